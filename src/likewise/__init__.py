@@ -1,0 +1,1 @@
+"""likewise: pull what is alike, push what is not."""

@@ -1,0 +1,167 @@
+"""Rows of all processes as one: a gather whose gradient is exact, and reductions that count every anchor once.
+
+Each anchor is evaluated once, on its home rank, against the references of all. With W processes and A active anchors
+among all of them, rank k's loss has the gradient of
+
+    L_k = W/A · Σ_{i on k} ℓ_i
+
+and the gradients of the references are summed back to the ranks they came from. The mean over ranks that
+DistributedDataParallel takes is then the gradient of the single-process loss 1/A · Σ_i ℓ_i, whatever the shards' sizes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Shards(NamedTuple):
+    """How many rows each process holds, in the order of ranks."""
+
+    sizes: tuple[int, ...]
+    rank: int
+
+    @property
+    def offset(self) -> int:
+        """The place of this process's first row among all."""
+        return sum(self.sizes[: self.rank])
+
+    @property
+    def total(self) -> int:
+        """The rows of all processes."""
+        return sum(self.sizes)
+
+
+def world_size() -> int:
+    """Return the number of processes; 1 where none were set up."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+@contextmanager
+def agreement(device: torch.device) -> Iterator[None]:
+    """Let a ValueError on one rank be an error on all, so that nobody is left waiting in a collective.
+
+    Args:
+        device: Where the collective runs.
+
+    Raises:
+        ValueError: On every rank, if the block raised one on any.
+
+    Example:
+        >>> with agreement(torch.device("cpu")):
+        ...     pass
+    """
+    problem = None
+    try:
+        yield
+    except ValueError as error:
+        problem = error
+    refused = exchange((int(problem is not None),), device)
+    if problem is not None:
+        raise problem
+    if (1,) in refused:
+        raise ValueError(f"the input of rank {refused.index((1,))} was refused; the error raised there says why")
+
+
+def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, ...]]:
+    """Return every rank's few integers, in the order of ranks.
+
+    Example:
+        >>> exchange((4, 2), torch.device("cpu"))
+        [(4, 2)]
+    """
+    if world_size() == 1:
+        return [numbers]
+    mine = torch.tensor(numbers, device=device)
+    everyone = [torch.empty_like(mine) for _ in range(world_size())]
+    dist.all_gather(everyone, mine)
+    return [tuple(int(number) for number in theirs.tolist()) for theirs in everyone]
+
+
+def rank() -> int:
+    """Return this process's place among them; 0 where none were set up."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def gather(rows: Tensor, shards: Shards) -> Tensor:
+    """Return the rows of all processes in the order of ranks, with the exact gradient.
+
+    Args:
+        rows: This process's rows, shape (N_k, …), the same trailing shape and dtype on every rank.
+        shards: The rows of each process.
+
+    Returns:
+        Shape (Σ N_k, …). Its backward sums every rank's gradient and hands back this process's rows of the sum.
+
+    Memory:
+        The gathered rows, forward and backward.
+
+    Example:
+        >>> gather(torch.eye(2), Shards((2,), 0)).shape
+        torch.Size([2, 2])
+    """
+    return rows if len(shards.sizes) == 1 else _Gather.apply(rows, shards)  # type: ignore[no-any-return]  # torch's stub
+
+
+class _Gather(torch.autograd.Function):
+    """All rows forward; the sum over ranks of the gradients of this rank's rows backward."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
+        ctx.shards = shards
+        padded = rows.new_zeros(max(shards.sizes), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in shards.sizes]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:size] for part, size in zip(parts, shards.sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        shards: Shards = ctx.shards
+        mine = gradients[0].new_zeros(max(shards.sizes), *gradients[0].shape[1:])
+        parts: list[Tensor] = []
+        for part, size in zip(gradients[0].split(list(shards.sizes)), shards.sizes, strict=True):
+            padded = torch.zeros_like(mine)
+            padded[:size] = part
+            parts.append(padded)
+        dist.reduce_scatter(mine, parts)
+        return mine[: shards.sizes[shards.rank]], None
+
+
+def total(value: Tensor) -> Tensor:
+    """Return the sum of a value over all processes, outside differentiation.
+
+    Example:
+        >>> total(torch.tensor(3))
+        tensor(3)
+    """
+    value = value.detach().clone()
+    if world_size() > 1:
+        dist.all_reduce(value)
+    return value
+
+
+def with_value(loss: Tensor, value: Tensor) -> Tensor:
+    """Return ``value`` with the gradient of ``loss``: every rank shows the global loss, and trains on its own part.
+
+    Example:
+        >>> local = torch.tensor(1.0, requires_grad=True)
+        >>> with_value(2 * local, torch.tensor(5.0))
+        tensor(5., grad_fn=<_WithValueBackward>)
+    """
+    return _WithValue.apply(loss, value)  # type: ignore[no-any-return]  # torch's stub
+
+
+class _WithValue(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, value: Tensor) -> Tensor:
+        del ctx, loss
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        del ctx
+        return gradients[0], None

@@ -1,0 +1,7 @@
+"""Losses: each one's equation and pair weights; what they share stands in `likewise.losses.base`."""
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.nt_xent import NTXentLoss
+from likewise.losses.sup_con import SupConLoss
+
+__all__ = ["ContrastiveLoss", "LossOptions", "NTXentLoss", "SupConLoss"]

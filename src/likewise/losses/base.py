@@ -1,0 +1,186 @@
+"""What every loss shares: views become rows, rows are normalised and gathered, losses of rows are reduced.
+
+A loss is its pair weights: its ``forward`` checks what only it takes, asks for `Rows`, builds pull and push for them,
+and hands both to `ContrastiveLoss.evaluate`.
+"""
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from likewise import distributed
+from likewise.distributed import Shards
+from likewise.losses.normalization import normalized
+from likewise.operator import Backend, contrast_and_activity
+from likewise.operator.contrast import check_finite, check_temperature
+from likewise.pairs import AllPairs, NotSelf, PairWeight
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+class LossOptions(TypedDict, total=False):
+    """What every loss can be told besides its own parameters.
+
+    Args:
+        reduction: "mean" over the active anchors, "sum", or "none" for one loss a row. Default: "mean".
+        normalize: Whether embeddings are L2-normalised inside. Default: True.
+        gather_distributed: Whether the references are those of all processes; the loss returned is then that of all,
+            and its gradient, averaged over processes, that of one process holding everything. Default: False.
+        backend: What evaluates the equation: "auto", "dense" or "tiled". Default: "auto".
+    """
+
+    reduction: Reduction
+    normalize: bool
+    gather_distributed: bool
+    backend: Backend
+
+
+class Rows(NamedTuple):
+    """A batch as rows: N anchors, all first views and then all second views, and R references.
+
+    References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
+    others that were given.
+    """
+
+    queries: Float[Tensor, "n d"]
+    references: Float[Tensor, "r d"]
+    views: int
+    others: bool
+    """Whether references are others than the batch, so that no anchor is among them."""
+    sample_shards: Shards
+    """The samples of each process."""
+    reference_shards: Shards
+    """The references of each process."""
+
+    @property
+    def gathered(self) -> bool:
+        """Whether the references are those of several processes."""
+        return len(self.reference_shards.sizes) > 1
+
+    def of_anchors(self, values: Tensor) -> Tensor:
+        """Return the samples' values, (B, …), for each anchor, (N, …)."""
+        return torch.cat([values] * self.views)
+
+    def of_references(self, values: Tensor) -> Tensor | None:
+        """Return this process's values, one for each of its references, for all; None where they are the anchors'."""
+        return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
+
+    def samples(self) -> tuple[Tensor, Tensor | None]:
+        """Return which sample, of all processes, each anchor is, and each reference (None: references are the anchors)."""
+        count, first = len(self.queries) // self.views, self.sample_shards.offset
+        anchors = self.of_anchors(torch.arange(first, first + count, device=self.queries.device))
+        return anchors, self.of_references(anchors)
+
+    def not_self(self) -> PairWeight:
+        """Return every pair but an anchor with itself."""
+        n, r = len(self.queries), len(self.references)
+        return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
+
+
+class ContrastiveLoss(nn.Module, ABC):
+    """Abstract: a loss made of pair weights.
+
+    Args:
+        temperature: τ, a positive number, or a positive 0-d tensor or parameter, which then receives its gradient.
+        **options: What every loss can be told; see `LossOptions`.
+
+    Attributes:
+        last: What the last step did, detached: ``"active_anchors"``, how many there were (among all processes, if
+            gathered), and ``"positives_per_anchor"``, shape (N,), of this process's rows.
+    """
+
+    last: dict[str, Tensor]
+
+    def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
+        super().__init__()
+        check_temperature(temperature)
+        self.temperature = temperature
+        self.reduction = _one_of("reduction", options.pop("reduction", "mean"), Reduction)
+        self.normalize = options.pop("normalize", True)
+        self.gather_distributed = options.pop("gather_distributed", False)
+        self.backend: Backend = _one_of("backend", options.pop("backend", "auto"), Backend)
+        if options:
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; see LossOptions")
+        self.last = {}
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of a batch."""
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the references are gathered from several processes."""
+        return self.gather_distributed and distributed.world_size() > 1
+
+    def checks(self, device: torch.device) -> AbstractContextManager[None]:
+        """Return the block in which input is checked: where rows are gathered, an error on one rank is one on all."""
+        return distributed.agreement(device) if self.gathers else nullcontext()
+
+    def rows(self, embeddings: Tensor, references: Tensor | None = None) -> Rows:
+        """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered."""
+        stacked = embeddings if embeddings.ndim == 3 else embeddings.unsqueeze(1)
+        samples, views, features = stacked.shape
+        queries = self._prepared(torch.cat(stacked.unbind(dim=1)))
+        here = queries if references is None else self._prepared(references)
+        everyone, rank = [(samples, len(here), views, features)], 0
+        if self.gathers:
+            everyone, rank = distributed.exchange(everyone[0], queries.device), distributed.rank()
+        if len({theirs[2:] for theirs in everyone}) > 1:
+            raise ValueError(f"embeddings have the same views and features on all ranks, got {everyone}")
+        shards = Shards(tuple(theirs[1] for theirs in everyone), rank)
+        return Rows(
+            queries=queries,
+            references=distributed.gather(here, shards),
+            views=views,
+            others=references is not None,
+            sample_shards=Shards(tuple(theirs[0] for theirs in everyone), rank),
+            reference_shards=shards,
+        )
+
+    def _prepared(self, rows: Tensor) -> Tensor:
+        return normalized(rows) if self.normalize else rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+    def evaluate(self, rows: Rows, *, pull: PairWeight, push: PairWeight, positives: PairWeight) -> Tensor:
+        """Return the reduced loss of rows under the two pair weights; ``positives`` is the set that pull weighs."""
+        losses, active = contrast_and_activity(
+            rows.queries,
+            rows.references,
+            pull=pull,
+            push=push,
+            temperature=self.temperature,
+            backend=self.backend,
+        )
+        return self.reduce(losses, active, positives)
+
+    def reduce(self, losses: Float[Tensor, " n"], active: Bool[Tensor, " n"], positives: PairWeight) -> Tensor:
+        """Reduce the losses of rows as asked, note what the step did, and scale for an exact gradient if gathered."""
+        count = distributed.total(active.sum()) if self.gathers else active.sum()
+        self.last = {"active_anchors": count, "positives_per_anchor": positives.row_sum(device=losses.device)}
+        if self.reduction == "none":
+            return losses
+        loss = losses.sum()
+        if self.reduction == "mean":
+            loss = loss / count.clamp(min=1).to(losses.dtype)
+        if not self.gathers:
+            return loss
+        return distributed.with_value(loss * distributed.world_size(), distributed.total(loss))
+
+
+def check_embeddings(name: str, embeddings: Tensor) -> None:
+    """Raise unless embeddings are finite and floating, one view of each sample, (N, D), or V views, (B, V, D)."""
+    if not isinstance(embeddings, Tensor) or embeddings.ndim not in (2, 3) or not embeddings.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
+        came = f"{embeddings.dtype} of shape {tuple(embeddings.shape)}" if isinstance(embeddings, Tensor) else type(embeddings)  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name} are floating, (N, D) or with views (B, V, D), got {came}; flatten feature maps first")
+    if 0 in embeddings.shape[1:]:
+        raise ValueError(f"{name} have one view and one feature or more, got shape {tuple(embeddings.shape)}")
+    check_finite(name, embeddings)
+
+
+def _one_of(name: str, value: Any, choices: Any) -> Any:
+    if value not in get_args(choices):
+        raise ValueError(f"{name} is one of {', '.join(get_args(choices))}, got {value!r}")
+    return value

@@ -1,0 +1,47 @@
+"""L2 normalisation that is exact at zero and over the whole range of the dtype."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def normalized(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Return each row divided by its length, in float32 or wider; a zero row stays zero, with zero gradient.
+
+    Rows are scaled by their largest entry first, so that no square overflows or vanishes. With u = z/‖z‖, the gradient
+    is (g − u (u·g)) / ‖z‖.
+
+    Args:
+        rows: Embeddings, shape (N, D), any floating dtype.
+
+    Returns:
+        Shape (N, D), float32 or wider.
+
+    Example:
+        >>> normalized(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    return _Normalize.apply(rows.to(torch.promote_types(rows.dtype, torch.float32)))  # type: ignore[no-any-return]
+
+
+class _Normalize(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        largest = rows.abs().amax(dim=1, keepdim=True) if rows.shape[1] else rows.new_zeros(len(rows), 1)
+        zero = largest == 0
+        unit = rows / largest.masked_fill(zero, 1)
+        length = torch.linalg.vector_norm(unit, dim=1, keepdim=True).masked_fill_(zero, 1)
+        unit /= length
+        ctx.save_for_backward(unit, (length * largest).masked_fill_(zero, torch.inf))
+        return unit
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        unit, length = ctx.saved_tensors
+        along = torch.linalg.vecdot(unit, gradients[0]).unsqueeze(1)
+        return torch.addcmul(gradients[0], unit, along, value=-1).div_(length)

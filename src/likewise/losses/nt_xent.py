@@ -1,0 +1,75 @@
+"""NT-Xent, the normalised temperature-scaled cross-entropy of SimCLR."""
+
+from typing import Unpack, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions, check_embeddings
+from likewise.pairs import SameSample
+
+
+@final
+class NTXentLoss(ContrastiveLoss):
+    r"""NT-Xent: of all other views in the batch, tell those of the same sample.
+
+    .. math::
+        \ell_i = \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau} - \frac{1}{V - 1} \sum_{p} z_i \cdot z_p / \tau
+
+    where p runs over the other views of anchor i's sample; with two views there is one.
+
+    Args:
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
+
+    Returns:
+        From a call on ``view_0, view_1, …``, each (B, D), or on one tensor of embeddings, (B, V, D): the mean over all
+        B·V anchors, a scalar; with ``reduction="none"`` one loss for each row, (B·V,), all first views first.
+
+    Raises:
+        ValueError: If there is one view only, views differ in shape, embeddings hold NaN or infinity, or τ ≤ 0.
+
+    Memory:
+        O(B·V·D); see `likewise.contrast`.
+
+    Source:
+        Chen, Kornblith, Norouzi, Hinton, "A Simple Framework for Contrastive Learning of Visual Representations", 2020,
+        equation 1, where V = 2; more views average over the positives.
+
+    Example:
+        >>> import torch
+        >>> view_0, view_1 = torch.eye(2), torch.eye(2)
+        >>> NTXentLoss(temperature=1.0)(view_0, view_1)
+        tensor(0.5514)
+    """
+
+    def __init__(self, temperature: float | Tensor = 0.5, **options: Unpack[LossOptions]) -> None:
+        super().__init__(temperature, **options)
+
+    def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the loss of two views or more, each (B, D), or of embeddings (B, V, D)."""
+        with self.checks(views[0].device if views else torch.device("cpu")):
+            embeddings = _stacked(views)
+        rows = self.rows(embeddings)
+        push = rows.not_self()
+        positives = SameSample(*rows.samples()) & push
+        return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
+
+
+def _stacked(views: tuple[Tensor, ...]) -> Tensor:
+    for k, view in enumerate(views):
+        check_embeddings(f"view_{k}" if len(views) > 1 else "embeddings", view)
+    if len(views) == 1 and views[0].ndim == 3 and views[0].shape[1] > 1:
+        return views[0]
+    if len(views) < 2 or any(view.ndim != 2 for view in views):
+        raise ValueError(
+            "NTXentLoss takes two views or more, each (B, D), or embeddings (B, V, D) with V ≥ 2, got "
+            f"{', '.join(str(tuple(view.shape)) for view in views) or 'none'}; augment each sample twice"
+        )
+    if len({view.shape for view in views}) > 1:
+        raise ValueError(f"views have one shape, got {', '.join(str(tuple(view.shape)) for view in views)}")
+    dtype = torch.float32
+    for view in views:
+        dtype = torch.promote_types(dtype, view.dtype)
+    return torch.stack([view.to(dtype) for view in views], dim=1)

@@ -1,0 +1,184 @@
+"""SupCon, supervised contrastive learning, in both of its forms."""
+
+from typing import Literal, Unpack, final, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise import distributed
+from likewise.losses.base import ContrastiveLoss, LossOptions, Rows, check_embeddings
+from likewise.operator import log_sum_exp
+from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel
+
+Form = Literal["out", "in"]
+
+
+@final
+class SupConLoss(ContrastiveLoss):
+    r"""SupCon: of all other rows in the batch, tell those of the same class.
+
+    With P(i) the positives of anchor i, the other rows that share its class (or a label, or are in the mask),
+
+    .. math::
+        \ell^{out}_i &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
+                        - \frac{1}{|P(i)|} \sum_{p \in P(i)} z_i \cdot z_p / \tau \\
+        \ell^{in}_i  &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
+                        - \log \frac{1}{|P(i)|} \sum_{p \in P(i)} e^{z_i \cdot z_p / \tau}
+
+    and :math:`\ell^{in}_i \le \ell^{out}_i`, by Jensen's inequality. Without labels and mask the positives are the other
+    views of the same sample. An anchor without positives is inactive: it contributes neither loss nor gradient, and the
+    mean leaves it out. Without any active anchor the loss is 0, with gradient 0.
+
+    Args:
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        form: "out", the mean over positives outside the logarithm, which the paper recommends, or "in", inside it.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
+
+    Returns:
+        From a call, see `forward`: the mean over active anchors, a scalar; with ``reduction="none"`` one loss for each
+        row, (N,), 0 on inactive ones; of (B, V, D) the row of sample b's view v is v·B + b.
+
+    Raises:
+        ValueError: If τ ≤ 0, form is unknown, or a call's input does not agree; see `forward`.
+
+    Memory:
+        O((N + R)·D + tile) with class labels; a mask adds itself, label sets O((N + R)·L).
+
+    Source:
+        Khosla et al., "Supervised Contrastive Learning", 2020, equations 2 (out) and 3 (in). The authors' code
+        multiplies by τ/0.07 and keeps inactive anchors in the mean as zeros; the paper does neither.
+
+    Example:
+        >>> import torch
+        >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+        >>> SupConLoss(temperature=0.1)(embeddings, torch.tensor([0, 0, 1, 1]))
+        tensor(0.0003)
+    """
+
+    def __init__(
+        self, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]
+    ) -> None:
+        super().__init__(temperature, **options)
+        if form not in get_args(Form):
+            raise ValueError(f'form is "out" or "in", got {form!r}')
+        self.form = form
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "..."],
+        labels: Int[Tensor, "..."] | None = None,
+        *,
+        mask: Tensor | None = None,
+        references: Float[Tensor, "..."] | None = None,
+        reference_labels: Int[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, integers (B,), or label sets, multi-hot (B, L), of which positives share one.
+            mask: Instead of labels, which samples are alike: zeros and ones, (B, B), or (B, R) with references. Among
+                several processes its columns are the samples, or references, of all, in the order of ranks. An anchor
+                is never its own positive; the diagonal is for the other views.
+            references: Rows to contrast with instead of the batch, (R, D), such as keys or a queue; no anchor is among
+                them. Among several processes those of all are gathered.
+            reference_labels: Their classes, (R,), or label sets, (R, L).
+
+        Raises:
+            ValueError: If shapes or lengths disagree, labels and a mask both come, nothing says what is alike, values
+                are not finite or not zeros and ones (values are looked at on the CPU).
+        """
+        with self.checks(embeddings.device):
+            _check(embeddings, labels, mask, references, reference_labels)
+        rows = self.rows(embeddings, references)
+        push = rows.not_self()
+        with self.checks(embeddings.device):
+            positives = _alike(rows, labels, mask, reference_labels) & push
+        if self.form == "out":
+            return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
+        return self._inside(rows, push, positives)
+
+    def _inside(self, rows: Rows, push: PairWeight, positives: PairWeight) -> Tensor:
+        """Return the "in" form, which needs a second log-sum-exp, over the positives."""
+        count = positives.row_sum(rows.queries.dtype, rows.queries.device)
+        active = count > 0
+        everything, inside = (
+            log_sum_exp(rows.queries, rows.references, push=of, temperature=self.temperature, backend=self.backend)
+            for of in (push, positives)
+        )
+        losses = everything.masked_fill(~active, 0) - inside.masked_fill(~active, 0) + count.clamp(min=1).log()
+        return self.reduce(losses, active, positives)
+
+
+def _alike(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_labels: Tensor | None) -> PairWeight:
+    """Return which pairs are alike: a mask says so, labels are equal or shared, or the sample is the same."""
+    if mask is not None:
+        return _masked(rows, mask)
+    if labels is None:
+        return SameSample(*rows.samples())
+    anchors = rows.of_anchors(labels.to(rows.queries.device))
+    references = rows.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
+    return (SameClass if labels.ndim == 1 else SharesLabel)(anchors, references)
+
+
+def _masked(rows: Rows, mask: Tensor) -> PairWeight:
+    anchors, references = rows.samples()
+    index = anchors - rows.sample_shards.offset
+    columns, count = (index if references is None else references), rows.sample_shards.total
+    if rows.others:
+        columns, count = None, rows.reference_shards.total
+    if mask.shape != (len(rows.queries) // rows.views, count):
+        raise ValueError(
+            f"mask says for each of {len(rows.queries) // rows.views} samples which of {count} "
+            f"{'references' if rows.others else 'samples'} are alike, got shape {tuple(mask.shape)}"
+        )
+    return Explicit(mask.bool(), rows=index, columns=columns)
+
+
+def _check(
+    embeddings: Tensor,
+    labels: Tensor | None,
+    mask: Tensor | None,
+    references: Tensor | None,
+    reference_labels: Tensor | None,
+) -> None:
+    """Raise unless the parts of a batch agree with each other."""
+    check_embeddings("embeddings", embeddings)
+    if labels is not None and mask is not None:
+        raise ValueError("labels or a mask say what is alike, got both; leave one out")
+    if (references is None or labels is None) != (reference_labels is None):
+        raise ValueError("references, labels and reference_labels go together, got some of them; a mask needs no labels")
+    if references is not None:
+        check_embeddings("references", references)
+        if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
+            raise ValueError(
+                f"references are rows of the embeddings' {embeddings.shape[-1]} features, (R, D), "
+                f"got shape {tuple(references.shape)}"
+            )
+    if labels is not None:
+        _check_labels("labels", labels, "embeddings", len(embeddings))
+    if labels is not None and references is not None and reference_labels is not None:
+        _check_labels("reference_labels", reference_labels, "references", len(references))
+        if labels.shape[1:] != reference_labels.shape[1:]:
+            raise ValueError(
+                "labels and reference_labels are both classes, or both label sets of one length, got shapes "
+                f"{tuple(labels.shape)} and {tuple(reference_labels.shape)}"
+            )
+    if mask is not None and mask.device.type == "cpu" and not ((mask == 0) | (mask == 1)).all():
+        raise ValueError("mask is zeros and ones, got other values; compare it with a threshold first")
+    if labels is None and mask is None and (references is not None or embeddings.ndim == 2 or embeddings.shape[1] == 1):
+        raise ValueError(
+            f"nothing says what is alike in embeddings of shape {tuple(embeddings.shape)}; "
+            "give labels, a mask, or two views of each sample, (B, V, D)"
+        )
+
+
+def _check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
+    if labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.is_floating_point()):
+        raise ValueError(
+            f"{name} are integer classes, (n,), or multi-hot label sets, (n, L), "
+            f"got {labels.dtype} of shape {tuple(labels.shape)}"
+        )
+    if len(labels) != count:
+        raise ValueError(f"{name} has one entry for each of {count} {rows}, got {len(labels)}; pass them in one order")

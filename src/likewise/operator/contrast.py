@@ -1,0 +1,226 @@
+"""The one equation: check what comes, choose a backend once, and put its two terms together."""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from likewise.operator import dense, tiled
+from likewise.pairs import PairWeight
+
+Backend = Literal["auto", "dense", "tiled"]
+References = Tensor | tuple[Tensor, ...] | None
+
+BACKENDS = {"dense": dense.log_sum_exp, "tiled": tiled.log_sum_exp}
+
+SMALL = 256 * 256
+"""Up to this many pairs, ``backend="auto"`` computes all of them at once."""
+
+
+def log_sum_exp(
+    queries: Float[Tensor, "n d"],
+    references: References = None,
+    *,
+    push: PairWeight,
+    temperature: float | Tensor,
+    backend: Backend = "auto",
+) -> Float[Tensor, " n"]:
+    r"""Return each query's weighted log-sum-exp of its similarities, exact and in linear memory.
+
+    .. math:: \text{lse}_i = \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
+
+    Args:
+        queries: z, shape (N, D), any floating dtype; used as they are, not normalised.
+        references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
+            the queries themselves.
+        push: Weights ≥ 0 of shape (N, R).
+        temperature: τ > 0, a number or a 0-d tensor, which then receives its gradient.
+        backend: "auto", "dense" or "tiled".
+
+    Returns:
+        One value for each query, shape (N,), in float32 or wider; −inf without gradient where its push is empty.
+
+    Raises:
+        ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
+            holds NaN or infinity (values are looked at on the CPU; on a GPU that would synchronise).
+
+    Memory:
+        O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 256 x 256 pairs.
+
+    Example:
+        >>> import torch
+        >>> from likewise import pairs
+        >>> z = torch.eye(3)
+        >>> log_sum_exp(z, push=pairs.NotSelf(3), temperature=1.0)
+        tensor([0.6931, 0.6931, 0.6931])
+    """
+    queries, sections = _rows(queries, references)
+    _check_shape("push", push, queries, sections)
+    with torch.autocast(queries.device.type, enabled=False):
+        return _repulsion(queries, sections, push, _temperature(temperature, queries), backend)
+
+
+def contrast(  # noqa: PLR0913 - the equation has this many parts
+    queries: Float[Tensor, "n d"],
+    references: References = None,
+    *,
+    pull: PairWeight,
+    push: PairWeight,
+    temperature: float | Tensor,
+    coefficient: Float[Tensor, " n"] | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, " n"]:
+    r"""Return each query's contrastive loss: the equation that every loss of this library is.
+
+    .. math::
+        \ell_i = c_i \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
+                 - \sum_r \text{pull}_{ir} \, z_i \cdot v_r / \tau
+
+    Args:
+        queries: z, shape (N, D), any floating dtype; used as they are, not normalised.
+        references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
+            the queries themselves.
+        pull: Weights of shape (N, R), toward which a query is drawn.
+        push: Weights ≥ 0 of shape (N, R), from which it is driven.
+        temperature: τ > 0, a number or a 0-d tensor, which then receives its gradient.
+        coefficient: c, shape (N,); None: the pull's row sums.
+        backend: "auto", "dense" or "tiled".
+
+    Returns:
+        One loss for each query, shape (N,), in float32 or wider. A query is active when its push has mass and its
+        pull has support; an inactive one has loss 0 and no gradient.
+
+    Raises:
+        ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
+            holds NaN or infinity (values are looked at on the CPU; on a GPU that would synchronise).
+
+    Memory:
+        O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 256 x 256 pairs.
+
+    Example:
+        >>> import torch
+        >>> from likewise import pairs
+        >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> labels = torch.tensor([0, 0, 1])
+        >>> pull = (pairs.SameClass(labels) & pairs.NotSelf(3)).mean_over_row()
+        >>> contrast(z, pull=pull, push=pairs.NotSelf(3), temperature=1.0)
+        tensor([0.3133, 0.3133, 0.0000])
+    """
+    return contrast_and_activity(
+        queries,
+        references,
+        pull=pull,
+        push=push,
+        temperature=temperature,
+        coefficient=coefficient,
+        backend=backend,
+    )[0]
+
+
+def contrast_and_activity(  # noqa: PLR0913 - the equation has this many parts
+    queries: Float[Tensor, "n d"],
+    references: References,
+    *,
+    pull: PairWeight,
+    push: PairWeight,
+    temperature: float | Tensor,
+    coefficient: Float[Tensor, " n"] | None = None,
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+    """Return what `contrast` returns, and which queries are active."""
+    queries, sections = _rows(queries, references)
+    _check_shape("pull", pull, queries, sections)
+    _check_shape("push", push, queries, sections)
+    with torch.autocast(queries.device.type, enabled=False):
+        tau = _temperature(temperature, queries)
+        repulsion = _repulsion(queries, sections, push, tau, backend)
+        attraction = torch.linalg.vecdot(queries, pull @ sections) / tau
+        if coefficient is None:
+            coefficient = pull.row_sum(queries.dtype, queries.device)
+        elif coefficient.shape != repulsion.shape:
+            raise ValueError(
+                f"coefficient is one value for each query, shape {tuple(repulsion.shape)}, "
+                f"got shape {tuple(coefficient.shape)}"
+            )
+        active = pull.support(queries.device) & (repulsion.detach() > -torch.inf)
+        losses = coefficient.to(repulsion) * repulsion.masked_fill(~active, 0) - attraction
+        return losses.masked_fill(~active, 0), active
+
+
+def _repulsion(
+    queries: Tensor, sections: tuple[Tensor, ...], push: PairWeight, temperature: Tensor, backend: Backend
+) -> Tensor:
+    if not push.is_nonnegative:
+        raise ValueError(f"push holds weights ≥ 0, got {push} with negative ones; only pull may be negative")
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend is one of {', '.join(get_args(Backend))}, got {backend!r}")
+    if backend == "auto":
+        backend = "dense" if math.prod(push.shape) <= SMALL else "tiled"
+    return BACKENDS[backend](queries, sections, push, temperature)
+
+
+def _rows(queries: Tensor, references: References) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Check the embeddings, and promote them to one dtype, float32 or wider."""
+    given = () if references is None else references if isinstance(references, tuple) else (references,)
+    if isinstance(references, tuple) and not references:
+        raise ValueError("references are one section or more, got an empty tuple; leave them out for the queries")
+    names = ["queries", *(f"references[{k}]" if isinstance(references, tuple) else "references" for k in range(len(given)))]
+    dtype = torch.float32
+    for name, rows in zip(names, (queries, *given), strict=True):
+        _check_embeddings(name, rows, queries)
+        dtype = torch.promote_types(dtype, rows.dtype)
+    promoted = queries.to(dtype)
+    return promoted, tuple(promoted if v is queries else v.to(dtype) for v in given) or (promoted,)
+
+
+def _check_embeddings(name: str, rows: Tensor, queries: Tensor) -> None:
+    if rows.ndim != 2 or not rows.is_floating_point():
+        raise ValueError(f"{name} are floating rows of features, (n, d), got {rows.dtype} of shape {tuple(rows.shape)}")
+    if rows.shape[1] != queries.shape[1]:
+        raise ValueError(f"{name} have the queries' {queries.shape[1]} features, got shape {tuple(rows.shape)}")
+    if rows.device != queries.device:
+        raise ValueError(f"{name} lie on the queries' device, {queries.device}, got {rows.device}; move them with .to")
+    check_finite(name, rows)
+
+
+def check_finite(name: str, rows: Tensor) -> None:
+    """Raise if rows hold NaN or infinity; on a GPU this would synchronise, and they are not looked at."""
+    if rows.device.type != "cpu" or not rows.numel():
+        return
+    low, high = rows.detach().aminmax()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        bad = (~torch.isfinite(rows.detach())).flatten(1).any(dim=1).nonzero().flatten().tolist()
+        raise ValueError(
+            f"{name} are finite, got NaN or infinity in {len(bad)} of {len(rows)} rows, the first at {bad[0]}; "
+            "look for a diverged learning rate, a division by zero or a bad input upstream"
+        )
+
+
+def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple[Tensor, ...]) -> None:
+    expected = len(queries), sum(len(v) for v in sections)
+    if weight.shape != expected:
+        raise ValueError(
+            f"{name} weighs {expected[0]} queries by {expected[1]} references, got {weight}; "
+            "build the weight for the rows that are given"
+        )
+
+
+def check_temperature(temperature: float | Tensor) -> None:
+    """Raise unless the temperature is a positive number or a positive 0-d tensor (whose value a GPU keeps to itself)."""
+    if isinstance(temperature, Tensor):
+        if temperature.ndim:
+            raise ValueError(f"a temperature tensor is 0-d, got shape {tuple(temperature.shape)}; take one element of it")
+        if temperature.device.type != "cpu":
+            return
+    value = float(temperature.detach()) if isinstance(temperature, Tensor) else float(temperature)
+    if not 0 < value < math.inf:
+        raise ValueError(f"temperature is a positive number, got {value:g}; usual values are 0.05 to 1")
+
+
+def _temperature(temperature: float | Tensor, queries: Tensor) -> Tensor:
+    check_temperature(temperature)
+    if isinstance(temperature, Tensor):
+        return temperature.to(queries.device, queries.dtype)
+    return torch.tensor(temperature, dtype=queries.dtype, device=queries.device)

@@ -1,0 +1,161 @@
+"""The equation in tiles: exact, on any device, in O((N + R)·D + tile) memory, forward and backward.
+
+With P_iu = push_iu e^{s_iu − lse_i} and g the gradient of the rows' lse, the backward is
+
+    ∂z_i = 1/τ Σ_u g_i P_iu v_u      ∂v_u = 1/τ Σ_i g_i P_iu z_i      ∂τ = −1/τ Σ_i z_i·∂z_i
+
+(the last because lse depends on z_i·v_u/τ alone), so nothing is kept from the forward but lse, and each tile of
+similarities is made again. When the queries are the references and push is symmetric, a tile serves (i, j) and (j, i):
+
+    ∂z_i = 1/τ Σ_j push_ij e^{s_ij} (a_i + a_j) z_j,  a_i = g_i e^{−lse_i}
+
+which needs the upper triangle only, twice, and no maximum as long as no e^{s} nor the sum of them leaves the range.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from likewise.pairs import PairWeight
+from likewise.pairs.weight import blocks
+
+TILE = 512
+"""Rows and columns of a tile: 1 MiB in float32, so that a tile stays in a core's cache between its passes."""
+
+SAFE = {torch.float32: 40.0, torch.float64: 300.0}
+"""The largest |s| for which e^{s}, e^{−s} and the sums of them are far from the ends of the dtype's range."""
+
+
+def log_sum_exp(
+    queries: Float[Tensor, "n d"],
+    sections: tuple[Tensor, ...],
+    push: PairWeight,
+    temperature: Float[Tensor, ""],
+) -> Float[Tensor, " n"]:
+    """Return log Σ_u push_iu e^{z_i·v_u/τ} of each query, −inf (and no gradient) where its push is empty.
+
+    Memory:
+        O((N + R)·D + tile). On a GPU, whether the triangle is safe costs one synchronisation.
+    """
+    if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
+        largest = queries.detach().square().sum(dim=1).amax() / temperature.detach() if len(queries) else temperature
+        if largest <= SAFE[queries.dtype]:
+            return _Triangle.apply(push, temperature, queries)  # type: ignore[no-any-return]  # torch's stub
+    return _Rectangle.apply(push, temperature, queries, *sections)  # type: ignore[no-any-return]  # torch's stub
+
+
+class _Triangle(torch.autograd.Function):
+    """Queries that are their own references, under a symmetric set of pairs."""
+
+    @staticmethod
+    def forward(ctx: Any, push: PairWeight, temperature: Tensor, z: Tensor) -> Tensor:
+        sums = z.new_zeros(len(z))
+        with torch.autocast(z.device.type, enabled=False):
+            for rows, columns, e in _exponentials(push, temperature, z):
+                sums[rows] += e.sum(dim=1)
+                if columns.start > rows.start:
+                    sums[columns] += e.sum(dim=0)
+        ctx.push = push
+        ctx.save_for_backward(temperature, z, sums)
+        return sums.log()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        temperature, z, sums = ctx.saved_tensors
+        a = (gradients[0] / sums).masked_fill_(sums == 0, 0)
+        gradient = torch.zeros_like(z)
+        with torch.autocast(z.device.type, enabled=False):
+            for rows, columns, e in _exponentials(ctx.push, temperature, z):
+                e.mul_(a[rows, None] + a[columns])
+                gradient[rows].addmm_(e, z[columns])
+                if columns.start > rows.start:
+                    gradient[columns].addmm_(e.T, z[rows])
+            gradient /= temperature
+            slope = -(z * gradient).sum() / (2 * temperature) if ctx.needs_input_grad[1] else None
+        return None, slope, gradient
+
+
+def _exponentials(push: PairWeight, temperature: Tensor, z: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield the rows, the columns and push·e^{s} of each tile of the upper triangle, in a buffer that is used again."""
+    scaled = z / temperature
+    buffer = z.new_empty(min(TILE, len(z)) ** 2)
+    for rows in blocks(len(z), TILE):
+        for columns in blocks(len(z), TILE):
+            weight = push.constant(rows, columns)
+            if columns.start < rows.start or weight == 0:
+                continue
+            n, r = rows.stop - rows.start, columns.stop - columns.start
+            e = torch.mm(scaled[rows], z[columns].T, out=buffer[: n * r].view(n, r)).exp_()
+            if weight is None:
+                e.mul_(push.tile(rows, columns, z.dtype, z.device))
+            yield rows, columns, e
+
+
+class _Rectangle(torch.autograd.Function):
+    """Any queries, any sections of references, any push ≥ 0, any range of similarities."""
+
+    @staticmethod
+    def forward(ctx: Any, push: PairWeight, temperature: Tensor, queries: Tensor, *sections: Tensor) -> Tensor:
+        highest = queries.new_full((len(queries),), -torch.inf)
+        sums = queries.new_zeros(len(queries))
+        with torch.autocast(queries.device.type, enabled=False):
+            for rows, _, _, s in _logits(push, temperature, queries, sections):
+                higher = torch.maximum(highest[rows], s.amax(dim=1))
+                shift = higher.masked_fill(higher == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
+                sums[rows] = sums[rows] * (highest[rows] - shift).exp_() + s.sub_(shift[:, None]).exp_().sum(dim=1)
+                highest[rows] = higher
+        lse = sums.log_().add_(highest)
+        ctx.push = push
+        ctx.save_for_backward(temperature, lse, queries, *sections)
+        return lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        temperature, lse, queries, *sections = ctx.saved_tensors
+        lse = lse.masked_fill(lse == -torch.inf, torch.inf)  # an empty row: every P is e^{−inf} = 0
+        needs = ctx.needs_input_grad[3:]
+        needs_queries = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+        of_queries = torch.zeros_like(queries) if needs_queries else None
+        of_sections = [torch.zeros_like(v) if need else None for v, need in zip(sections, needs, strict=True)]
+        with torch.autocast(queries.device.type, enabled=False):
+            for rows, k, columns, s in _logits(ctx.push, temperature, queries, tuple(sections)):
+                weights = s.sub_(lse[rows, None]).exp_().mul_(gradients[0][rows, None])
+                if of_queries is not None:
+                    of_queries[rows].addmm_(weights, sections[k][columns])
+                if (of_section := of_sections[k]) is not None:
+                    of_section[columns].addmm_(weights.T, queries[rows])
+            for gradient in (of_queries, *of_sections):
+                if gradient is not None:
+                    gradient /= temperature
+            slope = None
+            if ctx.needs_input_grad[1] and of_queries is not None:
+                slope = -(queries * of_queries).sum() / temperature
+        return None, slope, of_queries, *of_sections
+
+
+def _logits(
+    push: PairWeight, temperature: Tensor, queries: Tensor, sections: tuple[Tensor, ...]
+) -> Iterator[tuple[slice, int, slice, Tensor]]:
+    """Yield the rows, the section, its columns and s + log push of each tile, in a buffer that is used again."""
+    scaled = queries / temperature
+    buffer = queries.new_empty(min(TILE, len(queries)) * min(TILE, max(len(v) for v in sections)))
+    for rows in blocks(len(queries), TILE):
+        start = 0
+        for k, references in enumerate(sections):
+            for columns in blocks(len(references), TILE):
+                among_all = slice(start + columns.start, start + columns.stop)
+                weight = push.constant(rows, among_all)
+                if weight == 0:
+                    continue
+                n, r = rows.stop - rows.start, columns.stop - columns.start
+                s = torch.mm(scaled[rows], references[columns].T, out=buffer[: n * r].view(n, r))
+                if weight != 1:
+                    s.add_(push.tile(rows, among_all, s.dtype, s.device).log_())
+                yield rows, k, columns, s
+            start += len(references)

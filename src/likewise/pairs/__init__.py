@@ -1,0 +1,60 @@
+"""Pair weights: what may pull or push, as a value for any tile of (anchor, reference) pairs.
+
+Sets of pairs combine with ``&`` and ``~``, weights with ``*``, ``+``, `scale` and `mean_over_row`. Expressions of keys
+(`AllPairs`, `NotSelf`, `SameSample`, `SameClass`, `Equal`) keep closed forms for row sums and products; the others
+stream in tiles.
+
+Example:
+    >>> import torch
+    >>> from likewise import pairs
+    >>> labels = torch.tensor([0, 1, 0, 0])
+    >>> pull = (pairs.SameClass(labels) & pairs.NotSelf(4)).mean_over_row()
+    >>> pull.dense()
+    tensor([[0.0000, 0.0000, 0.5000, 0.5000],
+            [0.0000, 0.0000, 0.0000, 0.0000],
+            [0.5000, 0.0000, 0.0000, 0.5000],
+            [0.5000, 0.0000, 0.5000, 0.0000]])
+"""
+
+from collections.abc import Sequence
+
+from likewise.pairs.equal import AllPairs, Equal, KeySet, NoPairs, NotSelf, SameClass, SameSample
+from likewise.pairs.explicit import Explicit
+from likewise.pairs.label_sets import SharesLabel
+from likewise.pairs.weight import Concat, PairWeight
+
+__all__ = [
+    "AllPairs",
+    "Equal",
+    "Explicit",
+    "KeySet",
+    "NoPairs",
+    "NotSelf",
+    "PairWeight",
+    "SameClass",
+    "SameSample",
+    "SharesLabel",
+    "concat",
+]
+
+
+def concat(sections: Sequence[PairWeight]) -> PairWeight:
+    """Join sections of references side by side: the weights of the same anchors over all of them.
+
+    Args:
+        sections: Weights of shapes (N, R₁), (N, R₂), …
+
+    Returns:
+        The weight of shape (N, R₁ + R₂ + …). ``concat(...) @ (v₁, v₂, …)`` takes the references in the same sections.
+
+    Raises:
+        ValueError: If the sections are none, or of different numbers of anchors.
+
+    Example:
+        >>> concat([NotSelf(2), AllPairs(2, 1)]).dense()
+        tensor([[0., 1., 1.],
+                [1., 0., 1.]])
+    """
+    if not sections:
+        raise ValueError("concat joins one section or more, got none")
+    return sections[0] if len(sections) == 1 else Concat(tuple(sections))

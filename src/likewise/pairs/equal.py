@@ -1,0 +1,276 @@
+"""Sets of pairs with equal keys, [key_i = key'_r], closed under & and ~ : the pairs whose sums need no N x R."""
+
+from typing import final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.pairs.keys import Keys
+from likewise.pairs.weight import PairWeight
+
+Terms = dict[Keys | None, int]
+"""Σ coefficient · [key = key'], where None stands for the pair of keys that are always equal."""
+
+
+class KeySet(PairWeight):
+    """Abstract: a set written as Σ coefficient · [key = key']: a conjunction joins keys, ~a is 1 − a.
+
+    Products and row sums are sums over equal keys, in O((N + R)·D) time and memory; this is the form that a kernel
+    can evaluate within a tile.
+
+    Args:
+        shape: (N, R).
+        terms: The coefficient of each pair of keys.
+    """
+
+    def __init__(self, shape: tuple[int, int], terms: Terms) -> None:
+        self.terms = {keys: coefficient for keys, coefficient in terms.items() if coefficient}
+        symmetric = shape[0] == shape[1] and all(keys is None or keys.is_symmetric for keys in self.terms)
+        super().__init__(shape, is_set=True, is_nonnegative=True, is_symmetric=symmetric)
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        constant, result = 0, None
+        for keys, coefficient in self.terms.items():
+            inside = True if keys is None else keys.constant(rows, columns)
+            if inside is not None:
+                constant += coefficient * inside
+                continue
+            assert keys is not None  # only None is always inside
+            equal = keys.to(device).equal(rows, columns).to(dtype)
+            result = equal.mul_(coefficient) if result is None else result.add_(equal, alpha=coefficient)
+        if result is not None:
+            return result.add_(constant) if constant else result
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        return torch.full(shape, constant, dtype=dtype, device=device)
+
+    def constant(self, rows: slice, columns: slice) -> float | None:
+        total = 0
+        for keys, coefficient in self.terms.items():
+            inside = True if keys is None else keys.constant(rows, columns)
+            if inside is None:
+                return None
+            total += coefficient * inside
+        return float(total)
+
+    def product(self, references: Tensor) -> Tensor:
+        return self._product(references, self.shape[0], transpose=False)
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return self._product(anchors, self.shape[1], transpose=True)
+
+    def _product(self, values: Tensor, length: int, *, transpose: bool) -> Tensor:
+        result = values.new_zeros(length, values.shape[1])
+        for keys, coefficient in self.terms.items():
+            if keys is None:
+                part = values.sum(dim=0)
+            else:
+                here = keys.to(values.device)
+                part = (here.transposed if transpose else here).sum(values)
+            result.add_(part, alpha=coefficient)
+        return result
+
+    def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        result = torch.zeros(self.shape[0], dtype=torch.int64, device=device)
+        for keys, coefficient in self.terms.items():
+            result += coefficient * (self.shape[1] if keys is None else keys.to(device).counts)
+        return result.to(dtype)
+
+    def __and__(self, other: PairWeight) -> PairWeight:
+        if not isinstance(other, KeySet) or self.shape != other.shape:
+            return super().__and__(other)
+        terms: Terms = {}
+        for one, a in self.terms.items():
+            for two, b in other.terms.items():
+                keys = two if one is None else one if two is None else one.joined(two)
+                terms[keys] = terms.get(keys, 0) + a * b
+        return KeyExpression(self.shape, terms)
+
+    def __invert__(self) -> PairWeight:
+        terms: Terms = {keys: -coefficient for keys, coefficient in self.terms.items()}
+        terms[None] = terms.get(None, 0) + 1
+        return KeyExpression(self.shape, terms)
+
+
+@final
+class KeyExpression(KeySet):
+    """What & and ~ make of sets of keys."""
+
+
+@final
+class Equal(KeySet):
+    """The pairs with equal keys, [key_i = key'_r].
+
+    Args:
+        key: Integer keys of the anchors, shape (N,).
+        reference_key: Integer keys of the references, shape (R,); None: the anchors are the references.
+
+    Raises:
+        ValueError: If a key is not a vector of integers.
+
+    Memory:
+        O(N + R).
+
+    Example:
+        >>> import torch
+        >>> Equal(torch.tensor([3, 7, 3])).dense()
+        tensor([[1., 0., 1.],
+                [0., 1., 0.],
+                [1., 0., 1.]])
+    """
+
+    def __init__(self, key: Int[Tensor, " n"], reference_key: Int[Tensor, " r"] | None = None) -> None:
+        keys = _keys(key, reference_key, "key")
+        super().__init__((len(keys.anchors), len(keys.references)), {keys: 1})
+
+
+@final
+class SameClass(KeySet):
+    """The pairs of one class, an anchor and itself among them.
+
+    Args:
+        labels: Class of each anchor, any integers, shape (N,).
+        reference_labels: Class of each reference, shape (R,); None: the anchors are the references.
+
+    Raises:
+        ValueError: If labels are not a vector of integers.
+
+    Memory:
+        O(N + R).
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([0, 1, 0])
+        >>> (SameClass(labels) & NotSelf(3)).row_sum()
+        tensor([1., 0., 1.])
+    """
+
+    def __init__(self, labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"] | None = None) -> None:
+        keys = _keys(labels, reference_labels, "labels")
+        super().__init__((len(keys.anchors), len(keys.references)), {keys: 1})
+
+
+@final
+class SameSample(KeySet):
+    """The pairs of views of one sample, a view and itself among them.
+
+    Args:
+        ids: Sample of each anchor, any integers, shape (N,).
+        reference_ids: Sample of each reference, shape (R,); None: the anchors are the references.
+
+    Raises:
+        ValueError: If ids are not a vector of integers.
+
+    Memory:
+        O(N + R).
+
+    Example:
+        >>> import torch
+        >>> SameSample(torch.tensor([0, 1, 0, 1])).row_sum()
+        tensor([2., 2., 2., 2.])
+    """
+
+    def __init__(self, ids: Int[Tensor, " n"], reference_ids: Int[Tensor, " r"] | None = None) -> None:
+        keys = _keys(ids, reference_ids, "ids")
+        super().__init__((len(keys.anchors), len(keys.references)), {keys: 1})
+
+
+@final
+class NotSelf(KeySet):
+    """Every pair but an anchor with itself: anchor i is reference ``offset + i``.
+
+    Args:
+        n: Number of anchors.
+        references: Number of references; None: the anchors are the references.
+        offset: The reference that the first anchor is, where the anchors are rows of a longer list (one process's
+            rows among those of all).
+
+    Raises:
+        ValueError: If a count or the offset is negative.
+
+    Memory:
+        O(N + R).
+
+    Example:
+        >>> NotSelf(2, references=4, offset=1).dense()
+        tensor([[1., 0., 1., 1.],
+                [1., 1., 0., 1.]])
+    """
+
+    def __init__(self, n: int, references: int | None = None, offset: int = 0) -> None:
+        r = n if references is None else references
+        if min(n, r, offset) < 0:
+            raise ValueError(f"NotSelf takes counts and an offset ≥ 0, got n={n}, references={r}, offset={offset}")
+        identity = torch.arange(n)
+        if n == r and offset == 0:
+            keys = Keys(identity, identity, distinct=True)
+        else:
+            keys = Keys(identity + offset, torch.arange(r))
+        super().__init__((n, r), {None: 1, keys: -1})
+
+
+@final
+class AllPairs(KeySet):
+    """Every pair.
+
+    Args:
+        n: Number of anchors.
+        r: Number of references.
+
+    Raises:
+        ValueError: If a count is negative.
+
+    Memory:
+        O(1).
+
+    Example:
+        >>> AllPairs(2, 3).row_sum()
+        tensor([3., 3.])
+    """
+
+    def __init__(self, n: int, r: int) -> None:
+        super().__init__(_counts(n, r), {None: 1})
+
+
+@final
+class NoPairs(KeySet):
+    """No pair: a section of references that takes no part.
+
+    Args:
+        n: Number of anchors.
+        r: Number of references.
+
+    Raises:
+        ValueError: If a count is negative.
+
+    Memory:
+        O(1).
+
+    Example:
+        >>> NoPairs(2, 3).row_sum()
+        tensor([0., 0.])
+    """
+
+    def __init__(self, n: int, r: int) -> None:
+        super().__init__(_counts(n, r), {})
+
+
+def _counts(n: int, r: int) -> tuple[int, int]:
+    if min(n, r) < 0:
+        raise ValueError(f"numbers of anchors and references are ≥ 0, got {n} and {r}")
+    return n, r
+
+
+def _keys(anchors: Tensor, references: Tensor | None, name: str) -> Keys:
+    anchors = _vector(anchors, name)
+    return Keys(anchors, anchors if references is None else _vector(references, f"reference_{name}").to(anchors.device))
+
+
+def _vector(values: Tensor, name: str) -> Tensor:
+    values = torch.as_tensor(values)
+    if values.ndim != 1 or values.is_floating_point() or values.is_complex():
+        raise ValueError(
+            f"{name} is one integer for each row, shape (n,), got {values.dtype} of shape {tuple(values.shape)}; "
+            "give class labels or ids as integers (multi-hot label sets go to SharesLabel)"
+        )
+    return values.detach().long()

@@ -1,0 +1,90 @@
+"""Pair weights given as a matrix."""
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.pairs.weight import PairWeight
+
+
+@final
+class Explicit(PairWeight):
+    """Any matrix of weights, w[i, r] = weights[rows[i], columns[r]].
+
+    Args:
+        weights: The matrix, boolean or numbers; constant under differentiation.
+        rows: Row of the matrix for each anchor, integers, shape (N,); None: each row once. A (B, B) matrix of samples
+            serves V views of each without a copy.
+        columns: Column of the matrix for each reference, integers, shape (R,); None: each column once.
+
+    Raises:
+        ValueError: If weights are not a finite matrix, or an index lies outside it (values are looked at on the CPU).
+
+    Memory:
+        The matrix itself, and O(N + R).
+
+    Example:
+        >>> import torch
+        >>> views = torch.tensor([0, 1, 0, 1])
+        >>> Explicit(torch.eye(2, dtype=torch.bool), rows=views, columns=views).dense()
+        tensor([[1., 0., 1., 0.],
+                [0., 1., 0., 1.],
+                [1., 0., 1., 0.],
+                [0., 1., 0., 1.]])
+    """
+
+    def __init__(
+        self,
+        weights: Float[Tensor, "b c"] | Int[Tensor, "b c"] | Bool[Tensor, "b c"],
+        rows: Int[Tensor, " n"] | None = None,
+        columns: Int[Tensor, " r"] | None = None,
+    ) -> None:
+        weights = torch.as_tensor(weights).detach()
+        if weights.ndim != 2:
+            raise ValueError(f"weights are a matrix (anchors, references), got shape {tuple(weights.shape)}")
+        self.weights = weights
+        self.rows = _index(rows, weights.shape[0], "rows")
+        self.columns = self.rows if columns is rows and rows is not None else _index(columns, weights.shape[1], "columns")
+        is_set, is_nonnegative = _look(weights)
+        super().__init__(
+            (
+                weights.shape[0] if self.rows is None else len(self.rows),
+                weights.shape[1] if self.columns is None else len(self.columns),
+            ),
+            is_set=is_set,
+            is_nonnegative=is_nonnegative,
+            is_symmetric=self.rows is self.columns and _mirrors(weights),
+        )
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        tile = self.weights[rows if self.rows is None else self.rows[rows]]
+        tile = tile[:, columns if self.columns is None else self.columns[columns]]
+        return tile.to(device, dtype, copy=True)
+
+
+def _look(weights: Tensor) -> tuple[bool, bool]:
+    """Say whether the weights are a set, and non-negative; numbers on a GPU are taken for non-negative weights."""
+    if weights.dtype == torch.bool:
+        return True, True
+    if weights.device.type != "cpu":
+        return False, True
+    if not torch.isfinite(weights).all():
+        raise ValueError("weights are finite, got NaN or infinity; mask such pairs with 0")
+    return bool(((weights == 0) | (weights == 1)).all()), bool((weights >= 0).all())
+
+
+def _mirrors(weights: Tensor) -> bool:
+    """Say whether the matrix is its own transpose; on a GPU it is not looked at."""
+    return weights.device.type == "cpu" and weights.shape[0] == weights.shape[1] and torch.equal(weights, weights.T)
+
+
+def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:
+    if index is None:
+        return None
+    if index.ndim != 1 or index.is_floating_point():
+        raise ValueError(f"{name} is a vector of integers, got {index.dtype} of shape {tuple(index.shape)}")
+    if index.device.type == "cpu" and len(index) and not (index.min() >= 0 and index.max() < length):
+        raise ValueError(f"{name} lies within the matrix, 0 … {length - 1}, got {int(index.min())} … {int(index.max())}")
+    return index.long()

@@ -1,0 +1,112 @@
+"""Equality of keys, [key_i = key'_r]: tiles, sums over the equal, and which tiles hold none."""
+
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Keys:
+    """A key for each of N anchors and one for each of R references; pairs with equal keys are in.
+
+    A sum over the references with an anchor's key is a class sum, looked up: the references are sorted by key once
+    and summed segment by segment, in the same order every time and without atomics, in O((N + R)·D).
+
+    Args:
+        anchors: Integer keys, shape (N,).
+        references: Integer keys, shape (R,); the same tensor when anchors are the references.
+        distinct: Whether anchors are the references and no key occurs twice: then only i = r is in.
+    """
+
+    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], *, distinct: bool = False) -> None:
+        self.anchors = anchors
+        self.references = references
+        self.distinct = distinct
+        self._moved: dict[torch.device, Keys] = {anchors.device: self}
+        self._ranges: dict[tuple[bool, int, int], tuple[int, int]] = {}
+
+    @property
+    def is_symmetric(self) -> bool:
+        return self.anchors is self.references
+
+    @cached_property
+    def transposed(self) -> "Keys":
+        """Anchors and references exchanged."""
+        return self if self.is_symmetric else Keys(self.references, self.anchors)
+
+    def to(self, device: torch.device) -> "Keys":
+        """The same keys on a device, moved there once."""
+        if device not in self._moved:
+            anchors = self.anchors.to(device)
+            references = anchors if self.is_symmetric else self.references.to(device)
+            self._moved[device] = Keys(anchors, references, distinct=self.distinct)
+        return self._moved[device]
+
+    def joined(self, other: "Keys") -> "Keys":
+        """The keys that are equal where both are: one key for each pair of keys."""
+        if self is other or (self.distinct and other.is_symmetric):
+            return self
+        if other.distinct and self.is_symmetric:
+            return other
+        device = self.anchors.device if self.anchors.device.type != "cpu" else other.anchors.device
+        (one, one_r, one_count), (two, two_r, two_count) = self.to(device)._compact, other.to(device)._compact
+        if one_count < two_count:  # the finer key leads, so that keys sorted by it still leave whole tiles empty
+            one, one_r, two, two_r, two_count = two, two_r, one, one_r, one_count
+        anchors = one * two_count + two
+        references = anchors if self.is_symmetric and other.is_symmetric else one_r * two_count + two_r
+        return Keys(anchors, references)
+
+    def equal(self, rows: slice, columns: slice) -> Tensor:
+        """Which pairs of a tile have equal keys, as booleans."""
+        return self.anchors[rows, None] == self.references[columns]
+
+    def constant(self, rows: slice, columns: slice) -> bool | None:
+        """The one value of a tile where the ranges of its keys tell, else None; keys on a GPU are not looked at."""
+        if self.anchors.device.type != "cpu" or rows.start >= rows.stop or columns.start >= columns.stop:
+            return None
+        low, high = self._range(rows, of_references=False)
+        low_r, high_r = self._range(columns, of_references=True)
+        if high < low_r or high_r < low:
+            return False
+        return True if low == high == low_r == high_r else None
+
+    def _range(self, part: slice, *, of_references: bool) -> tuple[int, int]:
+        key = (of_references and not self.is_symmetric, part.start, part.stop)
+        if key not in self._ranges:
+            low, high = (self.references if of_references else self.anchors)[part].aminmax()
+            self._ranges[key] = (int(low), int(high))
+        return self._ranges[key]
+
+    @cached_property
+    def _compact(self) -> tuple[Tensor, Tensor, int]:
+        """Both keys as 0 … C−1, and C."""
+        if self.is_symmetric:
+            values, key = torch.unique(self.anchors, return_inverse=True)
+            return key, key, len(values)
+        values, key = torch.unique(torch.cat([self.anchors, self.references]), return_inverse=True)
+        return key[: len(self.anchors)], key[len(self.anchors) :], len(values)
+
+    @cached_property
+    def _segments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The references sorted by key, where each key's segment starts, and how long it is."""
+        _, references, count = self._compact
+        ordered, order = torch.sort(references, stable=True)
+        ends = torch.searchsorted(ordered, torch.arange(count, device=ordered.device), right=True)
+        starts = torch.cat([ends.new_zeros(1), ends[:-1]])
+        return order, starts[: len(ends)], ends - starts[: len(ends)]
+
+    def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
+        """Return for each anchor the sum of the values of the references with its key."""
+        if self.distinct:
+            return values
+        order, starts, _ = self._segments
+        sums = torch.nn.functional.embedding_bag(order, values, starts, mode="sum")
+        return sums.index_select(0, self._compact[0])
+
+    @cached_property
+    def counts(self) -> Int[Tensor, " n"]:
+        """How many references have each anchor's key."""
+        if self.distinct:
+            return torch.ones_like(self.anchors)
+        return self._segments[2][self._compact[0]]

@@ -6,7 +6,6 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import Tensor
 from torch.nn import functional
@@ -24,10 +23,10 @@ def alignment(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float
         labels: Classes (N,). The positive pairs are those of one class, ordered, without self-pairs.
 
     Returns:
-        The alignment, from 0 to 4; less is better aligned.
+        The alignment, from 0 to 4; less is better aligned. NaN when no class has two samples.
 
     Raises:
-        ValueError: Lengths disagree, an entry is not finite, or no class has two samples.
+        ValueError: Lengths disagree or an entry is not finite.
 
     Memory:
         O(N·D + C·D): class sums, no pairs.
@@ -48,7 +47,7 @@ def alignment(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float
     sums = torch.zeros(len(classes), units.shape[1], dtype=units.dtype).index_add_(0, members, units)
     pairs = (counts * (counts - 1)).sum()
     if pairs == 0:
-        raise ValueError(f"expected a class with two samples, got {len(labels)} classes of one: there is no pair")
+        return math.nan
     # a unit row's product with itself is 1, a zero row's is 0
     own = torch.zeros(len(classes), dtype=units.dtype).index_add_(0, members, units.square().sum(1))
     distances = 2 * (counts - 1) * own - 2 * (sums.square().sum(1) - own)
@@ -64,10 +63,10 @@ def uniformity(features: Float[Tensor, "n d"]) -> float:
         features: (N, D); L2-normalised here.
 
     Returns:
-        The uniformity, at most 0, where every sample is the same point; less is more uniform.
+        The uniformity, at most 0, where every sample is the same point; less is more uniform. NaN for one sample.
 
     Raises:
-        ValueError: Fewer than two samples, or an entry is not finite.
+        ValueError: An entry is not finite.
 
     Memory:
         O(N·D) and one tile of 1,024·N similarities at a time.
@@ -81,7 +80,7 @@ def uniformity(features: Float[Tensor, "n d"]) -> float:
     """
     units = _unit_rows(features)
     if len(units) < 2:
-        raise ValueError(f"expected at least 2 samples, got {len(units)}: uniformity is of pairs")
+        return math.nan
     squares = units.square().sum(1)
     total = torch.zeros((), dtype=units.dtype)
     for start, tile in _similarity_tiles(units):
@@ -142,7 +141,7 @@ def two_dimensional_map(
         Coordinates (N, 2) without a unit.
 
     Raises:
-        ValueError: Fewer than two samples or two features, or an entry is not finite.
+        ValueError: An entry is not finite.
 
     Memory:
         O(N·D).
@@ -151,13 +150,15 @@ def two_dimensional_map(
         >>> two_dimensional_map(torch.eye(5), method="pca").shape
         torch.Size([5, 2])
     """
-    units = _unit_rows(features).numpy()
-    if min(units.shape) < 2:
-        raise ValueError(f"expected at least 2 samples of 2 features, got {units.shape}: there is no plane to draw")
+    units = _unit_rows(features)
     if method == "pca" or len(units) < 4:
-        return torch.from_numpy(PCA(2, random_state=seed).fit_transform(units))
-    layout = TSNE(2, perplexity=min(30.0, (len(units) - 1) / 3), init="pca", random_state=seed)
-    return torch.from_numpy(layout.fit_transform(units))
+        centred = units - units.mean(dim=0)
+        axes = torch.linalg.svd(centred, full_matrices=False).Vh[:2]
+        places = centred @ axes.T
+        return functional.pad(places, (0, 2 - places.shape[1]))
+    start = "pca" if units.shape[1] >= 2 else "random"
+    layout = TSNE(2, perplexity=min(30.0, (len(units) - 1) / 3), init=start, random_state=seed)
+    return torch.from_numpy(layout.fit_transform(units.numpy()))
 
 
 def _similarity_tiles(units: Tensor) -> Iterator[tuple[int, Tensor]]:

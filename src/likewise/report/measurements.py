@@ -1,0 +1,129 @@
+"""What is measured of a run: features beside the raw inputs they were made of, by the same evaluations."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.diagnostics import alignment, uniformity
+from likewise.evaluation import Accuracy, Difference, Proportion, knn, linear, paired_difference
+
+ENCODER = "encoder"
+RAW = "raw inputs"
+EVALUATIONS: Mapping[str, Callable[..., Accuracy]] = {"kNN": knn, "linear probe": linear}
+
+
+@final
+@dataclass(frozen=True)
+class Encoded:
+    """Samples and what the encoder made of them.
+
+    Args:
+        features: (N, D).
+        inputs: (N, ...).
+        labels: Classes, (N,).
+    """
+
+    features: Float[Tensor, "n d"]
+    inputs: Float[Tensor, "n ..."]
+    labels: Int[Tensor, "n"]
+
+    @property
+    def kinds(self) -> dict[str, Float[Tensor, "n _"]]:
+        """What is compared: the features, and the raw inputs as vectors."""
+        return {ENCODER: self.features, RAW: self.inputs.flatten(1)}
+
+
+@final
+@dataclass(frozen=True)
+class Measurements:
+    """Accuracies and geometry of the encoder's features and of the raw inputs, on the held-out samples.
+
+    Args:
+        accuracies: For each evaluation, for "encoder" and "raw inputs", the accuracy.
+        geometry: For "alignment" and "uniformity", for "encoder" and "raw inputs", the value.
+        class_names: The C names.
+    """
+
+    accuracies: Mapping[str, Mapping[str, Accuracy]]
+    geometry: Mapping[str, Mapping[str, float]]
+    class_names: tuple[str, ...]
+
+    @property
+    def differences(self) -> dict[str, Difference]:
+        """For each evaluation, the encoder's accuracy less that of the raw inputs, paired by sample."""
+        return {name: paired_difference(both[ENCODER], both[RAW]) for name, both in self.accuracies.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as numbers and words, ready for json.dump."""
+        accuracies = {
+            name: {
+                kind: {
+                    **_share(accuracy.overall),
+                    "per_class": {self.class_names[c]: _share(share) for c, share in accuracy.per_class.items()},
+                }
+                for kind, accuracy in both.items()
+            }
+            for name, both in self.accuracies.items()
+        }
+        differences = {name: asdict(difference) for name, difference in self.differences.items()}
+        return {
+            "intervals": "95 %; accuracies: Wilson; differences: Agresti and Min, paired by sample",
+            "accuracy": accuracies,
+            "encoder_less_raw_inputs": differences,
+            **self.geometry,
+        }
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return overall and per-class accuracies as rows of words, the first of them the heads of the columns."""
+        columns = [(name, kind) for name, both in self.accuracies.items() for kind in both]
+        rows: list[tuple[str, ...]] = [("", *(f"{name}, {kind}" for name, kind in columns))]
+        rows.append(("all", *(_words(self.accuracies[name][kind].overall) for name, kind in columns)))
+        for label in self.accuracies[columns[0][0]][columns[0][1]].per_class:
+            shares = [self.accuracies[name][kind].per_class[label] for name, kind in columns]
+            rows.append((f"class {self.class_names[label]}", *map(_words, shares)))
+        return rows
+
+
+def measure(train: Encoded, test: Encoded, class_names: tuple[str, ...]) -> Measurements:
+    """Evaluate features and raw inputs alike.
+
+    Args:
+        train: The training samples, which evaluations learn from.
+        test: The held-out samples, which they are judged by.
+        class_names: The C names.
+
+    Returns:
+        The measurements.
+
+    Raises:
+        ValueError: Features and labels do not fit together, or are not finite.
+
+    Example:
+        >>> import torch
+        >>> inputs, labels = torch.eye(2).repeat(3, 1), torch.tensor([0, 1]).repeat(3)
+        >>> samples = Encoded(inputs, inputs, labels)
+        >>> measure(samples, samples, ("cat", "dog")).accuracies["kNN"]["encoder"].overall.value
+        1.0
+    """
+    learnt, judged = train.kinds, test.kinds
+    accuracies = {
+        name: {kind: evaluate(learnt[kind], train.labels, judged[kind], test.labels) for kind in learnt}
+        for name, evaluate in EVALUATIONS.items()
+    }
+    geometry = {
+        "alignment": {kind: alignment(rows, test.labels) for kind, rows in judged.items()},
+        "uniformity": {kind: uniformity(rows) for kind, rows in judged.items()},
+    }
+    return Measurements(accuracies, geometry, class_names)
+
+
+def _share(share: Proportion) -> dict[str, Any]:
+    return {"value": share.value, "interval": share.interval, **asdict(share)}
+
+
+def _words(share: Proportion) -> str:
+    low, high = share.interval
+    return f"{100 * share.value:.2f} % [{100 * low:.1f}, {100 * high:.1f}]"

@@ -63,7 +63,7 @@ class Rows(NamedTuple):
 
     def of_anchors(self, values: Tensor) -> Tensor:
         """Return the samples' values, (B, …), for each anchor, (N, …)."""
-        return torch.cat([values] * self.views)
+        return values if self.views == 1 else torch.cat([values] * self.views)
 
     def of_references(self, values: Tensor) -> Tensor | None:
         """Return this process's values, one for each of its references, for all; None where they are the anchors'."""
@@ -122,9 +122,9 @@ class ContrastiveLoss(nn.Module, ABC):
 
     def rows(self, embeddings: Tensor, references: Tensor | None = None) -> Rows:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered."""
-        stacked = embeddings if embeddings.ndim == 3 else embeddings.unsqueeze(1)
-        samples, views, features = stacked.shape
-        queries = self._prepared(torch.cat(stacked.unbind(dim=1)))
+        samples, features = len(embeddings), embeddings.shape[-1]
+        views = embeddings.shape[1] if embeddings.ndim == 3 else 1
+        queries = self._prepared(torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings)
         here = queries if references is None else self._prepared(references)
         everyone, rank = [(samples, len(here), views, features)], 0
         if self.gathers:
@@ -148,7 +148,7 @@ class ContrastiveLoss(nn.Module, ABC):
         """Return the reduced loss of rows under the two pair weights; ``positives`` is the set that pull weighs."""
         losses, active = contrast_and_activity(
             rows.queries,
-            rows.references,
+            (rows.references,),
             pull=pull,
             push=push,
             temperature=self.temperature,

@@ -1,4 +1,4 @@
-"""L2 normalisation that is exact at zero and over the whole range of the dtype."""
+"""L2 normalisation that is exact at zero, and for the smallest and largest embeddings."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from torch.autograd.function import once_differentiable
 def normalized(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Return each row divided by its length, in float32 or wider; a zero row stays zero, with zero gradient.
 
-    Rows are scaled by their largest entry first, so that no square overflows or vanishes. With u = z/‖z‖, the gradient
-    is (g − u (u·g)) / ‖z‖.
+    Squares are summed in float64, so that none overflows or vanishes. With u = z/‖z‖, the gradient is
+    (g − u (u·g)) / ‖z‖.
 
     Args:
         rows: Embeddings, shape (N, D), any floating dtype.
@@ -31,12 +31,11 @@ def normalized(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 class _Normalize(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        largest = rows.abs().amax(dim=1, keepdim=True) if rows.shape[1] else rows.new_zeros(len(rows), 1)
-        zero = largest == 0
-        unit = rows / largest.masked_fill(zero, 1)
-        length = torch.linalg.vector_norm(unit, dim=1, keepdim=True).masked_fill_(zero, 1)
-        unit /= length
-        ctx.save_for_backward(unit, (length * largest).masked_fill_(zero, torch.inf))
+        wide = rows.dtype if rows.device.type == "mps" else torch.float64  # which that device lacks
+        length = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=wide).to(rows.dtype)
+        length.masked_fill_(length == 0, torch.inf)
+        unit = rows / length
+        ctx.save_for_backward(unit, length)
         return unit
 
     @staticmethod

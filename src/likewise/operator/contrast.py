@@ -15,7 +15,7 @@ References = Tensor | tuple[Tensor, ...] | None
 
 BACKENDS = {"dense": dense.log_sum_exp, "tiled": tiled.log_sum_exp}
 
-SMALL = 256 * 256
+SMALL = 64 * 64
 """Up to this many pairs, ``backend="auto"`` computes all of them at once."""
 
 
@@ -47,7 +47,7 @@ def log_sum_exp(
             holds NaN or infinity (values are looked at on the CPU; on a GPU that would synchronise).
 
     Memory:
-        O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 256 x 256 pairs.
+        O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
 
     Example:
         >>> import torch
@@ -62,7 +62,7 @@ def log_sum_exp(
         return _repulsion(queries, sections, push, _temperature(temperature, queries), backend)
 
 
-def contrast(  # noqa: PLR0913 - the equation has this many parts
+def contrast(
     queries: Float[Tensor, "n d"],
     references: References = None,
     *,
@@ -97,7 +97,7 @@ def contrast(  # noqa: PLR0913 - the equation has this many parts
             holds NaN or infinity (values are looked at on the CPU; on a GPU that would synchronise).
 
     Memory:
-        O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 256 x 256 pairs.
+        O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
 
     Example:
         >>> import torch
@@ -108,20 +108,15 @@ def contrast(  # noqa: PLR0913 - the equation has this many parts
         >>> contrast(z, pull=pull, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.3133, 0.3133, 0.0000])
     """
+    rows, sections = _rows(queries, references)
     return contrast_and_activity(
-        queries,
-        references,
-        pull=pull,
-        push=push,
-        temperature=temperature,
-        coefficient=coefficient,
-        backend=backend,
+        rows, sections, pull=pull, push=push, temperature=temperature, coefficient=coefficient, backend=backend
     )[0]
 
 
-def contrast_and_activity(  # noqa: PLR0913 - the equation has this many parts
+def contrast_and_activity(
     queries: Float[Tensor, "n d"],
-    references: References,
+    sections: tuple[Float[Tensor, "_ d"], ...],
     *,
     pull: PairWeight,
     push: PairWeight,
@@ -129,8 +124,7 @@ def contrast_and_activity(  # noqa: PLR0913 - the equation has this many parts
     coefficient: Float[Tensor, " n"] | None = None,
     backend: Backend = "auto",
 ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
-    """Return what `contrast` returns, and which queries are active."""
-    queries, sections = _rows(queries, references)
+    """Return what `contrast` returns of rows that were checked, of one dtype, and which of the queries are active."""
     _check_shape("pull", pull, queries, sections)
     _check_shape("push", push, queries, sections)
     with torch.autocast(queries.device.type, enabled=False):
@@ -145,8 +139,9 @@ def contrast_and_activity(  # noqa: PLR0913 - the equation has this many parts
                 f"got shape {tuple(coefficient.shape)}"
             )
         active = pull.support(queries.device) & (repulsion.detach() > -torch.inf)
-        losses = coefficient.to(repulsion) * repulsion.masked_fill(~active, 0) - attraction
-        return losses.masked_fill(~active, 0), active
+        inactive = ~active
+        losses = coefficient.to(repulsion) * repulsion.masked_fill(inactive, 0) - attraction
+        return losses.masked_fill(inactive, 0), active
 
 
 def _repulsion(

@@ -40,10 +40,12 @@ def log_sum_exp(
 
     Memory:
         O((N + R)·D + tile). On a GPU, whether the triangle is safe costs one synchronisation.
+
+    The caller turns autocast off; the backward, which runs where the user calls it, does so itself.
     """
     if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
-        largest = queries.detach().square().sum(dim=1).amax() / temperature.detach() if len(queries) else temperature
-        if largest <= SAFE[queries.dtype]:
+        longest = torch.linalg.vector_norm(queries.detach(), dim=1).amax() if len(queries) else 0.0
+        if float(longest) ** 2 / float(temperature.detach()) <= SAFE[queries.dtype]:
             return _Triangle.apply(push, temperature, queries)  # type: ignore[no-any-return]  # torch's stub
     return _Rectangle.apply(push, temperature, queries, *sections)  # type: ignore[no-any-return]  # torch's stub
 
@@ -54,27 +56,30 @@ class _Triangle(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, push: PairWeight, temperature: Tensor, z: Tensor) -> Tensor:
         sums = z.new_zeros(len(z))
-        with torch.autocast(z.device.type, enabled=False):
-            for rows, columns, e in _exponentials(push, temperature, z):
-                sums[rows] += e.sum(dim=1)
-                if columns.start > rows.start:
-                    sums[columns] += e.sum(dim=0)
+        kept = None
+        for rows, columns, e in _exponentials(push, temperature, z):
+            sums[rows] += e.sum(dim=1)
+            if columns.start > rows.start:
+                sums[columns] += e.sum(dim=0)
+            kept = e if len(z) <= TILE else None  # a batch of one tile is not computed twice
         ctx.push = push
-        ctx.save_for_backward(temperature, z, sums)
+        ctx.save_for_backward(temperature, z, sums, kept)
         return sums.log()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, z, sums = ctx.saved_tensors
+        temperature, z, sums, kept = ctx.saved_tensors
         a = (gradients[0] / sums).masked_fill_(sums == 0, 0)
         gradient = torch.zeros_like(z)
         with torch.autocast(z.device.type, enabled=False):
-            for rows, columns, e in _exponentials(ctx.push, temperature, z):
-                e.mul_(a[rows, None] + a[columns])
-                gradient[rows].addmm_(e, z[columns])
+            everything = slice(0, len(z))
+            tiles = _exponentials(ctx.push, temperature, z) if kept is None else [(everything, everything, kept)]
+            for rows, columns, e in tiles:
+                weights = (a[rows, None] + a[columns]).mul_(e)
+                gradient[rows].addmm_(weights, z[columns])
                 if columns.start > rows.start:
-                    gradient[columns].addmm_(e.T, z[rows])
+                    gradient[columns].addmm_(weights.T, z[rows])
             gradient /= temperature
             slope = -(z * gradient).sum() / (2 * temperature) if ctx.needs_input_grad[1] else None
         return None, slope, gradient
@@ -92,7 +97,7 @@ def _exponentials(push: PairWeight, temperature: Tensor, z: Tensor) -> Iterator[
             n, r = rows.stop - rows.start, columns.stop - columns.start
             e = torch.mm(scaled[rows], z[columns].T, out=buffer[: n * r].view(n, r)).exp_()
             if weight is None:
-                e.mul_(push.tile(rows, columns, z.dtype, z.device))
+                push.weigh(e, rows, columns, logits=False)
             yield rows, columns, e
 
 
@@ -103,12 +108,11 @@ class _Rectangle(torch.autograd.Function):
     def forward(ctx: Any, push: PairWeight, temperature: Tensor, queries: Tensor, *sections: Tensor) -> Tensor:
         highest = queries.new_full((len(queries),), -torch.inf)
         sums = queries.new_zeros(len(queries))
-        with torch.autocast(queries.device.type, enabled=False):
-            for rows, _, _, s in _logits(push, temperature, queries, sections):
-                higher = torch.maximum(highest[rows], s.amax(dim=1))
-                shift = higher.masked_fill(higher == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
-                sums[rows] = sums[rows] * (highest[rows] - shift).exp_() + s.sub_(shift[:, None]).exp_().sum(dim=1)
-                highest[rows] = higher
+        for rows, _, _, s in _logits(push, temperature, queries, sections):
+            higher = torch.maximum(highest[rows], s.amax(dim=1))
+            shift = higher.masked_fill(higher == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
+            sums[rows] = sums[rows] * (highest[rows] - shift).exp_() + s.sub_(shift[:, None]).exp_().sum(dim=1)
+            highest[rows] = higher
         lse = sums.log_().add_(highest)
         ctx.push = push
         ctx.save_for_backward(temperature, lse, queries, *sections)
@@ -156,6 +160,6 @@ def _logits(
                 n, r = rows.stop - rows.start, columns.stop - columns.start
                 s = torch.mm(scaled[rows], references[columns].T, out=buffer[: n * r].view(n, r))
                 if weight != 1:
-                    s.add_(push.tile(rows, among_all, s.dtype, s.device).log_())
+                    push.weigh(s, rows, among_all, logits=True)
                 yield rows, k, columns, s
             start += len(references)

@@ -18,10 +18,11 @@ Example:
 
 from collections.abc import Sequence
 
+from likewise.pairs.concat import Concat
 from likewise.pairs.equal import AllPairs, Equal, KeySet, NoPairs, NotSelf, SameClass, SameSample
 from likewise.pairs.explicit import Explicit
 from likewise.pairs.label_sets import SharesLabel
-from likewise.pairs.weight import Concat, PairWeight
+from likewise.pairs.weight import PairWeight
 
 __all__ = [
     "AllPairs",

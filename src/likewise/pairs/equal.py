@@ -53,6 +53,20 @@ class KeySet(PairWeight):
             total += coefficient * inside
         return float(total)
 
+    def weigh(self, similarities: Tensor, rows: slice, columns: slice, *, logits: bool) -> None:
+        if not self._all_but_diagonal:
+            super().weigh(similarities, rows, columns, logits=logits)
+        else:
+            similarities.diagonal(rows.start - columns.start).fill_(-torch.inf if logits else 0)
+
+    @property
+    def _all_but_diagonal(self) -> bool:
+        """Whether the set is every pair but those of an anchor with itself."""
+        return len(self.terms) == 2 and all(
+            coefficient == (1 if keys is None else -1) and (keys is None or keys.distinct)
+            for keys, coefficient in self.terms.items()
+        )
+
     def product(self, references: Tensor) -> Tensor:
         return self._product(references, self.shape[0], transpose=False)
 
@@ -60,21 +74,27 @@ class KeySet(PairWeight):
         return self._product(anchors, self.shape[1], transpose=True)
 
     def _product(self, values: Tensor, length: int, *, transpose: bool) -> Tensor:
-        result = values.new_zeros(length, values.shape[1])
+        result = None
         for keys, coefficient in self.terms.items():
             if keys is None:
-                part = values.sum(dim=0)
+                part = values.sum(dim=0).expand(length, -1)
             else:
                 here = keys.to(values.device)
                 part = (here.transposed if transpose else here).sum(values)
-            result.add_(part, alpha=coefficient)
-        return result
+            result = part * coefficient if result is None else result.add_(part, alpha=coefficient)
+        return values.new_zeros(length, values.shape[1]) if result is None else result
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        result = torch.zeros(self.shape[0], dtype=torch.int64, device=device)
+        constant, result = 0, None
         for keys, coefficient in self.terms.items():
-            result += coefficient * (self.shape[1] if keys is None else keys.to(device).counts)
-        return result.to(dtype)
+            counts = self.shape[1] if keys is None else keys.to(device).counts
+            if isinstance(counts, int):
+                constant += coefficient * counts
+            else:
+                result = counts * coefficient if result is None else result.add_(counts, alpha=coefficient)
+        if result is None:
+            return torch.full((self.shape[0],), constant, dtype=dtype, device=device)
+        return result.add_(constant).to(dtype)
 
     def __and__(self, other: PairWeight) -> PairWeight:
         if not isinstance(other, KeySet) or self.shape != other.shape:

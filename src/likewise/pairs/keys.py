@@ -16,7 +16,7 @@ class Keys:
     Args:
         anchors: Integer keys, shape (N,).
         references: Integer keys, shape (R,); the same tensor when anchors are the references.
-        distinct: Whether anchors are the references and no key occurs twice: then only i = r is in.
+        distinct: Whether anchors are the references and the keys 0, 1, 2, …, so that only i = r is in.
     """
 
     def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], *, distinct: bool = False) -> None:
@@ -72,6 +72,8 @@ class Keys:
         return True if low == high == low_r == high_r else None
 
     def _range(self, part: slice, *, of_references: bool) -> tuple[int, int]:
+        if self.distinct:
+            return part.start, part.stop - 1
         key = (of_references and not self.is_symmetric, part.start, part.stop)
         if key not in self._ranges:
             low, high = (self.references if of_references else self.anchors)[part].aminmax()
@@ -80,21 +82,22 @@ class Keys:
 
     @cached_property
     def _compact(self) -> tuple[Tensor, Tensor, int]:
-        """Both keys as 0 … C−1, and C."""
-        if self.is_symmetric:
-            values, key = torch.unique(self.anchors, return_inverse=True)
-            return key, key, len(values)
-        values, key = torch.unique(torch.cat([self.anchors, self.references]), return_inverse=True)
-        return key[: len(self.anchors)], key[len(self.anchors) :], len(values)
+        """Both keys as numbers from 0, and how many there are of them; some may occur nowhere."""
+        keys = self.anchors if self.is_symmetric else torch.cat([self.anchors, self.references])
+        if keys.device.type == "cpu" and len(keys):
+            low, high = keys.aminmax()
+            if low >= 0 and high < len(keys):  # class labels, as they mostly come
+                return self.anchors, self.references, int(high) + 1
+        values, keys = torch.unique(keys, return_inverse=True)
+        anchors = keys[: len(self.anchors)]
+        return anchors, anchors if self.is_symmetric else keys[len(self.anchors) :], len(values)
 
     @cached_property
     def _segments(self) -> tuple[Tensor, Tensor, Tensor]:
         """The references sorted by key, where each key's segment starts, and how long it is."""
         _, references, count = self._compact
-        ordered, order = torch.sort(references, stable=True)
-        ends = torch.searchsorted(ordered, torch.arange(count, device=ordered.device), right=True)
-        starts = torch.cat([ends.new_zeros(1), ends[:-1]])
-        return order, starts[: len(ends)], ends - starts[: len(ends)]
+        lengths = torch.bincount(references, minlength=count)
+        return torch.argsort(references, stable=True), lengths.cumsum(dim=0).sub_(lengths), lengths
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return for each anchor the sum of the values of the references with its key."""
@@ -105,8 +108,8 @@ class Keys:
         return sums.index_select(0, self._compact[0])
 
     @cached_property
-    def counts(self) -> Int[Tensor, " n"]:
+    def counts(self) -> Int[Tensor, " n"] | int:
         """How many references have each anchor's key."""
         if self.distinct:
-            return torch.ones_like(self.anchors)
+            return 1
         return self._segments[2][self._compact[0]]

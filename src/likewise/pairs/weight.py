@@ -45,6 +45,14 @@ class PairWeight(ABC):
         """Return the one value of a tile where that is known without computing it, else None."""
         del rows, columns
 
+    def weigh(self, similarities: Float[Tensor, "n r"], rows: slice, columns: slice, *, logits: bool) -> None:
+        """Multiply a tile of e^{s} by the weights in place, or add their logarithms to a tile of logits s."""
+        weights = self.tile(rows, columns, similarities.dtype, similarities.device)
+        if logits:
+            similarities.add_(weights.log_())
+        else:
+            similarities.mul_(weights)
+
     def product(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return the weights times ``references``, outside differentiation; by tiles unless overridden."""
         result = references.new_zeros(self.shape[0], references.shape[1])
@@ -341,13 +349,16 @@ class RowMean(PairWeight):
             raise ValueError(f"mean_over_row divides by the sum of weights ≥ 0, got {base} with negative ones")
         super().__init__(base.shape, is_set=False, is_nonnegative=True, is_symmetric=False)
         self.base = base
+        self._inverses: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
-    def _inverse(self, dtype: torch.dtype, device: torch.device, rows: slice = slice(None)) -> Tensor:
-        total = self.base.row_sum(dtype, device)[rows, None]
-        return total.reciprocal().where(total > 0, 0)
+    def _inverse(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        if (dtype, device) not in self._inverses:
+            total = self.base.row_sum(dtype, device)
+            self._inverses[dtype, device] = total.reciprocal().masked_fill_(total == 0, 0).unsqueeze(1)
+        return self._inverses[dtype, device]
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return self.base.tile(rows, columns, dtype, device) * self._inverse(dtype, device, rows)
+        return self.base.tile(rows, columns, dtype, device) * self._inverse(dtype, device)[rows]
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         return 0.0 if self.base.constant(rows, columns) == 0 else None
@@ -363,53 +374,6 @@ class RowMean(PairWeight):
 
     def support(self, device: torch.device | str = "cpu") -> Tensor:
         return self.base.support(device)
-
-
-@final
-class Concat(PairWeight):
-    """Sections of references side by side, for the same anchors."""
-
-    def __init__(self, parts: tuple[PairWeight, ...]) -> None:
-        counts = {part.shape[0] for part in parts}
-        if len(counts) != 1:
-            raise ValueError(f"sections side by side have the same anchors, got {list(parts)}; build all for one N")
-        super().__init__(
-            (counts.pop(), sum(part.shape[1] for part in parts)),
-            is_set=all(part.is_set for part in parts),
-            is_nonnegative=all(part.is_nonnegative for part in parts),
-            is_symmetric=False,
-        )
-        self.parts = parts
-
-    def _cut(self, columns: slice) -> Iterator[tuple[PairWeight, slice]]:
-        """Yield each section that the columns touch, with its own columns."""
-        start = 0
-        for part in self.parts:
-            inside = slice(max(columns.start - start, 0), min(columns.stop - start, part.shape[1]))
-            if inside.start < inside.stop:
-                yield part, inside
-            start += part.shape[1]
-
-    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        tiles = [part.tile(rows, inside, dtype, device) for part, inside in self._cut(columns)]
-        return torch.cat(tiles, dim=1) if tiles else torch.zeros(rows.stop - rows.start, 0, dtype=dtype, device=device)
-
-    def constant(self, rows: slice, columns: slice) -> float | None:
-        values = {part.constant(rows, inside) for part, inside in self._cut(columns)}
-        return values.pop() if len(values) == 1 else None
-
-    def product(self, references: Tensor) -> Tensor:
-        sections = references.split([part.shape[1] for part in self.parts])
-        return torch.stack([part.product(v) for part, v in zip(self.parts, sections, strict=True)]).sum(dim=0)
-
-    def transposed_product(self, anchors: Tensor) -> Tensor:
-        return torch.cat([part.transposed_product(anchors) for part in self.parts])
-
-    def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
-        if isinstance(references, tuple) and [len(v) for v in references] == [part.shape[1] for part in self.parts]:
-            products = [part @ v for part, v in zip(self.parts, references, strict=True)]
-            return sum(products[1:], start=products[0])
-        return super().__matmul__(references)
 
 
 def _times(values: Tensor, scale: Tensor | None) -> Tensor:

@@ -1,0 +1,56 @@
+"""Pair weights of several sections of references, side by side."""
+
+from collections.abc import Iterator
+from typing import final
+
+import torch
+from torch import Tensor
+
+from likewise.pairs.weight import PairWeight
+
+
+@final
+class Concat(PairWeight):
+    """Sections of references side by side, for the same anchors."""
+
+    def __init__(self, parts: tuple[PairWeight, ...]) -> None:
+        counts = {part.shape[0] for part in parts}
+        if len(counts) != 1:
+            raise ValueError(f"sections side by side have the same anchors, got {list(parts)}; build all for one N")
+        super().__init__(
+            (counts.pop(), sum(part.shape[1] for part in parts)),
+            is_set=all(part.is_set for part in parts),
+            is_nonnegative=all(part.is_nonnegative for part in parts),
+            is_symmetric=False,
+        )
+        self.parts = parts
+
+    def _cut(self, columns: slice) -> Iterator[tuple[PairWeight, slice]]:
+        """Yield each section that the columns touch, with its own columns."""
+        start = 0
+        for part in self.parts:
+            inside = slice(max(columns.start - start, 0), min(columns.stop - start, part.shape[1]))
+            if inside.start < inside.stop:
+                yield part, inside
+            start += part.shape[1]
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        tiles = [part.tile(rows, inside, dtype, device) for part, inside in self._cut(columns)]
+        return torch.cat(tiles, dim=1) if tiles else torch.zeros(rows.stop - rows.start, 0, dtype=dtype, device=device)
+
+    def constant(self, rows: slice, columns: slice) -> float | None:
+        values = {part.constant(rows, inside) for part, inside in self._cut(columns)}
+        return values.pop() if len(values) == 1 else None
+
+    def product(self, references: Tensor) -> Tensor:
+        sections = references.split([part.shape[1] for part in self.parts])
+        return torch.stack([part.product(v) for part, v in zip(self.parts, sections, strict=True)]).sum(dim=0)
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return torch.cat([part.transposed_product(anchors) for part in self.parts])
+
+    def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
+        if isinstance(references, tuple) and [len(v) for v in references] == [part.shape[1] for part in self.parts]:
+            products = [part @ v for part, v in zip(self.parts, references, strict=True)]
+            return sum(products[1:], start=products[0])
+        return super().__matmul__(references)

@@ -1,5 +1,6 @@
 """Equality of keys, [key_i = key'_r]: tiles, sums over the equal, and which tiles hold none."""
 
+import math
 from functools import cached_property
 
 import torch
@@ -99,12 +100,31 @@ class Keys:
         lengths = torch.bincount(references, minlength=count)
         return torch.argsort(references, stable=True), lengths.cumsum(dim=0).sub_(lengths), lengths
 
+    @cached_property
+    def _pieces(self) -> tuple[Tensor, Tensor | None]:
+        """Where each piece of a segment starts, and each segment's first piece; None where no segment is cut.
+
+        A long segment is summed in pieces of about √R, and these are summed: the rounding of one long running sum would
+        grow with its length.
+        """
+        _, starts, lengths = self._segments
+        size = max(32, math.isqrt(len(self.references)))
+        pieces = (lengths + (size - 1)).div(size, rounding_mode="floor")
+        first = pieces.cumsum(dim=0).sub_(pieces)
+        if not (lengths > size).any():
+            return starts, None
+        within = torch.arange(int(pieces.sum()), device=starts.device) - first.repeat_interleave(pieces)
+        return starts.repeat_interleave(pieces) + size * within, first
+
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return for each anchor the sum of the values of the references with its key."""
         if self.distinct:
             return values
-        order, starts, _ = self._segments
-        sums = torch.nn.functional.embedding_bag(order, values, starts, mode="sum")
+        starts, first = self._pieces
+        sums = torch.nn.functional.embedding_bag(self._segments[0], values, starts, mode="sum")
+        if first is not None:
+            everything = torch.arange(len(sums), device=sums.device)
+            sums = torch.nn.functional.embedding_bag(everything, sums, first, mode="sum")
         return sums.index_select(0, self._compact[0])
 
     @cached_property

@@ -1,0 +1,41 @@
+"""What every test runs under: shapes checked at run time, uninitialised memory poisoned, randomness seeded."""
+
+import os
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+# Public doors raise their own errors on bad shapes, which is tested; within the house, shapes are checked as annotated.
+install_import_hook(
+    [
+        "likewise.pairs.weight",
+        "likewise.pairs.keys",
+        "likewise.operator.dense",
+        "likewise.operator.tiled",
+        "likewise.losses.normalization",
+        "likewise.distributed",
+    ],
+    "beartype.beartype",
+)
+
+import torch  # noqa: E402 - after the hook, so that whatever imports the library finds it in place
+
+
+@pytest.fixture(autouse=True)
+def _seeded_and_poisoned():
+    """Seed every test, and fill what is allocated and not written with NaN."""
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(mode=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """Return the folder of real data sets that LIKEWISE_DATA names, or skip."""
+    folder = os.environ.get("LIKEWISE_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("no real data sets: set LIKEWISE_DATA to their folder")
+    return Path(folder)

@@ -1,0 +1,332 @@
+"""The operator: every backend against a float64 oracle that is written down pair by pair."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import likewise as lw
+from likewise import pairs
+from likewise.operator import tiled
+
+BACKENDS = ["dense", "tiled"]
+DOUBLE = torch.float64
+
+
+def unit(n, d, dtype=DOUBLE):
+    return torch.nn.functional.normalize(torch.randn(n, d, dtype=DOUBLE), dim=1).to(dtype)
+
+
+def oracle(queries, references, pull, push, temperature, coefficient=None):
+    """Return the equation's losses as it is written, one pair after another."""
+    losses = []
+    weights, repulsions = pull.dense(DOUBLE), push.dense(DOUBLE)
+    for i, z in enumerate(queries):
+        s = [(z @ v) / temperature for v in references]
+        repelled = [s[u] + math.log(repulsions[i, u]) for u in range(len(s)) if repulsions[i, u] > 0]
+        if not repelled or not weights[i].any():
+            losses.append(queries.sum() * 0)
+            continue
+        c = weights[i].sum() if coefficient is None else coefficient[i]
+        losses.append(
+            c * torch.logsumexp(torch.stack(repelled), 0) - sum(w * x for w, x in zip(weights[i], s, strict=True))
+        )
+    return torch.stack(losses)
+
+
+def plain(queries, pull, push, temperature):
+    """Return the losses by the plain dense formula in the queries' own dtype."""
+    similarity = queries @ queries.T / temperature
+    weights = pull.dense(similarity.dtype)
+    repulsion = torch.logsumexp(similarity + push.dense(similarity.dtype).log(), dim=1)
+    return weights.sum(dim=1) * repulsion - (weights * similarity).sum(dim=1)
+
+
+def sup_con_pairs(labels):
+    push = pairs.NotSelf(len(labels))
+    return (pairs.SameClass(labels) & push).mean_over_row(), push
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.003, 0.1, 1.0])
+@pytest.mark.parametrize("tile", [3, 512])
+def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
+    """Losses and all gradients are the oracle's, whatever the weights, with gradient weights of any sign."""
+    monkeypatch.setattr(tiled, "TILE", tile)
+    labels = torch.tensor([0, 1, 0, 2, 0, 1, 3])
+    queries, references = unit(7, 5), unit(6, 5)
+    explicit = torch.rand(7, 6) * (torch.rand(7, 6) > 0.4)
+    explicit[2] = 0
+    cases = [
+        (None, *sup_con_pairs(labels)),
+        (None, pairs.SameClass(labels), pairs.AllPairs(7, 7) + pairs.SameClass(labels) * 0.5),
+        (None, *sup_con_pairs(torch.zeros(7).long())),
+        (references, pairs.Explicit(torch.randn(7, 6)), pairs.Explicit(explicit)),
+        (references, pairs.Explicit(explicit).mean_over_row(), pairs.NotSelf(7, 6, 1)),
+    ]
+    for given_references, pull, push in cases:
+        leaves = [queries.clone().requires_grad_(), torch.tensor(temperature, dtype=DOUBLE, requires_grad=True)]
+        others = leaves[0] if given_references is None else given_references.clone().requires_grad_()
+        leaves += [] if given_references is None else [others]
+        upstream = torch.randn(7, dtype=DOUBLE)
+        expected = oracle(leaves[0], others, pull, push, leaves[1])
+        gradients = torch.autograd.grad(expected @ upstream, leaves)
+        losses = lw.contrast(
+            leaves[0],
+            None if given_references is None else others,
+            pull=pull,
+            push=push,
+            temperature=leaves[1],
+            backend=backend,
+        )
+        torch.testing.assert_close(losses, expected, rtol=1e-11, atol=1e-11)
+        for mine, theirs in zip(torch.autograd.grad(losses @ upstream, leaves), gradients, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 / temperature**2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sections_with_and_without_gradient(backend, monkeypatch):
+    """Sections side by side are their concatenation; only those that ask receive a gradient."""
+    monkeypatch.setattr(tiled, "TILE", 4)
+    queries, keys, queue = unit(6, 5).requires_grad_(), unit(6, 5).requires_grad_(), unit(9, 5)
+    own = pairs.SameSample(torch.arange(6), torch.arange(6))
+    pull = pairs.concat([own, pairs.NoPairs(6, 9)])
+    push = pairs.concat([pairs.AllPairs(6, 6), pairs.AllPairs(6, 9) * 0.5])
+    losses = lw.contrast(queries, (keys, queue), pull=pull, push=push, temperature=0.2, backend=backend)
+    expected = oracle(queries, torch.cat([keys, queue]), pull, push, 0.2)
+    torch.testing.assert_close(losses, expected)
+    for mine, theirs in zip(
+        torch.autograd.grad(losses.sum(), [queries, keys]),
+        torch.autograd.grad(expected.sum(), [queries, keys]),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradcheck(backend, monkeypatch):
+    """Gradients to queries, references and temperature are those of finite differences."""
+    monkeypatch.setattr(tiled, "TILE", 3)
+    labels = torch.tensor([0, 1, 0, 1, 2])
+    pull, push = sup_con_pairs(labels)
+    z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
+    tau = torch.tensor(0.4, dtype=DOUBLE, requires_grad=True)
+    weight = pairs.Explicit(torch.rand(5, 4))
+
+    def rectangle(z, v, tau):
+        return lw.contrast(z, v, pull=weight, push=weight, temperature=tau, backend=backend)
+
+    def triangle(z, tau):
+        return lw.contrast(z, pull=pull, push=push, temperature=tau, backend=backend)
+
+    assert torch.autograd.gradcheck(rectangle, (z, v, tau))
+    assert torch.autograd.gradcheck(triangle, (z, tau))
+    assert torch.autograd.gradcheck(lambda v: rectangle(z.detach(), v, tau.detach()), (v,))
+    assert torch.autograd.gradcheck(lambda tau: rectangle(z.detach(), v.detach(), tau), (tau,))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 9), st.sampled_from([0.01, 0.03, 0.2, 1.0]), st.integers(0, 10**6))
+def test_tile_size_changes_nothing(n, tile, temperature, seed):
+    """Any tile size gives the same losses and gradients, on the triangle and beside it."""
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.nn.functional.normalize(torch.randn(n, 4, dtype=DOUBLE, generator=generator), dim=1)
+    pull, push = sup_con_pairs(torch.randint(0, 3, (n,), generator=generator))
+    results = []
+    for size in (tile, 512):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tiled, "TILE", size)
+            leaf = z.clone().requires_grad_()
+            losses = lw.contrast(leaf, pull=pull, push=push, temperature=temperature, backend="tiled")
+            results.append((losses, torch.autograd.grad(losses.sum(), leaf)[0]))
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-9, atol=1e-9 / temperature)
+
+
+def losses_and_gradient(formula, operand, pull, push, temperature, **options):
+    leaf = operand.clone().requires_grad_()
+    losses = formula(leaf, pull=pull, push=push, temperature=temperature, **options)
+    losses.mean().backward()
+    return losses.detach().double(), leaf.grad.double()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("temperature", [0.01, 0.05, 0.1, 1.0])
+@pytest.mark.parametrize("classes", [1, 10, 400])
+def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature, classes):
+    """Over several draws, losses and gradients err at most twice as much as the plain formula does in float32."""
+    mine, theirs = torch.zeros(2, dtype=DOUBLE), torch.zeros(2, dtype=DOUBLE)
+    for draw in range(4):
+        torch.manual_seed(draw)
+        weights = *sup_con_pairs(torch.arange(1200) % classes), temperature
+        operand = unit(1200, 32, dtype)
+        exact = losses_and_gradient(plain, operand.double(), *weights)
+        usual = losses_and_gradient(plain, operand.float(), *weights)
+        ours = losses_and_gradient(lw.contrast, operand, *weights, backend=backend)
+        rounded = usual[0], usual[1].to(dtype).double()  # a low-precision operand receives a rounded gradient
+        mine += torch.stack([(x - y).norm() for x, y in zip(ours, exact, strict=True)])
+        theirs += torch.stack([(x - y).norm() for x, y in zip(rounded, exact, strict=True)])
+    assert (mine <= 2 * theirs).all(), (mine, theirs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_same_input_same_bits(backend):
+    """Forward and backward repeat bit for bit."""
+    z = unit(900, 16, torch.float32)
+    pull, push = sup_con_pairs(torch.randint(0, 7, (900,)))
+    results = []
+    for _ in range(2):
+        leaf = z.clone().requires_grad_()
+        losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
+        results.append((losses, torch.autograd.grad(losses.mean(), leaf)[0]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backward_can_be_repeated(backend):
+    """A retained graph gives the same gradient again."""
+    z = unit(10, 4).requires_grad_()
+    pull, push = sup_con_pairs(torch.arange(10) % 3)
+    losses = lw.contrast(z, pull=pull, push=push, temperature=0.1, backend=backend)
+    first = torch.autograd.grad(losses.sum(), z, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(losses.sum(), z)[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_lengths_of_any_size(backend, scale):
+    """Embeddings that are not normalised are exact too, beyond the range of e^s."""
+    z = torch.randn(20, 4, dtype=DOUBLE) * scale
+    pull, push = sup_con_pairs(torch.arange(20) % 3)
+    losses = lw.contrast(z.float(), pull=pull, push=push, temperature=0.1, backend=backend)
+    expected = oracle(z.float().double(), z.float().double(), pull, push, 0.1)
+    assert torch.isfinite(losses).all()
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5 * max(10 * scale**2, 1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_empty_rows_are_minus_infinity_without_gradient(backend, monkeypatch):
+    """log_sum_exp is −inf where push is empty, and no gradient comes from there, whatever is asked."""
+    monkeypatch.setattr(tiled, "TILE", 2)
+    z = unit(5, 3).requires_grad_()
+    labels = torch.tensor([0, 0, 1, 2, 2])
+    for push in (
+        pairs.SameClass(labels) & pairs.NotSelf(5),
+        pairs.Explicit((pairs.SameClass(labels) & pairs.NotSelf(5)).dense() * 0.5),
+    ):
+        lse = lw.log_sum_exp(z, push=push, temperature=0.1, backend=backend)
+        assert torch.isneginf(lse).tolist() == [False, False, True, False, False]
+        upstream = torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0], dtype=DOUBLE)
+        (gradient,) = torch.autograd.grad(lse, z, upstream)
+        assert gradient.abs().sum() == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inactive_anchors_give_zero(backend):
+    """An anchor without positives, or with nothing to push, has loss 0, and moves nothing."""
+    z = unit(4, 3).requires_grad_()
+    pull = pairs.Explicit(torch.tensor([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]]).double())
+    push = pairs.Explicit(torch.tensor([[0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 0, 0]]).double())
+    losses = lw.contrast(z, pull=pull, push=push, temperature=0.1, coefficient=torch.ones(4), backend=backend)
+    assert losses[2:].tolist() == [0, 0]
+    (gradient,) = torch.autograd.grad(losses, z, torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE))
+    assert gradient.abs().sum() == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("n", "r"), [(0, 0), (0, 3), (3, 0)])
+def test_nothing_to_contrast(backend, n, r):
+    """No queries, or no references, give no losses, or zeros."""
+    queries, references = torch.randn(n, 2, requires_grad=True), torch.randn(r, 2)
+    losses = lw.contrast(
+        queries, references, pull=pairs.AllPairs(n, r), push=pairs.AllPairs(n, r), temperature=1.0, backend=backend
+    )
+    losses.sum().backward()
+    assert losses.tolist() == [0.0] * n
+    assert queries.grad is not None
+    assert queries.grad.abs().sum() == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_autocast_is_off_inside(backend):
+    """Under autocast, forward and backward compute in float32."""
+    z = unit(600, 16, torch.float32)
+    pull, push = sup_con_pairs(torch.arange(600) % 9)
+    results = []
+    for enabled in (False, True):
+        leaf = z.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
+            if backend == "tiled":  # what dense leaves to autograd runs in the user's autocast
+                losses.mean().backward()
+        if backend == "dense":
+            losses.mean().backward()
+        results.append((losses, leaf.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def test_mixed_dtypes_promote():
+    """fp16 keys against fp32 queries are contrasted in fp32; float64 wins over all."""
+    queries, keys = unit(3, 4, torch.float32), unit(3, 4, torch.float16)
+    own = pairs.SameSample(torch.arange(3), torch.arange(3))
+    losses = lw.contrast(queries, keys, pull=own, push=pairs.AllPairs(3, 3), temperature=0.1)
+    assert losses.dtype == torch.float32
+    torch.testing.assert_close(
+        losses, oracle(queries.double(), keys.double(), own, pairs.AllPairs(3, 3), 0.1).float(), rtol=1e-5, atol=1e-5
+    )
+    assert lw.contrast(queries.double(), keys, pull=own, push=own, temperature=0.1).dtype == DOUBLE
+
+
+def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
+    """Queries as references under a symmetric set go by the triangle while 2·max|s| < 80, and not beyond."""
+    taken = []
+    original = tiled._Triangle.apply  # noqa: SLF001 - which way was gone shows nowhere else
+    monkeypatch.setattr(tiled._Triangle, "apply", lambda *a: taken.append(True) or original(*a))  # noqa: SLF001
+    z = unit(6, 3, torch.float32)
+    for temperature, push, expected in [
+        (0.0251, pairs.NotSelf(6), True),
+        (0.0249, pairs.NotSelf(6), False),
+        (0.1, pairs.NotSelf(6) * 0.5, False),
+        (0.1, pairs.Explicit(torch.ones(6, 6).triu()), False),
+        (0.1, pairs.Explicit(torch.ones(6, 6)), True),
+    ]:
+        taken.clear()
+        lw.log_sum_exp(z, push=push, temperature=temperature, backend="tiled")
+        assert bool(taken) == expected
+
+
+Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 0.0}, "temperature is a positive number, got 0"),
+        ({"temperature": -1}, "positive number, got -1"),
+        ({"temperature": math.nan}, "positive number, got nan"),
+        ({"temperature": math.inf}, "positive number, got inf"),
+        ({"temperature": torch.tensor([0.1])}, "0-d"),
+        ({"temperature": torch.tensor(-0.1)}, "positive number"),
+        ({"push": pairs.AllPairs(3, 4)}, "push weighs 3 queries by 3 references"),
+        ({"pull": pairs.AllPairs(2, 3)}, "pull weighs 3 queries by 3 references"),
+        ({"push": ALL * -1.0}, "push holds weights ≥ 0"),
+        ({"backend": "fast"}, "backend is one of auto, dense, tiled, got 'fast'"),
+        ({"references": torch.ones(3, 5)}, "2 features"),
+        ({"references": ()}, "empty tuple"),
+        ({"references": torch.ones(3, 2).long()}, "floating"),
+        ({"queries": torch.ones(3)}, "floating rows of features"),
+        ({"queries": torch.tensor([[1.0, 1.0], [1.0, torch.nan], [1.0, 1.0]])}, "queries are finite.*the first at 1"),
+        ({"references": torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, torch.inf]])}, "references are finite"),
+        ({"coefficient": torch.ones(2)}, "coefficient is one value for each query"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(change, message):
+    """What was expected and what came stand in the message."""
+    arguments = {"queries": Z, "pull": ALL, "push": ALL, "temperature": 0.1} | change
+    with pytest.raises(ValueError, match=message):
+        lw.contrast(arguments.pop("queries"), arguments.pop("references", None), **arguments)

@@ -1,0 +1,232 @@
+"""Pair weights: every class and expression agrees with its own matrix, written down by a double loop."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from likewise import pairs
+from likewise.pairs import weight as weight_module
+from likewise.pairs.weight import PairWeight
+
+CPU = torch.device("cpu")
+DOUBLE = torch.float64
+
+
+class Twin(NamedTuple):
+    """A weight, and what it should be."""
+
+    weight: PairWeight
+    matrix: Tensor
+
+
+def integers(draw, count):
+    return torch.tensor(draw(st.lists(st.sampled_from([-7, 0, 1, 2, 10**12]), min_size=count, max_size=count))).long()
+
+
+def numbers(draw, count, low=-2):
+    values = st.lists(st.integers(low, 3), min_size=count, max_size=count)
+    return torch.tensor(draw(values), dtype=DOUBLE) / 2
+
+
+def loop(n, r, value):
+    return torch.tensor([[float(value(i, j)) for j in range(r)] for i in range(n)], dtype=DOUBLE).reshape(n, r)
+
+
+@st.composite
+def sets(draw, n, r, depth=2):
+    """Draw a set of pairs and its matrix."""
+    kind = draw(
+        st.sampled_from(["class", "sample", "self", "all", "none", "mask", "labels", "and", "not"][: 9 if depth else 7])
+    )
+    if kind == "and":
+        one, other = draw(sets(n, r, depth - 1)), draw(sets(n, r, depth - 1))
+        return Twin(one.weight & other.weight, one.matrix * other.matrix)
+    if kind == "not":
+        one = draw(sets(n, r, depth - 1))
+        return Twin(~one.weight, 1 - one.matrix)
+    if kind in ("class", "sample"):
+        make = pairs.SameClass if kind == "class" else pairs.SameSample
+        key = integers(draw, n)
+        if n == r and draw(st.booleans()):
+            return Twin(make(key), loop(n, r, lambda i, j: key[i] == key[j]))
+        other = integers(draw, r)
+        return Twin(make(key, other), loop(n, r, lambda i, j: key[i] == other[j]))
+    if kind == "self":
+        offset = draw(st.integers(0, 3))
+        return Twin(pairs.NotSelf(n, r, offset), loop(n, r, lambda i, j: i + offset != j))
+    if kind == "mask":
+        mask = torch.tensor(draw(st.lists(st.booleans(), min_size=9, max_size=9))).view(3, 3)
+        rows = torch.tensor(draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))).long()
+        columns = rows if n == r else torch.arange(r) % 3
+        return Twin(pairs.Explicit(mask, rows, columns), loop(n, r, lambda i, j: mask[rows[i], columns[j]]))
+    if kind == "labels":
+        one = torch.tensor(draw(st.lists(st.booleans(), min_size=3 * n, max_size=3 * n))).view(n, 3)
+        other = torch.ones(r, 3, dtype=torch.bool).triu() if n != r else one
+        twin = pairs.SharesLabel(one, None if other is one else other)
+        return Twin(twin, loop(n, r, lambda i, j: (one[i] & other[j]).any()))
+    return Twin(
+        *(
+            (pairs.AllPairs(n, r), torch.ones(n, r, dtype=DOUBLE))
+            if kind == "all"
+            else (pairs.NoPairs(n, r), torch.zeros(n, r, dtype=DOUBLE))
+        )
+    )
+
+
+@st.composite
+def weights(draw, n, r, depth=2):
+    """Draw a weight and its matrix."""
+    kind = draw(
+        st.sampled_from(
+            ["set", "scale", "number", "sum", "product", "mean", "transpose", "concat"][: 8 if depth else 1]
+        )
+    )
+    if kind == "set":
+        return draw(sets(n, r))
+    if kind == "concat":
+        cut = draw(st.integers(0, r))
+        one, other = draw(weights(n, cut, depth - 1)), draw(weights(n, r - cut, depth - 1))
+        return Twin(pairs.concat([one.weight, other.weight]), torch.cat([one.matrix, other.matrix], dim=1))
+    if kind == "transpose":
+        one = draw(weights(r, n, depth - 1))
+        return Twin(one.weight.T, one.matrix.T)
+    if kind == "mean":
+        one = draw(sets(n, r))
+        return Twin(one.weight.mean_over_row(), one.matrix / one.matrix.sum(1, keepdim=True).clamp(min=1))
+    one = draw(weights(n, r, depth - 1))
+    if kind == "scale":
+        u, v = numbers(draw, n), numbers(draw, r)
+        return Twin(one.weight.scale(u, v), u[:, None] * one.matrix * v)
+    if kind == "number":
+        return Twin(-0.5 * one.weight, -0.5 * one.matrix)
+    other = draw(weights(n, r, depth - 1))
+    if kind == "sum":
+        return Twin(one.weight + other.weight, one.matrix + other.matrix)
+    return Twin(one.weight * other.weight, one.matrix * other.matrix)
+
+
+@st.composite
+def twins(draw):
+    n, r = draw(st.integers(0, 7)), draw(st.integers(0, 7))
+    return draw(weights(n, r if draw(st.booleans()) else n))
+
+
+def close(one, other):
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(twins(), st.integers(1, 4), st.integers(1, 9))
+def test_tiles_rows_and_products_agree_with_the_matrix(twin, tile, step):
+    """Tiles of any size, row sums, support, and products with W and Wᵀ are those of the matrix."""
+    weight, matrix = twin
+    n, r = weight.shape
+    assert (n, r) == matrix.shape
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weight_module, "TILE", tile)
+        for rows in weight_module.blocks(n, step):
+            for columns in weight_module.blocks(r, tile):
+                part = weight.tile(rows, columns, DOUBLE, CPU)
+                close(part, matrix[rows, columns])
+                value = weight.constant(rows, columns)
+                assert value is None or (part == value).all()
+                exponentials, logits = torch.rand_like(part), torch.rand_like(part)
+                expected = exponentials * matrix[rows, columns], logits + matrix[rows, columns].log()
+                weight.weigh(exponentials, rows, columns, logits=False)
+                close(exponentials, expected[0])
+                if weight.is_nonnegative:
+                    weight.weigh(logits, rows, columns, logits=True)
+                    torch.testing.assert_close(logits, expected[1])
+        close(weight.row_sum(DOUBLE), matrix.sum(dim=1))
+        if weight.is_nonnegative:
+            assert torch.equal(weight.support(), (matrix != 0).any(dim=1))
+        x = torch.randn(r, 3, dtype=DOUBLE, requires_grad=True)
+        g = torch.randn(n, 3, dtype=DOUBLE)
+        product = weight @ x
+        close(product, matrix @ x)
+        product.backward(g)
+        close(x.grad, matrix.T @ g)
+        close(weight.T.dense(DOUBLE), matrix.T)
+        close(weight.T @ g, matrix.T @ g)
+
+
+@settings(max_examples=200, deadline=None)
+@given(twins())
+def test_flags_tell_the_truth(twin):
+    """is_set, is_nonnegative and is_symmetric are never claimed of a matrix that is not."""
+    weight, matrix = twin
+    assert not weight.is_set or ((matrix == 0) | (matrix == 1)).all()
+    assert not weight.is_nonnegative or (matrix >= 0).all()
+    assert not weight.is_symmetric or torch.equal(matrix, matrix.T)
+
+
+def test_rows_without_pairs_have_no_support_after_scaling():
+    """A difference of scaled class sums leaves no rounding on a row without positives."""
+    labels = torch.tensor([0, 0, 0, 1])
+    scaled = (pairs.SameClass(labels) & pairs.NotSelf(4)).scale(references=torch.tensor([0.1, 0.2, 0.3, 0.7]))
+    assert scaled.row_sum()[3] == 0
+    assert not scaled.support()[3]
+    assert scaled.mean_over_row().row_sum().tolist() == [1, 1, 1, 0]
+
+
+def test_equal_stays_closed_form(monkeypatch):
+    """Expressions of keys under &, ~, +, numbers, scale and row means never compute a tile for sums and products."""
+    monkeypatch.setattr(pairs.KeySet, "tile", lambda *_: pytest.fail("a tile was computed"))
+    labels, samples = torch.arange(6) % 3, torch.arange(6) // 2
+    expression = (pairs.SameClass(labels) & ~pairs.SameSample(samples)) * 2 + pairs.NotSelf(6).scale(torch.rand(6))
+    weight = (expression + (pairs.SameClass(labels) & pairs.NotSelf(6)).mean_over_row()).mean_over_row()
+    x = torch.randn(6, 2, requires_grad=True)
+    (weight @ x).sum().backward()
+    assert torch.allclose(weight.row_sum(), torch.ones(6))
+    assert x.grad is not None
+
+
+def test_sections_receive_their_own_gradient():
+    """A product over sections reaches only those that ask for a gradient."""
+    weight = pairs.concat([pairs.NotSelf(3), pairs.AllPairs(3, 2)])
+    first, second = torch.randn(3, 4), torch.randn(2, 4, requires_grad=True)
+    (weight @ (first, second)).sum().backward()
+    assert second.grad is not None
+    torch.testing.assert_close(second.grad, torch.full((2, 4), 3.0))
+
+
+def test_class_sums_repeat_bit_for_bit():
+    """The same class sums have the same bits every time."""
+    labels, x = torch.randint(0, 5, (2000,)), torch.randn(2000, 16)
+    first, second = (pairs.SameClass(labels) @ x for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: pairs.SameClass(torch.rand(3)), ValueError, "integer"),
+        (lambda: pairs.SameClass(torch.ones(3, 2).long()), ValueError, "SharesLabel"),
+        (lambda: pairs.SharesLabel(torch.tensor([[0, 2]])), ValueError, "zeros and ones"),
+        (lambda: pairs.SharesLabel(torch.ones(2, 3), torch.ones(2, 4)), ValueError, "3 and 4"),
+        (lambda: pairs.Explicit(torch.tensor([[1.0, torch.nan]])), ValueError, "NaN"),
+        (lambda: pairs.Explicit(torch.ones(3)), ValueError, "matrix"),
+        (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.tensor([2])), ValueError, "0 … 1"),
+        (lambda: pairs.NotSelf(-1), ValueError, "n=-1"),
+        (lambda: pairs.AllPairs(2, -3), ValueError, "-3"),
+        (lambda: pairs.AllPairs(2, 2).scale(torch.ones(3)), ValueError, "2 anchors"),
+        (lambda: pairs.AllPairs(2, 2).scale(torch.tensor([1, torch.inf])), ValueError, "finite"),
+        (lambda: pairs.AllPairs(2, 2) + pairs.AllPairs(2, 3), ValueError, "one shape"),
+        (lambda: pairs.AllPairs(2, 2) & pairs.NotSelf(3), ValueError, "one shape"),
+        (lambda: pairs.AllPairs(2, 2) * 0.5 & pairs.NotSelf(2), TypeError, "use \\*"),
+        (lambda: ~(pairs.AllPairs(2, 2) * 0.5), TypeError, "complements a set"),
+        (lambda: pairs.AllPairs(2, 2) + 1, TypeError, "pair weight"),
+        (lambda: (pairs.AllPairs(2, 2) * -1).mean_over_row(), ValueError, "negative"),
+        (lambda: pairs.concat([]), ValueError, "none"),
+        (lambda: pairs.concat([pairs.AllPairs(2, 2), pairs.AllPairs(3, 2)]), ValueError, "same anchors"),
+        (lambda: pairs.AllPairs(2, 2) @ torch.ones(3, 1), ValueError, "got 3"),
+    ],
+)
+def test_bad_weights_are_refused_with_a_remedy(make, error, message):
+    """What was expected and what came stand in the message."""
+    with pytest.raises(error, match=message):
+        make()

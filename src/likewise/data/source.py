@@ -35,7 +35,7 @@ class LabelledData(lightning.LightningDataModule, ABC):
         self,
         *,
         views: int = 2,
-        batch_size: int = 256,
+        batch_size: int = 128,
         augmentation: Augmentation | None = None,
         test_fraction: float = 0.25,
         split_seed: int = 0,

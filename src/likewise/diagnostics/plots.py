@@ -16,6 +16,7 @@ from torch.nn import functional
 from likewise.evaluation import Accuracy, Proportion
 
 COLORS = ("#1f77b4", "#b0721e")  # the first is what a run made, the second what it is compared with
+GREY = "#8a8f99"
 GRID = "rgba(128,128,128,0.25)"
 
 
@@ -93,7 +94,7 @@ def accuracies(results: Mapping[str, Mapping[str, Accuracy]]) -> go.Figure:
         dots = go.Scatter(
             x=[100 * share.value for share in shares],
             y=[row + offset for row in range(len(shares))],
-            error_x=_whiskers(shares, [share.value for share in shares]),
+            error_x=_whiskers(shares) | {"color": COLORS[place % 2]},
             name=kind,
             mode="markers",
             marker={"color": COLORS[place % 2], "size": 11},
@@ -129,7 +130,7 @@ def class_errors(results: Mapping[str, Accuracy], class_names: Sequence[str]) ->
         bars = go.Bar(
             x=[class_names[label] for label in wrong],
             y=[100 * share.value for share in wrong.values()],
-            error_y=_whiskers(list(wrong.values()), [share.value for share in wrong.values()]),
+            error_y=_whiskers(list(wrong.values())),
             name=kind,
             marker={"color": COLORS[place % 2]},
             hovertext=[f"{class_names[label]}: {_words(right[label])}" for label in right],
@@ -246,16 +247,16 @@ def image_rows(images: Float[Tensor, "r k ch h w"], captions: Sequence[str]) -> 
     middles = [row * (size[0] + 1) + (size[0] - 1) / 2 for row in range(len(captions))]
     figure = _styled(figure, height=80 + 48 * len(captions))
     figure.update_yaxes(autorange="reversed", tickvals=middles, ticktext=list(captions), showgrid=False, ticks="")
-    figure.update_yaxes(scaleanchor="x", constrain="domain")
+    figure.update_yaxes(scaleanchor="x", constrain="domain", ticksuffix="   ")
     figure.update_xaxes(showticklabels=False, showgrid=False, constrain="domain")
     figure.update_layout(margin={"l": 130, "r": 20, "t": 20, "b": 20})
     return figure
 
 
-def _whiskers(shares: Sequence[Proportion], values: Sequence[float]) -> dict[str, object]:
-    above = [100 * (share.interval[1] - value) for share, value in zip(shares, values, strict=True)]
-    below = [100 * (value - share.interval[0]) for share, value in zip(shares, values, strict=True)]
-    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.4, "width": 4}
+def _whiskers(shares: Sequence[Proportion]) -> dict[str, Any]:
+    above = [100 * (share.interval[1] - share.value) for share in shares]
+    below = [100 * (share.value - share.interval[0]) for share in shares]
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": GREY, "thickness": 1.4}
 
 
 def _words(share: Proportion) -> str:
@@ -268,11 +269,12 @@ def _styled(figure: go.Figure, **layout: Any) -> go.Figure:
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 60, "r": 20, "t": 50, "b": 50},
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.08, "x": 0},
+        margin={"l": 60, "r": 20, "t": 76, "b": 50},
+        legend={"orientation": "h", "yref": "container", "yanchor": "top", "y": 0.99, "x": 0},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": COLORS[0]},
         font={"family": "system-ui, sans-serif", "size": 13},
         **layout,
     )
     figure.update_xaxes(gridcolor=GRID, zeroline=False)
-    figure.update_yaxes(gridcolor=GRID, zeroline=False)
+    figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin=True)
     return figure

@@ -81,6 +81,7 @@ class ConvNet(Encoder):
             channels, side = width << level, side // 2 if pooled else side
         self.blocks = nn.Sequential(blocks)
         self._feature_dim = channels
+        self.to(memory_format=torch.channels_last)  # nearly twice as fast on a CPU
 
     @property
     def feature_dim(self) -> int:
@@ -89,7 +90,7 @@ class ConvNet(Encoder):
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
         """Encode a batch of inputs."""
-        return self.blocks(inputs).mean(dim=(2, 3))
+        return self.blocks(inputs.contiguous(memory_format=torch.channels_last)).mean(dim=(2, 3))
 
 
 @final

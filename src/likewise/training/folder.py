@@ -1,5 +1,6 @@
 """A run's folder: under a provisional name until the run is whole."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import final
 
 PARTIAL = ".partial"
+METRICS = "metrics.csv"
 
 
 @final
@@ -29,7 +31,8 @@ class RunFolder:
 def run_folder(root: Path, *names: str) -> Iterator[RunFolder]:
     """Make `<root>/<date>-<names>.partial`, and take the `.partial` away when the block ends without an exception.
 
-    An existing folder is never written into: a run of the same second and names gets a number.
+    A block that fails leaves the folder under its provisional name if it has trained, which its metrics.csv tells, and
+    nothing if it has not. An existing folder is never written into: a run of the same second and names gets a number.
 
     Args:
         root: Where runs stand; made if missing.
@@ -51,7 +54,12 @@ def run_folder(root: Path, *names: str) -> Iterator[RunFolder]:
         >>> root.cleanup()
     """
     folder = _make(root, "-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names]))
-    yield folder
+    try:
+        yield folder
+    except BaseException:
+        if not (folder.partial / METRICS).exists():
+            shutil.rmtree(folder.partial, ignore_errors=True)
+        raise
     folder.partial.rename(folder.whole)
 
 

@@ -34,7 +34,8 @@ class Pretraining(lightning.LightningModule):
         optimizer: Makes the optimizer from the parameters of all three.
 
     Raises:
-        ValueError: In training, when embeddings or loss stop being finite, and when the trainer's length is infinite.
+        ValueError: In training, when embeddings or loss stop being finite, when the loss is not reduced, and
+            when the trainer's length is infinite.
 
     Example:
         >>> import likewise as lw
@@ -62,6 +63,8 @@ class Pretraining(lightning.LightningModule):
         embeddings = self.head(self.encoder(views.flatten(0, 1))).unflatten(0, views.shape[:2])
         self._check_finite("embeddings", embeddings, batch_idx)
         loss = self.loss(embeddings, **{name: batch[name] for name in self._asked_for})
+        if loss.ndim:
+            raise ValueError(f"expected one loss a batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
         self._check_finite("loss", loss, batch_idx)
         self.log("loss", loss, prog_bar=True, batch_size=len(views))
         self.log("learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=len(views))  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,63 @@
+"""The command: one verb a file; this room alone prints."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata
+
+VERBS = {"train": "pretrain an encoder, evaluate it, write the run's folder and its report"}
+INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `likewise <verb> <options>`.
+
+    Args:
+        arguments: What follows the command's name; None: this process's arguments.
+
+    Returns:
+        The exit status: 0, or 2 after an error that the user can mend, told in one line, or 130 after Ctrl-C.
+
+    Example:
+        >>> main(["dance"])
+        2
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        verb = _verb(words)
+        import_module(f"likewise.cli.{verb}").run(words[1:])
+    except ModuleNotFoundError as error:
+        if (error.name or "likewise").split(".")[0] == "likewise":
+            raise
+        return _fail(f"expected the module {error.name}, which is not installed: pip install 'likewise[{words[0]}]'")
+    except (ValueError, OSError) as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _verb(words: Sequence[str]) -> str:
+    """Read the verb; without one, or with --help or --version in its place, print what was asked for and exit."""
+    if words and words[0] in VERBS:
+        return words[0]
+    parser = argparse.ArgumentParser(
+        prog="likewise",
+        description="Representation learning by contrast.",
+        epilog="`likewise VERB --help` lists a verb's options.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"likewise {metadata.version('likewise')}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for verb, summary in VERBS.items():
+        verbs.add_parser(verb, help=summary)
+    if words and not words[0].startswith("-"):
+        raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {words[0]}: see likewise --help")
+    parser.parse_args(words or ["--help"])
+    raise AssertionError  # pragma: no cover - argparse has exited
+
+
+def _fail(message: str) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 2

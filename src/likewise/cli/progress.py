@@ -1,0 +1,68 @@
+"""One progress bar for a whole training."""
+
+import sys
+from typing import Any, final
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import ProgressBar
+from tqdm import tqdm
+
+
+@final
+class RunProgress(ProgressBar):
+    """One bar over all steps, with the loss beside it.
+
+    Example:
+        >>> RunProgress().is_enabled
+        True
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_enabled = True
+        self._bar: tqdm | None = None
+
+    def disable(self) -> None:
+        """Show nothing from now on; Lightning asks for it in all processes but one."""
+        self.is_enabled = False
+
+    def enable(self) -> None:
+        """Show the bar again."""
+        self.is_enabled = True
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Open the bar."""
+        super().on_train_start(trainer, pl_module)
+        steps = int(trainer.estimated_stepping_batches)
+        self._bar = tqdm(total=steps, unit="step", desc="training", disable=not self.is_enabled, file=sys.stderr)
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the bar, and show the loss when the bar is next drawn."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        if self._bar is None:
+            return
+        self._bar.update(trainer.global_step - self._bar.n)
+        loss = trainer.progress_bar_metrics.get("loss")
+        if loss is not None:
+            self._bar.set_postfix(
+                epoch=trainer.current_epoch + 1, loss=f"{float(torch.as_tensor(loss)):.3f}", refresh=False
+            )
+
+    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Close the bar."""
+        super().on_train_end(trainer, pl_module)
+        self._close()
+
+    def on_exception(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
+    ) -> None:
+        """Close the bar, so that the error stands on a line of its own."""
+        super().on_exception(trainer, pl_module, exception)
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

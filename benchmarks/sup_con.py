@@ -114,7 +114,7 @@ def main() -> None:
         print(peak_memory(arguments.rows[0], arguments.memory_of))
         return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, D = {FEATURES}, {CLASSES} classes")
-    print("| rows | likewise | dense | compiled dense | dense / ours | compiled / ours | memory: ours | dense | compiled |")
+    print("| rows | ours | dense | compiled dense | dense / ours | compiled / ours | memory: ours | dense | compiled |")
     print("|---|---|---|---|---|---|---|---|---|")
     for rows in arguments.rows:
         names = ["likewise", "dense", "compiled"] if rows <= arguments.dense_up_to else ["likewise"]

@@ -9,7 +9,7 @@ and the gradients of the references are summed back to the ranks they came from.
 DistributedDataParallel takes is then the gradient of the single-process loss 1/A · Σ_i ℓ_i, whatever the shards' sizes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ def world_size() -> int:
 
 
 @contextmanager
-def agreement(device: torch.device) -> Iterator[None]:
+def agreement(device: torch.device) -> Generator[None]:
     """Let a ValueError on one rank be an error on all, so that nobody is left waiting in a collective.
 
     Args:
@@ -103,7 +103,7 @@ def gather(rows: Tensor, shards: Shards) -> Tensor:
         >>> gather(torch.eye(2), Shards((2,), 0)).shape
         torch.Size([2, 2])
     """
-    return rows if len(shards.sizes) == 1 else _Gather.apply(rows, shards)  # type: ignore[no-any-return]  # torch's stub
+    return rows if len(shards.sizes) == 1 else _Gather.apply(rows, shards)
 
 
 class _Gather(torch.autograd.Function):
@@ -152,7 +152,7 @@ def with_value(loss: Tensor, value: Tensor) -> Tensor:
         >>> with_value(2 * local, torch.tensor(5.0))
         tensor(5., grad_fn=<_WithValueBackward>)
     """
-    return _WithValue.apply(loss, value)  # type: ignore[no-any-return]  # torch's stub
+    return _WithValue.apply(loss, value)
 
 
 class _WithValue(torch.autograd.Function):

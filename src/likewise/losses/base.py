@@ -70,7 +70,7 @@ class Rows(NamedTuple):
         return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
 
     def samples(self) -> tuple[Tensor, Tensor | None]:
-        """Return which sample, of all processes, each anchor is, and each reference (None: references are the anchors)."""
+        """Return which sample of all processes each anchor is, and each reference (None: they are the anchors)."""
         count, first = len(self.queries) // self.views, self.sample_shards.offset
         anchors = self.of_anchors(torch.arange(first, first + count, device=self.queries.device))
         return anchors, self.of_references(anchors)
@@ -172,9 +172,11 @@ class ContrastiveLoss(nn.Module, ABC):
 
 def check_embeddings(name: str, embeddings: Tensor) -> None:
     """Raise unless embeddings are finite and floating, one view of each sample, (N, D), or V views, (B, V, D)."""
-    if not isinstance(embeddings, Tensor) or embeddings.ndim not in (2, 3) or not embeddings.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
-        came = f"{embeddings.dtype} of shape {tuple(embeddings.shape)}" if isinstance(embeddings, Tensor) else type(embeddings)  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{name} are floating, (N, D) or with views (B, V, D), got {came}; flatten feature maps first")
+    if embeddings.ndim not in (2, 3) or not embeddings.is_floating_point():
+        raise ValueError(
+            f"{name} are floating, (N, D) or with views (B, V, D), got {embeddings.dtype} of shape "
+            f"{tuple(embeddings.shape)}; flatten feature maps first"
+        )
     if 0 in embeddings.shape[1:]:
         raise ValueError(f"{name} have one view and one feature or more, got shape {tuple(embeddings.shape)}")
     check_finite(name, embeddings)

@@ -25,7 +25,7 @@ def normalized(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    return _Normalize.apply(rows.to(torch.promote_types(rows.dtype, torch.float32)))  # type: ignore[no-any-return]
+    return _Normalize.apply(rows.to(torch.promote_types(rows.dtype, torch.float32)))
 
 
 class _Normalize(torch.autograd.Function):
@@ -40,7 +40,7 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]  # once_differentiable is untyped
         unit, length = ctx.saved_tensors
         along = torch.linalg.vecdot(unit, gradients[0]).unsqueeze(1)
         return torch.addcmul(gradients[0], unit, along, value=-1).div_(length)

@@ -2,14 +2,12 @@
 
 from typing import Literal, Unpack, final, get_args
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions, Rows, check_embeddings
 from likewise.operator import log_sum_exp
-from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel
+from likewise.pairs import Explicit, PairWeight, SameClass, SameSample, SharesLabel
 
 Form = Literal["out", "in"]
 
@@ -26,7 +24,7 @@ class SupConLoss(ContrastiveLoss):
         \ell^{in}_i  &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
                         - \log \frac{1}{|P(i)|} \sum_{p \in P(i)} e^{z_i \cdot z_p / \tau}
 
-    and :math:`\ell^{in}_i \le \ell^{out}_i`, by Jensen's inequality. Without labels and mask the positives are the other
+    and :math:`\ell^{in}_i \le \ell^{out}_i` by Jensen's inequality. Without labels and mask the positives are the other
     views of the same sample. An anchor without positives is inactive: it contributes neither loss nor gradient, and the
     mean leaves it out. Without any active anchor the loss is 0, with gradient 0.
 
@@ -56,9 +54,7 @@ class SupConLoss(ContrastiveLoss):
         tensor(0.0003)
     """
 
-    def __init__(
-        self, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]
-    ) -> None:
+    def __init__(self, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         if form not in get_args(Form):
             raise ValueError(f'form is "out" or "in", got {form!r}')
@@ -77,7 +73,7 @@ class SupConLoss(ContrastiveLoss):
 
         Args:
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
-            labels: Classes of the samples, integers (B,), or label sets, multi-hot (B, L), of which positives share one.
+            labels: Classes of the samples, integers (B,), or label sets, multi-hot (B, L): positives share a label.
             mask: Instead of labels, which samples are alike: zeros and ones, (B, B), or (B, R) with references. Among
                 several processes its columns are the samples, or references, of all, in the order of ranks. An anchor
                 is never its own positive; the diagonal is for the other views.
@@ -148,7 +144,9 @@ def _check(
     if labels is not None and mask is not None:
         raise ValueError("labels or a mask say what is alike, got both; leave one out")
     if (references is None or labels is None) != (reference_labels is None):
-        raise ValueError("references, labels and reference_labels go together, got some of them; a mask needs no labels")
+        raise ValueError(
+            "references, labels and reference_labels go together, got some of them; a mask needs no labels"
+        )
     if references is not None:
         check_embeddings("references", references)
         if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:

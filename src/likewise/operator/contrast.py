@@ -161,7 +161,10 @@ def _rows(queries: Tensor, references: References) -> tuple[Tensor, tuple[Tensor
     given = () if references is None else references if isinstance(references, tuple) else (references,)
     if isinstance(references, tuple) and not references:
         raise ValueError("references are one section or more, got an empty tuple; leave them out for the queries")
-    names = ["queries", *(f"references[{k}]" if isinstance(references, tuple) else "references" for k in range(len(given)))]
+    names = [
+        "queries",
+        *(f"references[{k}]" if isinstance(references, tuple) else "references" for k in range(len(given))),
+    ]
     dtype = torch.float32
     for name, rows in zip(names, (queries, *given), strict=True):
         _check_embeddings(name, rows, queries)
@@ -203,10 +206,12 @@ def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple
 
 
 def check_temperature(temperature: float | Tensor) -> None:
-    """Raise unless the temperature is a positive number or a positive 0-d tensor (whose value a GPU keeps to itself)."""
+    """Raise unless the temperature is a positive number or a positive 0-d tensor, whose value a GPU keeps to itself."""
     if isinstance(temperature, Tensor):
         if temperature.ndim:
-            raise ValueError(f"a temperature tensor is 0-d, got shape {tuple(temperature.shape)}; take one element of it")
+            raise ValueError(
+                f"a temperature tensor is 0-d, got shape {tuple(temperature.shape)}; take one element of it"
+            )
         if temperature.device.type != "cpu":
             return
     value = float(temperature.detach()) if isinstance(temperature, Tensor) else float(temperature)

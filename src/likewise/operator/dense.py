@@ -1,4 +1,4 @@
-"""The equation as it is defined, every pair at once: for small problems, and the twin that other backends must match."""
+"""The equation as it is defined, every pair at once: for small problems, and the twin that others must match."""
 
 import torch
 from jaxtyping import Float

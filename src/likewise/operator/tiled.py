@@ -46,8 +46,8 @@ def log_sum_exp(
     if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
         longest = torch.linalg.vector_norm(queries.detach(), dim=1).amax() if len(queries) else 0.0
         if float(longest) ** 2 / float(temperature.detach()) <= SAFE[queries.dtype]:
-            return _Triangle.apply(push, temperature, queries)  # type: ignore[no-any-return]  # torch's stub
-    return _Rectangle.apply(push, temperature, queries, *sections)  # type: ignore[no-any-return]  # torch's stub
+            return _Triangle.apply(push, temperature, queries)
+    return _Rectangle.apply(push, temperature, queries, *sections)
 
 
 class _Triangle(torch.autograd.Function):
@@ -68,7 +68,7 @@ class _Triangle(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]  # once_differentiable is untyped
         temperature, z, sums, kept = ctx.saved_tensors
         a = (gradients[0] / sums).masked_fill_(sums == 0, 0)
         gradient = torch.zeros_like(z)
@@ -120,7 +120,7 @@ class _Rectangle(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]  # once_differentiable is untyped
         temperature, lse, queries, *sections = ctx.saved_tensors
         lse = lse.masked_fill(lse == -torch.inf, torch.inf)  # an empty row: every P is e^{−inf} = 0
         needs = ctx.needs_input_grad[3:]
@@ -136,7 +136,7 @@ class _Rectangle(torch.autograd.Function):
                     of_section[columns].addmm_(weights.T, queries[rows])
             for gradient in (of_queries, *of_sections):
                 if gradient is not None:
-                    gradient /= temperature
+                    gradient.div_(temperature)
             slope = None
             if ctx.needs_input_grad[1] and of_queries is not None:
                 slope = -(queries * of_queries).sum() / temperature

@@ -33,10 +33,9 @@ class KeySet(PairWeight):
         constant, result = 0, None
         for keys, coefficient in self.terms.items():
             inside = True if keys is None else keys.constant(rows, columns)
-            if inside is not None:
-                constant += coefficient * inside
+            if keys is None or inside is not None:
+                constant += coefficient * bool(inside)
                 continue
-            assert keys is not None  # only None is always inside
             equal = keys.to(device).equal(rows, columns).to(dtype)
             result = equal.mul_(coefficient) if result is None else result.add_(equal, alpha=coefficient)
         if result is not None:

@@ -46,7 +46,9 @@ class Explicit(PairWeight):
             raise ValueError(f"weights are a matrix (anchors, references), got shape {tuple(weights.shape)}")
         self.weights = weights
         self.rows = _index(rows, weights.shape[0], "rows")
-        self.columns = self.rows if columns is rows and rows is not None else _index(columns, weights.shape[1], "columns")
+        self.columns = (
+            self.rows if columns is rows and rows is not None else _index(columns, weights.shape[1], "columns")
+        )
         is_set, is_nonnegative = _look(weights)
         super().__init__(
             (
@@ -86,5 +88,7 @@ def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:
     if index.ndim != 1 or index.is_floating_point():
         raise ValueError(f"{name} is a vector of integers, got {index.dtype} of shape {tuple(index.shape)}")
     if index.device.type == "cpu" and len(index) and not (index.min() >= 0 and index.max() < length):
-        raise ValueError(f"{name} lies within the matrix, 0 … {length - 1}, got {int(index.min())} … {int(index.max())}")
+        raise ValueError(
+            f"{name} lies within the matrix, 0 … {length - 1}, got {int(index.min())} … {int(index.max())}"
+        )
     return index.long()

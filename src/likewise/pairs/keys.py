@@ -29,6 +29,7 @@ class Keys:
 
     @property
     def is_symmetric(self) -> bool:
+        """Whether anchors are the references."""
         return self.anchors is self.references
 
     @cached_property
@@ -51,7 +52,7 @@ class Keys:
         if other.distinct and self.is_symmetric:
             return other
         device = self.anchors.device if self.anchors.device.type != "cpu" else other.anchors.device
-        (one, one_r, one_count), (two, two_r, two_count) = self.to(device)._compact, other.to(device)._compact
+        (one, one_r, one_count), (two, two_r, two_count) = self.to(device).compact, other.to(device).compact
         if one_count < two_count:  # the finer key leads, so that keys sorted by it still leave whole tiles empty
             one, one_r, two, two_r, two_count = two, two_r, one, one_r, one_count
         anchors = one * two_count + two
@@ -82,7 +83,7 @@ class Keys:
         return self._ranges[key]
 
     @cached_property
-    def _compact(self) -> tuple[Tensor, Tensor, int]:
+    def compact(self) -> tuple[Tensor, Tensor, int]:
         """Both keys as numbers from 0, and how many there are of them; some may occur nowhere."""
         keys = self.anchors if self.is_symmetric else torch.cat([self.anchors, self.references])
         if keys.device.type == "cpu" and len(keys):
@@ -96,7 +97,7 @@ class Keys:
     @cached_property
     def _segments(self) -> tuple[Tensor, Tensor, Tensor]:
         """The references sorted by key, where each key's segment starts, and how long it is."""
-        _, references, count = self._compact
+        _, references, count = self.compact
         lengths = torch.bincount(references, minlength=count)
         return torch.argsort(references, stable=True), lengths.cumsum(dim=0).sub_(lengths), lengths
 
@@ -125,11 +126,11 @@ class Keys:
         if first is not None:
             everything = torch.arange(len(sums), device=sums.device)
             sums = torch.nn.functional.embedding_bag(everything, sums, first, mode="sum")
-        return sums.index_select(0, self._compact[0])
+        return sums.index_select(0, self.compact[0])
 
     @cached_property
     def counts(self) -> Int[Tensor, " n"] | int:
         """How many references have each anchor's key."""
         if self.distinct:
             return 1
-        return self._segments[2][self._compact[0]]
+        return self._segments[2][self.compact[0]]

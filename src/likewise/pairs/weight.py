@@ -71,9 +71,7 @@ class PairWeight(ABC):
                 result[columns].addmm_(tile.T, anchors[rows])
         return result
 
-    def row_sum(
-        self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-    ) -> Float[Tensor, " n"]:
+    def row_sum(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, " n"]:
         """Return each anchor's sum of weights; computed once for each dtype and device."""
         key = (dtype, torch.device(device))
         if key not in self._row_sums:
@@ -93,9 +91,7 @@ class PairWeight(ABC):
                 found[rows] |= self.tile(rows, columns, torch.float32, found.device).ne(0).any(dim=1)
         return found
 
-    def dense(
-        self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-    ) -> Float[Tensor, "n r"]:
+    def dense(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, "n r"]:
         """Return all N x R weights: for tests, pictures and small problems."""
         return self.tile(slice(0, self.shape[0]), slice(0, self.shape[1]), dtype, torch.device(device))
 
@@ -107,7 +103,7 @@ class PairWeight(ABC):
     def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Return Σ_r w[i, r] · references[r], (N, D), differentiable in the references (one tensor or sections)."""
         joined = torch.cat(references) if isinstance(references, tuple) else references
-        return _Multiply.apply(joined, self)  # type: ignore[no-any-return]  # torch's stub returns Any
+        return _Multiply.apply(joined, self)
 
     def __and__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in both sets."""
@@ -199,7 +195,7 @@ class Transposed(PairWeight):
         return self.base.product(anchors)
 
     @property
-    def T(self) -> PairWeight:
+    def T(self) -> PairWeight:  # noqa: N802 - the field's name for a transpose
         return self.base
 
 

@@ -70,6 +70,10 @@ def test_knn_is_the_vote_by_inverse_distance_among_unit_vectors(blobs):
     assert torch.equal(knn(*blobs, neighbors=5).predictions, votes.argmax(1))
 
 
+def test_all_vote_where_there_are_fewer_than_asked_for(blobs):
+    assert torch.equal(knn(*blobs, neighbors=1000).predictions, knn(*blobs, neighbors=90).predictions)
+
+
 def test_knn_does_not_see_the_length_of_a_feature(blobs):
     train, train_labels, test, test_labels = blobs
     scaled = knn(train, train_labels, test * torch.linspace(0.1, 9, len(test))[:, None], test_labels)
@@ -109,7 +113,7 @@ def test_features_that_do_not_fit_are_refused(blobs, evaluate):
 
 
 def test_settings_without_meaning_are_refused(blobs):
-    with pytest.raises(ValueError, match="neighbors from 1 to 90, got 91"):
-        knn(*blobs, neighbors=91)
+    with pytest.raises(ValueError, match="neighbors of at least 1, got 0"):
+        knn(*blobs, neighbors=0)
     with pytest.raises(ValueError, match="inverse_penalty"):
         linear(*blobs, inverse_penalty=0)

@@ -27,14 +27,14 @@ def knn(
         train_labels: (N,).
         test_features: (M, D).
         test_labels: (M,).
-        neighbors: How many vote, k. The default is a compromise: cross-validated on the digits' training part, raw
-            pixels prefer 1 and learned features hardly care.
+        neighbors: How many vote, k; all where there are fewer. The default is a compromise: cross-validated on the
+            digits' training part, raw pixels prefer 1 and learned features hardly care.
 
     Returns:
         The predictions beside the truth.
 
     Raises:
-        ValueError: Features and labels do not fit together, or k is outside 1 to N.
+        ValueError: Features and labels do not fit together, or k is below 1.
 
     Memory:
         O((N + M)·D) and chunks of distances, never M·N.
@@ -45,9 +45,9 @@ def knn(
         1.0
     """
     check_features(train_features, train_labels, test_features, test_labels)
-    if not 1 <= neighbors <= len(train_labels):
-        raise ValueError(f"expected neighbors from 1 to {len(train_labels)}, got {neighbors}: choose fewer")
-    classifier = KNeighborsClassifier(neighbors, weights="distance", algorithm="brute")
+    if neighbors < 1:
+        raise ValueError(f"expected neighbors of at least 1, got {neighbors}: 3 is usual")
+    classifier = KNeighborsClassifier(min(neighbors, len(train_labels)), weights="distance", algorithm="brute")
     classifier.fit(functional.normalize(train_features).numpy(), train_labels.numpy())
     predictions = classifier.predict(functional.normalize(test_features).numpy())
     return Accuracy(torch.from_numpy(predictions), test_labels)

@@ -1,5 +1,6 @@
 """What is measured of a run: features beside the raw inputs they were made of, by the same evaluations."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, final
@@ -73,7 +74,7 @@ class Measurements:
             "intervals": "95 %; accuracies: Wilson; differences: Agresti and Min, paired by sample",
             "accuracy": accuracies,
             "encoder_less_raw_inputs": differences,
-            **self.geometry,
+            **{name: {kind: _number(value) for kind, value in both.items()} for name, both in self.geometry.items()},
         }
 
     def table(self) -> list[tuple[str, ...]]:
@@ -118,6 +119,10 @@ def measure(train: Encoded, test: Encoded, class_names: tuple[str, ...]) -> Meas
         "uniformity": {kind: uniformity(rows) for kind, rows in judged.items()},
     }
     return Measurements(accuracies, geometry, class_names)
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON knows no NaN
 
 
 def _share(share: Proportion) -> dict[str, Any]:

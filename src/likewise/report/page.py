@@ -73,8 +73,8 @@ def _sections(
     yield (
         "Accuracy",
         (
-            "The encoder is frozen and its head left off; dots are accuracies on held-out samples, whiskers 95 % Wilson "
-            "intervals. The axis does not begin at 0. Raw inputs pass through the same evaluations."
+            "The encoder is frozen and its head left off; dots are accuracies on held-out samples, whiskers 95 % "
+            "Wilson intervals. The axis does not begin at 0. Raw inputs pass through the same evaluations."
         ),
         plots.as_html(plots.accuracies(measured.accuracies), "accuracy") + _table(measured.table()),
     )
@@ -98,8 +98,8 @@ def _sections(
     yield (
         "Geometry",
         (
-            "Alignment is the mean squared distance of same-class samples on the unit sphere, uniformity the logarithm of "
-            "the mean Gaussian potential of all pairs; of both, less is better. Below, the similarities of pairs."
+            "Alignment is the mean squared distance of same-class samples on the unit sphere, uniformity the "
+            "logarithm of the mean Gaussian potential of all pairs; of both, less is better. Below, the similarities of pairs."
         ),
         _table(_geometry(measured)) + plots.as_html(plots.similarities(histograms), "similarities"),
     )

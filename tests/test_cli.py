@@ -1,0 +1,252 @@
+"""The command, end to end and at its doors."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from likewise.cli import main
+from likewise.cli.options import options, parse
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+
+SHORT = ("--trainer.max_epochs", "2", "--encoder.width", "4", "--trainer.accelerator", "cpu")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow beside other processes
+
+
+def _command(*arguments, folder):
+    command = [sys.executable, "-m", "likewise.cli", *arguments]
+    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A short run in a fresh process: where it ran, what it said, and its folder."""
+    place = tmp_path_factory.mktemp("finished")
+    result = _command("train", *SHORT, folder=place)
+    assert result.returncode == 0, result.stderr
+    return place, result, next((place / "runs").iterdir())
+
+
+def test_a_run_leaves_everything_under_its_name(finished):
+    _, _, run = finished
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}-SupConLoss-Digits", run.name)
+    assert {path.name for path in run.iterdir()} == {
+        "checkpoint.ckpt",
+        "config.yaml",
+        "embeddings.npz",
+        "metrics.csv",
+        "report.html",
+        "results.json",
+    }
+
+
+def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
+    place, result, run = finished
+    *table, last = result.stdout.strip().splitlines()
+    share = json.loads((run / "results.json").read_text())["accuracy"]["linear probe"]["encoder"]["value"]
+    overall = next(line for line in table if line.startswith("all "))
+    assert f"{100 * share:.2f} %" in overall
+    assert overall.count("%") == 4
+    assert (place / last.removeprefix("report: ")).samefile(run / "report.html")
+
+
+def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
+    lines = re.split(r"[\r\n]+", finished[1].stderr)
+    assert re.search(r"training: 100%.* 20/20 .*loss=\d", lines[-2] or lines[-3])
+    assert all(line.startswith("training:") for line in lines if line)
+
+
+def test_the_embeddings_are_those_that_were_evaluated(finished):
+    saved = np.load(finished[2] / "embeddings.npz")
+    results = json.loads((finished[2] / "results.json").read_text())
+    assert saved["train_features"].shape == (1348, 16)
+    assert saved["test_features"].shape == (449, 16)
+    assert results["accuracy"]["kNN"]["encoder"]["count"] == len(saved["test_labels"]) == 449
+    assert saved["class_names"].tolist() == [str(digit) for digit in range(10)]
+
+
+def test_the_checkpoint_holds_the_weights_of_the_last_step(finished):
+    checkpoint = torch.load(finished[2] / "checkpoint.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 20
+    assert any(name.startswith("encoder.") for name in checkpoint["state_dict"])
+
+
+def test_the_metrics_have_a_row_for_every_step(finished):
+    with (finished[2] / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(20))
+    assert all(float(row["loss"]) > 0 and float(row["positives_per_anchor"]) > 1 for row in rows)
+
+
+def test_a_run_again_from_its_configuration_finds_the_same(finished):
+    place, _, run = finished
+    again = _command("train", "--config", str(run / "config.yaml"), "--runs", "again", folder=place)
+    assert again.returncode == 0, again.stderr
+    other = next((place / "again").iterdir())
+    assert (other / "results.json").read_text() == (run / "results.json").read_text()
+    assert np.array_equal(
+        np.load(other / "embeddings.npz")["test_features"], np.load(run / "embeddings.npz")["test_features"]
+    )
+
+
+def test_another_seed_finds_something_else(finished, tmp_path):
+    assert main(["train", *SHORT, "--seed", "1", "--runs", str(tmp_path)]) == 0
+    features = [np.load(run / "embeddings.npz")["test_features"] for run in (next(tmp_path.iterdir()), finished[2])]
+    assert not np.allclose(*features)
+
+
+def test_vectors_of_a_users_own_train_with_an_mlp_and_another_loss(tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    labels = np.repeat(["lily", "rose", "iris"], 40)
+    centres = {name: generator.normal(size=6) for name in np.unique(labels)}
+    vectors = np.stack([centres[name] for name in labels]) + 0.3 * generator.normal(size=(120, 6))
+    np.savez(tmp_path / "flowers.npz", vectors=vectors, labels=labels)
+    parts = ("--data", "Arrays", "--data.path", str(tmp_path / "flowers.npz"), "--data.batch_size", "30")
+    parts += ("--encoder", "MLP", "--encoder.width", "8", "--loss", "NTXentLoss", "--optimizer", "SGD")
+    assert main(["train", *parts, "--trainer.max_epochs", "2", "--runs", str(tmp_path / "runs")]) == 0
+    assert "class lily" in capsys.readouterr().out
+    assert next((tmp_path / "runs").iterdir()).name.endswith("-NTXentLoss-Arrays")
+
+
+def _npz(path, **arrays):
+    np.savez(path, **arrays)
+    return ["--data", "Arrays", "--data.path", str(path)]
+
+
+LABELS = np.arange(40) % 2
+BAD = {
+    "loss": (["--loss", "SupConLos"], "NTXentLoss, SupConLoss, got SupConLos, did you mean SupConLoss?"),
+    "data": (["--data", "Digit"], "got Digit, did you mean Digits?"),
+    "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet?"),
+    "optimizer": (["--optimizer", "AdamX"], "got AdamX, did you mean Adam"),
+    "option": (["--trainer.max_epoch", "3"], "unknown option --trainer.max_epoch, did you mean --trainer.max_epochs"),
+    "parameter": (["--loss.temprature", "3"], "'temprature' is not accepted: see likewise train --loss.help"),
+    "value": (["--encoder.width", "wide"], "Expected a <class 'int'>. Got value: wide"),
+    "config": (["--config", "nowhere.yaml"], "File does not exist: '"),
+    "temperature": (["--loss.temperature", "0"], "temperature is a positive number, got 0"),
+    "views": (["--loss", "NTXentLoss", "--data.views", "1"], "two views or more"),
+    "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
+    "path": (["--data", "Arrays"], "arguments are required: path"),
+    "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], "training has diverged: lower the learning rate"),
+    "device": (["--trainer.accelerator", "quantum"], "quantum"),
+}
+BAD_ARRAYS = {
+    "keys": ({"x": LABELS}, "the keys 'labels' and one of 'images', 'vectors'"),
+    "lengths": ({"vectors": np.ones((39, 3)), "labels": LABELS}, "expected labels of shape (39,)"),
+    "nan": ({"vectors": np.full((40, 3), np.nan), "labels": LABELS}, "got NaN or infinity in 40 of 40: clean them"),
+    "one class": ({"vectors": np.ones((40, 3)), "labels": 0 * LABELS}, "at least 2 classes, got 1"),
+    "rare class": ({"vectors": np.ones((40, 3)), "labels": np.arange(40) // 39}, "at least 3 samples of every class"),
+    "kind": ({"vectors": np.ones((40, 3)), "labels": LABELS}, "choose the encoder MLP for vectors"),
+}
+
+
+def _refused(arguments, words, tmp_path, capsys):
+    status = main(["train", *arguments, "--runs", str(tmp_path / "runs")])
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert status == 2
+    assert len(error) == 1
+    assert words in error[0]
+    assert not [run for run in tmp_path.glob("runs/*") if run.suffix != ".partial"]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_options_are_refused_in_one_line_and_leave_no_run(case, tmp_path, capsys):
+    _refused(*BAD[case], tmp_path, capsys)
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_bad_arrays_are_refused_in_one_line_and_leave_no_run(case, tmp_path, capsys):
+    arrays, words = BAD_ARRAYS[case]
+    _refused(_npz(tmp_path / "bad.npz", **arrays), words, tmp_path, capsys)
+
+
+def test_an_unknown_class_in_a_file_of_options_is_refused_with_the_nearest(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("encoder:\n  class_path: MPL\n")
+    _refused(["--config", str(tmp_path / "mine.yaml")], "got MPL, did you mean MLP?", tmp_path, capsys)
+
+
+def test_an_error_is_one_line_without_a_traceback_in_a_process_too(tmp_path):
+    result = _command("train", "--loss", "SupConLos", folder=tmp_path)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: .*did you mean SupConLoss\?\n", result.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("named", [["--loss", "NTXentLoss"], ["--config", "mine.yaml"]])
+def test_a_named_class_starts_from_its_own_defaults(named, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("loss: NTXentLoss\n")
+    assert parse(options(named), named).loss.init_args.temperature == 0.5
+
+
+def test_a_parameter_without_a_class_is_the_default_class_s():
+    arguments = ["--loss.temperature", "0.3"]
+    loss = parse(options(arguments), arguments).loss
+    assert loss.class_path.endswith("SupConLoss")
+    assert loss.init_args.temperature == 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["train", "--version"]),
+        (["--version"], ["likewise 0."]),
+        (["train", "--help"], ["--loss CONFIG", "NTXentLoss", "--trainer.max_epochs", "--seed", "ConvNet"]),
+        (["train", "--loss.help", "SupConLoss"], ["--loss.temperature", "--loss.form", "recommends"]),
+        (["train", "--data.help", "Arrays"], ["--data.path", "--data.views", "Augmented copies"]),
+    ],
+)
+def test_help_lists_options_with_their_docstrings(arguments, words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    told = capsys.readouterr().out
+    assert stopped.value.code == 0
+    assert all(word in told for word in words)
+
+
+def test_an_unknown_verb_is_refused(capsys):
+    assert main(["dance"]) == 2
+    assert capsys.readouterr().err == "error: expected a verb, one of train, got dance: see likewise --help\n"
+
+
+def test_a_missing_extra_is_named_with_its_remedy(tmp_path):
+    script = "import sys; sys.modules['lightning'] = None; from likewise.cli import main; sys.exit(main(['train']))"
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, env=ENVIRONMENT
+    )
+    assert result.returncode == 2
+    assert re.fullmatch(r"error: .*lightning.*pip install 'likewise\[train\]'\n", result.stderr)
+
+
+def test_the_library_alone_imports_none_of_the_extra():
+    script = (
+        "import sys, likewise; print(sorted({'lightning', 'sklearn', 'plotly', 'jsonargparse'} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert told.stdout == "[]\n"
+
+
+def test_ctrl_c_ends_a_run_with_130_and_without_its_name(tmp_path):
+    command = [sys.executable, "-m", "likewise.cli", "train", "--trainer.max_epochs", "10000", *SHORT[2:]]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        seen = b""
+        while b"loss=" not in seen:
+            seen += process.stderr.read1()
+            assert process.poll() is None, seen
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read().decode()
+    assert process.returncode == 130
+    assert rest.endswith("interrupted\n")
+    assert "Traceback" not in rest
+    assert [run.suffix for run in (tmp_path / "runs").iterdir()] == [".partial"]

@@ -11,9 +11,6 @@ import lightning
 import torch
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace, get_loader
 
-import likewise.data
-import likewise.losses
-import likewise.models  # noqa: F401 - importing defines the subclasses that options may name
 from likewise.data import LabelledData
 from likewise.losses import ContrastiveLoss
 from likewise.models import Encoder, Head
@@ -70,8 +67,10 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="Seed of everything random but the split.")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder that receives the run's folder.")
     for part, (base, help_) in PARTS.items():
-        default = {} if part in chosen else {"default": DEFAULTS[part]}
-        parser.add_subclass_arguments(base, part, required=part in chosen, help=help_, **default)
+        if part in chosen:
+            parser.add_subclass_arguments(base, part, required=True, help=help_)
+        else:
+            parser.add_subclass_arguments(base, part, required=False, help=help_, default=DEFAULTS[part])
     parser.add_argument("--optimizer", type=OptimizerCallable, help="Updates the parameters; cosine schedule to 0.")
     parser.add_class_arguments(lightning.Trainer, "trainer", instantiate=False, skip={"default_root_dir"})
     parser.link_arguments("data.input_shape", "encoder.init_args.input_shape", apply_on="instantiate")

@@ -21,7 +21,7 @@ class RunProgress(ProgressBar):
     def __init__(self) -> None:
         super().__init__()
         self.is_enabled = True
-        self._bar: tqdm | None = None
+        self._bar: tqdm[Any] | None = None
 
     def disable(self) -> None:
         """Show nothing from now on; Lightning asks for it in all processes but one."""

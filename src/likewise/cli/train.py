@@ -7,7 +7,7 @@ import platform
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -178,7 +178,7 @@ def _tell(folder: RunFolder, measured: Measurements) -> None:
 
 
 @contextmanager
-def _quiet_lightning() -> Iterator[None]:
+def _quiet_lightning() -> Generator[None]:
     """Keep Lightning's tips to itself, and its warnings that do not concern a run."""
     log = logging.getLogger("lightning.pytorch")
     level = log.level

@@ -99,7 +99,8 @@ def _sections(
         "Geometry",
         (
             "Alignment is the mean squared distance of same-class samples on the unit sphere, uniformity the "
-            "logarithm of the mean Gaussian potential of all pairs; of both, less is better. Below, the similarities of pairs."
+            "logarithm of the mean Gaussian potential of all pairs; of both, less is better. "
+            "Below, the similarities of pairs."
         ),
         _table(_geometry(measured)) + plots.as_html(plots.similarities(histograms), "similarities"),
     )

@@ -1,7 +1,7 @@
 """A run's folder: under a provisional name until the run is whole."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +28,7 @@ class RunFolder:
 
 
 @contextmanager
-def run_folder(root: Path, *names: str) -> Iterator[RunFolder]:
+def run_folder(root: Path, *names: str) -> Generator[RunFolder]:
     """Make `<root>/<date>-<names>.partial`, and take the `.partial` away when the block ends without an exception.
 
     A block that fails leaves the folder under its provisional name if it has trained, which its metrics.csv tells, and

@@ -146,7 +146,7 @@ def _facts(folder: RunFolder, config: Namespace, data: LabelledData, seconds: fl
         "seed": str(config.seed),
         "versions": f"likewise {metadata.version('likewise')}, torch {torch.__version__}, "
         f"lightning {lightning.__version__}, Python {platform.python_version()}",
-        "took": f"{seconds:.0f} s to train and evaluate",
+        "took": f"{seconds:.1f} s to train and evaluate",
         "again": f"likewise train --config {folder.whole / 'config.yaml'}",
     }
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 from likewise.evaluation import Accuracy, Proportion
 
 COLORS = ("#1f77b4", "#b0721e")  # the first is what a run made, the second what it is compared with
+BUTTONS = ["toImage", "zoom2d", "pan2d", "resetScale2d"]  # none that leads out of the page
 GREY = "#8a8f99"
 GRID = "rgba(128,128,128,0.25)"
 
@@ -41,7 +42,7 @@ def as_html(figure: go.Figure, name: str) -> str:
         >>> 'id="empty"' in as_html(go.Figure(), "empty")
         True
     """
-    config = {"displaylogo": False, "responsive": True}
+    config = {"displaylogo": False, "responsive": True, "modeBarButtons": [BUTTONS]}
     return figure.to_html(
         full_html=False, include_plotlyjs=False, include_mathjax=False, config=config, div_id=name, default_width="100%"
     )
@@ -247,7 +248,7 @@ def image_rows(images: Float[Tensor, "r k ch h w"], captions: Sequence[str]) -> 
     middles = [row * (size[0] + 1) + (size[0] - 1) / 2 for row in range(len(captions))]
     figure = _styled(figure, height=80 + 48 * len(captions))
     figure.update_yaxes(autorange="reversed", tickvals=middles, ticktext=list(captions), showgrid=False, ticks="")
-    figure.update_yaxes(scaleanchor="x", constrain="domain", ticksuffix="   ")
+    figure.update_yaxes(scaleanchor="x", constrain="domain", ticklabelstandoff=8)
     figure.update_xaxes(showticklabels=False, showgrid=False, constrain="domain")
     figure.update_layout(margin={"l": 130, "r": 20, "t": 20, "b": 20})
     return figure

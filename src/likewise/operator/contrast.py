@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from likewise.operator import dense, tiled
+from likewise.operator.precision import without_autocast
 from likewise.pairs import PairWeight
 
 Backend = Literal["auto", "dense", "tiled"]
@@ -58,7 +59,7 @@ def log_sum_exp(
     """
     queries, sections = _rows(queries, references)
     _check_shape("push", push, queries, sections)
-    with torch.autocast(queries.device.type, enabled=False):
+    with without_autocast(queries.device):
         return _repulsion(queries, sections, push, _temperature(temperature, queries), backend)
 
 
@@ -85,7 +86,7 @@ def contrast(
         pull: Weights of shape (N, R), toward which a query is drawn.
         push: Weights ≥ 0 of shape (N, R), from which it is driven.
         temperature: τ > 0, a number or a 0-d tensor, which then receives its gradient.
-        coefficient: c, shape (N,); None: the pull's row sums.
+        coefficient: c, shape (N,), constant under differentiation; None: the pull's row sums.
         backend: "auto", "dense" or "tiled".
 
     Returns:
@@ -127,7 +128,7 @@ def contrast_and_activity(
     """Return what `contrast` returns of rows that were checked, of one dtype, and which of the queries are active."""
     _check_shape("pull", pull, queries, sections)
     _check_shape("push", push, queries, sections)
-    with torch.autocast(queries.device.type, enabled=False):
+    with without_autocast(queries.device):
         tau = _temperature(temperature, queries)
         repulsion = _repulsion(queries, sections, push, tau, backend)
         attraction = torch.linalg.vecdot(queries, pull @ sections) / tau
@@ -139,9 +140,8 @@ def contrast_and_activity(
                 f"got shape {tuple(coefficient.shape)}"
             )
         active = pull.support(queries.device) & (repulsion.detach() > -torch.inf)
-        inactive = ~active
-        losses = coefficient.to(repulsion) * repulsion.masked_fill(inactive, 0) - attraction
-        return losses.masked_fill(inactive, 0), active
+        losses = coefficient.detach().to(repulsion) * repulsion - attraction
+        return torch.where(active, losses, 0), active
 
 
 def _repulsion(

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from likewise.operator.precision import without_autocast
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import blocks
 
@@ -44,9 +45,10 @@ def log_sum_exp(
     The caller turns autocast off; the backward, which runs where the user calls it, does so itself.
     """
     if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
-        longest = torch.linalg.vector_norm(queries.detach(), dim=1).amax() if len(queries) else 0.0
-        if float(longest) ** 2 / float(temperature.detach()) <= SAFE[queries.dtype]:
-            return _Triangle.apply(push, temperature, queries)
+        longest = float(torch.linalg.vector_norm(queries.detach(), dim=1).amax()) if len(queries) else 0.0
+        inverse = 1 / float(temperature.detach())
+        if longest**2 * inverse <= SAFE[queries.dtype]:
+            return _Triangle.apply(push, inverse, temperature, queries)
     return _Rectangle.apply(push, temperature, queries, *sections)
 
 
@@ -54,40 +56,38 @@ class _Triangle(torch.autograd.Function):
     """Queries that are their own references, under a symmetric set of pairs."""
 
     @staticmethod
-    def forward(ctx: Any, push: PairWeight, temperature: Tensor, z: Tensor) -> Tensor:
+    def forward(ctx: Any, push: PairWeight, inverse: float, temperature: Tensor, z: Tensor) -> Tensor:
         sums = z.new_zeros(len(z))
         kept = None
-        for rows, columns, e in _exponentials(push, temperature, z):
+        for rows, columns, e in _exponentials(push, inverse, z):
             sums[rows] += e.sum(dim=1)
             if columns.start > rows.start:
                 sums[columns] += e.sum(dim=0)
             kept = e if len(z) <= TILE else None  # a batch of one tile is not computed twice
-        ctx.push = push
-        ctx.save_for_backward(temperature, z, sums, kept)
+        ctx.push, ctx.inverse = push, inverse
+        ctx.save_for_backward(z, sums, kept)
         return sums.log()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]  # once_differentiable is untyped
-        temperature, z, sums, kept = ctx.saved_tensors
+        z, sums, kept = ctx.saved_tensors
         a = (gradients[0] / sums).masked_fill_(sums == 0, 0)
         gradient = torch.zeros_like(z)
-        with torch.autocast(z.device.type, enabled=False):
+        with without_autocast(z.device):
             everything = slice(0, len(z))
-            tiles = _exponentials(ctx.push, temperature, z) if kept is None else [(everything, everything, kept)]
+            tiles = _exponentials(ctx.push, ctx.inverse, z) if kept is None else [(everything, everything, kept)]
             for rows, columns, e in tiles:
                 weights = (a[rows, None] + a[columns]).mul_(e)
-                gradient[rows].addmm_(weights, z[columns])
+                gradient[rows].addmm_(weights, z[columns], alpha=ctx.inverse)
                 if columns.start > rows.start:
-                    gradient[columns].addmm_(weights.T, z[rows])
-            gradient /= temperature
-            slope = -(z * gradient).sum() / (2 * temperature) if ctx.needs_input_grad[1] else None
-        return None, slope, gradient
+                    gradient[columns].addmm_(weights.T, z[rows], alpha=ctx.inverse)
+            slope = -(z * gradient).sum() * (ctx.inverse / 2) if ctx.needs_input_grad[2] else None
+        return None, None, slope, gradient
 
 
-def _exponentials(push: PairWeight, temperature: Tensor, z: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+def _exponentials(push: PairWeight, inverse: float, z: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield the rows, the columns and push·e^{s} of each tile of the upper triangle, in a buffer that is used again."""
-    scaled = z / temperature
     buffer = z.new_empty(min(TILE, len(z)) ** 2)
     for rows in blocks(len(z), TILE):
         for columns in blocks(len(z), TILE):
@@ -95,7 +95,8 @@ def _exponentials(push: PairWeight, temperature: Tensor, z: Tensor) -> Iterator[
             if columns.start < rows.start or weight == 0:
                 continue
             n, r = rows.stop - rows.start, columns.stop - columns.start
-            e = torch.mm(scaled[rows], z[columns].T, out=buffer[: n * r].view(n, r)).exp_()
+            e = buffer[: n * r].view(n, r)
+            e.addmm_(z[rows], z[columns].T, beta=0, alpha=inverse).exp_()
             if weight is None:
                 push.weigh(e, rows, columns, logits=False)
             yield rows, columns, e
@@ -127,7 +128,7 @@ class _Rectangle(torch.autograd.Function):
         needs_queries = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
         of_queries = torch.zeros_like(queries) if needs_queries else None
         of_sections = [torch.zeros_like(v) if need else None for v, need in zip(sections, needs, strict=True)]
-        with torch.autocast(queries.device.type, enabled=False):
+        with without_autocast(queries.device):
             for rows, k, columns, s in _logits(ctx.push, temperature, queries, tuple(sections)):
                 weights = s.sub_(lse[rows, None]).exp_().mul_(gradients[0][rows, None])
                 if of_queries is not None:

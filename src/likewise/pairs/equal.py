@@ -80,7 +80,10 @@ class KeySet(PairWeight):
             else:
                 here = keys.to(values.device)
                 part = (here.transposed if transpose else here).sum(values)
-            result = part * coefficient if result is None else result.add_(part, alpha=coefficient)
+            if result is not None:
+                result.add_(part, alpha=coefficient)
+            else:  # class sums are a tensor of their own already
+                result = part if coefficient == 1 and keys and not keys.distinct else part * coefficient
         return values.new_zeros(length, values.shape[1]) if result is None else result
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:

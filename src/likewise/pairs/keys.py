@@ -87,9 +87,9 @@ class Keys:
         """Both keys as numbers from 0, and how many there are of them; some may occur nowhere."""
         keys = self.anchors if self.is_symmetric else torch.cat([self.anchors, self.references])
         if keys.device.type == "cpu" and len(keys):
-            low, high = keys.aminmax()
-            if low >= 0 and high < len(keys):  # class labels, as they mostly come
-                return self.anchors, self.references, int(high) + 1
+            low, high = (int(end) for end in keys.aminmax())
+            if 0 <= low and high < len(keys):  # class labels, as they mostly come
+                return self.anchors, self.references, high + 1
         values, keys = torch.unique(keys, return_inverse=True)
         anchors = keys[: len(self.anchors)]
         return anchors, anchors if self.is_symmetric else keys[len(self.anchors) :], len(values)
@@ -110,22 +110,22 @@ class Keys:
         """
         _, starts, lengths = self._segments
         size = max(32, math.isqrt(len(self.references)))
-        pieces = (lengths + (size - 1)).div(size, rounding_mode="floor")
-        first = pieces.cumsum(dim=0).sub_(pieces)
         if not (lengths > size).any():
             return starts, None
+        pieces = (lengths + (size - 1)).div(size, rounding_mode="floor")
+        first = pieces.cumsum(dim=0).sub_(pieces)
         within = torch.arange(int(pieces.sum()), device=starts.device) - first.repeat_interleave(pieces)
         return starts.repeat_interleave(pieces) + size * within, first
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return for each anchor the sum of the values of the references with its key."""
+        """Return for each anchor the sum of the values of the references with its key; ``values`` where distinct."""
         if self.distinct:
             return values
         starts, first = self._pieces
-        sums = torch.nn.functional.embedding_bag(self._segments[0], values, starts, mode="sum")
+        sums = torch.embedding_bag(values, self._segments[0], starts)[0]
         if first is not None:
             everything = torch.arange(len(sums), device=sums.device)
-            sums = torch.nn.functional.embedding_bag(everything, sums, first, mode="sum")
+            sums = torch.embedding_bag(sums, everything, first)[0]
         return sums.index_select(0, self.compact[0])
 
     @cached_property

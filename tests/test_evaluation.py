@@ -52,7 +52,8 @@ def test_a_paired_difference_counts_disagreements_only_and_has_a_mirror():
     there, back = paired_difference(first, second), paired_difference(second, first)
     assert (there.gained, there.lost, there.value) == (5, 3, 0.1)
     assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
-    assert there.interval[0] < 0.1 < there.interval[1]
+    # (5 - 3)/22 and z * sqrt(5.5 + 3.5 - 2**2/22)/22, by hand
+    assert there.interval == pytest.approx((0.090909 - 0.264550, 0.090909 + 0.264550), abs=1e-5)
 
 
 def test_a_paired_difference_needs_the_same_samples():

@@ -110,8 +110,10 @@ def test_tiny_tests_make_a_page_and_json_too(tmp_path):
 
 
 def test_bars_are_errors_with_whiskers_inside_the_scale(samples):
-    figure = plots.class_errors(samples[2].accuracies["linear probe"], ["cat", "dog", "cow"])
-    for bars in figure.data:
+    both = samples[2].accuracies["linear probe"]
+    figure = plots.class_errors(both, ["cat", "dog", "cow"])
+    for bars, accuracy in zip(figure.data, both.values(), strict=True):
+        assert list(bars.y) == pytest.approx([100 - 100 * share.value for share in accuracy.per_class.values()])
         for height, above, below in zip(bars.y, bars.error_y.array, bars.error_y.arrayminus, strict=True):
             assert -1e-9 <= height - below <= height <= height + above <= 100 + 1e-9
 

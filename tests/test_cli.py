@@ -123,7 +123,7 @@ def _npz(path, **arrays):
 
 LABELS = np.arange(40) % 2
 BAD = {
-    "loss": (["--loss", "SupConLos"], "NTXentLoss, SupConLoss, got SupConLos, did you mean SupConLoss?"),
+    "loss": (["--loss", "SupConLos"], "SupConLoss, got SupConLos, did you mean SupConLoss?"),
     "data": (["--data", "Digit"], "got Digit, did you mean Digits?"),
     "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet?"),
     "optimizer": (["--optimizer", "AdamX"], "got AdamX, did you mean Adam"),

@@ -60,9 +60,9 @@ class _Triangle(torch.autograd.Function):
         sums = z.new_zeros(len(z))
         kept = None
         for rows, columns, e in _exponentials(push, inverse, z):
-            sums[rows] += e.sum(dim=1)
+            sums[rows].add_(e.sum(dim=1))
             if columns.start > rows.start:
-                sums[columns] += e.sum(dim=0)
+                sums[columns].add_(e.sum(dim=0))
             kept = e if len(z) <= TILE else None  # a batch of one tile is not computed twice
         ctx.push, ctx.inverse = push, inverse
         ctx.save_for_backward(z, sums, kept)

@@ -110,7 +110,7 @@ class Keys:
         """
         _, starts, lengths = self._segments
         size = max(32, math.isqrt(len(self.references)))
-        if not (lengths > size).any():
+        if len(lengths) == 0 or lengths.amax() <= size:
             return starts, None
         pieces = (lengths + (size - 1)).div(size, rounding_mode="floor")
         first = pieces.cumsum(dim=0).sub_(pieces)
@@ -133,4 +133,4 @@ class Keys:
         """How many references have each anchor's key."""
         if self.distinct:
             return 1
-        return self._segments[2][self.compact[0]]
+        return self._segments[2].index_select(0, self.compact[0])

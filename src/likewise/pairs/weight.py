@@ -102,8 +102,9 @@ class PairWeight(ABC):
 
     def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Return Σ_r w[i, r] · references[r], (N, D), differentiable in the references (one tensor or sections)."""
-        joined = torch.cat(references) if isinstance(references, tuple) else references
-        return _Multiply.apply(joined, self)
+        if isinstance(references, tuple):
+            references = references[0] if len(references) == 1 else torch.cat(references)
+        return _Multiply.apply(references, self)
 
     def __and__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in both sets."""
@@ -350,7 +351,7 @@ class RowMean(PairWeight):
     def _inverse(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         if (dtype, device) not in self._inverses:
             total = self.base.row_sum(dtype, device)
-            self._inverses[dtype, device] = total.reciprocal().masked_fill_(total == 0, 0).unsqueeze(1)
+            self._inverses[dtype, device] = total.reciprocal().nan_to_num_(posinf=0).unsqueeze(1)
         return self._inverses[dtype, device]
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -57,6 +57,7 @@ class _Triangle(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, push: PairWeight, inverse: float, temperature: Tensor, z: Tensor) -> Tensor:
+        del temperature  # comes for its gradient; its value is in the inverse
         sums = z.new_zeros(len(z))
         kept = None
         for rows, columns, e in _exponentials(push, inverse, z):

@@ -88,7 +88,7 @@ class Keys:
         keys = self.anchors if self.is_symmetric else torch.cat([self.anchors, self.references])
         if keys.device.type == "cpu" and len(keys):
             low, high = (int(end) for end in keys.aminmax())
-            if 0 <= low and high < len(keys):  # class labels, as they mostly come
+            if low >= 0 and high < len(keys):  # class labels, as they mostly come
                 return self.anchors, self.references, high + 1
         values, keys = torch.unique(keys, return_inverse=True)
         anchors = keys[: len(self.anchors)]

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from itertools import zip_longest
 from pathlib import Path
 
 import lightning
@@ -93,7 +94,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
 
 def _chosen(arguments: Sequence[str]) -> Iterator[str]:
     """Find the parts whose class the arguments name, themselves or in a file of options."""
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         option, _, value = word.removeprefix("--").partition("=")
         if option == "config":
             yield from _chosen_in(Path(value or following))

@@ -35,6 +35,18 @@ def finished(tmp_path_factory):
     return place, result, next((place / "runs").iterdir())
 
 
+def test_without_an_argument_the_digits_are_learned(tmp_path):
+    """The main job: SupCon on the digits, better on held-out ones than raw pixels are."""
+    result = _command("train", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    accuracy = json.loads((run / "results.json").read_text())["accuracy"]
+    for probe, floor in (("kNN", 0.985), ("linear probe", 0.98)):
+        encoder, raw = (accuracy[probe][of]["value"] for of in ("encoder", "raw inputs"))
+        assert encoder >= floor
+        assert encoder > raw
+
+
 def test_a_run_leaves_everything_under_its_name(finished):
     _, _, run = finished
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}-SupConLoss-Digits", run.name)

@@ -1,0 +1,33 @@
+"""The whole way on real data that is not ours: handwritten characters, from an array file to a measured encoder."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+
+def test_characters_are_told_apart_better_than_by_their_pixels(real_data, tmp_path):
+    """Thirty characters by twenty drawers, five of them held out: the encoder beats raw pixels, by kNN and linearly."""
+    pack = np.load(real_data / "omniglot" / "omniglot_bits.npz")
+    chosen = np.isin(pack["char"], np.unique(pack["char"][~pack["evaluation"]])[:30])
+    ink = np.unpackbits(pack["bits"][chosen], axis=1)[:, : 105 * 105].reshape(-1, 21, 5, 21, 5)
+    file = tmp_path / "characters.npz"
+    images = ink.mean(axis=(2, 4), dtype=np.float32)
+    np.savez(
+        file,
+        images=images,
+        labels=pack["char"][chosen],
+        test=pack["drawer"][chosen] > np.sort(np.unique(pack["drawer"]))[14],
+    )
+    command = [sys.executable, "-m", "likewise.cli", "train", "--data", "Arrays", "--data.path", str(file)]
+    command += ["--encoder.width", "16", "--trainer.accelerator", "cpu"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    for measured in json.loads((run / "results.json").read_text())["accuracy"].values():
+        encoder, raw = measured["encoder"], measured["raw inputs"]
+        assert encoder["count"] == 150
+        assert encoder["interval"][0] > raw["interval"][1]

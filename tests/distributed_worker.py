@@ -82,6 +82,7 @@ def refusals(rank):
         "labels": (good[0], good[1][:1]),
         "nan": (torch.full((2, 2, 3), torch.nan), good[1]),
         "features": (torch.randn(2, 2, 5), good[1]),
+        "kind": (good[0], torch.eye(2)),
     }
     told = {}
     for name, batch in bad.items():

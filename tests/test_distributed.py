@@ -71,8 +71,9 @@ def test_bad_input_on_one_rank_is_an_error_on_all(several):
     """Nobody is left waiting: rank 1 says what is wrong, the others that it was rank 1."""
     for rank, result in enumerate(several):
         told = result["refusals"]
-        assert set(told) == {"labels", "nan", "features", "mask"}
+        assert set(told) == {"labels", "nan", "features", "kind", "mask"}
         assert "on all ranks" in told["features"]
+        assert "on all ranks" in told["kind"]
         if rank == 1:
             assert "got 1" in told["labels"]
             assert "finite" in told["nan"]

@@ -137,6 +137,16 @@ def test_references_other_than_the_batch(backend, form):
     torch.testing.assert_close(by_mask, expected)
 
 
+def test_labels_and_references_of_other_dtypes():
+    """Small integers beside large, and float64 beside float32: nothing wraps around, everything promotes."""
+    batch, references = embeddings(3, 4, dtype=torch.float32), embeddings(4, 4)
+    labels, others = torch.tensor([0, 1, 44], dtype=torch.uint8), torch.tensor([0, 300, 300, 1])
+    loss = lw.SupConLoss(0.2)(batch, labels, references=references, reference_labels=others)
+    expected = mean(loop(batch.double(), lambda i, p: int(labels[i]) == others[p], 0.2, "out", references))
+    assert loss.dtype == DOUBLE
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nt_xent_with_three_views_averages_its_positives(backend):
     """Three views: the mean over the two other views of the sample."""
@@ -324,6 +334,7 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.SupConLoss()(VIEWS[:, :1]), "nothing says what is alike"),
         (lambda: lw.SupConLoss()(ROWS, LABELS.float()), "integer classes"),
         (lambda: lw.SupConLoss()(ROWS, LABELS[:, None] * 3), "zeros and ones"),
+        (lambda: lw.SupConLoss()(ROWS, torch.full((4, 2), 0.5)), "zeros and ones"),
         (lambda: lw.SupConLoss()(ROWS, LABELS, mask=torch.eye(4)), "got both"),
         (lambda: lw.SupConLoss()(ROWS, mask=torch.eye(3)), "which of 4 samples are alike, got shape \\(3, 3\\)"),
         (lambda: lw.SupConLoss()(ROWS, mask=torch.full((4, 4), 0.5)), "mask is zeros and ones"),

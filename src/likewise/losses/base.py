@@ -120,17 +120,24 @@ class ContrastiveLoss(nn.Module, ABC):
         """Return the block in which input is checked: where rows are gathered, an error on one rank is one on all."""
         return distributed.agreement(device) if self.gathers else nullcontext()
 
-    def rows(self, embeddings: Tensor, references: Tensor | None = None) -> Rows:
-        """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered."""
-        samples, features = len(embeddings), embeddings.shape[-1]
+    def rows(self, embeddings: Tensor, references: Tensor | None = None, *, shared: tuple[int, ...] = ()) -> Rows:
+        """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered.
+
+        ``shared`` holds what else all ranks have in common, such as the number of labels; they are compared first.
+        """
+        dtype = torch.promote_types(embeddings.dtype, torch.float32)
+        dtype = dtype if references is None else torch.promote_types(dtype, references.dtype)
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
-        queries = self._prepared(torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings)
-        here = queries if references is None else self._prepared(references)
-        everyone, rank = [(samples, len(here), views, features)], 0
+        queries = self._prepared(torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings, dtype)
+        here = queries if references is None else self._prepared(references, dtype)
+        everyone, rank = [(len(embeddings), len(here), views, embeddings.shape[-1], dtype.itemsize, *shared)], 0
         if self.gathers:
             everyone, rank = distributed.exchange(everyone[0], queries.device), distributed.rank()
         if len({theirs[2:] for theirs in everyone}) > 1:
-            raise ValueError(f"embeddings have the same views and features on all ranks, got {everyone}")
+            raise ValueError(
+                "embeddings have the same views, features and bytes an element, and labels the same shape, on all "
+                f"ranks, got {', '.join(str(theirs[2:]) for theirs in everyone)}; build the batches of all ranks alike"
+            )
         shards = Shards(tuple(theirs[1] for theirs in everyone), rank)
         return Rows(
             queries=queries,
@@ -141,8 +148,9 @@ class ContrastiveLoss(nn.Module, ABC):
             reference_shards=shards,
         )
 
-    def _prepared(self, rows: Tensor) -> Tensor:
-        return normalized(rows) if self.normalize else rows.to(torch.promote_types(rows.dtype, torch.float32))
+    def _prepared(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        rows = rows.to(dtype)
+        return normalized(rows) if self.normalize else rows
 
     def evaluate(self, rows: Rows, *, pull: PairWeight, push: PairWeight, positives: PairWeight) -> Tensor:
         """Return the reduced loss of rows under the two pair weights; ``positives`` is the set that pull weighs."""

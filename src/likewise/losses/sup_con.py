@@ -2,6 +2,7 @@
 
 from typing import Literal, Unpack, final, get_args
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -87,7 +88,8 @@ class SupConLoss(ContrastiveLoss):
         """
         with self.checks(embeddings.device):
             _check(embeddings, labels, mask, references, reference_labels)
-        rows = self.rows(embeddings, references)
+        kind = (-1, 0) if labels is None else (labels.ndim, *labels.shape[1:], 0)[:2]
+        rows = self.rows(embeddings, references, shared=kind)
         push = rows.not_self()
         with self.checks(embeddings.device):
             positives = _alike(rows, labels, mask, reference_labels) & push
@@ -113,9 +115,10 @@ def _alike(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_lab
         return _masked(rows, mask)
     if labels is None:
         return SameSample(*rows.samples())
-    anchors = rows.of_anchors(labels.to(rows.queries.device))
-    references = rows.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
-    return (SameClass if labels.ndim == 1 else SharesLabel)(anchors, references)
+    weight, dtype = (SameClass, torch.int64) if labels.ndim == 1 else (SharesLabel, torch.uint8)
+    anchors = rows.of_anchors(labels.to(rows.queries.device, dtype))
+    others = anchors if reference_labels is None else reference_labels.to(anchors)
+    return weight(anchors, rows.of_references(others))
 
 
 def _masked(rows: Rows, mask: Tensor) -> PairWeight:
@@ -148,12 +151,7 @@ def _check(
             "references, labels and reference_labels go together, got some of them; a mask needs no labels"
         )
     if references is not None:
-        check_embeddings("references", references)
-        if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
-            raise ValueError(
-                f"references are rows of the embeddings' {embeddings.shape[-1]} features, (R, D), "
-                f"got shape {tuple(references.shape)}"
-            )
+        _check_references(embeddings, references)
     if labels is not None:
         _check_labels("labels", labels, "embeddings", len(embeddings))
     if labels is not None and references is not None and reference_labels is not None:
@@ -172,6 +170,19 @@ def _check(
         )
 
 
+def _check_references(embeddings: Tensor, references: Tensor) -> None:
+    check_embeddings("references", references)
+    if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
+        raise ValueError(
+            f"references are rows of the embeddings' {embeddings.shape[-1]} features, (R, D), "
+            f"got shape {tuple(references.shape)}"
+        )
+    if references.device != embeddings.device:
+        raise ValueError(
+            f"references lie on the device of the embeddings, {embeddings.device}, got {references.device}; move them"
+        )
+
+
 def _check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
     if labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.is_floating_point()):
         raise ValueError(
@@ -180,3 +191,7 @@ def _check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
         )
     if len(labels) != count:
         raise ValueError(f"{name} has one entry for each of {count} {rows}, got {len(labels)}; pass them in one order")
+    if labels.ndim == 2 and labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
+        raise ValueError(
+            f"{name} as label sets are zeros and ones, got other values; class labels come as a vector (n,)"
+        )

@@ -40,7 +40,7 @@ def dense_sup_con(embeddings: Tensor, labels: Tensor) -> Tensor:
 def implementations() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """Return what is compared, by name."""
     return {
-        "likewise": lw.SupConLoss(TEMPERATURE),
+        "likewise": lw.SupConLoss(temperature=TEMPERATURE),
         "dense": dense_sup_con,
         "compiled": torch.compile(dense_sup_con, dynamic=False),
     }

@@ -26,7 +26,7 @@ class Step(nn.Module):
         nn.init.normal_(self.encoder.weight, generator=torch.Generator().manual_seed(1))
         nn.init.zeros_(self.encoder.bias)
         self.temperature = nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
-        self.loss = make(self.temperature, gather_distributed=True, **options)
+        self.loss = make(temperature=self.temperature, gather_distributed=True, **options)
 
     def forward(self, batch):
         arguments = dict(batch)
@@ -60,7 +60,7 @@ def cases():
     yield "all different", lw.SupConLoss, {}, {"inputs": inputs(7), "labels": torch.arange(7)}
     others = {"references": inputs(7), "reference_labels": labels.flip(0)}
     yield "references", lw.SupConLoss, {}, {"inputs": inputs(7, 2), "labels": labels, **others}
-    yield "references, mask", lw.SupConLoss, {}, {"inputs": inputs(7), "mask": mask, "references": others["references"]}
+    yield "references, mask", lw.SupConLoss, {}, {"inputs": inputs(7, 2), "mask": mask, "references": inputs(7)}
 
 
 def evaluate(make, options, batch, world):
@@ -75,27 +75,29 @@ def evaluate(make, options, batch, world):
     return loss.detach(), [parameter.grad.clone() for parameter in step.parameters()]
 
 
-def refusals(rank):
-    """Return what each rank is told where the input of one is bad."""
-    good = torch.randn(2, 2, 3), torch.tensor([0, 1])
+def refusals(rank, world):
+    """Return what each rank is told where the input of rank 1 is bad."""
+    z, labels = torch.randn(2, 2, 3), torch.tensor([0, 1])
+    cold = lw.SupConLoss(gather_distributed=True)
+    cold.temperature = -1 if rank == 1 else 0.1
+    criterion = lw.SupConLoss(gather_distributed=True)
+    good = {"embeddings": z, "labels": labels}
     bad = {
-        "labels": (good[0], good[1][:1]),
-        "nan": (torch.full((2, 2, 3), torch.nan), good[1]),
-        "features": (torch.randn(2, 2, 5), good[1]),
-        "kind": (good[0], torch.eye(2)),
+        "labels": {"embeddings": z, "labels": labels[:1]},
+        "nan": {"embeddings": z * torch.nan, "labels": labels},
+        "features": {"embeddings": torch.randn(2, 2, 5), "labels": labels},
+        "kind": {"embeddings": z, "labels": torch.eye(2)},
+        "list": {"embeddings": z, "labels": [0, 1]},
+        "queue": {**good, "references": torch.randn(5, 3), "reference_labels": torch.arange(5)},
+        "mask": {"embeddings": z, "mask": torch.ones(2, 2)},
     }
     told = {}
-    for name, batch in bad.items():
+    for name, batch in [*bad.items(), ("temperature", good)]:
+        usual = {"embeddings": z, "mask": torch.ones(2, 2 * world)} if name == "mask" else good
         try:
-            lw.SupConLoss(gather_distributed=True)(*(batch if rank == 1 else good))
+            (cold if name == "temperature" else criterion)(**(batch if rank == 1 else usual))
         except ValueError as error:
             told[name] = str(error)
-    try:
-        lw.SupConLoss(gather_distributed=True)(
-            good[0], mask=torch.ones(2, 2 if rank == 1 else 2 * dist.get_world_size())
-        )
-    except ValueError as error:
-        told["mask"] = str(error)
     return told
 
 
@@ -111,7 +113,7 @@ def main(rank, world, folder):
         shard = {key: value[mine] for key, value in batch.items()}
         results[name] = evaluate(make, options, shard, world)
     if world > 1:
-        results["refusals"] = refusals(rank)
+        results["refusals"] = refusals(rank, world)
         dist.destroy_process_group()
     torch.save(results, folder / f"{rank}.pt")
 

@@ -16,12 +16,12 @@ FEATURES, LABELS = 64, 20
 def steps():
     """Return each case's step on some embeddings."""
     return {
-        "nt_xent": lambda z: lw.NTXentLoss(0.1)(z.view(-1, 2, FEATURES)),
-        "sup_con out": lambda z: lw.SupConLoss(0.1)(z, torch.arange(len(z)) % 50),
-        "sup_con in": lambda z: lw.SupConLoss(0.1, form="in")(z, torch.arange(len(z)) % 50),
-        "sup_con at a low temperature": lambda z: lw.SupConLoss(0.01)(z, torch.arange(len(z)) % 50),
-        "label sets": lambda z: lw.SupConLoss(0.1)(z, torch.rand(len(z), LABELS) < 0.1),
-        "references": lambda z: lw.SupConLoss(0.1)(
+        "nt_xent": lambda z: lw.NTXentLoss(temperature=0.1)(z.view(-1, 2, FEATURES)),
+        "sup_con out": lambda z: lw.SupConLoss(temperature=0.1)(z, torch.arange(len(z)) % 50),
+        "sup_con in": lambda z: lw.SupConLoss(temperature=0.1, form="in")(z, torch.arange(len(z)) % 50),
+        "sup_con at a low temperature": lambda z: lw.SupConLoss(temperature=0.01)(z, torch.arange(len(z)) % 50),
+        "label sets": lambda z: lw.SupConLoss(temperature=0.1)(z, torch.rand(len(z), LABELS) < 0.1),
+        "references": lambda z: lw.SupConLoss(temperature=0.1)(
             z[: len(z) // 2],
             torch.arange(len(z) // 2) % 50,
             references=z[len(z) // 2 :],

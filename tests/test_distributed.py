@@ -71,15 +71,16 @@ def test_bad_input_on_one_rank_is_an_error_on_all(several):
     """Nobody is left waiting: rank 1 says what is wrong, the others that it was rank 1."""
     for rank, result in enumerate(several):
         told = result["refusals"]
-        assert set(told) == {"labels", "nan", "features", "kind", "mask"}
+        assert set(told) == {"labels", "nan", "features", "kind", "queue", "list", "temperature", "mask"}
         assert "on all ranks" in told["features"]
         assert "on all ranks" in told["kind"]
+        assert "on all ranks" in told["queue"]
         if rank == 1:
             assert "got 1" in told["labels"]
             assert "finite" in told["nan"]
             assert "mask says" in told["mask"]
         else:
-            assert all("rank 1" in told[name] for name in ("labels", "nan", "mask"))
+            assert all("rank 1" in told[name] for name in ("labels", "nan", "list", "temperature", "mask"))
 
 
 def test_one_process_gathers_nothing():

@@ -60,9 +60,9 @@ def test_reference_values(case, draw, dtype, backend):
     else:
         make, arguments = lw.SupConLoss, (leaf, labels)
     options = {"form": "in"} if case == "supcon_in" else {}
-    loss = make(temperature, backend=backend, **options)(*arguments)
+    loss = make(temperature=temperature, backend=backend, **options)(*arguments)
     loss.backward()
-    rows = make(temperature, backend=backend, reduction="none", **options)(*arguments)
+    rows = make(temperature=temperature, backend=backend, reduction="none", **options)(*arguments)
     expected_rows = np.nan_to_num(reference["rows"])
     tolerance = 1e-10 if dtype == DOUBLE else 1e-5
     for mine, theirs in (
@@ -83,7 +83,7 @@ def test_sup_con_with_labels_is_the_double_loop(backend, form, views):
     batch = embeddings(5, views, 4).requires_grad_()
     rows = torch.cat(batch.unbind(dim=1))
     expected = mean(loop(rows, lambda i, p: labels[i % 5] == labels[p % 5], 0.2, form))
-    loss = lw.SupConLoss(0.2, form=form, backend=backend)(batch, labels)
+    loss = lw.SupConLoss(temperature=0.2, form=form, backend=backend)(batch, labels)
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(*(torch.autograd.grad(value, batch)[0] for value in (loss, expected)))
 
@@ -96,7 +96,7 @@ def test_label_sets_share_one_label(backend, form):
     batch = embeddings(5, 2, 4).requires_grad_()
     rows = torch.cat(batch.unbind(dim=1))
     expected = loop(rows, lambda i, p: (labels[i % 5] * labels[p % 5]).sum() > 0, 0.2, form)
-    criterion = lw.SupConLoss(0.2, form=form, backend=backend)
+    criterion = lw.SupConLoss(temperature=0.2, form=form, backend=backend)
     loss = criterion(batch, labels)
     torch.testing.assert_close(loss, mean(expected))
     torch.testing.assert_close(*(torch.autograd.grad(value, batch)[0] for value in (loss, mean(expected))))
@@ -113,7 +113,7 @@ def test_an_explicit_mask_says_what_is_alike(backend, form, dtype):
     batch = embeddings(3, 2, 4)
     rows = torch.cat(batch.unbind(dim=1))
     expected = mean(loop(rows, lambda i, p: mask[i % 3, p % 3] > 0, 0.2, form))
-    torch.testing.assert_close(lw.SupConLoss(0.2, form=form, backend=backend)(batch, mask=mask), expected)
+    torch.testing.assert_close(lw.SupConLoss(temperature=0.2, form=form, backend=backend)(batch, mask=mask), expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -124,7 +124,7 @@ def test_references_other_than_the_batch(backend, form):
     batch, references = embeddings(3, 2, 4).requires_grad_(), embeddings(4, 4).requires_grad_()
     rows = torch.cat(batch.unbind(dim=1))
     expected = mean(loop(rows, lambda i, p: labels[i % 3] == reference_labels[p], 0.2, form, references))
-    criterion = lw.SupConLoss(0.2, form=form, backend=backend)
+    criterion = lw.SupConLoss(temperature=0.2, form=form, backend=backend)
     loss = criterion(batch, labels, references=references, reference_labels=reference_labels)
     torch.testing.assert_close(loss, expected)
     leaves = [batch, references]
@@ -141,7 +141,7 @@ def test_labels_and_references_of_other_dtypes():
     """Small integers beside large, and float64 beside float32: nothing wraps around, everything promotes."""
     batch, references = embeddings(3, 4, dtype=torch.float32), embeddings(4, 4)
     labels, others = torch.tensor([0, 1, 44], dtype=torch.uint8), torch.tensor([0, 300, 300, 1])
-    loss = lw.SupConLoss(0.2)(batch, labels, references=references, reference_labels=others)
+    loss = lw.SupConLoss(temperature=0.2)(batch, labels, references=references, reference_labels=others)
     expected = mean(loop(batch.double(), lambda i, p: int(labels[i]) == others[p], 0.2, "out", references))
     assert loss.dtype == DOUBLE
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
@@ -153,30 +153,30 @@ def test_nt_xent_with_three_views_averages_its_positives(backend):
     batch = embeddings(4, 3, 5)
     rows = torch.cat(batch.unbind(dim=1))
     expected = mean(loop(rows, lambda i, p: i % 4 == p % 4, 0.3))
-    torch.testing.assert_close(lw.NTXentLoss(0.3, backend=backend)(batch), expected)
-    torch.testing.assert_close(lw.NTXentLoss(0.3, backend=backend)(*batch.unbind(dim=1)), expected)
+    torch.testing.assert_close(lw.NTXentLoss(temperature=0.3, backend=backend)(batch), expected)
+    torch.testing.assert_close(lw.NTXentLoss(temperature=0.3, backend=backend)(*batch.unbind(dim=1)), expected)
 
 
 def test_sup_con_without_labels_is_nt_xent():
     """Neither labels nor mask: the positives are the views of the sample."""
     batch = embeddings(6, 2, 5)
-    assert torch.equal(lw.SupConLoss(0.5)(batch), lw.NTXentLoss(0.5)(batch))
+    assert torch.equal(lw.SupConLoss(temperature=0.5)(batch), lw.NTXentLoss(temperature=0.5)(batch))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("make", [lw.NTXentLoss, lw.SupConLoss, lambda *a, **k: lw.SupConLoss(*a, form="in", **k)])
+@pytest.mark.parametrize("make", [lw.NTXentLoss, lw.SupConLoss, lambda **k: lw.SupConLoss(form="in", **k)])
 def test_gradcheck(make, backend):
     """Gradients to embeddings and temperature are those of finite differences."""
     batch = embeddings(3, 2, 3).requires_grad_()
     tau = torch.tensor(0.5, dtype=DOUBLE, requires_grad=True)
     labels = () if make is lw.NTXentLoss else (torch.tensor([0, 1, 0]),)
-    assert torch.autograd.gradcheck(lambda z, t: make(t, backend=backend)(z, *labels), (batch, tau))
+    assert torch.autograd.gradcheck(lambda z, t: make(temperature=t, backend=backend)(z, *labels), (batch, tau))
 
 
 def test_a_learned_temperature_is_a_parameter():
     """A temperature given as a parameter is the module's own, and is trained."""
     tau = torch.nn.Parameter(torch.tensor(0.1))
-    criterion = lw.NTXentLoss(tau)
+    criterion = lw.NTXentLoss(temperature=tau)
     criterion(embeddings(4, 2, 3, dtype=torch.float32)).backward()
     assert list(criterion.parameters()) == [tau]
     assert tau.grad is not None
@@ -190,7 +190,9 @@ def test_in_is_at_most_out(seed, temperature):
     generator = torch.Generator().manual_seed(seed)
     batch = torch.randn(8, 2, 4, dtype=DOUBLE, generator=generator)
     labels = torch.randint(0, 3, (8,), generator=generator)
-    out, inside = (lw.SupConLoss(temperature, form=form, reduction="none")(batch, labels) for form in ("out", "in"))
+    out, inside = (
+        lw.SupConLoss(temperature=temperature, form=form, reduction="none")(batch, labels) for form in ("out", "in")
+    )
     assert (inside <= out + 1e-12 / temperature).all()
     assert inside.sum() < out.sum()
 
@@ -202,7 +204,7 @@ def test_gradient_is_that_of_equations_4_and_5(form):
     z = torch.nn.functional.normalize(embeddings(5, 4), dim=1)
     query = z[0].clone().requires_grad_()
     rest, positive = torch.arange(1, 5), torch.tensor([True, False, True, False])
-    loss = lw.SupConLoss(temperature, form=form, normalize=False, backend="tiled")(
+    loss = lw.SupConLoss(temperature=temperature, form=form, normalize=False, backend="tiled")(
         query[None], labels[:1], references=z[rest], reference_labels=labels[rest]
     )
     similarity = z[rest] @ z[0] / temperature
@@ -222,7 +224,7 @@ def test_order_names_and_views_do_not_matter(seed, temperature, form):
     generator = torch.Generator().manual_seed(seed)
     batch = torch.randn(7, 2, 4, dtype=DOUBLE, generator=generator)
     labels = torch.randint(0, 3, (7,), generator=generator)
-    criterion = lw.SupConLoss(temperature, form=form, reduction="none")
+    criterion = lw.SupConLoss(temperature=temperature, form=form, reduction="none")
     rows = criterion(batch, labels).view(2, 7)
     close = {"rtol": 1e-10, "atol": 1e-10 / temperature}
     order = torch.randperm(7, generator=generator)
@@ -239,7 +241,7 @@ def test_order_names_and_views_do_not_matter(seed, temperature, form):
 def test_duplicates_and_collapse_are_finite(backend, form, temperature, dtype):
     """Embeddings all equal: the loss is log(N − 1), at any temperature and precision, with no NaN in the gradient."""
     batch = torch.ones(6, 4, dtype=dtype, requires_grad=True)
-    loss = lw.SupConLoss(temperature, form=form, backend=backend)(batch, torch.tensor([0, 0, 1, 1, 2, 2]))
+    loss = lw.SupConLoss(temperature=temperature, form=form, backend=backend)(batch, torch.tensor([0, 0, 1, 1, 2, 2]))
     loss.backward()
     assert loss.item() == pytest.approx(math.log(5), rel=1e-4, abs=2e-4)
     assert torch.isfinite(batch.grad).all()
@@ -306,9 +308,53 @@ def test_low_precision_comes_back_in_its_dtype(dtype):
     torch.testing.assert_close(batch.grad.double(), exact.grad, rtol=1e-2, atol=1e-5)
 
 
-def test_a_loss_survives_pickling_and_state_dict():
+@pytest.mark.parametrize("change", ["labels", "label sets", "mask"])
+def test_labels_may_change_before_the_backward(change):
+    """What is done to labels after the forward changes no gradient; a mask that changed is an error, not a number."""
+    batch, labels = embeddings(80, 2, 4).requires_grad_(), torch.arange(80) % 3
+    if change != "labels":
+        labels = torch.nn.functional.one_hot(labels).bool()
+    mask = (labels.int() @ labels.T.int()).bool() if change == "mask" else None
+    criterion = lw.SupConLoss(temperature=0.2)
+    expected = torch.autograd.grad(criterion(batch, labels), batch)[0]
+    loss = criterion(batch, mask=mask) if change == "mask" else criterion(batch, labels)
+    if mask is not None:
+        mask.zero_()
+        with pytest.raises(RuntimeError, match="changed in place"):
+            loss.backward()
+    else:
+        labels.zero_()
+        torch.testing.assert_close(torch.autograd.grad(loss, batch)[0], expected)
+
+
+def test_a_gradient_of_the_gradient_is_exact_or_refused():
+    """Under create_graph the dense backend, normalisation included, is twice differentiable; the tiled one says no."""
+    batch, labels = embeddings(5, 3).requires_grad_(), torch.arange(5) % 2
+    assert torch.autograd.gradgradcheck(lambda z: lw.SupConLoss(backend="dense", temperature=0.5)(z, labels), (batch,))
+    loss = lw.SupConLoss(backend="tiled", temperature=0.5)(batch, labels)
+    with pytest.raises(RuntimeError, match='backend="dense"'):
+        torch.autograd.grad(loss, batch, create_graph=True)
+
+
+def test_autocast_changes_nothing():
+    """Under autocast, forward and backward of a loss compute in float32."""
+    batch, labels = embeddings(600, 16, dtype=torch.float32).requires_grad_(), torch.arange(600) % 9
+    expected = torch.autograd.grad(lw.SupConLoss()(batch, labels), batch)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mine = torch.autograd.grad(lw.SupConLoss()(batch, labels), batch)[0]
+    assert torch.equal(mine, expected)
+
+
+def test_a_loss_tells_what_it_is():
+    """The representation shows the parameters."""
+    assert repr(lw.SupConLoss(temperature=0.2, form="in")).startswith(
+        "SupConLoss(temperature=0.2, form='in', reduction="
+    )
+
+
+def test_a_loss_has_no_hidden_state():
     """A loss has no hidden state: its copy gives the same value."""
-    criterion = lw.SupConLoss(0.2, form="in")
+    criterion = lw.SupConLoss(temperature=0.2, form="in")
     batch, labels = embeddings(6, 4), torch.arange(6) % 2
     expected = criterion(batch, labels)
     import copy  # noqa: PLC0415 - only here
@@ -341,7 +387,7 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.SupConLoss()(NAN, LABELS[:2]), "embeddings are finite.*the first at 1"),
         (lambda: lw.SupConLoss()(torch.ones(4, 3, 2, 2), LABELS), "flatten feature maps"),
         (lambda: lw.SupConLoss()(torch.ones(4, 0), LABELS), "one feature or more"),
-        (lambda: lw.SupConLoss()(ROWS.long(), LABELS), "floating"),
+        (lambda: lw.SupConLoss()(ROWS.long(), LABELS), "convert them with .float"),
         (lambda: lw.SupConLoss()(ROWS, LABELS, references=ROWS), "go together"),
         (lambda: lw.SupConLoss()(ROWS, LABELS, reference_labels=LABELS), "go together"),
         (lambda: lw.SupConLoss()(ROWS, LABELS, references=VIEWS, reference_labels=LABELS), "rows of the embeddings' 3"),
@@ -352,6 +398,11 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.NTXentLoss()(ROWS), "two views or more.*augment each sample twice"),
         (lambda: lw.NTXentLoss()(VIEWS[:, :1]), "two views or more"),
         (lambda: lw.NTXentLoss()(), "two views or more"),
+        (lambda: lw.NTXentLoss()(ROWS, LABELS), "takes views, not labels.*SupConLoss"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS.tolist()), "labels come as a tensor, got list; convert"),
+        (lambda: lw.SupConLoss()(ROWS.numpy(), LABELS), "embeddings come as a tensor, got ndarray; convert"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS + 1j), "integer classes"),
+        (lambda: lw.SupConLoss(normalize="no"), "normalize is one of True, False, got 'no'"),
         (lambda: lw.NTXentLoss()(ROWS, ROWS[:3]), "views have one shape"),
         (lambda: lw.NTXentLoss()(ROWS[:2, :2], NAN), "view_1 are finite"),
     ],

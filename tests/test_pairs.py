@@ -127,7 +127,7 @@ def test_tiles_rows_and_products_agree_with_the_matrix(twin, tile, step):
     n, r = weight.shape
     assert (n, r) == matrix.shape
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weight_module, "TILE", tile)
+        patch.setattr(weight_module, "STREAM", tile)
         for rows in weight_module.blocks(n, step):
             for columns in weight_module.blocks(r, tile):
                 part = weight.tile(rows, columns, DOUBLE, CPU)
@@ -173,11 +173,28 @@ def test_rows_without_pairs_have_no_support_after_scaling():
     assert scaled.mean_over_row().row_sum().tolist() == [1, 1, 1, 0]
 
 
+def test_tiny_weights_have_support():
+    """A weight too small for float32 is a weight."""
+    tiny = pairs.Explicit(torch.full((1, 2), 1e-50, dtype=DOUBLE))
+    assert tiny.support().all()
+    assert tiny.mean_over_row().row_sum(DOUBLE) == 1
+    close(tiny.mean_over_row().dense(DOUBLE), torch.full((1, 2), 0.5, dtype=DOUBLE))
+
+
+def test_row_sums_are_ones_own():
+    """Changing a row sum that was handed out changes no later one."""
+    weight = pairs.NotSelf(3)
+    weight.row_sum().zero_()
+    weight.support().zero_()
+    assert weight.row_sum().tolist() == [2, 2, 2]
+    assert weight.support().all()
+
+
 def test_equal_stays_closed_form(monkeypatch):
     """Expressions of keys under &, ~, +, numbers, scale and row means never compute a tile for sums and products."""
     monkeypatch.setattr(pairs.KeySet, "tile", lambda *_: pytest.fail("a tile was computed"))
     labels, samples = torch.arange(6) % 3, torch.arange(6) // 2
-    expression = (pairs.SameClass(labels) & ~pairs.SameSample(samples)) * 2 + pairs.NotSelf(6).scale(torch.rand(6))
+    expression = (pairs.SameClass(labels) * ~pairs.SameSample(samples)) * 2 + pairs.NotSelf(6).scale(torch.rand(6))
     weight = (expression + (pairs.SameClass(labels) & pairs.NotSelf(6)).mean_over_row()).mean_over_row()
     x = torch.randn(6, 2, requires_grad=True)
     (weight @ x).sum().backward()
@@ -220,6 +237,8 @@ def test_class_sums_repeat_bit_for_bit():
         (lambda: pairs.AllPairs(2, 2) * 0.5 & pairs.NotSelf(2), TypeError, "use \\*"),
         (lambda: ~(pairs.AllPairs(2, 2) * 0.5), TypeError, "complements a set"),
         (lambda: pairs.AllPairs(2, 2) + 1, TypeError, "pair weight"),
+        (lambda: pairs.AllPairs(2, 2) * float("nan"), ValueError, "finite number, got nan"),
+        (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.ones(2).bool()), ValueError, "vector of integers"),
         (lambda: (pairs.AllPairs(2, 2) * -1).mean_over_row(), ValueError, "negative"),
         (lambda: pairs.concat([]), ValueError, "none"),
         (lambda: pairs.concat([pairs.AllPairs(2, 2), pairs.AllPairs(3, 2)]), ValueError, "same anchors"),

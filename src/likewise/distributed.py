@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from likewise.operator.precision import first_derivative
+
 
 class Shards(NamedTuple):
     """How many rows each process holds, in the order of ranks."""
@@ -42,13 +44,14 @@ def world_size() -> int:
 
 @contextmanager
 def agreement(device: torch.device) -> Generator[None]:
-    """Let a ValueError on one rank be an error on all, so that nobody is left waiting in a collective.
+    """Let an error on one rank be an error on all, so that nobody is left waiting in a collective.
 
     Args:
         device: Where the collective runs.
 
     Raises:
-        ValueError: On every rank, if the block raised one on any.
+        Exception: Whatever the block raised on this rank.
+        ValueError: On every other rank, if the block raised on any.
 
     Example:
         >>> with agreement(torch.device("cpu")):
@@ -57,7 +60,7 @@ def agreement(device: torch.device) -> Generator[None]:
     problem = None
     try:
         yield
-    except ValueError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
         problem = error
     refused = exchange((int(problem is not None),), device)
     if problem is not None:
@@ -119,6 +122,7 @@ class _Gather(torch.autograd.Function):
         return torch.cat([part[:size] for part, size in zip(parts, shards.sizes, strict=True)])
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         shards: Shards = ctx.shards
         mine = gradients[0].new_zeros(max(shards.sizes), *gradients[0].shape[1:])

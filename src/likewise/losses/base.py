@@ -5,7 +5,8 @@ and hands both to `ContrastiveLoss.evaluate`.
 """
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import torch
@@ -100,8 +101,10 @@ class ContrastiveLoss(nn.Module, ABC):
         check_temperature(temperature)
         self.temperature = temperature
         self.reduction = _one_of("reduction", options.pop("reduction", "mean"), Reduction)
-        self.normalize = options.pop("normalize", True)
-        self.gather_distributed = options.pop("gather_distributed", False)
+        self.normalize = _one_of("normalize", options.pop("normalize", True), Literal[True, False])
+        self.gather_distributed = _one_of(
+            "gather_distributed", options.pop("gather_distributed", False), Literal[True, False]
+        )
         self.backend: Backend = _one_of("backend", options.pop("backend", "auto"), Backend)
         if options:
             raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; see LossOptions")
@@ -111,14 +114,22 @@ class ContrastiveLoss(nn.Module, ABC):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the loss of a batch."""
 
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows: the parameters that are no tensors."""
+        shown = ("temperature", "form", "reduction", "normalize", "gather_distributed", "backend")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown if hasattr(self, name))
+
     @property
     def gathers(self) -> bool:
         """Whether the references are gathered from several processes."""
         return self.gather_distributed and distributed.world_size() > 1
 
-    def checks(self, device: torch.device) -> AbstractContextManager[None]:
-        """Return the block in which input is checked: where rows are gathered, an error on one rank is one on all."""
-        return distributed.agreement(device) if self.gathers else nullcontext()
+    @contextmanager
+    def checks(self, device: torch.device) -> Generator[None]:
+        """Check the temperature, and input in the block; if rows are gathered, an error on one rank is one on all."""
+        with distributed.agreement(device) if self.gathers else nullcontext():
+            check_temperature(self.temperature)
+            yield
 
     def rows(self, embeddings: Tensor, references: Tensor | None = None, *, shared: tuple[int, ...] = ()) -> Rows:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered.
@@ -130,13 +141,15 @@ class ContrastiveLoss(nn.Module, ABC):
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
         queries = self._prepared(torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings, dtype)
         here = queries if references is None else self._prepared(references, dtype)
-        everyone, rank = [(len(embeddings), len(here), views, embeddings.shape[-1], dtype.itemsize, *shared)], 0
+        alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None), *shared
+        everyone, rank = [(len(embeddings), len(here), *alike)], 0
         if self.gathers:
             everyone, rank = distributed.exchange(everyone[0], queries.device), distributed.rank()
         if len({theirs[2:] for theirs in everyone}) > 1:
             raise ValueError(
-                "embeddings have the same views, features and bytes an element, and labels the same shape, on all "
-                f"ranks, got {', '.join(str(theirs[2:]) for theirs in everyone)}; build the batches of all ranks alike"
+                "a batch has the same views, features, dtype, kind of labels, and references or none, on all ranks, "
+                f"got embeddings of {' and '.join(f'{t[2]} views and {t[3]} features' for t in everyone)}; "
+                "build the batches of all ranks alike"
             )
         shards = Shards(tuple(theirs[1] for theirs in everyone), rank)
         return Rows(
@@ -180,17 +193,28 @@ class ContrastiveLoss(nn.Module, ABC):
 
 def check_embeddings(name: str, embeddings: Tensor) -> None:
     """Raise unless embeddings are finite and floating, one view of each sample, (N, D), or V views, (B, V, D)."""
-    if embeddings.ndim not in (2, 3) or not embeddings.is_floating_point():
+    check_tensor(name, embeddings)
+    if not embeddings.is_floating_point():
+        raise ValueError(f"{name} have a floating dtype, got {embeddings.dtype}; convert them with .float()")
+    if embeddings.ndim not in (2, 3) or 0 in embeddings.shape[1:]:
         raise ValueError(
-            f"{name} are floating, (N, D) or with views (B, V, D), got {embeddings.dtype} of shape "
+            f"{name} are rows of one feature or more, (N, D), or with views (B, V, D), got shape "
             f"{tuple(embeddings.shape)}; flatten feature maps first"
         )
-    if 0 in embeddings.shape[1:]:
-        raise ValueError(f"{name} have one view and one feature or more, got shape {tuple(embeddings.shape)}")
     check_finite(name, embeddings)
 
 
+def check_tensor(name: str, value: Any) -> None:
+    """Raise unless the value is a tensor."""
+    if not isinstance(value, Tensor):
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"{name} come as a tensor, got {type(value).__name__}; convert with torch.as_tensor"
+        )
+
+
 def _one_of(name: str, value: Any, choices: Any) -> Any:
-    if value not in get_args(choices):
-        raise ValueError(f"{name} is one of {', '.join(get_args(choices))}, got {value!r}")
+    if not any(value == choice and type(value) is type(choice) for choice in get_args(choices)):
+        raise ValueError(
+            f"{name} is one of {', '.join(map(str, get_args(choices)))}, got {value!r}; choose one of them"
+        )
     return value

@@ -44,12 +44,13 @@ class NTXentLoss(ContrastiveLoss):
         tensor(0.5514)
     """
 
-    def __init__(self, temperature: float | Tensor = 0.5, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, *, temperature: float | Tensor = 0.5, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views or more, each (B, D), or of embeddings (B, V, D)."""
-        with self.checks(views[0].device if views else torch.device("cpu")):
+        first = views[0] if views else None
+        with self.checks(first.device if isinstance(first, Tensor) else torch.device("cpu")):
             embeddings = _stacked(views)
         rows = self.rows(embeddings)
         push = rows.not_self()
@@ -59,6 +60,11 @@ class NTXentLoss(ContrastiveLoss):
 
 def _stacked(views: tuple[Tensor, ...]) -> Tensor:
     for k, view in enumerate(views):
+        if k > 0 and isinstance(view, Tensor) and view.ndim == 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(
+                f"NTXentLoss takes views, not labels, got a vector of {view.dtype}; SupConLoss()(embeddings, labels) "
+                "contrasts classes"
+            )
         check_embeddings(f"view_{k}" if len(views) > 1 else "embeddings", view)
     if len(views) == 1 and views[0].ndim == 3 and views[0].shape[1] > 1:
         return views[0]
@@ -68,7 +74,10 @@ def _stacked(views: tuple[Tensor, ...]) -> Tensor:
             f"{', '.join(str(tuple(view.shape)) for view in views) or 'none'}; augment each sample twice"
         )
     if len({view.shape for view in views}) > 1:
-        raise ValueError(f"views have one shape, got {', '.join(str(tuple(view.shape)) for view in views)}")
+        shapes = ", ".join(str(tuple(view.shape)) for view in views)
+        raise ValueError(f"views have one shape, got {shapes}; give every sample the same number of views")
+    if len({view.device for view in views}) > 1:
+        raise ValueError(f"views lie on one device, got {', '.join(str(view.device) for view in views)}; move them")
     dtype = torch.float32
     for view in views:
         dtype = torch.promote_types(dtype, view.dtype)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows, check_embeddings
+from likewise.losses.base import ContrastiveLoss, LossOptions, Rows, check_embeddings, check_tensor
 from likewise.operator import log_sum_exp
 from likewise.pairs import Explicit, PairWeight, SameClass, SameSample, SharesLabel
 
@@ -55,10 +55,12 @@ class SupConLoss(ContrastiveLoss):
         tensor(0.0003)
     """
 
-    def __init__(self, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]) -> None:
+    def __init__(
+        self, *, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]
+    ) -> None:
         super().__init__(temperature, **options)
         if form not in get_args(Form):
-            raise ValueError(f'form is "out" or "in", got {form!r}')
+            raise ValueError(f'form is "out" or "in", got {form!r}; "out" is what the paper recommends')
         self.form = form
 
     def forward(
@@ -86,12 +88,13 @@ class SupConLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, labels and a mask both come, nothing says what is alike, values
                 are not finite or not zeros and ones (values are looked at on the CPU).
         """
-        with self.checks(embeddings.device):
+        device = embeddings.device if isinstance(embeddings, Tensor) else torch.device("cpu")  # pyright: ignore[reportUnnecessaryIsInstance]
+        with self.checks(device):
             _check(embeddings, labels, mask, references, reference_labels)
-        kind = (-1, 0) if labels is None else (labels.ndim, *labels.shape[1:], 0)[:2]
+        kind = (int(mask is not None), 0) if labels is None else (1 + labels.ndim, *labels.shape[1:], 0)[:2]
         rows = self.rows(embeddings, references, shared=kind)
         push = rows.not_self()
-        with self.checks(embeddings.device):
+        with self.checks(device):
             positives = _alike(rows, labels, mask, reference_labels) & push
         if self.form == "out":
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
@@ -122,17 +125,17 @@ def _alike(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_lab
 
 
 def _masked(rows: Rows, mask: Tensor) -> PairWeight:
-    anchors, references = rows.samples()
-    index = anchors - rows.sample_shards.offset
-    columns, count = (index if references is None else references), rows.sample_shards.total
-    if rows.others:
-        columns, count = None, rows.reference_shards.total
-    if mask.shape != (len(rows.queries) // rows.views, count):
+    samples = None if rows.others else rows.samples()[1]  # gathered before anything may be refused
+    count = len(rows.queries) // rows.views
+    columns = rows.reference_shards.total if rows.others else rows.sample_shards.total
+    if mask.shape != (count, columns):
         raise ValueError(
-            f"mask says for each of {len(rows.queries) // rows.views} samples which of {count} "
-            f"{'references' if rows.others else 'samples'} are alike, got shape {tuple(mask.shape)}"
+            f"mask says for each of {count} samples which of {columns} {'references' if rows.others else 'samples'} "
+            f"are alike, got shape {tuple(mask.shape)}; give it one row a sample, whatever the views"
         )
-    return Explicit(mask.bool(), rows=index, columns=columns)
+    index = rows.of_anchors(torch.arange(count, device=rows.queries.device))
+    mask = mask.to(rows.queries.device, torch.bool)
+    return Explicit(mask, rows=index, columns=samples if rows.others or samples is not None else index)
 
 
 def _check(
@@ -144,6 +147,9 @@ def _check(
 ) -> None:
     """Raise unless the parts of a batch agree with each other."""
     check_embeddings("embeddings", embeddings)
+    for name, part in (("labels", labels), ("mask", mask), ("reference_labels", reference_labels)):
+        if part is not None:
+            check_tensor(name, part)
     if labels is not None and mask is not None:
         raise ValueError("labels or a mask say what is alike, got both; leave one out")
     if (references is None or labels is None) != (reference_labels is None):
@@ -161,9 +167,14 @@ def _check(
                 "labels and reference_labels are both classes, or both label sets of one length, got shapes "
                 f"{tuple(labels.shape)} and {tuple(reference_labels.shape)}"
             )
+    _check_alike(embeddings, labels, mask, references)
+
+
+def _check_alike(embeddings: Tensor, labels: Tensor | None, mask: Tensor | None, references: Tensor | None) -> None:
     if mask is not None and mask.device.type == "cpu" and not ((mask == 0) | (mask == 1)).all():
         raise ValueError("mask is zeros and ones, got other values; compare it with a threshold first")
-    if labels is None and mask is None and (references is not None or embeddings.ndim == 2 or embeddings.shape[1] == 1):
+    one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
+    if labels is None and mask is None and (references is not None or one_view):
         raise ValueError(
             f"nothing says what is alike in embeddings of shape {tuple(embeddings.shape)}; "
             "give labels, a mask, or two views of each sample, (B, V, D)"
@@ -175,7 +186,7 @@ def _check_references(embeddings: Tensor, references: Tensor) -> None:
     if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
         raise ValueError(
             f"references are rows of the embeddings' {embeddings.shape[-1]} features, (R, D), "
-            f"got shape {tuple(references.shape)}"
+            f"got shape {tuple(references.shape)}; flatten their views, and encode both with one encoder"
         )
     if references.device != embeddings.device:
         raise ValueError(
@@ -184,10 +195,11 @@ def _check_references(embeddings: Tensor, references: Tensor) -> None:
 
 
 def _check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
-    if labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.is_floating_point()):
+    fractional = labels.is_floating_point() or labels.is_complex()
+    if labels.ndim not in (1, 2) or (labels.ndim == 1 and fractional):
         raise ValueError(
             f"{name} are integer classes, (n,), or multi-hot label sets, (n, L), "
-            f"got {labels.dtype} of shape {tuple(labels.shape)}"
+            f"got {labels.dtype} of shape {tuple(labels.shape)}; convert classes with .long()"
         )
     if len(labels) != count:
         raise ValueError(f"{name} has one entry for each of {count} {rows}, got {len(labels)}; pass them in one order")

@@ -12,7 +12,7 @@ from likewise.operator.precision import without_autocast
 from likewise.pairs import PairWeight
 
 Backend = Literal["auto", "dense", "tiled"]
-References = Tensor | tuple[Tensor, ...] | None
+References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
 
 BACKENDS = {"dense": dense.log_sum_exp, "tiled": tiled.log_sum_exp}
 
@@ -45,7 +45,9 @@ def log_sum_exp(
 
     Raises:
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
-            holds NaN or infinity (values are looked at on the CPU; on a GPU that would synchronise).
+            holds NaN or infinity. Values are looked at on the CPU; on a GPU that would synchronise, and an explicit
+            push is taken there to hold no negative weight.
+        RuntimeError: In the backward of "tiled", if it is asked for a gradient of the gradient.
 
     Memory:
         O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
@@ -95,7 +97,9 @@ def contrast(
 
     Raises:
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
-            holds NaN or infinity (values are looked at on the CPU; on a GPU that would synchronise).
+            holds NaN or infinity. Values are looked at on the CPU; on a GPU that would synchronise, and an explicit
+            push is taken there to hold no negative weight.
+        RuntimeError: In the backward of "tiled", if it is asked for a gradient of the gradient.
 
     Memory:
         O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
@@ -137,7 +141,7 @@ def contrast_and_activity(
         elif coefficient.shape != repulsion.shape:
             raise ValueError(
                 f"coefficient is one value for each query, shape {tuple(repulsion.shape)}, "
-                f"got shape {tuple(coefficient.shape)}"
+                f"got shape {tuple(coefficient.shape)}; leave it out for the pull's row sums"
             )
         active = pull.support(queries.device) & (repulsion.detach() > -torch.inf)
         losses = coefficient.detach().to(repulsion) * repulsion - attraction
@@ -158,6 +162,7 @@ def _repulsion(
 
 def _rows(queries: Tensor, references: References) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Check the embeddings, and promote them to one dtype, float32 or wider."""
+    references = tuple(references) if isinstance(references, list) else references
     given = () if references is None else references if isinstance(references, tuple) else (references,)
     if isinstance(references, tuple) and not references:
         raise ValueError("references are one section or more, got an empty tuple; leave them out for the queries")

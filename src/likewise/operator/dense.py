@@ -21,7 +21,7 @@ def log_sum_exp(
     references = sections[0] if len(sections) == 1 else torch.cat(sections)
     similarity = (queries / temperature) @ references.T
     weights = push.dense(similarity.dtype, similarity.device)
-    # A push of 0 takes the pair out by −inf; a row with none left is computed on zeros, so that no NaN is born in it.
+    logits = torch.where(weights > 0, similarity + weights.log(), -torch.inf)
+    # A row without any pair is computed on zeros, so that no NaN is born in it.
     empty = ~(weights > 0).any(dim=1)
-    logits = (similarity + weights.log_()).masked_fill(empty[:, None], 0)
-    return torch.logsumexp(logits, dim=1).masked_fill(empty, -torch.inf)
+    return torch.logsumexp(logits.masked_fill(empty[:, None], 0), dim=1).masked_fill(empty, -torch.inf)

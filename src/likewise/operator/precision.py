@@ -1,5 +1,7 @@
-"""Precision inside the operator: that of its inputs, whatever autocast is on around it."""
+"""What holds inside the operator, forward and backward: the precision of its inputs, and first derivatives."""
 
+import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,3 +18,24 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """
     on = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
+
+
+def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the backward of an autograd function that has no second derivative: it says so, and runs without autocast.
+
+    Returns:
+        The backward. Where a gradient of the gradient is asked for (``create_graph=True``) it raises instead of leaving
+        its term out.
+    """
+
+    @functools.wraps(backward)
+    def run(ctx: Any, *gradients: torch.Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "a gradient of the gradient was asked for (create_graph=True), got a function with first derivatives "
+                'only; use backend="dense" in one process'
+            )
+        with without_autocast(gradients[0].device):
+            return backward(ctx, *gradients)
+
+    return run

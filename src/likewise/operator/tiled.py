@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from likewise.operator.precision import without_autocast
+from likewise.operator.precision import first_derivative
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import blocks
 
@@ -42,7 +41,8 @@ def log_sum_exp(
     Memory:
         O((N + R)·D + tile). On a GPU, whether the triangle is safe costs one synchronisation.
 
-    The caller turns autocast off; the backward, which runs where the user calls it, does so itself.
+    The caller turns autocast off; the backward, which runs where the user calls it, does so itself. There is no second
+    derivative: asking for one raises.
     """
     if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
         longest = float(torch.linalg.vector_norm(queries.detach(), dim=1).amax()) if len(queries) else 0.0
@@ -70,20 +70,19 @@ class _Triangle(torch.autograd.Function):
         return sums.log()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]  # once_differentiable is untyped
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         z, sums, kept = ctx.saved_tensors
         a = (gradients[0] / sums).masked_fill_(sums == 0, 0)
         gradient = torch.zeros_like(z)
-        with without_autocast(z.device):
-            everything = slice(0, len(z))
-            tiles = _exponentials(ctx.push, ctx.inverse, z) if kept is None else [(everything, everything, kept)]
-            for rows, columns, e in tiles:
-                weights = (a[rows, None] + a[columns]).mul_(e)
-                gradient[rows].addmm_(weights, z[columns], alpha=ctx.inverse)
-                if columns.start > rows.start:
-                    gradient[columns].addmm_(weights.T, z[rows], alpha=ctx.inverse)
-            slope = -(z * gradient).sum() * (ctx.inverse / 2) if ctx.needs_input_grad[2] else None
+        everything = slice(0, len(z))
+        tiles = _exponentials(ctx.push, ctx.inverse, z) if kept is None else [(everything, everything, kept)]
+        for rows, columns, e in tiles:
+            weights = (a[rows, None] + a[columns]).mul_(e)
+            gradient[rows].addmm_(weights, z[columns], alpha=ctx.inverse)
+            if columns.start > rows.start:
+                gradient[columns].addmm_(weights.T, z[rows], alpha=ctx.inverse)
+        slope = -(z * gradient).sum() * (ctx.inverse / 2) if ctx.needs_input_grad[2] else None
         return None, None, slope, gradient
 
 
@@ -92,8 +91,7 @@ def _exponentials(push: PairWeight, inverse: float, z: Tensor) -> Iterator[tuple
     buffer = z.new_empty(min(TILE, len(z)) ** 2)
     for rows in blocks(len(z), TILE):
         for columns in blocks(len(z), TILE):
-            weight = push.constant(rows, columns)
-            if columns.start < rows.start or weight == 0:
+            if columns.start < rows.start or (weight := push.constant(rows, columns)) == 0:
                 continue
             n, r = rows.stop - rows.start, columns.stop - columns.start
             e = buffer[: n * r].view(n, r)
@@ -121,27 +119,27 @@ class _Rectangle(torch.autograd.Function):
         return lse
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]  # once_differentiable is untyped
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         temperature, lse, queries, *sections = ctx.saved_tensors
-        lse = lse.masked_fill(lse == -torch.inf, torch.inf)  # an empty row: every P is e^{−inf} = 0
+        empty = lse == -torch.inf  # of such a row every P is e^{−inf} = 0, and its upstream is not looked at
+        lse, upstream = lse.masked_fill(empty, torch.inf), gradients[0].masked_fill(empty, 0)
         needs = ctx.needs_input_grad[3:]
         needs_queries = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
         of_queries = torch.zeros_like(queries) if needs_queries else None
         of_sections = [torch.zeros_like(v) if need else None for v, need in zip(sections, needs, strict=True)]
-        with without_autocast(queries.device):
-            for rows, k, columns, s in _logits(ctx.push, temperature, queries, tuple(sections)):
-                weights = s.sub_(lse[rows, None]).exp_().mul_(gradients[0][rows, None])
-                if of_queries is not None:
-                    of_queries[rows].addmm_(weights, sections[k][columns])
-                if (of_section := of_sections[k]) is not None:
-                    of_section[columns].addmm_(weights.T, queries[rows])
-            for gradient in (of_queries, *of_sections):
-                if gradient is not None:
-                    gradient.div_(temperature)
-            slope = None
-            if ctx.needs_input_grad[1] and of_queries is not None:
-                slope = -(queries * of_queries).sum() / temperature
+        for rows, k, columns, s in _logits(ctx.push, temperature, queries, tuple(sections)):
+            weights = s.sub_(lse[rows, None]).exp_().mul_(upstream[rows, None])
+            if of_queries is not None:
+                of_queries[rows].addmm_(weights, sections[k][columns])
+            if (of_section := of_sections[k]) is not None:
+                of_section[columns].addmm_(weights.T, queries[rows])
+        for gradient in (of_queries, *of_sections):
+            if gradient is not None:
+                gradient.div_(temperature)
+        slope = None
+        if ctx.needs_input_grad[1] and of_queries is not None:
+            slope = -(queries * of_queries).sum() / temperature
         return None, slope, of_queries, *of_sections
 
 

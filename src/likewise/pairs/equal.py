@@ -1,4 +1,4 @@
-"""Sets of pairs with equal keys, [key_i = key'_r], closed under & and ~ : the pairs whose sums need no N x R."""
+"""Sets of pairs with equal keys, [key_i = key'_r], closed under & and ~: pairs whose sums need no N x R."""
 
 from typing import final
 
@@ -7,7 +7,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.pairs.keys import Keys
-from likewise.pairs.weight import PairWeight
+from likewise.pairs.weight import PairWeight, blocks, same_shape
+
+WIDE = 2**19
+"""How many values are widened to float64 at a time, about: 4 MiB."""
+
+SIMILAR = 8
+"""Rows whose lengths differ by this factor at most are taken from sums of each other in their own dtype."""
 
 Terms = dict[Keys | None, int]
 """Σ coefficient · [key = key'], where None stands for the pair of keys that are always equal."""
@@ -73,6 +79,29 @@ class KeySet(PairWeight):
         return self._product(anchors, self.shape[1], transpose=True)
 
     def _product(self, values: Tensor, length: int, *, transpose: bool) -> Tensor:
+        """Sum the terms; in float64, some columns at a time, where one is taken from another and could cancel it."""
+        wide = torch.float32 if values.device.type == "mps" else torch.float64
+        if values.dtype == wide or not self._cancels(values):
+            return self._summed(values, length, transpose=transpose)
+        result = values.new_empty(length, values.shape[1])
+        for columns in blocks(values.shape[1], max(32, WIDE // (length + len(values) + 1))):
+            result[:, columns] = self._summed(values[:, columns].to(wide), length, transpose=transpose)
+        return result
+
+    def _cancels(self, values: Tensor) -> bool:
+        """Say whether a term taken from another may leave little but rounding.
+
+        A row taken from its own class's sum does not, as long as all rows are about as long as each other; a GPU's rows
+        are not looked at.
+        """
+        if all(coefficient > 0 for coefficient in self.terms.values()):
+            return False
+        if values.device.type != "cpu" or any(c < 0 and not (keys and keys.distinct) for keys, c in self.terms.items()):
+            return True
+        shortest, longest = torch.linalg.vector_norm(values, dim=1).aminmax() if len(values) else (0, 0)
+        return float(shortest) * SIMILAR < float(longest)
+
+    def _summed(self, values: Tensor, length: int, *, transpose: bool) -> Tensor:
         result = None
         for keys, coefficient in self.terms.items():
             if keys is None:
@@ -98,9 +127,10 @@ class KeySet(PairWeight):
             return torch.full((self.shape[0],), constant, dtype=dtype, device=device)
         return result.add_(constant).to(dtype)
 
-    def __and__(self, other: PairWeight) -> PairWeight:
-        if not isinstance(other, KeySet) or self.shape != other.shape:
-            return super().__and__(other)
+    def __mul__(self, other: PairWeight | float) -> PairWeight:
+        if not isinstance(other, KeySet):
+            return super().__mul__(other)
+        same_shape(self, other)
         terms: Terms = {}
         for one, a in self.terms.items():
             for two, b in other.terms.items():
@@ -295,4 +325,4 @@ def _vector(values: Tensor, name: str) -> Tensor:
             f"{name} is one integer for each row, shape (n,), got {values.dtype} of shape {tuple(values.shape)}; "
             "give class labels or ids as integers (multi-hot label sets go to SharesLabel)"
         )
-    return values.detach().long()
+    return values.detach().to(torch.int64, copy=True)  # a label queue may change before the backward

@@ -45,6 +45,7 @@ class Explicit(PairWeight):
         if weights.ndim != 2:
             raise ValueError(f"weights are a matrix (anchors, references), got shape {tuple(weights.shape)}")
         self.weights = weights
+        self._version = weights._version  # noqa: SLF001 - how torch itself tells that a tensor was changed in place
         self.rows = _index(rows, weights.shape[0], "rows")
         self.columns = (
             self.rows if columns is rows and rows is not None else _index(columns, weights.shape[1], "columns")
@@ -61,6 +62,8 @@ class Explicit(PairWeight):
         )
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        if self.weights._version != self._version:  # noqa: SLF001 - as above
+            raise RuntimeError("weights were changed in place since the pair weight was made; give it a clone of them")
         tile = self.weights[rows if self.rows is None else self.rows[rows]]
         tile = tile[:, columns if self.columns is None else self.columns[columns]]
         return tile.to(device, dtype, copy=True)
@@ -85,7 +88,7 @@ def _mirrors(weights: Tensor) -> bool:
 def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:
     if index is None:
         return None
-    if index.ndim != 1 or index.is_floating_point():
+    if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(f"{name} is a vector of integers, got {index.dtype} of shape {tuple(index.shape)}")
     if index.device.type == "cpu" and len(index) and not (index.min() >= 0 and index.max() < length):
         raise ValueError(

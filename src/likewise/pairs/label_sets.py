@@ -64,4 +64,4 @@ def _multi_hot(labels: Tensor, name: str) -> Tensor:
         raise ValueError(
             f"{name} is multi-hot, only zeros and ones, got other values; class labels go to SameClass as a vector (n,)"
         )
-    return labels.bool()
+    return labels.to(torch.bool, copy=True)

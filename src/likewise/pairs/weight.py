@@ -1,5 +1,6 @@
 """What a pair weight is, a value for every (anchor, reference) known tile by tile, and the algebra of such weights."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, final
@@ -8,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-TILE = 1024
+STREAM = 1024
 """Rows and columns of the tiles in which a weight without a closed form is summed and multiplied."""
 
 
@@ -36,6 +37,7 @@ class PairWeight(ABC):
         self.is_nonnegative = is_nonnegative
         self.is_symmetric = is_symmetric
         self._row_sums: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self._supports: dict[torch.device, Tensor] = {}
 
     @abstractmethod
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n r"]:
@@ -48,16 +50,19 @@ class PairWeight(ABC):
     def weigh(self, similarities: Float[Tensor, "n r"], rows: slice, columns: slice, *, logits: bool) -> None:
         """Multiply a tile of e^{s} by the weights in place, or add their logarithms to a tile of logits s."""
         weights = self.tile(rows, columns, similarities.dtype, similarities.device)
-        if logits:
-            similarities.add_(weights.log_())
-        else:
+        if not logits:
             similarities.mul_(weights)
+            return
+        outside = weights == 0
+        if not self.is_set:
+            similarities.add_(weights.log_())
+        similarities.masked_fill_(outside, -torch.inf)  # whatever s was there, infinity too
 
     def product(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return the weights times ``references``, outside differentiation; by tiles unless overridden."""
         result = references.new_zeros(self.shape[0], references.shape[1])
-        for rows in blocks(self.shape[0], TILE):
-            for columns in blocks(self.shape[1], TILE):
+        for rows in blocks(self.shape[0], STREAM):
+            for columns in blocks(self.shape[1], STREAM):
                 tile = self.tile(rows, columns, references.dtype, references.device)
                 result[rows].addmm_(tile, references[columns])
         return result
@@ -65,8 +70,8 @@ class PairWeight(ABC):
     def transposed_product(self, anchors: Float[Tensor, "n d"]) -> Float[Tensor, "r d"]:
         """Return the transposed weights times ``anchors``, outside differentiation; by tiles unless overridden."""
         result = anchors.new_zeros(self.shape[1], anchors.shape[1])
-        for rows in blocks(self.shape[0], TILE):
-            for columns in blocks(self.shape[1], TILE):
+        for rows in blocks(self.shape[0], STREAM):
+            for columns in blocks(self.shape[1], STREAM):
                 tile = self.tile(rows, columns, anchors.dtype, anchors.device)
                 result[columns].addmm_(tile.T, anchors[rows])
         return result
@@ -76,19 +81,26 @@ class PairWeight(ABC):
         key = (dtype, torch.device(device))
         if key not in self._row_sums:
             self._row_sums[key] = self._row_sum(*key)
-        return self._row_sums[key]
+        return self._row_sums[key].clone()
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
         return self.product(torch.ones(self.shape[1], 1, dtype=dtype, device=device)).squeeze(1)
 
     def support(self, device: torch.device | str = "cpu") -> Bool[Tensor, " n"]:
-        """Return which anchors have a weight other than zero."""
-        if self.is_nonnegative:
+        """Return which anchors have a weight other than zero; computed once for each device."""
+        device = torch.device(device)
+        if device not in self._supports:
+            self._supports[device] = self._support(device)
+        return self._supports[device].clone()
+
+    def _support(self, device: torch.device) -> Bool[Tensor, " n"]:
+        if self.is_set:
             return self.row_sum(device=device) > 0
+        wide = torch.float32 if device.type == "mps" else torch.float64
         found = torch.zeros(self.shape[0], dtype=torch.bool, device=device)
-        for rows in blocks(self.shape[0], TILE):
-            for columns in blocks(self.shape[1], TILE):
-                found[rows] |= self.tile(rows, columns, torch.float32, found.device).ne(0).any(dim=1)
+        for rows in blocks(self.shape[0], STREAM):
+            for columns in blocks(self.shape[1], STREAM):
+                found[rows] |= self.tile(rows, columns, wide, device).ne(0).any(dim=1)
         return found
 
     def dense(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, "n r"]:
@@ -120,14 +132,14 @@ class PairWeight(ABC):
 
     def __add__(self, other: "PairWeight") -> "PairWeight":
         """Return the sum of two weights."""
-        _same_shape(self, _weight(other, "+"))
+        same_shape(self, _weight(other, "+"))
         return Sum(self, other)
 
     def __mul__(self, other: "PairWeight | float") -> "PairWeight":
         """Return the product of two weights, pair by pair, or of a weight and a number."""
         if isinstance(other, int | float):
             return Scaled(self, factor=float(other))
-        _same_shape(self, _weight(other, "*"))
+        same_shape(self, _weight(other, "*"))
         return Product(self, other)
 
     __rmul__ = __mul__
@@ -160,7 +172,7 @@ class _Multiply(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.weight.transposed_product(gradients[0]), None
+        return ctx.weight.T @ gradients[0], None
 
 
 def _weight(value: object, operation: str) -> PairWeight:
@@ -169,7 +181,8 @@ def _weight(value: object, operation: str) -> PairWeight:
     return value
 
 
-def _same_shape(one: PairWeight, other: PairWeight) -> None:
+def same_shape(one: PairWeight, other: PairWeight) -> None:
+    """Raise unless two weights of one expression have one shape."""
     if one.shape != other.shape:
         raise ValueError(f"pair weights of one expression have one shape, got {one} and {other}; build both alike")
 
@@ -202,7 +215,7 @@ class Transposed(PairWeight):
 
 @final
 class Complement(PairWeight):
-    """1 − a, of a set a."""
+    """1 − a, of a set a without closed form; it streams, since Σ − a @ v would cancel."""
 
     def __init__(self, base: PairWeight) -> None:
         super().__init__(base.shape, is_set=True, is_nonnegative=True, is_symmetric=base.is_symmetric)
@@ -214,12 +227,6 @@ class Complement(PairWeight):
     def constant(self, rows: slice, columns: slice) -> float | None:
         value = self.base.constant(rows, columns)
         return None if value is None else 1 - value
-
-    def product(self, references: Tensor) -> Tensor:
-        return references.sum(dim=0) - self.base.product(references)
-
-    def transposed_product(self, anchors: Tensor) -> Tensor:
-        return anchors.sum(dim=0) - self.base.transposed_product(anchors)
 
 
 @final
@@ -288,13 +295,15 @@ class Scaled(PairWeight):
         anchors: Tensor | None = None,
         references: Tensor | None = None,
     ) -> None:
+        if not math.isfinite(factor):
+            raise ValueError(f"weights are scaled by a finite number, got {factor}")
         anchors = _scale(anchors, base.shape[0], "anchors")
         references = _scale(references, base.shape[1], "references")
         super().__init__(
             base.shape,
             is_set=False,
             is_nonnegative=base.is_nonnegative and factor >= 0 and _nonnegative(anchors) and _nonnegative(references),
-            is_symmetric=base.is_symmetric and anchors is references,
+            is_symmetric=base.is_symmetric and anchors is None and references is None,
         )
         self.base, self.factor, self.anchors, self.references = base, factor, anchors, references
 
@@ -325,9 +334,9 @@ class Scaled(PairWeight):
         # A difference of scaled sums may leave rounding where the row has no pair: such a row is exactly zero.
         return super()._row_sum(dtype, device).where(self.support(device), 0)
 
-    def support(self, device: torch.device | str = "cpu") -> Tensor:
-        if not self.base.is_nonnegative:
-            return super().support(device)
+    def _support(self, device: torch.device) -> Tensor:
+        if not self.base.is_set:
+            return super()._support(device)
         present = torch.ones(self.shape[1], 1, device=device)
         if self.references is not None:
             present = (self.references != 0).to(device, torch.float32)[:, None]
@@ -346,30 +355,31 @@ class RowMean(PairWeight):
             raise ValueError(f"mean_over_row divides by the sum of weights ≥ 0, got {base} with negative ones")
         super().__init__(base.shape, is_set=False, is_nonnegative=True, is_symmetric=False)
         self.base = base
-        self._inverses: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
-    def _inverse(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        if (dtype, device) not in self._inverses:
+    def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """What a row is divided by, (N, 1): its sum, infinity where that is zero."""
+        if (dtype, device) not in self._totals:
             total = self.base.row_sum(dtype, device)
-            self._inverses[dtype, device] = total.reciprocal().nan_to_num_(posinf=0).unsqueeze(1)
-        return self._inverses[dtype, device]
+            self._totals[dtype, device] = total.masked_fill_(total == 0, torch.inf).unsqueeze(1)
+        return self._totals[dtype, device]
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return self.base.tile(rows, columns, dtype, device) * self._inverse(dtype, device)[rows]
+        return self.base.tile(rows, columns, dtype, device).div_(self._total(dtype, device)[rows])
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         return 0.0 if self.base.constant(rows, columns) == 0 else None
 
     def product(self, references: Tensor) -> Tensor:
-        return self.base.product(references).mul_(self._inverse(references.dtype, references.device))
+        return self.base.product(references).div_(self._total(references.dtype, references.device))
 
     def transposed_product(self, anchors: Tensor) -> Tensor:
-        return self.base.transposed_product(anchors * self._inverse(anchors.dtype, anchors.device))
+        return self.base.transposed_product(anchors / self._total(anchors.dtype, anchors.device))
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return self.base.support(device).to(dtype)
+        return (self.base.row_sum(dtype, device) > 0).to(dtype)
 
-    def support(self, device: torch.device | str = "cpu") -> Tensor:
+    def _support(self, device: torch.device) -> Tensor:
         return self.base.support(device)
 
 

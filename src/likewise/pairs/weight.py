@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from likewise.pairs import scales
+
 STREAM = 1024
 """Rows and columns of the tiles in which a weight without a closed form is summed and multiplied."""
 
@@ -297,12 +299,15 @@ class Scaled(PairWeight):
     ) -> None:
         if not math.isfinite(factor):
             raise ValueError(f"weights are scaled by a finite number, got {factor}")
-        anchors = _scale(anchors, base.shape[0], "anchors")
-        references = _scale(references, base.shape[1], "references")
+        anchors = scales.checked(anchors, base.shape[0], "anchors")
+        references = scales.checked(references, base.shape[1], "references")
         super().__init__(
             base.shape,
             is_set=False,
-            is_nonnegative=base.is_nonnegative and factor >= 0 and _nonnegative(anchors) and _nonnegative(references),
+            is_nonnegative=base.is_nonnegative
+            and factor >= 0
+            and scales.nonnegative(anchors)
+            and scales.nonnegative(references),
             is_symmetric=base.is_symmetric and anchors is None and references is None,
         )
         self.base, self.factor, self.anchors, self.references = base, factor, anchors, references
@@ -323,12 +328,12 @@ class Scaled(PairWeight):
         return value * self.factor if unscaled and value is not None else None
 
     def product(self, references: Tensor) -> Tensor:
-        result = self.base.product(_times(references, self.references)) * self.factor
-        return _times(result, self.anchors)
+        result = self.base.product(scales.times(references, self.references)) * self.factor
+        return scales.times(result, self.anchors)
 
     def transposed_product(self, anchors: Tensor) -> Tensor:
-        result = self.base.transposed_product(_times(anchors, self.anchors)) * self.factor
-        return _times(result, self.references)
+        result = self.base.transposed_product(scales.times(anchors, self.anchors)) * self.factor
+        return scales.times(result, self.references)
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         # A difference of scaled sums may leave rounding where the row has no pair: such a row is exactly zero.
@@ -381,22 +386,3 @@ class RowMean(PairWeight):
 
     def _support(self, device: torch.device) -> Tensor:
         return self.base.support(device)
-
-
-def _times(values: Tensor, scale: Tensor | None) -> Tensor:
-    return values if scale is None else values * scale.to(values)[:, None]
-
-
-def _scale(values: Tensor | None, length: int, name: str) -> Tensor | None:
-    if values is None:
-        return None
-    if values.shape != (length,):
-        raise ValueError(f"scale takes one value for each of {length} {name}, got shape {tuple(values.shape)}")
-    if values.device.type == "cpu" and not torch.isfinite(values).all():
-        raise ValueError(f"scale takes finite values, got NaN or infinity among those of the {name}")
-    return values.detach()
-
-
-def _nonnegative(values: Tensor | None) -> bool:
-    """Say whether no value is negative: looked at on the CPU, taken on trust where looking would synchronise."""
-    return values is None or values.device.type != "cpu" or bool((values >= 0).all())

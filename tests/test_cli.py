@@ -72,8 +72,23 @@ def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
 
 def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
     lines = re.split(r"[\r\n]+", finished[1].stderr)
-    assert re.search(r"training: 100%.* 20/20 .*loss=\d", lines[-2] or lines[-3])
-    assert all(line.startswith("training:") for line in lines if line)
+    assert len(lines) == 5
+    assert re.fullmatch(r"training: 10/20 steps, epoch=1, loss=\d+\.\d+", lines[0])
+    assert re.fullmatch(r"training: 20/20 steps, epoch=2, loss=\d+\.\d+", lines[1])
+    assert lines[2:] == ["evaluating …", "laying out the map and writing the report …", ""]
+
+
+@pytest.mark.filterwarnings("ignore:.*logging interval.*")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("max_epochs", "0"), ("log_every_n_steps", "1000"), ("fast_dev_run", "true"), ("precision", "bf16-true")],
+)
+def test_a_run_that_logs_nothing_or_computes_otherwise_is_whole_too(option, value, tmp_path):
+    short = ("--trainer.max_epochs", "1", *SHORT[2:], f"--trainer.{option}", value)
+    assert main(["train", *short, "--data.test_fraction", "0.05", "--runs", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    assert (run / "report.html").stat().st_size > 1_000_000
+    assert run.suffix != ".partial"
 
 
 def test_the_embeddings_are_those_that_were_evaluated(finished):
@@ -140,14 +155,21 @@ BAD = {
     "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet?"),
     "optimizer": (["--optimizer", "AdamX"], "got AdamX, did you mean Adam"),
     "option": (["--trainer.max_epoch", "3"], "unknown option --trainer.max_epoch, did you mean --trainer.max_epochs"),
-    "parameter": (["--loss.temprature", "3"], "'temprature' is not accepted: see likewise train --loss.help"),
-    "value": (["--encoder.width", "wide"], "Expected a <class 'int'>. Got value: wide"),
+    "parameter": (["--loss.temprature", "3"], "SupConLoss has no parameter temprature, did you mean temperature?"),
+    "value": (["--encoder.width", "wide"], "expected --encoder.width to be an integer, got wide"),
     "config": (["--config", "nowhere.yaml"], "File does not exist: '"),
     "temperature": (["--loss.temperature", "0"], "temperature is a positive number, got 0"),
     "views": (["--loss", "NTXentLoss", "--data.views", "1"], "two views or more"),
     "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
-    "path": (["--data", "Arrays"], "arguments are required: path"),
-    "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], "training has diverged: lower the learning rate"),
+    "path": (["--data", "Arrays"], "Arrays needs --data.path FILE.npz"),
+    "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], ".partial"),
+    "last part": (["--lr", "0.1"], "did you mean --optimizer.lr?"),
+    "other class": (["--data.path", "x.npz"], "Digits has no parameter path: choose --data Arrays"),
+    "no number": (["--loss.temperature", "abc"], "expected --loss.temperature to be a positive number, got abc"),
+    "choice": (["--loss.form", "inn"], "expected --loss.form to be one of out, in, got inn, did you mean in?"),
+    "help": (["--loss.help", "Foo"], "expected loss to be one of NTXentLoss, SupConLoss, got Foo"),
+    "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
+    "reduction": (["--loss.reduction", "none"], "reduction mean or sum"),
     "device": (["--trainer.accelerator", "quantum"], "quantum"),
 }
 BAD_ARRAYS = {
@@ -214,7 +236,10 @@ def test_a_parameter_without_a_class_is_the_default_class_s():
         (["--version"], ["likewise 0."]),
         (["train", "--help"], ["--loss CONFIG", "NTXentLoss", "--trainer.max_epochs", "--seed", "ConvNet"]),
         (["train", "--loss.help", "SupConLoss"], ["--loss.temperature", "--loss.form", "recommends"]),
-        (["train", "--data.help", "Arrays"], ["--data.path", "--data.views", "Augmented copies"]),
+        (
+            ["train", "--data.help", "Arrays"],
+            ["--data.path", "--data.views", "Augmented copies", "(N, height, width, channels)"],
+        ),
     ],
 )
 def test_help_lists_options_with_their_docstrings(arguments, words, capsys):
@@ -223,6 +248,22 @@ def test_help_lists_options_with_their_docstrings(arguments, words, capsys):
     told = capsys.readouterr().out
     assert stopped.value.code == 0
     assert all(word in told for word in words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hidden"),
+    [
+        (["--help"], ["Abstract: a loss"]),
+        (["--loss.help", "NTXentLoss"], ["Tensor"]),
+        (["--encoder.help", "MLP"], ["input_shape"]),
+        (["--head.help", "ProjectionHead"], ["feature_dim"]),
+    ],
+)
+def test_help_leaves_out_what_no_command_line_can_give(arguments, hidden, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", *arguments])
+    told = capsys.readouterr().out
+    assert not [word for word in hidden if word in told]
 
 
 def test_an_unknown_verb_is_refused(capsys):
@@ -259,6 +300,7 @@ def test_ctrl_c_ends_a_run_with_130_and_without_its_name(tmp_path):
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read().decode()
     assert process.returncode == 130
-    assert rest.endswith("interrupted\n")
+    (left,) = (tmp_path / "runs").iterdir()
+    assert rest.endswith(f"interrupted; what the run had written is left in runs/{left.name}\n")
     assert "Traceback" not in rest
     assert [run.suffix for run in (tmp_path / "runs").iterdir()] == [".partial"]

@@ -68,17 +68,25 @@ def test_labels_of_any_name_become_consecutive_classes(saved):
 
 NAN = np.full((12, 3), np.nan)
 WRONG = {
-    "no labels": ({"vectors": np.zeros((12, 3))}, "got vectors: save it"),
+    "no labels": ({"vectors": np.zeros((12, 3))}, r"got vectors: save it.*vectors=\.\.\."),
     "no inputs": ({"labels": LABELS, "pictures": LABELS}, "got labels, pictures"),
     "both inputs": (
         {"labels": LABELS, "vectors": np.zeros((12, 3)), "images": np.zeros((12, 2, 2))},
-        "one of 'images'",
+        "got both: keep one",
     ),
     "lengths": ({"vectors": np.zeros((11, 3)), "labels": LABELS}, r"labels of shape \(11,\).*got \(12,\)"),
     "nan": ({"vectors": NAN, "labels": LABELS}, "NaN or infinity in 12 of 12"),
     "one class": ({"vectors": np.zeros((12, 3)), "labels": np.zeros(12, int)}, "at least 2 classes, got 1"),
     "rare class": ({"vectors": np.zeros((12, 3)), "labels": np.arange(12) // 10}, "at least 3 samples.*got 2 of '1'"),
-    "real labels": ({"vectors": np.zeros((12, 3)), "labels": LABELS / 2}, "integers or strings.*float64"),
+    "real labels": (
+        {"vectors": np.zeros((12, 3)), "labels": LABELS / 2},
+        r"integers or strings.*float64: .*astype\(int\)",
+    ),
+    "no sample": ({"vectors": np.zeros((0, 3)), "labels": LABELS[:0]}, r"samples with values, got \(0, 3\)"),
+    "no feature": ({"vectors": np.zeros((12, 0)), "labels": LABELS}, r"samples with values, got \(12, 0\)"),
+    "no pixel": ({"images": np.zeros((12, 0, 0)), "labels": LABELS}, r"samples with values, got \(12, 0, 0\)"),
+    "objects": ({"vectors": np.zeros((12, 3)), "labels": np.array(["a", "b"] * 6, object)}, r"labels\.astype\(str\)"),
+    "object inputs": ({"vectors": np.zeros((12, 3), object), "labels": LABELS}, r"vectors\.astype\(float\)"),
     "flat images": ({"images": np.zeros((12, 4)), "labels": LABELS}, r"got \(12, 4\)"),
     "deep vectors": ({"vectors": np.zeros((12, 4, 1)), "labels": LABELS}, r"got \(12, 4, 1\)"),
     "mask kind": ({"vectors": np.zeros((12, 3)), "labels": LABELS, "test": LABELS}, "test of booleans"),
@@ -96,7 +104,7 @@ def test_wrong_arrays_are_named_with_what_came(saved, case):
 
 
 def test_a_file_that_is_no_npz_is_refused(tmp_path):
-    for name, content in (("text.npz", b"not an archive"), ("pickled.npy", None)):
+    for name, content in (("text.npz", b"not an archive"), ("empty.npz", b""), ("pickled.npy", None)):
         path = tmp_path / name
         if content is None:
             np.save(path, np.array([{}], dtype=object), allow_pickle=True)

@@ -39,6 +39,12 @@ def test_encoding_does_not_depend_on_the_batch_size():
     assert torch.allclose(encoder.encode(images, batch_size=3), encoder.encode(images), atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_an_encoder_of_any_dtype_encodes_to_float32(dtype):
+    encoder = ConvNet((1, 8, 8), width=4).to(dtype)
+    assert encoder.encode(torch.rand(10, 1, 8, 8)).dtype == torch.float32
+
+
 @pytest.mark.parametrize("sizes", [{"width": 0}, {"depth": 0}])
 def test_sizes_below_one_are_refused(sizes):
     for encoder in (ConvNet, MLP):

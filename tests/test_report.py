@@ -63,6 +63,20 @@ def test_the_page_names_no_address_outside_itself(page):
     assert len(style) == 1
 
 
+def test_the_page_may_fetch_nothing(page):
+    policies = [value for name, value in page.attributes if name == "content" and "default-src" in value]
+    assert len(policies) == 1
+    assert policies[0].startswith("default-src 'none'; ")
+    assert not re.search(r"https?:|\*|connect-src", policies[0])
+
+
+def test_a_map_says_how_many_samples_it_shows(samples, tmp_path, monkeypatch):
+    train, test, measured = samples
+    monkeypatch.setattr("likewise.report.page.MAPPED", 12)
+    write_page(tmp_path / "page.html", facts=FACTS, metrics={}, measured=measured, train=train, test=test)
+    assert "12 of 30 held-out samples" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_the_page_holds_every_picture_and_the_library_once(page):
     pictures = ["accuracy", "errors-kNN", "errors-linear-probe", "map", "similarities", "wrong", "curves"]
     assert [name for name in page.ids if name in pictures] == pictures

@@ -95,8 +95,10 @@ def test_weights_that_explode_stop_the_training():
 
 
 def test_a_loss_that_is_not_reduced_is_refused():
-    with pytest.raises(ValueError, match=r"one loss a batch, got \(128,\)"):
-        _fit(SupConLoss(reduction="none"))
+    with pytest.raises(ValueError, match=r"reduction mean or sum.*got none"):
+        Pretraining(ConvNet((1, 8, 8), width=4), ProjectionHead(16), SupConLoss(reduction="none"), torch.optim.AdamW)
+    with pytest.raises(ValueError, match=r"one loss a batch, got \(1,\)"):
+        _fit(Recorder(torch.ones(1)))
 
 
 def test_one_view_is_refused_where_two_are_needed():
@@ -120,8 +122,9 @@ def test_a_checkpoint_gives_the_same_features_back(tmp_path):
 
 def _fail_half_way(root, *, trained):
     with run_folder(root, "half") as folder:
+        (folder.partial / "config.yaml").touch()
         if trained:
-            (folder.partial / "metrics.csv").touch()
+            (folder.partial / "checkpoint.ckpt").touch()
         raise RuntimeError(str(folder.partial))
 
 
@@ -131,6 +134,7 @@ def test_a_run_that_fails_never_takes_its_name_and_stays_only_if_it_trained(tmp_
         _fail_half_way(tmp_path, trained=trained)
     assert [str(path) for path in tmp_path.iterdir()] == ([str(caught.value)] if trained else [])
     assert str(caught.value).endswith("-half.partial")
+    assert getattr(caught.value, "__notes__", []) == ([f"what the run had written is left in {caught.value}"] * trained)
 
 
 def test_runs_of_one_second_do_not_meet(tmp_path):

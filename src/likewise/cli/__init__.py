@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"expected the module {error.name}, which is not installed: pip install 'likewise[{words[0]}]'")
     except (ValueError, OSError) as error:
-        return _fail(str(error))
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        return _fail("; ".join([str(error), *_notes(error)]))
+    except KeyboardInterrupt as error:
+        print("; ".join(["interrupted", *_notes(error)]), file=sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -56,6 +56,14 @@ def _verb(words: Sequence[str]) -> str:
         raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {words[0]}: see likewise --help")
     parser.parse_args(words or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited
+
+
+def _notes(error: BaseException) -> list[str]:
+    """Gather the notes of an error and of those it stands for: where an unfinished run was left."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    return [note for cause in causes for note in getattr(cause, "__notes__", [])]
 
 
 def _fail(message: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import lightning
 import torch
@@ -23,7 +24,7 @@ PARTS: dict[str, tuple[type, str]] = {
     "encoder": (Encoder, "The network that is kept."),
     "head": (Head, "The network between encoder and loss, left off after training."),
 }
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "loss": {"class_path": "likewise.losses.SupConLoss"},
     "data": {"class_path": "likewise.data.Digits"},
     "encoder": {"class_path": "likewise.models.ConvNet"},
@@ -34,10 +35,15 @@ DEFAULTS = {
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
+FILLED = ("encoder.input_shape", "head.feature_dim")  # from the part before, when all are made
+VALUES = {"temperature": "a positive number", "path": "FILE.npz"}
+KINDS = {"int": "an integer", "float": "a number", "bool": "true or false"}
 # what jsonargparse says of every type that an option might have had
 NOISE = re.compile(
     r"Does not validate against any of the Union subtypes|Subtypes: \[.*\]|Errors:|- Expected a <class 'NoneType'>"
 )
+# a value that only Python can give, and its many subclasses
+TENSORS = re.compile(r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*")
 DESCRIPTION = """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
 
 Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
@@ -56,7 +62,7 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     A part whose class they name starts from that class's own defaults, and not from those of the class it replaces.
     """
     chosen = set(_chosen(arguments))
-    parser = ArgumentParser(
+    parser = _Parser(
         prog="likewise train",
         description=DESCRIPTION,
         formatter_class=_Help,
@@ -74,6 +80,8 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
             parser.add_subclass_arguments(base, part, required=False, help=help_, default=DEFAULTS[part])
     parser.add_argument("--optimizer", type=OptimizerCallable, help="Updates the parameters; cosine schedule to 0.")
     parser.add_class_arguments(lightning.Trainer, "trainer", instantiate=False, skip={"default_root_dir"})
+    for name, group in (parser.groups or {}).items():
+        group.title = name
     parser.link_arguments("data.input_shape", "encoder.init_args.input_shape", apply_on="instantiate")
     parser.link_arguments("encoder.feature_dim", "head.init_args.feature_dim", apply_on="instantiate")
     parser.set_defaults({key: value for key, value in DEFAULTS.items() if key not in {*PARTS, *chosen}})
@@ -112,33 +120,107 @@ def _chosen_in(path: Path) -> Iterator[str]:
             yield part
 
 
+class _Parser(ArgumentParser):
+    """jsonargparse's parser, whose help leaves out what no command line can give."""
+
+    def format_help(self, *args: Any, **kwargs: Any) -> str:
+        """Format the help without the parameters that the command fills in, and without tensors as values."""
+        for action in self._actions:
+            if action.dest in FILLED or action.dest.endswith((".temperature.help", ".lr.help")):
+                action.help = argparse.SUPPRESS
+        return TENSORS.sub("", super().format_help(*args, **kwargs))
+
+
 class _Help(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
     """jsonargparse's help, with the description's lines as they stand."""
 
 
 def _explanation(parser: ArgumentParser, message: str) -> str:
     """Say in one line what the parser says in several, with the nearest names where a name is unknown."""
-    part = re.match(r'Parser key "(\w+)"', message)
-    name = re.search(r"import path string: *(\S+)", message)
-    if part and name:
-        names = sorted(_class_names(part[1]))
-        return f"expected {part[1]} to be one of {', '.join(names)}, got {name[1]}{_nearest(name[1], names)}"
+    part = re.match(r'(?:Parser key "|--)(\w+)', message)
+    chosen = part[1] if part and part[1] in {*PARTS, "optimizer"} else None
+    told = _of_a_part(chosen, message) if chosen else None
     option = re.match(r"unrecognized arguments: *(--[\w.]+)", message)
     if option:
-        known = [f"--{key}" for key in parser.get_defaults().keys()]  # noqa: SIM118 - a namespace iterates otherwise
-        return f"unknown option {option[1]}{_nearest(option[1], known)}: see likewise train --help"
-    chosen = part[1] if part and part[1] in {*PARTS, "optimizer"} else None
-    words = " ".join(NOISE.sub(" ", message).split())
+        told = f"unknown option {option[1]}{_nearest_option(option[1], _known_options(parser))}"
+    if told and told.endswith("?"):
+        return told
+    words = told or " ".join(NOISE.sub(" ", message).split())
     return f"{words}: see likewise train --{f'{chosen}.help' if chosen else 'help'}"
 
 
-def _class_names(part: str) -> Iterator[str]:
+def _of_a_part(part: str, message: str) -> str | None:
+    """Explain an error within a part: of a parameter's value, of its name, of one that is missing, of the class."""
+    classes = dict(_classes(part))
+    of = re.search(r"class_path[ =]'(?:[\w.]*\.)?(\w+)'", message)
+    name = of[1] if of else ""
+    if value := re.search(rf'Parser key "(?!{part}")(\w+)":(.*)', message, re.DOTALL):
+        return _of_a_value(part, value[1], value[2])
+    if unknown := re.search(r"Option '(\w+)' is not accepted", message):
+        others = [other for other, class_ in classes.items() if unknown[1] in _parameters(class_)]
+        near = f": choose --{part} {' or '.join(others)}" if others else ""
+        if name in classes and not near:
+            near = _nearest(unknown[1], _parameters(classes[name]))
+        return f"{name} has no parameter {unknown[1]}{near}"
+    if missing := re.search(r"arguments are required: (\w+)", message):
+        return f"{name} needs --{part}.{missing[1]} {VALUES.get(missing[1], missing[1].upper())}"
+    if word := re.search(r"import path string: *(\S+)", message):
+        names = sorted(classes)
+        return f"expected {part} to be one of {', '.join(names)}, got {word[1]}{_nearest(word[1], names)}"
+    return None
+
+
+def _of_a_value(part: str, parameter: str, message: str) -> str | None:
+    """Explain an error in the value of a part's parameter, from what the parser expected there and was given."""
+    given = re.search(r"(?:Given|Got) value: *(.+?)(?:\. Got value: Namespace|\n|$)", message)
+    choices = re.search(r"typing\.Literal\[(.*?)\]", message)
+    if given is None:
+        return None
+    if choices:
+        names = [choice.strip("' ") for choice in choices[1].split(",")]
+        return (
+            f"expected --{part}.{parameter} to be one of {', '.join(names)}, got {given[1]}{_nearest(given[1], names)}"
+        )
+    kinds = re.findall(r"Expected an? <class '(\w+)'>", message)
+    kind = VALUES.get(parameter) or next((KINDS[kind] for kind in kinds if kind in KINDS), None)
+    return f"expected --{part}.{parameter} to be {kind}, got {given[1]}" if kind else None
+
+
+def _classes(part: str) -> Iterator[tuple[str, type]]:
     base = PARTS[part][0] if part in PARTS else torch.optim.Optimizer
     waiting = [base]
     while waiting:
         children = waiting.pop().__subclasses__()
         waiting += children
-        yield from (child.__name__ for child in children if not inspect.isabstract(child) and child.__name__[0] != "_")
+        yield from (
+            (kind.__name__, kind) for kind in children if not inspect.isabstract(kind) and kind.__name__[0] != "_"
+        )
+
+
+def _parameters(kind: type) -> list[str]:
+    """Name what a class can be told, what it passes on to its parents among it."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(kind, "of", fail_untyped=False)
+    names = parser.get_defaults().keys()  # a namespace iterates otherwise
+    return [name.split(".")[1] for name in names if name.startswith("of.") and name.count(".") == 1]
+
+
+def _known_options(parser: ArgumentParser) -> list[str]:
+    keys = [key for key in parser.get_defaults().keys() if ".init_args." not in key]  # noqa: SIM118 - as above
+    for part in (*PARTS, "optimizer"):
+        default = DEFAULTS[part]["class_path"].rpartition(".")[2]
+        keys += [f"{part}.{name}" for kind, class_ in _classes(part) if kind == default for name in _parameters(class_)]
+    return [f"--{key}" for key in dict.fromkeys(keys) if key not in FILLED]
+
+
+def _nearest_option(option: str, known: Sequence[str]) -> str:
+    """Suggest the options that end in the same name, or in one close to it, before those that look alike."""
+    last = option.removeprefix("--").rpartition(".")[2]
+    if "." not in option:
+        same = [name for name in known if name.rpartition(".")[2] == last]
+        if same:
+            return f", did you mean {' or '.join(same)}?"
+    return _nearest(option, known)
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

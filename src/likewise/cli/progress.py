@@ -1,4 +1,4 @@
-"""One progress bar for a whole training."""
+"""The progress of a whole training: one bar on a terminal, one line an epoch elsewhere."""
 
 import sys
 from typing import Any, final
@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 @final
 class RunProgress(ProgressBar):
-    """One bar over all steps, with the loss beside it.
+    """One bar over all steps, with the loss beside it; where no terminal draws it, one line an epoch.
 
     Example:
         >>> RunProgress().is_enabled
@@ -35,7 +35,8 @@ class RunProgress(ProgressBar):
         """Open the bar."""
         super().on_train_start(trainer, pl_module)
         steps = int(trainer.estimated_stepping_batches)
-        self._bar = tqdm(total=steps, unit="step", desc="training", disable=not self.is_enabled, file=sys.stderr)
+        if self.is_enabled and sys.stderr.isatty():
+            self._bar = tqdm(total=steps, unit="step", desc="training", file=sys.stderr)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -45,11 +46,14 @@ class RunProgress(ProgressBar):
         if self._bar is None:
             return
         self._bar.update(trainer.global_step - self._bar.n)
-        loss = trainer.progress_bar_metrics.get("loss")
-        if loss is not None:
-            self._bar.set_postfix(
-                epoch=trainer.current_epoch + 1, loss=f"{float(torch.as_tensor(loss)):.3f}", refresh=False
-            )
+        self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Print the epoch's line where there is no bar."""
+        super().on_train_epoch_end(trainer, pl_module)
+        if self.is_enabled and self._bar is None:
+            steps = f"{trainer.global_step}/{int(trainer.estimated_stepping_batches)} steps"
+            print(f"training: {steps}, {_epoch_and_loss(trainer)}", file=sys.stderr, flush=True)
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Close the bar."""
@@ -66,3 +70,9 @@ class RunProgress(ProgressBar):
     def _close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def _epoch_and_loss(trainer: lightning.Trainer) -> str:
+    loss = trainer.progress_bar_metrics.get("loss")
+    words = [] if loss is None else [f"loss={float(torch.as_tensor(loss)):.3f}"]
+    return ", ".join([f"epoch={trainer.current_epoch + 1}", *words])

@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 import platform
+import sys
 import time
 import warnings
 from collections import defaultdict
@@ -33,6 +34,7 @@ IRRELEVANT = (
     ".*LeafSpec.*",  # Lightning's debt to PyTorch
     ".*exists and is not empty.*",  # the run's folder is new, and holds the configuration
 )
+SEEDS = 2**32  # NumPy takes no more
 PRINTED_CLASSES = 20  # with more, only the report tells them all
 
 
@@ -43,9 +45,10 @@ def run(arguments: Sequence[str]) -> None:
         ValueError: An argument, a file or the data are not as expected; or training diverged.
         KeyboardInterrupt: The user ended it.
     """
-    begun = time.monotonic()
     parser = options(arguments)
     config = parse(parser, arguments)
+    if not 0 <= config.seed < SEEDS:
+        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {config.seed}: 0 is the default")
     with _quiet_lightning():
         lightning.seed_everything(config.seed, workers=True, verbose=False)
         try:
@@ -54,18 +57,21 @@ def run(arguments: Sequence[str]) -> None:
                 _fit(parts, None)
                 return
             with run_folder(config.runs, _name(config.loss), _name(config.data)) as folder:
-                measured = _into(folder, parser, config, parts, begun)
+                _into(folder, parser, config, parts)
         except MisconfigurationException as error:
             raise ValueError(str(error)) from error
-    _tell(folder, measured)
+    print(f"\nreport: {folder.whole / 'report.html'}")
 
 
-def _into(folder: RunFolder, parser: ArgumentParser, config: Namespace, parts: Namespace, begun: float) -> Measurements:
-    """Do the run, and write each result as soon as there is one."""
+def _into(folder: RunFolder, parser: ArgumentParser, config: Namespace, parts: Namespace) -> None:
+    """Do the run, and write and tell each result as soon as there is one."""
     plain = config.clone()
     plain.pop("config", None)
     (folder.partial / "config.yaml").write_text(parser.dump(plain), encoding="utf-8")
+    times = [time.monotonic()]
     encoder, data = _fit(parts, folder.partial).encoder, parts.data
+    times.append(time.monotonic())
+    _say("evaluating …")
     train, test = (
         Encoded(encoder.encode(part.inputs), part.inputs, part.labels)
         for part in (data.train_samples, data.test_samples)
@@ -73,15 +79,17 @@ def _into(folder: RunFolder, parser: ArgumentParser, config: Namespace, parts: N
     _save_embeddings(folder.partial / "embeddings.npz", train, test, data.train_samples)
     measured = measure(train, test, data.train_samples.class_names)
     (folder.partial / "results.json").write_text(json.dumps(measured.as_json(), indent=2) + "\n", encoding="utf-8")
+    times.append(time.monotonic())
+    _tell(measured)
+    _say("laying out the map and writing the report …")
     write_page(
         folder.partial / "report.html",
-        facts=_facts(folder, config, data, time.monotonic() - begun),
+        facts=_facts(folder, config, data, times),
         metrics=_metrics(folder.partial / "metrics.csv"),
         measured=measured,
         train=train,
         test=test,
     )
-    return measured
 
 
 def _fit(parts: Namespace, folder: Path | None) -> Pretraining:
@@ -127,7 +135,10 @@ def _save_embeddings(path: Path, train: Encoded, test: Encoded, samples: Samples
 
 
 def _metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
+    """Read the curves; a training that logged nothing, such as one of no step, has no file and no curve."""
     metrics: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    if not path.exists():
+        return {}
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             for name in row.keys() - {"step", "epoch"}:
@@ -136,7 +147,7 @@ def _metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
     return {name: metrics[name] for name in sorted(metrics, key=lambda name: (name != "loss", name))}
 
 
-def _facts(folder: RunFolder, config: Namespace, data: LabelledData, seconds: float) -> dict[str, str]:
+def _facts(folder: RunFolder, config: Namespace, data: LabelledData, times: Sequence[float]) -> dict[str, str]:
     samples = f"{len(data.train_samples):,} to train, {len(data.test_samples):,} held out"
     parts = {part: _words(config[part]) for part in ("loss", "data", "encoder", "head", "optimizer")}
     return {
@@ -146,7 +157,7 @@ def _facts(folder: RunFolder, config: Namespace, data: LabelledData, seconds: fl
         "seed": str(config.seed),
         "versions": f"likewise {metadata.version('likewise')}, torch {torch.__version__}, "
         f"lightning {lightning.__version__}, Python {platform.python_version()}",
-        "took": f"{seconds:.1f} s to train and evaluate",
+        "took": f"{times[1] - times[0]:.1f} s to train, {times[2] - times[1]:.1f} s to evaluate; this page came after",
         "again": f"likewise train --config {folder.whole / 'config.yaml'}",
     }
 
@@ -161,8 +172,13 @@ def _name(part: Namespace) -> str:
     return part.class_path.rpartition(".")[2]
 
 
-def _tell(folder: RunFolder, measured: Measurements) -> None:
-    """Print the accuracies, and where the rest stands."""
+def _say(doing: str) -> None:
+    """Say what is going on, before it takes its time, where the training's progress stands too."""
+    print(doing, file=sys.stderr, flush=True)
+
+
+def _tell(measured: Measurements) -> None:
+    """Print the accuracies."""
     rows = measured.table()
     shown = rows if len(measured.class_names) <= PRINTED_CLASSES else rows[:2]
     widths = [max(len(row[column]) for row in shown) for column in range(len(rows[0]))]
@@ -173,8 +189,7 @@ def _tell(folder: RunFolder, measured: Measurements) -> None:
     print("\nEncoder less raw inputs, in points, with 95 % intervals (Agresti and Min, paired)")
     for name, difference in measured.differences.items():
         low, high = (100 * bound for bound in difference.interval)
-        print(f"{name}: {100 * difference.value:+.2f} [{low:+.2f}, {high:+.2f}]")
-    print(f"\nreport: {folder.whole / 'report.html'}")
+        print(f"{name}: {100 * difference.value:+.2f} [{low:+.2f}, {high:+.2f}]", flush=True)
 
 
 @contextmanager

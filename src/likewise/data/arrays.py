@@ -1,6 +1,7 @@
 """Arrays in an .npz file: whatever data set a NumPy user has at hand."""
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, final
 
@@ -25,7 +26,8 @@ class Arrays(LabelledData):
     - `test`, (N,), booleans, optional: which samples are held out. Without it the split is stratified by class.
 
     Args:
-        path: The .npz file.
+        path: The .npz file. Keys: `images` (N, height, width) or (N, height, width, channels), or `vectors` (N, F);
+            `labels` (N,), integers or strings; optional `test` (N,), booleans, True for a held-out sample.
         **options: What every source takes, see LabelledData.
 
     Raises:
@@ -50,11 +52,15 @@ class Arrays(LabelledData):
         arrays = self._read()
         kinds = [key for key in ("images", "vectors") if key in arrays]
         if len(kinds) != 1 or "labels" not in arrays:
-            keys = ", ".join(sorted(arrays)) or "none"
+            keys = "both" if len(kinds) == 2 else ", ".join(sorted(arrays)) or "none"
+            save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"
             raise ValueError(
                 f"expected the keys 'labels' and one of 'images', 'vectors' (optional: 'test') in {self.path}, "
-                f"got {keys}: save it with numpy.savez(path, images=..., labels=...)"
+                f"got {keys}: {'keep one' if len(kinds) == 2 else save}"
             )
+        if arrays[kinds[0]].size == 0:
+            shape = arrays[kinds[0]].shape
+            raise ValueError(f"expected {kinds[0]} of samples with values, got {shape}: fill the array before saving")
         inputs = _images(arrays["images"]) if kinds == ["images"] else _vectors(arrays["vectors"])
         labels, names = _classes(arrays["labels"])
         return Samples(inputs, labels, names, _mask(arrays.get("test")))
@@ -64,11 +70,27 @@ class Arrays(LabelledData):
             raise ValueError(f"expected an .npz file, got {self.path}, which does not exist: check data.path")
         try:
             with np.load(self.path, allow_pickle=False) as file:
-                return {key: file[key] for key in file.files}
-        except (ValueError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+                return {key: _plain(file, key) for key in file.files}
+        except _ObjectsError as error:
+            raise ValueError(str(error)) from error
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
             raise ValueError(
                 f"expected an .npz file of plain arrays, got {self.path}, which is none: write it with numpy.savez"
             ) from error
+
+
+class _ObjectsError(ValueError):
+    """An array of Python objects, which only pickle would read."""
+
+
+def _plain(file: Any, key: str) -> NDArray[Any]:
+    try:
+        return file[key]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        remedy = "labels.astype(str) or labels.astype(int)" if key == "labels" else f"{key}.astype(float)"
+        raise _ObjectsError(f"expected {key} of plain values, got Python objects: save {remedy}") from error
 
 
 def _images(images: NDArray[Any]) -> Tensor:
@@ -93,9 +115,9 @@ def _vectors(vectors: NDArray[Any]) -> Tensor:
 
 def _classes(labels: NDArray[Any]) -> tuple[Tensor, tuple[str, ...]]:
     if labels.ndim != 1 or labels.dtype.kind not in "uibSU" or len(labels) == 0:
+        remedy = "save labels.astype(int)" if labels.ndim == 1 and labels.dtype.kind == "f" else "one class a sample"
         raise ValueError(
-            f"expected labels of shape (N,), integers or strings, got {labels.shape} of {labels.dtype}: "
-            "one class a sample"
+            f"expected labels of shape (N,), integers or strings, got {labels.shape} of {labels.dtype}: {remedy}"
         )
     names, classes = np.unique(labels, return_inverse=True)
     return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in names)

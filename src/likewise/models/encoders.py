@@ -24,10 +24,10 @@ class Encoder(nn.Module, ABC):
 
     @torch.no_grad()
     def encode(self, inputs: Float[Tensor, "n ..."], batch_size: int = 1024) -> Float[Tensor, "n d"]:
-        """Encode inputs frozen: evaluation mode, no gradient, in batches, on the encoder's own device.
+        """Encode inputs frozen: evaluation mode, no gradient, in batches, on the encoder's own device and in its dtype.
 
         Args:
-            inputs: (N, ...), on any device.
+            inputs: (N, ...), on any device, of any floating-point dtype.
             batch_size: Inputs encoded at a time.
 
         Returns:
@@ -40,9 +40,9 @@ class Encoder(nn.Module, ABC):
             >>> MLP((3,), width=8).encode(torch.zeros(5, 3)).shape
             torch.Size([5, 8])
         """
-        training, device = self.training, next(self.parameters()).device
+        training, weights = self.training, next(self.parameters())
         self.eval()
-        features = [self(batch.to(device)).float().cpu() for batch in inputs.split(batch_size)]
+        features = [self(batch.to(weights)).float().cpu() for batch in inputs.split(batch_size)]
         self.train(training)
         return torch.cat(features)
 

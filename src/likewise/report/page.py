@@ -13,7 +13,7 @@ from torch.nn import functional
 from likewise.diagnostics import plots, similarity_histogram, two_dimensional_map
 from likewise.report.measurements import ENCODER, RAW, Encoded, Measurements
 
-MAPPED = 2000  # samples drawn on a map; more hide each other
+MAPPED = 1000  # samples laid out on a map; more hide each other, and t-SNE slows
 NEIGHBORS = 6  # training images beside a held-out one
 SHOWN_ERRORS = 8
 
@@ -37,7 +37,7 @@ def write_page(
         OSError: The page cannot be written.
 
     Memory:
-        The pictures of at most 2,000 held-out samples, and one tile of similarities.
+        The places of at most 1,000 held-out samples, and one tile of similarities.
 
     Example:
         >>> import tempfile
@@ -89,8 +89,8 @@ def _sections(
     yield (
         "Map",
         (
-            "Held-out samples laid out by t-SNE of their cosine neighbours. Who is near whom means something; the "
-            "distances between groups and the axes do not."
+            f"{_how_many(len(chosen), len(test.labels))} laid out by t-SNE of their cosine neighbours. Who is near "
+            "whom means something; the distances between groups and the axes do not."
         ),
         plots.as_html(plots.maps(places, test.labels[chosen], measured.class_names), "map"),
     )
@@ -100,7 +100,7 @@ def _sections(
         (
             "Alignment is the mean squared distance of same-class samples on the unit sphere, uniformity the "
             "logarithm of the mean Gaussian potential of all pairs; of both, less is better. "
-            "Below, the similarities of pairs."
+            f"Below, the similarities of pairs. {_how_many(len(chosen), len(test.labels))}."
         ),
         _table(_geometry(measured)) + plots.as_html(plots.similarities(histograms), "similarities"),
     )
@@ -112,6 +112,10 @@ def _sections(
         )
     if metrics:
         yield "Training", "What the training logged, step by step.", plots.as_html(plots.curves(metrics), "curves")
+
+
+def _how_many(chosen: int, count: int) -> str:
+    return f"{chosen:,} of {count:,} held-out samples" if chosen < count else f"All {count:,} held-out samples"
 
 
 def _errors(measured: Measurements, train: Encoded, test: Encoded) -> "plots.go.Figure":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import final
 
 PARTIAL = ".partial"
-METRICS = "metrics.csv"
+CONFIGURATION = {"config.yaml", "hparams.yaml"}  # what stands there before any work is done
 
 
 @final
@@ -31,8 +31,9 @@ class RunFolder:
 def run_folder(root: Path, *names: str) -> Generator[RunFolder]:
     """Make `<root>/<date>-<names>.partial`, and take the `.partial` away when the block ends without an exception.
 
-    A block that fails leaves the folder under its provisional name if it has trained, which its metrics.csv tells, and
-    nothing if it has not. An existing folder is never written into: a run of the same second and names gets a number.
+    A block that fails leaves the folder under its provisional name if it holds more than a configuration, and adds a
+    note of where to the exception; else it leaves nothing. An existing folder is never written into: a run of the same
+    second and names gets a number.
 
     Args:
         root: Where runs stand; made if missing.
@@ -56,9 +57,11 @@ def run_folder(root: Path, *names: str) -> Generator[RunFolder]:
     folder = _make(root, "-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names]))
     try:
         yield folder
-    except BaseException:
-        if not (folder.partial / METRICS).exists():
+    except BaseException as error:
+        if {path.name for path in folder.partial.iterdir()} <= CONFIGURATION:
             shutil.rmtree(folder.partial, ignore_errors=True)
+        else:
+            error.add_note(f"what the run had written is left in {folder.partial}")
         raise
     folder.partial.rename(folder.whole)
 

@@ -34,8 +34,8 @@ class Pretraining(lightning.LightningModule):
         optimizer: Makes the optimizer from the parameters of all three.
 
     Raises:
-        ValueError: In training, when embeddings or loss stop being finite, when the loss is not reduced, and
-            when the trainer's length is infinite.
+        ValueError: The loss is not reduced. In training, when embeddings or loss stop being finite, and when the
+            trainer's length is infinite.
 
     Example:
         >>> import likewise as lw
@@ -47,6 +47,8 @@ class Pretraining(lightning.LightningModule):
 
     def __init__(self, encoder: Encoder, head: Head, loss: ContrastiveLoss, optimizer: OptimizerCallable) -> None:
         super().__init__()
+        if loss.reduction == "none":
+            raise ValueError("expected a loss with reduction mean or sum, one value a batch, got none: choose mean")
         self.encoder = encoder
         self.head = head
         self.loss = loss

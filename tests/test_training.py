@@ -19,7 +19,7 @@ class Recorder(ContrastiveLoss):
     """A loss that keeps what it is called with."""
 
     def __init__(self, scale=1.0):
-        super().__init__(1.0)
+        super().__init__(temperature=1.0)
         self.calls, self.scale = [], scale
 
     def forward(self, embeddings, sample_index=None):

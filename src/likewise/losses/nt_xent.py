@@ -14,8 +14,9 @@ from likewise.pairs import SameSample
 class NTXentLoss(ContrastiveLoss):
     r"""NT-Xent: of all other views in the batch, tell those of the same sample.
 
-    .. math::
-        \ell_i = \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau} - \frac{1}{V - 1} \sum_{p} z_i \cdot z_p / \tau
+    $$
+    \ell_i = \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau} - \frac{1}{V - 1} \sum_{p} z_i \cdot z_p / \tau
+    $$
 
     where p runs over the other views of anchor i's sample; with two views there is one.
 

@@ -19,13 +19,16 @@ class SupConLoss(ContrastiveLoss):
 
     With P(i) the positives of anchor i, the other rows that share its class (or a label, or are in the mask),
 
-    .. math::
-        \ell^{out}_i &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
-                        - \frac{1}{|P(i)|} \sum_{p \in P(i)} z_i \cdot z_p / \tau \\
-        \ell^{in}_i  &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
-                        - \log \frac{1}{|P(i)|} \sum_{p \in P(i)} e^{z_i \cdot z_p / \tau}
+    $$
+    \begin{aligned}
+    \ell^{out}_i &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
+                    - \frac{1}{|P(i)|} \sum_{p \in P(i)} z_i \cdot z_p / \tau \\
+    \ell^{in}_i  &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
+                    - \log \frac{1}{|P(i)|} \sum_{p \in P(i)} e^{z_i \cdot z_p / \tau}
+    \end{aligned}
+    $$
 
-    and :math:`\ell^{in}_i \le \ell^{out}_i` by Jensen's inequality. Without labels and mask the positives are the other
+    and $\ell^{in}_i \le \ell^{out}_i$ by Jensen's inequality. Without labels and mask the positives are the other
     views of the same sample. An anchor without positives is inactive: it contributes neither loss nor gradient, and the
     mean leaves it out. Without any active anchor the loss is 0, with gradient 0.
 

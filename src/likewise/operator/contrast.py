@@ -30,7 +30,9 @@ def log_sum_exp(
 ) -> Float[Tensor, " n"]:
     r"""Return each query's weighted log-sum-exp of its similarities, exact and in linear memory.
 
-    .. math:: \text{lse}_i = \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
+    $$
+    \text{lse}_i = \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
+    $$
 
     Args:
         queries: z, shape (N, D), any floating dtype; used as they are, not normalised.
@@ -77,9 +79,10 @@ def contrast(
 ) -> Float[Tensor, " n"]:
     r"""Return each query's contrastive loss: the equation that every loss of this library is.
 
-    .. math::
-        \ell_i = c_i \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
-                 - \sum_r \text{pull}_{ir} \, z_i \cdot v_r / \tau
+    $$
+    \ell_i = c_i \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
+             - \sum_r \text{pull}_{ir} \, z_i \cdot v_r / \tau
+    $$
 
     Args:
         queries: z, shape (N, D), any floating dtype; used as they are, not normalised.

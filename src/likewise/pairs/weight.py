@@ -21,7 +21,7 @@ def blocks(length: int, size: int) -> Iterator[slice]:
 
 
 class PairWeight(ABC):
-    r"""A weight :math:`w_{ir}` for each of N anchors and R references, constant under differentiation.
+    r"""A weight $w_{ir}$ for each of N anchors and R references, constant under differentiation.
 
     A subclass says what a tile is; row sums, products and transposes then stream over tiles in O(N + R + tile) memory.
     It overrides `product` and `transposed_product` where it has a closed form.

@@ -1,0 +1,149 @@
+"""A hook of MkDocs, and a script: each loss's pull and push on a batch of ten rows, drawn as two heat maps.
+
+The weights are not written here a second time: a loss is called, and what it hands to the operator is drawn. A page
+asks for a drawing with a comment, ``<!-- heat maps: SupConLoss -->``; ``python docs/heat_maps.py FOLDER`` writes all.
+"""
+
+import io
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import likewise as lw
+from likewise.losses import base
+
+CELL, SCALE, MARGIN = 0.2, 0.75, 0.62
+"""Inches: the side of a cell, the room for a colour scale, the room for labels."""
+PULL, PUSH, NEGATIVE = "#2f7fd6", "#e07b16", "#c2338b"
+TEXT = "#010203"
+"""Stands for the colour of the page's text, which the drawing takes on there."""
+
+Rows = Mapping[str, str]
+"""Sections of rows by name, and what each row is called."""
+
+
+class Drawing(NamedTuple):
+    """A call of a loss, and what its anchors and references are."""
+
+    loss: Callable[[], Tensor]
+    anchors: Rows
+    references: Rows
+
+
+torch.manual_seed(0)
+CLASSES = torch.tensor([0, 0, 1, 1, 2])
+VIEWS = torch.randn(5, 2, 4)
+BOTH_VIEWS = {"first views": "A A B B C", "second views": "A A B B C"}
+
+DRAWINGS: dict[str, Drawing] = {
+    "NTXentLoss": Drawing(
+        lambda: lw.NTXentLoss()(VIEWS),
+        {"first views": "1 2 3 4 5", "second views": "1 2 3 4 5"},
+        {"first views": "1 2 3 4 5", "second views": "1 2 3 4 5"},
+    ),
+    "SupConLoss": Drawing(lambda: lw.SupConLoss()(VIEWS, CLASSES), BOTH_VIEWS, BOTH_VIEWS),
+}
+
+
+def svg(drawing: Drawing) -> str:
+    """Draw the weights of a loss."""
+    with patch.object(base, "contrast_and_activity", wraps=base.contrast_and_activity) as operator:
+        drawing.loss()
+    weights = {name: operator.call_args_list[0].kwargs[name].dense().numpy() for name in ("pull", "push")}
+    anchors, references = weights["pull"].shape
+    panel = references * CELL + SCALE + MARGIN
+    width, height = 2 * panel, anchors * CELL + 2 * MARGIN
+    with mpl.rc_context(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "likewise",
+            "font.size": 8,
+            "axes.linewidth": 0.5,
+            "text.color": TEXT,
+            "axes.edgecolor": TEXT,
+            "axes.labelcolor": TEXT,
+            "xtick.color": TEXT,
+            "ytick.color": TEXT,
+        }
+    ):
+        figure = Figure(figsize=(width, height))
+        for k, (name, colour) in enumerate((("pull", PULL), ("push", PUSH))):
+            left, bottom = (k * panel + MARGIN) / width, MARGIN / height
+            size = references * CELL / width, anchors * CELL / height
+            _map(figure.add_axes((left, bottom, *size)), name, weights[name], colour, drawing)
+            _scale(
+                figure.add_axes((left + size[0] + 0.12 / width, bottom, 0.1 / width, size[1])), weights[name], colour
+            )
+        text = io.StringIO()
+        figure.savefig(
+            text, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.03, metadata={"Date": None}
+        )
+    markup = text.getvalue()
+    return markup[markup.index("<svg") :].replace(TEXT, "currentColor")
+
+
+def _map(axes: Axes, name: str, weights: np.ndarray, colour: str, drawing: Drawing) -> None:
+    axes.pcolormesh(_colours(weights, weights, colour))
+    axes.set_title(name, fontweight="bold", fontsize=9)
+    axes.invert_yaxis()
+    for side, rows, label in (("x", drawing.references, "reference"), ("y", drawing.anchors, "anchor")):
+        names = [row for section in rows.values() for row in section.split()]
+        if len(names) != weights.shape[0 if side == "y" else 1]:
+            raise ValueError(f"a drawing names each {label} once, got {len(names)} names for weights {weights.shape}")
+        axis = axes.xaxis if side == "x" else axes.yaxis
+        axis.set_ticks(np.arange(len(names)) + 0.5, names)
+        axis.set_ticks(np.arange(len(names) + 1), minor=True)
+        axis.set_tick_params(which="both", length=0)
+        axis.set_label_text(f"{label}: {' | '.join(rows)}" if any(rows) else label)
+        ends = np.cumsum([len(section.split()) for section in rows.values()])[:-1]
+        for end in ends:
+            (axes.axvline if side == "x" else axes.axhline)(end, color=TEXT, linewidth=1.2)
+    axes.grid(which="minor", color=TEXT, alpha=0.15, linewidth=0.5)
+
+
+def _scale(axes: Axes, weights: np.ndarray, colour: str) -> None:
+    low, high = min(weights.min(), 0), max(weights.max(), 0)
+    edges = np.linspace(low, high, 41)
+    values = ((edges[1:] + edges[:-1]) / 2)[:, None]
+    axes.pcolormesh([0, 1], edges, _colours(values, weights, colour), antialiased=False)
+    axes.set_xticks([])
+    axes.yaxis.tick_right()
+    ticks = np.array([low, 0, high / 2, high]) if low else np.array([0, high / 2, high])
+    axes.set_yticks(ticks, [f"{tick:.2g}" for tick in ticks])
+    axes.tick_params(length=2, width=0.5)
+
+
+def _colours(values: np.ndarray, weights: np.ndarray, colour: str) -> np.ndarray:
+    """Colour values by their share of the largest weight; zero has no colour at all."""
+    share = values / max(np.abs(weights).max(), 1e-12)
+    result = np.empty((*values.shape, 4))
+    result[..., :3] = np.where(values[..., None] < 0, to_rgb(NEGATIVE), to_rgb(colour))
+    result[..., 3] = np.where(share == 0, 0, 0.12 + 0.88 * np.abs(share))
+    return result
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Put the drawings where a page asks for them."""
+
+    def drawn(match: re.Match[str]) -> str:
+        return f'<div class="heat-maps">{svg(DRAWINGS[match[1]])}</div>'
+
+    return re.sub(r"<!-- heat maps: ([\w-]+) -->", drawn, content)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, each in DRAWINGS.items():
+        (folder / f"{key}.svg").write_text(svg(each))

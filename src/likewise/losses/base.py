@@ -4,6 +4,8 @@ A loss is its pair weights: its ``forward`` checks what only it takes, asks for 
 and hands both to `ContrastiveLoss.evaluate`.
 """
 
+import inspect
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
@@ -17,7 +19,7 @@ from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.normalization import normalized
 from likewise.operator import Backend, contrast_and_activity
-from likewise.operator.contrast import check_finite, check_temperature
+from likewise.operator.contrast import check_temperature
 from likewise.pairs import AllPairs, NotSelf, PairWeight
 
 Reduction = Literal["mean", "sum", "none"]
@@ -44,7 +46,7 @@ class Rows(NamedTuple):
     """A batch as rows: N anchors, all first views and then all second views, and R references.
 
     References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
-    others that were given.
+    others that were given. Beside them stand the sections that every process holds whole: a queue, prototypes.
     """
 
     queries: Float[Tensor, "n d"]
@@ -56,6 +58,13 @@ class Rows(NamedTuple):
     """The samples of each process."""
     reference_shards: Shards
     """The references of each process."""
+    whole: tuple[Tensor, ...]
+    """Further sections of references, the same on every process."""
+
+    @property
+    def sections(self) -> tuple[Tensor, ...]:
+        """All references, as the pair weights weigh them: those of the batch first."""
+        return self.references, *self.whole
 
     @property
     def gathered(self) -> bool:
@@ -116,8 +125,9 @@ class ContrastiveLoss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows: the parameters that are no tensors."""
-        shown = ("temperature", "form", "reduction", "normalize", "gather_distributed", "backend")
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown if hasattr(self, name))
+        names = [*inspect.signature(type(self)).parameters, *LossOptions.__annotations__]
+        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return ", ".join(f"{name}={value!r}" for name, value in values.items() if not isinstance(value, Tensor))
 
     @property
     def gathers(self) -> bool:
@@ -125,29 +135,46 @@ class ContrastiveLoss(nn.Module, ABC):
         return self.gather_distributed and distributed.world_size() > 1
 
     @contextmanager
-    def checks(self, device: torch.device) -> Generator[None]:
-        """Check the temperature, and input in the block; if rows are gathered, an error on one rank is one on all."""
+    def checks(self, first: object = None) -> Generator[None]:
+        """Check the temperature, and input in the block; if rows are gathered, an error on one rank is one on all.
+
+        The ranks tell each other on the device of ``first``, the first input.
+        """
+        device = first.device if isinstance(first, Tensor) else torch.device("cpu")
         with distributed.agreement(device) if self.gathers else nullcontext():
             check_temperature(self.temperature)
             yield
 
-    def rows(self, embeddings: Tensor, references: Tensor | None = None, *, shared: tuple[int, ...] = ()) -> Rows:
+    def rows(
+        self,
+        embeddings: Tensor,
+        references: Tensor | None = None,
+        *,
+        whole: tuple[Tensor, ...] = (),
+        shared: tuple[int, ...] = (),
+    ) -> Rows:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered.
 
-        ``shared`` holds what else all ranks have in common, such as the number of labels; they are compared first.
+        References are gathered too; what stands in ``whole`` (a queue, prototypes) every process holds itself.
+        ``shared`` says what else all ranks have in common, such as the number of labels; they are compared first.
         """
-        dtype = torch.promote_types(embeddings.dtype, torch.float32)
-        dtype = dtype if references is None else torch.promote_types(dtype, references.dtype)
+        dtype = torch.float32
+        for given in (embeddings, *(() if references is None else (references,)), *whole):
+            dtype = torch.promote_types(dtype, given.dtype)
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
         queries = self._prepared(torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings, dtype)
         here = queries if references is None else self._prepared(references, dtype)
-        alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None), *shared
-        everyone, rank = [(len(embeddings), len(here), *alike)], 0
+        alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None)
+        digest = zlib.crc32(
+            repr((*map(len, whole), *shared)).encode()
+        )  # of one length on all ranks, whatever is shared
+        everyone, rank = [(len(embeddings), len(here), *alike, digest)], 0
         if self.gathers:
             everyone, rank = distributed.exchange(everyone[0], queries.device), distributed.rank()
         if len({theirs[2:] for theirs in everyone}) > 1:
             raise ValueError(
                 "a batch has the same views, features, dtype, kind of labels, and references or none, on all ranks, "
+                "and a queue and prototypes the same length, "
                 f"got embeddings of {' and '.join(f'{t[2]} views and {t[3]} features' for t in everyone)}; "
                 "build the batches of all ranks alike"
             )
@@ -159,28 +186,56 @@ class ContrastiveLoss(nn.Module, ABC):
             others=references is not None,
             sample_shards=Shards(tuple(theirs[0] for theirs in everyone), rank),
             reference_shards=shards,
+            whole=tuple(self._prepared(section, dtype) for section in whole),
         )
 
     def _prepared(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         rows = rows.to(dtype)
         return normalized(rows) if self.normalize else rows
 
-    def evaluate(self, rows: Rows, *, pull: PairWeight, push: PairWeight, positives: PairWeight) -> Tensor:
-        """Return the reduced loss of rows under the two pair weights; ``positives`` is the set that pull weighs."""
+    def evaluate(
+        self,
+        rows: Rows,
+        *,
+        pull: PairWeight,
+        push: PairWeight,
+        positives: PairWeight | Tensor,
+        coefficient: Tensor | None = None,
+        anchors: Tensor | None = None,
+    ) -> Tensor:
+        """Return the reduced loss of rows under the two pair weights, over ``rows.sections``.
+
+        Args:
+            rows: Queries and references.
+            pull: Toward which a query is drawn, (N, R).
+            push: From which it is driven, (N, R).
+            positives: The set that pull weighs, or how many each query has, (N,).
+            coefficient: c, (N,); None: pull's row sums.
+            anchors: How many anchors each query stands for, (N,); None: one.
+        """
         losses, active = contrast_and_activity(
             rows.queries,
-            (rows.references,),
+            rows.sections,
             pull=pull,
             push=push,
             temperature=self.temperature,
+            coefficient=coefficient,
             backend=self.backend,
         )
-        return self.reduce(losses, active, positives)
+        return self.reduce(losses, active, positives, anchors)
 
-    def reduce(self, losses: Float[Tensor, " n"], active: Bool[Tensor, " n"], positives: PairWeight) -> Tensor:
+    def reduce(
+        self,
+        losses: Float[Tensor, " n"],
+        active: Bool[Tensor, " n"],
+        positives: PairWeight | Tensor,
+        anchors: Tensor | None = None,
+    ) -> Tensor:
         """Reduce the losses of rows as asked, note what the step did, and scale for an exact gradient if gathered."""
-        count = distributed.total(active.sum()) if self.gathers else active.sum()
-        self.last = {"active_anchors": count, "positives_per_anchor": positives.row_sum(device=losses.device)}
+        count = active.sum() if anchors is None else anchors.masked_select(active).sum()
+        count = distributed.total(count) if self.gathers else count
+        per_anchor = positives.row_sum(device=losses.device) if isinstance(positives, PairWeight) else positives
+        self.last = {"active_anchors": count, "positives_per_anchor": per_anchor}
         if self.reduction == "none":
             return losses
         loss = losses.sum()
@@ -189,27 +244,6 @@ class ContrastiveLoss(nn.Module, ABC):
         if not self.gathers:
             return loss
         return distributed.with_value(loss * distributed.world_size(), distributed.total(loss))
-
-
-def check_embeddings(name: str, embeddings: Tensor) -> None:
-    """Raise unless embeddings are finite and floating, one view of each sample, (N, D), or V views, (B, V, D)."""
-    check_tensor(name, embeddings)
-    if not embeddings.is_floating_point():
-        raise ValueError(f"{name} have a floating dtype, got {embeddings.dtype}; convert them with .float()")
-    if embeddings.ndim not in (2, 3) or 0 in embeddings.shape[1:]:
-        raise ValueError(
-            f"{name} are rows of one feature or more, (N, D), or with views (B, V, D), got shape "
-            f"{tuple(embeddings.shape)}; flatten feature maps first"
-        )
-    check_finite(name, embeddings)
-
-
-def check_tensor(name: str, value: Any) -> None:
-    """Raise unless the value is a tensor."""
-    if not isinstance(value, Tensor):
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"{name} come as a tensor, got {type(value).__name__}; convert with torch.as_tensor"
-        )
 
 
 def _one_of(name: str, value: Any, choices: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from typing import Unpack, final
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, check_embeddings
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.views import stacked
 from likewise.pairs import SameSample
 
 
@@ -50,36 +50,9 @@ class NTXentLoss(ContrastiveLoss):
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views or more, each (B, D), or of embeddings (B, V, D)."""
-        first = views[0] if views else None
-        with self.checks(first.device if isinstance(first, Tensor) else torch.device("cpu")):
-            embeddings = _stacked(views)
+        with self.checks(*views[:1]):
+            embeddings = stacked(views, "NTXentLoss")
         rows = self.rows(embeddings)
         push = rows.not_self()
         positives = SameSample(*rows.samples()) & push
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
-
-
-def _stacked(views: tuple[Tensor, ...]) -> Tensor:
-    for k, view in enumerate(views):
-        if k > 0 and isinstance(view, Tensor) and view.ndim == 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(
-                f"NTXentLoss takes views, not labels, got a vector of {view.dtype}; SupConLoss()(embeddings, labels) "
-                "contrasts classes"
-            )
-        check_embeddings(f"view_{k}" if len(views) > 1 else "embeddings", view)
-    if len(views) == 1 and views[0].ndim == 3 and views[0].shape[1] > 1:
-        return views[0]
-    if len(views) < 2 or any(view.ndim != 2 for view in views):
-        raise ValueError(
-            "NTXentLoss takes two views or more, each (B, D), or embeddings (B, V, D) with V ≥ 2, got "
-            f"{', '.join(str(tuple(view.shape)) for view in views) or 'none'}; augment each sample twice"
-        )
-    if len({view.shape for view in views}) > 1:
-        shapes = ", ".join(str(tuple(view.shape)) for view in views)
-        raise ValueError(f"views have one shape, got {shapes}; give every sample the same number of views")
-    if len({view.device for view in views}) > 1:
-        raise ValueError(f"views lie on one device, got {', '.join(str(view.device) for view in views)}; move them")
-    dtype = torch.float32
-    for view in views:
-        dtype = torch.promote_types(dtype, view.dtype)
-    return torch.stack([view.to(dtype) for view in views], dim=1)

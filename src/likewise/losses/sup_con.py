@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows, check_embeddings, check_tensor
+from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
 from likewise.operator import log_sum_exp
 from likewise.pairs import Explicit, PairWeight, SameClass, SameSample, SharesLabel
 
@@ -91,13 +92,12 @@ class SupConLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, labels and a mask both come, nothing says what is alike, values
                 are not finite or not zeros and ones (values are looked at on the CPU).
         """
-        device = embeddings.device if isinstance(embeddings, Tensor) else torch.device("cpu")  # pyright: ignore[reportUnnecessaryIsInstance]
-        with self.checks(device):
+        with self.checks(embeddings):
             _check(embeddings, labels, mask, references, reference_labels)
         kind = (int(mask is not None), 0) if labels is None else (1 + labels.ndim, *labels.shape[1:], 0)[:2]
         rows = self.rows(embeddings, references, shared=kind)
         push = rows.not_self()
-        with self.checks(device):
+        with self.checks(embeddings):
             positives = _alike(rows, labels, mask, reference_labels) & push
         if self.form == "out":
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
@@ -160,11 +160,11 @@ def _check(
             "references, labels and reference_labels go together, got some of them; a mask needs no labels"
         )
     if references is not None:
-        _check_references(embeddings, references)
+        check_references("references", references, embeddings)
     if labels is not None:
-        _check_labels("labels", labels, "embeddings", len(embeddings))
+        check_labels("labels", labels, "embeddings", len(embeddings))
     if labels is not None and references is not None and reference_labels is not None:
-        _check_labels("reference_labels", reference_labels, "references", len(references))
+        check_labels("reference_labels", reference_labels, "references", len(references))
         if labels.shape[1:] != reference_labels.shape[1:]:
             raise ValueError(
                 "labels and reference_labels are both classes, or both label sets of one length, got shapes "
@@ -181,32 +181,4 @@ def _check_alike(embeddings: Tensor, labels: Tensor | None, mask: Tensor | None,
         raise ValueError(
             f"nothing says what is alike in embeddings of shape {tuple(embeddings.shape)}; "
             "give labels, a mask, or two views of each sample, (B, V, D)"
-        )
-
-
-def _check_references(embeddings: Tensor, references: Tensor) -> None:
-    check_embeddings("references", references)
-    if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
-        raise ValueError(
-            f"references are rows of the embeddings' {embeddings.shape[-1]} features, (R, D), "
-            f"got shape {tuple(references.shape)}; flatten their views, and encode both with one encoder"
-        )
-    if references.device != embeddings.device:
-        raise ValueError(
-            f"references lie on the device of the embeddings, {embeddings.device}, got {references.device}; move them"
-        )
-
-
-def _check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
-    fractional = labels.is_floating_point() or labels.is_complex()
-    if labels.ndim not in (1, 2) or (labels.ndim == 1 and fractional):
-        raise ValueError(
-            f"{name} are integer classes, (n,), or multi-hot label sets, (n, L), "
-            f"got {labels.dtype} of shape {tuple(labels.shape)}; convert classes with .long()"
-        )
-    if len(labels) != count:
-        raise ValueError(f"{name} has one entry for each of {count} {rows}, got {len(labels)}; pass them in one order")
-    if labels.ndim == 2 and labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
-        raise ValueError(
-            f"{name} as label sets are zeros and ones, got other values; class labels come as a vector (n,)"
         )

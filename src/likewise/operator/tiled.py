@@ -10,6 +10,7 @@ similarities is made again. When the queries are the references and push is symm
     ∂z_i = 1/τ Σ_j push_ij e^{s_ij} (a_i + a_j) z_j,  a_i = g_i e^{−lse_i}
 
 which needs the upper triangle only, twice, and no maximum as long as no e^{s} nor the sum of them leaves the range.
+Sections without gradient (keys, a queue) need one pass: the forward sums P_iu v_u over them as it sums e^{s}.
 """
 
 from collections.abc import Iterator
@@ -106,29 +107,43 @@ class _Rectangle(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, push: PairWeight, temperature: Tensor, queries: Tensor, *sections: Tensor) -> Tensor:
+        needs_queries = any(ctx.needs_input_grad[1:3])
+        constant = tuple(needs_queries and not need for need in ctx.needs_input_grad[3:])
         highest = queries.new_full((len(queries),), -torch.inf)
         sums = queries.new_zeros(len(queries))
-        for rows, _, _, s in _logits(push, temperature, queries, sections):
+        average = torch.zeros_like(queries) if any(constant) else None
+        for rows, k, columns, s in _logits(push, temperature, queries, sections):
             higher = torch.maximum(highest[rows], s.amax(dim=1))
             shift = higher.masked_fill(higher == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
-            sums[rows] = sums[rows] * (highest[rows] - shift).exp_() + s.sub_(shift[:, None]).exp_().sum(dim=1)
+            fading = (highest[rows] - shift).exp_()
+            e = s.sub_(shift[:, None]).exp_()
+            sums[rows] = sums[rows] * fading + e.sum(dim=1)
             highest[rows] = higher
+            if average is not None:
+                average[rows] *= fading[:, None]
+                if constant[k]:
+                    average[rows].addmm_(e, sections[k][columns])
+        if average is not None:
+            average /= sums.masked_fill(sums == 0, 1)[:, None]
         lse = sums.log_().add_(highest)
-        ctx.push = push
-        ctx.save_for_backward(temperature, lse, queries, *sections)
+        ctx.push, ctx.constant = push, constant
+        ctx.save_for_backward(temperature, lse, average, queries, *sections)
         return lse
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, lse, queries, *sections = ctx.saved_tensors
+        temperature, lse, average, queries, *sections = ctx.saved_tensors
         empty = lse == -torch.inf  # of such a row every P is e^{−inf} = 0, and its upstream is not looked at
         lse, upstream = lse.masked_fill(empty, torch.inf), gradients[0].masked_fill(empty, 0)
-        needs = ctx.needs_input_grad[3:]
         needs_queries = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
         of_queries = torch.zeros_like(queries) if needs_queries else None
-        of_sections = [torch.zeros_like(v) if need else None for v, need in zip(sections, needs, strict=True)]
-        for rows, k, columns, s in _logits(ctx.push, temperature, queries, tuple(sections)):
+        if of_queries is not None and average is not None:
+            torch.mul(average, upstream[:, None], out=of_queries)
+        of_sections = [
+            torch.zeros_like(v) if need else None for v, need in zip(sections, ctx.needs_input_grad[3:], strict=True)
+        ]
+        for rows, k, columns, s in _logits(ctx.push, temperature, queries, tuple(sections), skip=ctx.constant):
             weights = s.sub_(lse[rows, None]).exp_().mul_(upstream[rows, None])
             if of_queries is not None:
                 of_queries[rows].addmm_(weights, sections[k][columns])
@@ -144,7 +159,11 @@ class _Rectangle(torch.autograd.Function):
 
 
 def _logits(
-    push: PairWeight, temperature: Tensor, queries: Tensor, sections: tuple[Tensor, ...]
+    push: PairWeight,
+    temperature: Tensor,
+    queries: Tensor,
+    sections: tuple[Tensor, ...],
+    skip: tuple[bool, ...] = (),
 ) -> Iterator[tuple[slice, int, slice, Tensor]]:
     """Yield the rows, the section, its columns and s + log push of each tile, in a buffer that is used again."""
     scaled = queries / temperature
@@ -152,7 +171,7 @@ def _logits(
     for rows in blocks(len(queries), TILE):
         start = 0
         for k, references in enumerate(sections):
-            for columns in blocks(len(references), TILE):
+            for columns in blocks(0 if skip and skip[k] else len(references), TILE):
                 among_all = slice(start + columns.start, start + columns.stop)
                 weight = push.constant(rows, among_all)
                 if weight == 0:

@@ -1,0 +1,100 @@
+"""What may come into a loss: each check says what was expected, what came, and the remedy."""
+
+from typing import Any
+
+from torch import Tensor
+
+from likewise.operator.contrast import check_finite
+
+
+def check_tensor(name: str, value: Any) -> None:
+    """Raise unless the value is a tensor."""
+    if not isinstance(value, Tensor):
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"{name} come as a tensor, got {type(value).__name__}; convert with torch.as_tensor"
+        )
+
+
+def check_embeddings(name: str, embeddings: Tensor) -> None:
+    """Raise unless embeddings are finite and floating, one view of each sample, (N, D), or V views, (B, V, D)."""
+    check_tensor(name, embeddings)
+    if not embeddings.is_floating_point():
+        raise ValueError(f"{name} have a floating dtype, got {embeddings.dtype}; convert them with .float()")
+    if embeddings.ndim not in (2, 3) or 0 in embeddings.shape[1:]:
+        raise ValueError(
+            f"{name} are rows of one feature or more, (N, D), or with views (B, V, D), got shape "
+            f"{tuple(embeddings.shape)}; flatten feature maps first"
+        )
+    check_finite(name, embeddings)
+
+
+def check_references(name: str, references: Tensor, embeddings: Tensor, *, beside: str = "embeddings") -> None:
+    """Raise unless references are finite rows, (R, D), of the features and on the device of checked embeddings."""
+    check_embeddings(name, references)
+    if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
+        raise ValueError(
+            f"{name} are rows of the {beside}' {embeddings.shape[-1]} features, (R, D), "
+            f"got shape {tuple(references.shape)}; flatten their views, and encode both with one encoder"
+        )
+    if references.device != embeddings.device:
+        raise ValueError(
+            f"{name} lie on the device of the {beside}, {embeddings.device}, got {references.device}; move them"
+        )
+
+
+def check_aligned(name: str, rows: Tensor, embeddings: Tensor, *, beside: str) -> None:
+    """Raise unless rows, (N, D), stand one beside each of the checked embeddings, (N, D)."""
+    check_references(name, rows, embeddings, beside=beside)
+    if rows.shape != embeddings.shape:
+        raise ValueError(
+            f"{name} stand one beside each of the {beside}, shape {tuple(embeddings.shape)}, "
+            f"got shape {tuple(rows.shape)}; build the batch in pairs"
+        )
+
+
+def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
+    """Raise unless labels are integer classes, (n,), or multi-hot label sets, (n, L), one for each of the rows."""
+    check_tensor(name, labels)
+    fractional = labels.is_floating_point() or labels.is_complex()
+    if labels.ndim not in (1, 2) or (labels.ndim == 1 and fractional):
+        raise ValueError(
+            f"{name} are integer classes, (n,), or multi-hot label sets, (n, L), "
+            f"got {labels.dtype} of shape {tuple(labels.shape)}; convert classes with .long()"
+        )
+    if len(labels) != count:
+        raise ValueError(f"{name} has one entry for each of {count} {rows}, got {len(labels)}; pass them in one order")
+    if labels.ndim == 2 and labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
+        raise ValueError(
+            f"{name} as label sets are zeros and ones, got other values; class labels come as a vector (n,)"
+        )
+
+
+def check_classes(name: str, labels: Tensor, rows: str, count: int, classes: int | None = None) -> None:
+    """Raise unless labels are integer classes, (n,), one for each of the rows, within 0 … classes − 1 if so many."""
+    check_tensor(name, labels)
+    if labels.ndim != 1:
+        raise ValueError(
+            f"{name} are classes, one integer for each row, (n,), got shape {tuple(labels.shape)}; "
+            "label sets go to SupConLoss, MulSupConLoss, MSCLoss and NWSLoss"
+        )
+    check_labels(name, labels, rows, count)
+    if classes is None or labels.device.type != "cpu" or not len(labels):
+        return
+    low, high = (int(end) for end in labels.aminmax())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"{name} lie within the {classes} classes, 0 … {classes - 1}, got {low} … {high}; number them from 0"
+        )
+
+
+def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: int | None = None) -> None:
+    """Raise unless labels are multi-hot label sets, (n, L), one for each of the rows, over ``length`` labels if so."""
+    check_tensor(name, labels)
+    if labels.ndim != 2:
+        raise ValueError(
+            f"{name} are multi-hot label sets, (n, L), got shape {tuple(labels.shape)}; "
+            "turn classes into sets with torch.nn.functional.one_hot"
+        )
+    check_labels(name, labels, rows, count)
+    if length is not None and labels.shape[1] != length:
+        raise ValueError(f"{name} are sets over the same {length} labels, got {labels.shape[1]}; give all over one L")

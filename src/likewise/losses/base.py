@@ -152,11 +152,13 @@ class ContrastiveLoss(nn.Module, ABC):
         *,
         whole: tuple[Tensor, ...] = (),
         shared: tuple[int, ...] = (),
+        local: bool = False,
     ) -> Rows:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered.
 
         References are gathered too; what stands in ``whole`` (a queue, prototypes) every process holds itself.
         ``shared`` says what else all ranks have in common, such as the number of labels; they are compared first.
+        ``local`` says that no anchor meets references of another process: nothing is gathered, whatever was asked for.
         """
         dtype = torch.float32
         for given in (embeddings, *(() if references is None else (references,)), *whole):
@@ -169,7 +171,7 @@ class ContrastiveLoss(nn.Module, ABC):
             repr((*map(len, whole), *shared)).encode()
         )  # of one length on all ranks, whatever is shared
         everyone, rank = [(len(embeddings), len(here), *alike, digest)], 0
-        if self.gathers:
+        if self.gathers and not local:
             everyone, rank = distributed.exchange(everyone[0], queries.device), distributed.rank()
         if len({theirs[2:] for theirs in everyone}) > 1:
             raise ValueError(

@@ -23,11 +23,23 @@ from torch import Tensor
 import likewise as lw
 from likewise.losses import base
 
-CELL, SCALE, MARGIN = 0.2, 0.75, 0.62
-"""Inches: the side of a cell, the room for a colour scale, the room for labels."""
-PULL, PUSH, NEGATIVE = "#2f7fd6", "#e07b16", "#c2338b"
+CELL = 0.2
+"""Inches, the side of a cell."""
+COLOURS = {"pull": "#2f7fd6", "push": "#e07b16"}
+NEGATIVE = "#c2338b"
 TEXT = "#010203"
-"""Stands for the colour of the page's text, which the drawing takes on there."""
+"""Stands for the colour of the page's text, which a drawing takes on there."""
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "likewise",
+    "font.size": 8,
+    "axes.linewidth": 0.5,
+    "text.color": TEXT,
+    "axes.edgecolor": TEXT,
+    "axes.labelcolor": TEXT,
+    "xtick.color": TEXT,
+    "ytick.color": TEXT,
+}
 
 Rows = Mapping[str, str]
 """Sections of rows by name, and what each row is called."""
@@ -56,36 +68,21 @@ DRAWINGS: dict[str, Drawing] = {
 }
 
 
-def svg(drawing: Drawing) -> str:
-    """Draw the weights of a loss."""
+def heat_maps(drawing: Drawing) -> dict[str, str]:
+    """Draw the weights of a loss, each as one SVG."""
     with patch.object(base, "contrast_and_activity", wraps=base.contrast_and_activity) as operator:
         drawing.loss()
-    weights = {name: operator.call_args_list[0].kwargs[name].dense().numpy() for name in ("pull", "push")}
-    anchors, references = weights["pull"].shape
-    panel = references * CELL + SCALE + MARGIN
-    width, height = 2 * panel, anchors * CELL + 2 * MARGIN
-    with mpl.rc_context(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": "likewise",
-            "font.size": 8,
-            "axes.linewidth": 0.5,
-            "text.color": TEXT,
-            "axes.edgecolor": TEXT,
-            "axes.labelcolor": TEXT,
-            "xtick.color": TEXT,
-            "ytick.color": TEXT,
-        }
-    ):
+    handed = operator.call_args_list[0].kwargs
+    return {name: _svg(name, handed[name].dense().numpy(), drawing) for name in COLOURS}
+
+
+def _svg(name: str, weights: np.ndarray, drawing: Drawing) -> str:
+    height, width = (cells * CELL for cells in weights.shape)
+    text = io.StringIO()
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height))
-        for k, (name, colour) in enumerate((("pull", PULL), ("push", PUSH))):
-            left, bottom = (k * panel + MARGIN) / width, MARGIN / height
-            size = references * CELL / width, anchors * CELL / height
-            _map(figure.add_axes((left, bottom, *size)), name, weights[name], colour, drawing)
-            _scale(
-                figure.add_axes((left + size[0] + 0.12 / width, bottom, 0.1 / width, size[1])), weights[name], colour
-            )
-        text = io.StringIO()
+        _map(figure.add_axes((0, 0, 1, 1)), name, weights, drawing)
+        _scale(figure.add_axes((1 + 0.12 / width, 0, 0.1 / width, 1)), weights, COLOURS[name])
         figure.savefig(
             text, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.03, metadata={"Date": None}
         )
@@ -93,8 +90,8 @@ def svg(drawing: Drawing) -> str:
     return markup[markup.index("<svg") :].replace(TEXT, "currentColor")
 
 
-def _map(axes: Axes, name: str, weights: np.ndarray, colour: str, drawing: Drawing) -> None:
-    axes.pcolormesh(_colours(weights, weights, colour))
+def _map(axes: Axes, name: str, weights: np.ndarray, drawing: Drawing) -> None:
+    axes.pcolormesh(_colours(weights, weights, COLOURS[name]))
     axes.set_title(name, fontweight="bold", fontsize=9)
     axes.invert_yaxis()
     for side, rows, label in (("x", drawing.references, "reference"), ("y", drawing.anchors, "anchor")):
@@ -137,7 +134,7 @@ def on_page_content(content: str, **_: Any) -> str:
     """Put the drawings where a page asks for them."""
 
     def drawn(match: re.Match[str]) -> str:
-        return f'<div class="heat-maps">{svg(DRAWINGS[match[1]])}</div>'
+        return f'<div class="heat-maps">{"".join(heat_maps(DRAWINGS[match[1]]).values())}</div>'
 
     return re.sub(r"<!-- heat maps: ([\w-]+) -->", drawn, content)
 
@@ -145,5 +142,6 @@ def on_page_content(content: str, **_: Any) -> str:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for key, each in DRAWINGS.items():
-        (folder / f"{key}.svg").write_text(svg(each))
+    for key, drawing in DRAWINGS.items():
+        for name, markup in heat_maps(drawing).items():
+            (folder / f"{key}-{name}.svg").write_text(markup)

@@ -1,0 +1,183 @@
+"""A feature cache: the last features of every sample of a training set."""
+
+from collections.abc import Callable
+from typing import Self, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from likewise.operator.contrast import check_finite
+from likewise.pairs.keys import Keys
+
+
+@final
+class FeatureCache(nn.Module):
+    r"""The last features of each of S samples, whether there are any, and when they were written.
+
+    $$
+    h_s \leftarrow \frac{1}{|\{b : s_b = s\}|} \sum_{b : s_b = s} z_b
+    $$
+
+    A sample that occurs several times in a batch is written once, with the mean of its features. The mean is taken in
+    float64, in the same order every time and without atomics, so that the mean of equals is themselves, bit for bit.
+
+    The cache keeps its dtype: ``.half()``, or a ``.to(dtype)`` of a module that holds it, moves it and loses nothing.
+
+    Args:
+        num_samples: Samples S of the training set; indices run from 0.
+        feature_dim: Features D of a sample.
+        dtype: In which features are held.
+        persistent: Whether ``state_dict`` has the cache.
+
+    Attributes:
+        features: (S, D), zero where nothing was written.
+        valid: (S,), whether anything was.
+        last_seen: (S,), int64, the write that was a sample's last, counted from 0; −1 where there was none.
+        step: 0-d, int64, how many writes there have been.
+
+    Raises:
+        ValueError: If a size is below 1, or the dtype is not floating.
+
+    Memory:
+        O(S·D).
+
+    Source:
+        A memory bank as in Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", 2018,
+        section 3.1, without its momentum: the last features replace those before.
+
+    Example:
+        >>> cache = FeatureCache(num_samples=3, feature_dim=2)
+        >>> cache.write(torch.tensor([2, 0, 2]), torch.tensor([[1.0, 0.0], [5.0, 5.0], [0.0, 1.0]]))
+        >>> features, valid = cache.read(torch.tensor([2, 1]))
+        >>> features
+        tensor([[0.5000, 0.5000],
+                [0.0000, 0.0000]])
+        >>> valid
+        tensor([ True, False])
+    """
+
+    features: Tensor
+    valid: Tensor
+    last_seen: Tensor
+    step: Tensor
+
+    def __init__(
+        self, num_samples: int, feature_dim: int, *, dtype: torch.dtype = torch.float32, persistent: bool = True
+    ) -> None:
+        super().__init__()
+        if min(num_samples, feature_dim) < 1 or not dtype.is_floating_point:
+            raise ValueError(
+                "num_samples and feature_dim are at least 1 and dtype is floating, "
+                f"got {num_samples}, {feature_dim} and {dtype}; give the length of the training set, not of a batch"
+            )
+        self.register_buffer("features", torch.zeros(num_samples, feature_dim, dtype=dtype), persistent=persistent)
+        self.register_buffer("valid", torch.zeros(num_samples, dtype=torch.bool), persistent=persistent)
+        self.register_buffer("last_seen", torch.full((num_samples,), -1), persistent=persistent)
+        self.register_buffer("step", torch.tensor(0), persistent=persistent)
+
+    def write(self, sample_index: Int[Tensor, " n"], features: Float[Tensor, "n d"]) -> None:
+        """Put features in the place of those of their samples, and count the write; a GPU is waited for, to sort them.
+
+        Args:
+            sample_index: Which samples, integers (N,).
+            features: (N, D), any floating dtype; they are detached, and held in the dtype of the cache.
+
+        Raises:
+            ValueError: If the indices are no samples, features are not (N, D), or not finite (values are looked at on
+                the CPU).
+        """
+        self.check_index(sample_index)
+        self._check_features(features, len(sample_index))
+        index = sample_index.long()
+        sample = Keys(index, index)
+        wide = torch.float32 if features.device.type == "mps" else torch.float64  # which that device lacks
+        with torch.no_grad():
+            total = sample.sum(features.detach().to(wide))
+            mean = (total / torch.as_tensor(sample.counts).unsqueeze(-1)).to(self.features.dtype)
+            check_finite("features", mean)
+            self.features[index] = mean
+            self.valid[index] = True
+            self.last_seen[index] = self.step
+            self.step += 1
+
+    def read(self, sample_index: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n d"], Bool[Tensor, " n"]]:
+        """Return a copy of the samples' features, (N, D), and which of them were ever written, (N,).
+
+        Raises:
+            ValueError: If the indices are no samples (values are looked at on the CPU).
+        """
+        self.check_index(sample_index)
+        index = sample_index.long()
+        return self.features[index], self.valid[index]
+
+    def hit_rate(self, sample_index: Int[Tensor, " n"]) -> Float[Tensor, ""]:
+        """Return which part of the samples were ever written, 0-d; 0 of no samples."""
+        self.check_index(sample_index)
+        valid = self.valid[sample_index.long()]
+        return valid.sum() / max(len(valid), 1)
+
+    def check_index(self, sample_index: Tensor) -> None:
+        """Raise unless the indices are samples of the cache.
+
+        Raises:
+            ValueError: If they are not integers of one dimension on the cache's device, within 0 … S − 1 (values are
+                looked at on the CPU).
+        """
+        size, device = self.features.shape[0], self.features.device
+        if not isinstance(sample_index, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+                f"sample_index is a tensor of integers, got {type(sample_index).__name__}; convert it"
+            )
+        fractional = sample_index.is_floating_point() or sample_index.is_complex()
+        if sample_index.ndim != 1 or fractional or sample_index.dtype == torch.bool:
+            raise ValueError(
+                f"sample_index is integers of shape (N,), got {sample_index.dtype} of shape "
+                f"{tuple(sample_index.shape)}; pass each row's index in the training set, and of a mask its .nonzero()"
+            )
+        if sample_index.device != device:
+            raise ValueError(
+                f"sample_index lies on the device of the cache, {device}, got {sample_index.device}; move either"
+            )
+        if device.type == "cpu" and len(sample_index):
+            low, high = (int(end) for end in sample_index.aminmax())
+            if low < 0 or high >= size:
+                raise ValueError(
+                    f"sample_index is within 0 … {size - 1}, got {low} … {high}; "
+                    "count samples from 0, and give the cache num_samples of the whole training set"
+                )
+
+    def reset(self) -> None:
+        """Forget all features and steps."""
+        for buffer, empty in ((self.features, 0), (self.valid, 0), (self.last_seen, -1), (self.step, 0)):
+            buffer.fill_(empty)
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows."""
+        num_samples, feature_dim = self.features.shape
+        return f"{num_samples=}, {feature_dim=}, dtype={self.features.dtype}"
+
+    def _check_features(self, features: Tensor, count: int) -> None:
+        expected = count, self.features.shape[1]
+        if not isinstance(features, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+                f"features are a tensor, got {type(features).__name__}; stack them"
+            )
+        if tuple(features.shape) != expected or not features.is_floating_point():
+            raise ValueError(
+                f"features are floating, of shape {expected}, one row for each index, got {features.dtype} of shape "
+                f"{tuple(features.shape)}; give the cache the feature_dim of an embedding"
+            )
+        if features.device != self.features.device:
+            raise ValueError(
+                f"features lie on the device of the cache, {self.features.device}, got {features.device}; move either"
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Let the cache follow a module to its device, and never to its dtype."""
+
+        def moved(buffer: Tensor) -> Tensor:
+            there = fn(buffer)
+            return there if there.dtype == buffer.dtype else buffer.to(there.device)
+
+        return super()._apply(moved, recurse)

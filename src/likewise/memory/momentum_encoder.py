@@ -1,0 +1,189 @@
+"""A momentum encoder: the moving average of an encoder, which makes the keys of MoCo and the targets of BYOL."""
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, Literal, Self, final, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+BufferPolicy = Literal["copy", "average", "own"]
+
+
+@final
+class MomentumEncoder(nn.Module):
+    r"""Exponential moving average of an encoder's parameters.
+
+    $$
+    \theta' \leftarrow m_k \theta' + (1 - m_k)\, \theta, \qquad
+    m_k = 1 - (1 - m) \left(\cos(\pi k / K) + 1\right) / 2
+    $$
+
+    at update k, counted from 0; m_k = m where there are no ``total_steps`` K, and 1 from K on. The average starts as an
+    exact copy. Its parameters are buffers of the same names: no optimiser meets them, ``state_dict`` has them. The
+    encoder itself is not held; it comes with every update.
+
+    A call runs the average without gradient, in the mode, train or eval, that was set. MoCo and BYOL use train mode, on
+    augmented views.
+
+    A step is taken in the wider dtype of the two, and held in that of the average. In bfloat16 a step below 1/512 of a
+    parameter is rounded away, so that at m = 0.999 next to nothing moves: hold the average of such an encoder in
+    float32, with ``MomentumEncoder(encoder).float()``.
+
+    Args:
+        encoder: Any module; it is copied, with its mode.
+        momentum: m, from 0 (the last encoder) to 1 (the first).
+        buffers: What becomes of the encoder's own buffers, such as the statistics of a normalisation. "copy": those of
+            the encoder, right in eval mode. "average": averaged like parameters, integers copied. "own": those of the
+            average's own calls in train mode, as MoCo has it.
+        total_steps: K, over which the momentum rises to 1; None: it stays. With K, an update on a GPU waits for it.
+
+    Attributes:
+        encoder: The average; its ``state_dict`` loads into the encoder.
+        step: 0-d, int64, how many updates there have been.
+
+    Raises:
+        ValueError: If the momentum lies outside 0 … 1, total_steps is below 1, buffers is unknown, or the encoder has
+            parameters that wait for a first batch.
+
+    Memory:
+        That of the encoder's parameters and buffers, once more.
+
+    Source:
+        He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", 2020, equation 2; Grill et al.,
+        "Bootstrap Your Own Latent", 2020, equation 1, and its section 3.2 for the rise, with m = 0.996.
+
+    Example:
+        >>> encoder = nn.Linear(2, 1, bias=False)
+        >>> average = MomentumEncoder(encoder, momentum=0.75)
+        >>> _ = nn.init.zeros_(average.encoder.weight), nn.init.ones_(encoder.weight)
+        >>> average.update(encoder)
+        >>> average(torch.ones(1, 2))
+        tensor([[0.5000]])
+        >>> list(average.parameters())
+        []
+    """
+
+    step: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        momentum: float = 0.999,
+        *,
+        buffers: BufferPolicy = "copy",
+        total_steps: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"momentum is within 0 … 1, got {momentum}; 0.999 is MoCo's, 0.996 BYOL's")
+        if buffers not in get_args(BufferPolicy):
+            raise ValueError(f'buffers is "copy", "average" or "own", got {buffers!r}; "copy" is the usual one')
+        if total_steps is not None and total_steps < 1:
+            raise ValueError(f"total_steps is at least 1, got {total_steps}; None keeps the momentum as it is")
+        _check_encoder(encoder)
+        self.base_momentum = momentum
+        self.buffer_policy: BufferPolicy = buffers
+        self.total_steps = total_steps
+        self.encoder = _copy(encoder)
+        self._followed = tuple(self._to_follow(encoder))
+        self.register_buffer("step", torch.tensor(0))
+
+    @property
+    def momentum(self) -> float:
+        """The momentum of the next update, m_k."""
+        if self.total_steps is None:
+            return self.base_momentum
+        progress = min(int(self.step) / self.total_steps, 1.0)
+        return 1 - (1 - self.base_momentum) * (math.cos(math.pi * progress) + 1) / 2
+
+    def update(self, encoder: nn.Module) -> None:
+        """Move the average toward the encoder, after each step of its optimiser.
+
+        Args:
+            encoder: The encoder that was copied, as it is now; on any device, in any floating dtype.
+
+        Raises:
+            ValueError: If its parameters, or the buffers that are followed, have other names or shapes.
+        """
+        _check_encoder(encoder)
+        theirs = self._to_follow(encoder)
+        mine = dict(self.encoder.named_buffers(remove_duplicate=False))
+        self._check_same({name: tensor.shape for name, tensor in theirs.items()}, mine)
+        parameters, rate = dict(encoder.named_parameters()), 1 - self.momentum
+        with torch.no_grad():
+            for name, tensor in theirs.items():
+                averaged = name in parameters or self.buffer_policy == "average"
+                _move(mine[name], tensor, rate if averaged else 1)
+            self.step += 1
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the average returns, without gradient."""
+        with torch.no_grad():
+            return self.encoder(*args, **kwargs)
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows."""
+        return f"momentum={self.base_momentum}, buffers={self.buffer_policy!r}, total_steps={self.total_steps}"
+
+    def _to_follow(self, encoder: nn.Module) -> dict[str, Tensor]:
+        """Return the tensors of an encoder that an update reads, by name; tied ones once."""
+        return dict(encoder.named_parameters()) | dict(() if self.buffer_policy == "own" else encoder.named_buffers())
+
+    def _check_same(self, shapes: dict[str, torch.Size], mine: dict[str, Tensor]) -> None:
+        different = shapes.items() ^ {name: mine[name].shape for name in self._followed}.items()
+        if different:
+            name, shape = min(different)
+            raise ValueError(
+                f"update takes the encoder that was copied, got one that differs in {name!r}, of shape {tuple(shape)} "
+                "in one of the two; pass the module itself, not a wrapper of it (DistributedDataParallel's is .module)"
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert tied buffers once, so that they stay tied."""
+        converted: dict[Tensor, Tensor] = {}
+
+        def once(buffer: Tensor) -> Tensor:
+            if buffer not in converted:
+                converted[buffer] = fn(buffer)
+            return converted[buffer]
+
+        return super()._apply(once, recurse)
+
+
+def _copy(encoder: nn.Module) -> nn.Module:
+    """Return an exact copy whose parameters are buffers of the same names, tied where they were tied."""
+    computed = {  # deepcopy refuses what a forward computed, such as the weight of an older weight norm
+        id(value): value.detach().clone()
+        for module in encoder.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    copy = deepcopy(encoder, computed)
+    buffers: dict[Tensor, Tensor] = {}
+    for module in copy.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            delattr(module, name)
+            module.register_buffer(name, buffers.setdefault(parameter, parameter.detach()))
+            setattr(module, name, buffers[parameter])  # recurrent modules note their weights when they are set
+    return copy
+
+
+def _move(average: Tensor, online: Tensor, rate: float) -> None:
+    """Set average ← average + rate·(online − average), exact at both ends; integers are copied."""
+    wide = torch.promote_types(average.dtype, online.dtype)
+    if rate == 1 or not (wide.is_floating_point or wide.is_complex):
+        average.copy_(online)
+    else:
+        average.copy_(average.to(wide).lerp_(online.to(average.device, wide), rate))
+
+
+def _check_encoder(encoder: nn.Module) -> None:
+    if not isinstance(encoder, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"encoder is a module, got {type(encoder).__name__}; pass an instance of the class"
+        )
+    if any(is_lazy(tensor) for tensor in (*encoder.parameters(), *encoder.buffers())):
+        raise ValueError("encoder has its parameters, got lazy ones without a shape; run a batch through it first")

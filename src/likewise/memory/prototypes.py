@@ -1,0 +1,60 @@
+"""Prototypes: one learned vector for each label, which a loss takes as references."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+@final
+class Prototypes(nn.Module):
+    """One learned vector w_k for each of K labels or classes, row k for label k.
+
+    Call the module for the rows, and hand them to a loss: ``loss(queries, labels, prototypes())``. They are learned
+    with the encoder, so give their parameters to the optimiser. They are not normalised here; losses normalise them.
+
+    Args:
+        num_prototypes: Rows K, one for each label or class.
+        feature_dim: Features D of a row, as many as the queries have.
+
+    Returns:
+        From a call: the rows, (K, D), the parameter ``weight`` itself.
+
+    Raises:
+        ValueError: If a size is below 1.
+
+    Memory:
+        O(K·D).
+
+    Source:
+        Initialised as in Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks",
+        2010, equation 16 (Xavier uniform).
+
+    Example:
+        >>> prototypes = Prototypes(num_prototypes=10, feature_dim=32)
+        >>> prototypes().shape
+        torch.Size([10, 32])
+    """
+
+    def __init__(self, num_prototypes: int, feature_dim: int) -> None:
+        super().__init__()
+        if min(num_prototypes, feature_dim) < 1:
+            raise ValueError(
+                f"num_prototypes and feature_dim are at least 1, got {num_prototypes} and {feature_dim}; "
+                "give one prototype for each label, and the features of an embedding"
+            )
+        self.weight = nn.Parameter(torch.empty(num_prototypes, feature_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the rows anew."""
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self) -> Float[Tensor, "k d"]:
+        """Return the rows."""
+        return self.weight
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows."""
+        return "num_prototypes={}, feature_dim={}".format(*self.weight.shape)

@@ -23,7 +23,7 @@ from torch import Tensor
 import likewise as lw
 from likewise.losses import base
 
-CELL = 0.2
+CELL = 0.17
 """Inches, the side of a cell."""
 COLOURS = {"pull": "#2f7fd6", "push": "#e07b16"}
 NEGATIVE = "#c2338b"
@@ -32,7 +32,7 @@ TEXT = "#010203"
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "likewise",
-    "font.size": 8,
+    "font.size": 7.5,
     "axes.linewidth": 0.5,
     "text.color": TEXT,
     "axes.edgecolor": TEXT,
@@ -53,18 +53,35 @@ class Drawing(NamedTuple):
     references: Rows
 
 
-torch.manual_seed(0)
-CLASSES = torch.tensor([0, 0, 1, 1, 2])
-VIEWS = torch.randn(5, 2, 4)
-BOTH_VIEWS = {"first views": "A A B B C", "second views": "A A B B C"}
+def label_sets(names: str) -> Tensor:
+    """Read label sets such as "a ab ∅" as multi-hot rows of the labels a, b, c."""
+    return torch.tensor([[label in name for label in "abc"] for name in names.split()])
 
-DRAWINGS: dict[str, Drawing] = {
-    "NTXentLoss": Drawing(
-        lambda: lw.NTXentLoss()(VIEWS),
-        {"first views": "1 2 3 4 5", "second views": "1 2 3 4 5"},
-        {"first views": "1 2 3 4 5", "second views": "1 2 3 4 5"},
-    ),
+
+torch.manual_seed(0)
+VIEWS, CLASSES = torch.randn(5, 2, 4), torch.tensor([0, 0, 1, 1, 2])
+ROWS, PROTOTYPES, QUEUE = torch.randn(10, 4), torch.randn(3, 4), torch.randn(5, 4)
+
+SAMPLES = {"first views": "1 2 3 4 5", "second views": "1 2 3 4 5"}
+BOTH_VIEWS = {"first views": "A A B B C", "second views": "A A B B C"}
+SETS, QUEUE_SETS = "a a ab ab b bc c c abc ∅", "a bc c ab ∅"
+QUERIES, KEYS = {"": SETS}, {"keys": SETS, "queue": QUEUE_SETS, "prototypes": "a b c"}
+
+
+def _nws(**options: Any) -> Tensor:
+    labels, queue_labels = label_sets(SETS), label_sets(QUEUE_SETS)
+    loss = lw.NWSLoss(lw.label_pair_similarity(labels, "jaccard"), **options)
+    return loss(ROWS, labels, PROTOTYPES, ROWS, labels, QUEUE, queue_labels)
+
+
+DRAWINGS = {
+    "NTXentLoss": Drawing(lambda: lw.NTXentLoss()(VIEWS), SAMPLES, SAMPLES),
     "SupConLoss": Drawing(lambda: lw.SupConLoss()(VIEWS, CLASSES), BOTH_VIEWS, BOTH_VIEWS),
+    "MulSupConLoss": Drawing(lambda: lw.MulSupConLoss()(ROWS, label_sets(SETS)), QUERIES, {"batch": SETS}),
+    "MSCLoss": Drawing(
+        lambda: lw.MSCLoss()(ROWS, label_sets(SETS), PROTOTYPES), QUERIES, {"batch": SETS, "prototypes": "a b c"}
+    ),
+    "NWSLoss": Drawing(_nws, QUERIES, KEYS),
 }
 
 

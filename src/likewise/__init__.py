@@ -12,8 +12,12 @@ Example:
 """
 
 from likewise import pairs
-from likewise.losses import NTXentLoss, SupConLoss
+from likewise.losses import (
+    InfoNCELoss,
+    NTXentLoss,
+    SupConLoss,
+)
 from likewise.operator import contrast, log_sum_exp
 
-__all__ = ["NTXentLoss", "SupConLoss", "contrast", "log_sum_exp", "pairs"]
+__all__ = ["InfoNCELoss", "NTXentLoss", "SupConLoss", "contrast", "log_sum_exp", "pairs"]
 __version__ = "0.1.0"

@@ -1,7 +1,8 @@
 """Losses: each one's equation and pair weights; what they share stands in `likewise.losses.base`."""
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.info_nce import InfoNCELoss
 from likewise.losses.nt_xent import NTXentLoss
 from likewise.losses.sup_con import SupConLoss
 
-__all__ = ["ContrastiveLoss", "LossOptions", "NTXentLoss", "SupConLoss"]
+__all__ = ["ContrastiveLoss", "InfoNCELoss", "LossOptions", "NTXentLoss", "SupConLoss"]

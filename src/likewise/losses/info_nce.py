@@ -1,0 +1,123 @@
+"""InfoNCE: a query's own key among other keys, those of a queue (MoCo) or those of the batch (CLIP, both ways)."""
+
+from typing import Unpack, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import check_aligned, check_embeddings, check_references
+from likewise.pairs import AllPairs, NoPairs, SameSample, concat
+
+
+@final
+class InfoNCELoss(ContrastiveLoss):
+    r"""InfoNCE: of all keys, tell the query's own.
+
+    $$
+    \ell_i = \log \sum_{u \in U(i)} e^{q_i \cdot k_u / \tau} - q_i \cdot k_i / \tau
+    $$
+
+    With negatives, such as a queue, U(i) is query i's own key and every negative; the other keys of the batch take no
+    part. Without, U(i) is every key of the batch. Symmetric, a pair's loss is the mean of two: the key among the keys,
+    and the query among the queries,
+
+    $$
+    \tfrac{1}{2} \left( \log \sum_u e^{q_i \cdot k_u / \tau} + \log \sum_u e^{q_u \cdot k_i / \tau} \right)
+    - q_i \cdot k_i / \tau
+    $$
+
+    An empty queue leaves the own key alone: the loss is then 0, with gradient 0.
+
+    Args:
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient. One that is
+            learned stays positive as the exponential of what is learned; see the example.
+        symmetric: Whether to average both directions, as between images and texts; it takes no negatives.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, the keys of the batch
+            are those of all processes; negatives are taken to be the same on each, and are not gathered.
+
+    Returns:
+        From a call, see `forward`: the mean over the B queries, a scalar; with ``reduction="none"`` one loss for each,
+        (B,).
+
+    Raises:
+        ValueError: If τ ≤ 0, or a call's input does not agree; see `forward`.
+
+    Memory:
+        O((B + R)·D + tile), with R negatives. A queue without gradient costs one pass over it.
+
+    Source:
+        Van den Oord, Li, Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018, equation 4; with
+        a queue, He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", 2020, equation 1;
+        symmetric, Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", 2021,
+        figure 3. The authors' code has the same values; CLIP's learns log 1/τ, and keeps 1/τ at 100 or less.
+
+    Example:
+        >>> import torch
+        >>> queries, keys, queue = torch.eye(2), torch.eye(2), -torch.eye(2)
+        >>> InfoNCELoss(temperature=1.0)(queries, keys)
+        tensor(0.3133)
+        >>> InfoNCELoss(temperature=1.0)(queries, keys, queue)
+        tensor(0.4076)
+
+        A learned temperature, e to the power of what is learned, as in CLIP:
+
+        >>> class Exponential(torch.nn.Module):
+        ...     def forward(self, logarithm):
+        ...         return logarithm.exp()
+        ...
+        ...     def right_inverse(self, temperature):
+        ...         return temperature.log()
+        >>> loss_of = InfoNCELoss(temperature=torch.nn.Parameter(torch.tensor(0.07)), symmetric=True)
+        >>> _ = torch.nn.utils.parametrize.register_parametrization(loss_of, "temperature", Exponential())
+        >>> loss_of(queries, keys).backward()
+        >>> [name for name, _ in loss_of.named_parameters()]
+        ['parametrizations.temperature.original']
+    """
+
+    def __init__(
+        self, *, temperature: float | Tensor = 0.07, symmetric: bool = False, **options: Unpack[LossOptions]
+    ) -> None:
+        super().__init__(temperature, **options)
+        self.symmetric = symmetric
+
+    def forward(
+        self, queries: Float[Tensor, "b d"], keys: Float[Tensor, "b d"], negatives: Float[Tensor, "r d"] | None = None
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of a batch.
+
+        Args:
+            queries: One row for each sample, (B, D).
+            keys: Each query's positive, in the same order, (B, D). A momentum encoder's come detached from there.
+            negatives: Keys of other samples, such as a queue's, (R, D); not with ``symmetric``.
+
+        Raises:
+            ValueError: If shapes, features or devices disagree, values are not finite (looked at on the CPU), or
+                negatives come to a symmetric loss.
+        """
+        with self.checks(queries):
+            check_embeddings("queries", queries)
+            check_aligned("keys", keys, queries, beside="queries")
+            if negatives is not None:
+                if self.symmetric:
+                    raise ValueError(
+                        "a symmetric InfoNCELoss contrasts the batch with itself, got negatives; leave them out, or "
+                        "take symmetric=False"
+                    )
+                check_references("negatives", negatives, queries, beside="queries")
+        if negatives is not None:
+            return self._with_negatives(queries, keys, negatives)
+        loss = self._within_batch(queries, keys)
+        return (loss + self._within_batch(keys, queries)) / 2 if self.symmetric else loss
+
+    def _with_negatives(self, queries: Tensor, keys: Tensor, negatives: Tensor) -> Tensor:
+        rows = self.rows(queries, keys, whole=(negatives,), local=True)
+        own = SameSample(*rows.samples())
+        pull = concat([own, NoPairs(len(queries), len(negatives))])
+        push = concat([own, AllPairs(len(queries), len(negatives))])
+        return self.evaluate(rows, pull=pull, push=push, positives=pull)
+
+    def _within_batch(self, queries: Tensor, keys: Tensor) -> Tensor:
+        rows = self.rows(queries, keys)
+        own = SameSample(*rows.samples())
+        return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)

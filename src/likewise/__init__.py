@@ -14,10 +14,11 @@ Example:
 from likewise import pairs
 from likewise.losses import (
     InfoNCELoss,
+    NPairsLoss,
     NTXentLoss,
     SupConLoss,
 )
 from likewise.operator import contrast, log_sum_exp
 
-__all__ = ["InfoNCELoss", "NTXentLoss", "SupConLoss", "contrast", "log_sum_exp", "pairs"]
+__all__ = ["InfoNCELoss", "NPairsLoss", "NTXentLoss", "SupConLoss", "contrast", "log_sum_exp", "pairs"]
 __version__ = "0.1.0"

@@ -2,7 +2,8 @@
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.info_nce import InfoNCELoss
+from likewise.losses.n_pairs import NPairsLoss
 from likewise.losses.nt_xent import NTXentLoss
 from likewise.losses.sup_con import SupConLoss
 
-__all__ = ["ContrastiveLoss", "InfoNCELoss", "LossOptions", "NTXentLoss", "SupConLoss"]
+__all__ = ["ContrastiveLoss", "InfoNCELoss", "LossOptions", "NPairsLoss", "NTXentLoss", "SupConLoss"]

@@ -1,0 +1,59 @@
+"""The multi-class N-pair loss."""
+
+from typing import Unpack, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import check_aligned, check_embeddings
+from likewise.pairs import AllPairs, SameSample
+
+
+@final
+class NPairsLoss(ContrastiveLoss):
+    r"""N-pairs: of the positives of all anchors, tell the anchor's own.
+
+    $$
+    \ell_i = \log \Bigl( 1 + \sum_{j \ne i} e^{a_i \cdot p_j - a_i \cdot p_i} \Bigr)
+           = \log \sum_j e^{a_i \cdot p_j} - a_i \cdot p_i
+    $$
+
+    Embeddings are used as they are, and there is no temperature: lengths learn what it would set. Each pair stands for
+    another class: a second pair of the same class would be a negative.
+
+    Args:
+        **options: reduction, gather_distributed, backend; see `LossOptions`. ``normalize`` is False unless set.
+
+    Returns:
+        From a call on anchors and positives, (N, D) each, positive i beside anchor i: the mean over anchors, a scalar;
+        with ``reduction="none"`` one loss for each, (N,).
+
+    Raises:
+        ValueError: If shapes, features or devices disagree, or embeddings hold NaN or infinity.
+
+    Memory:
+        O(N·D + tile).
+
+    Source:
+        Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", 2016, the loss N-pair-mc. The
+        paper adds a penalty on the squared lengths of the embeddings, which whoever wants it adds to the loss.
+
+    Example:
+        >>> import torch
+        >>> NPairsLoss()(torch.eye(2), 2 * torch.eye(2))
+        tensor(0.1269)
+    """
+
+    def __init__(self, **options: Unpack[LossOptions]) -> None:
+        options.setdefault("normalize", False)
+        super().__init__(1.0, **options)
+
+    def forward(self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"]) -> Float[Tensor, "..."]:
+        """Return the loss of anchors, (N, D), and their positives in the same order, (N, D)."""
+        with self.checks(anchors):
+            check_embeddings("anchors", anchors)
+            check_aligned("positives", positives, anchors, beside="anchors")
+        rows = self.rows(anchors, positives)
+        own = SameSample(*rows.samples())
+        return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)

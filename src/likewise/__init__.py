@@ -17,8 +17,9 @@ from likewise.losses import (
     NPairsLoss,
     NTXentLoss,
     SupConLoss,
+    TripletLoss,
 )
 from likewise.operator import contrast, log_sum_exp
 
-__all__ = ["InfoNCELoss", "NPairsLoss", "NTXentLoss", "SupConLoss", "contrast", "log_sum_exp", "pairs"]
+__all__ = ["InfoNCELoss", "NPairsLoss", "NTXentLoss", "SupConLoss", "TripletLoss", "contrast", "log_sum_exp", "pairs"]
 __version__ = "0.1.0"

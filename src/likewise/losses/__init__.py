@@ -5,5 +5,6 @@ from likewise.losses.info_nce import InfoNCELoss
 from likewise.losses.n_pairs import NPairsLoss
 from likewise.losses.nt_xent import NTXentLoss
 from likewise.losses.sup_con import SupConLoss
+from likewise.losses.triplet import TripletLoss
 
-__all__ = ["ContrastiveLoss", "InfoNCELoss", "LossOptions", "NPairsLoss", "NTXentLoss", "SupConLoss"]
+__all__ = ["ContrastiveLoss", "InfoNCELoss", "LossOptions", "NPairsLoss", "NTXentLoss", "SupConLoss", "TripletLoss"]

@@ -1,0 +1,82 @@
+"""The triplet loss with a soft margin: one positive and one negative for each anchor."""
+
+import math
+from typing import Unpack, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import check_aligned, check_embeddings
+
+
+@final
+class TripletLoss(ContrastiveLoss):
+    r"""Triplet: of one positive and one negative, tell the positive.
+
+    With s the cosine, $s_p = a \cdot p$ and $s_n = a \cdot n$,
+
+    $$
+    \ell = \log \bigl( 1 + e^{(s_n - s_p + m) / \tau} \bigr)
+         = \log \bigl( e^{s_p / \tau} + e^{m / \tau} e^{s_n / \tau} \bigr) - s_p / \tau
+    $$
+
+    which is the one equation, its push 1 on the positive and $e^{m/\tau}$ on the negative. Since no anchor meets
+    another's references, it is evaluated row by row, and ``backend`` has no effect.
+
+    How it is related to the others: with one negative and m = 0 it is SupCon, exactly. As τ → 0,
+    $\tau \ell \to \max(0, s_n - s_p + m) = \tfrac{1}{2} \max(0, \|a - p\|^2 - \|a - n\|^2 + 2m)$, the triplet loss with
+    a hinge. Where the positive is much nearer, $\ell \approx e^{(s_n - s_p) / \tau}$, whose first order,
+    $\frac{1}{2\tau} (\|a - p\|^2 - \|a - n\|^2 + 2\tau)$, is a triplet loss with margin 2τ: a limit, not an identity.
+
+    Args:
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, an anchor still meets
+            its own triple only; the mean is over the triples of all processes.
+
+    Returns:
+        From a call on anchors, positives and negatives, (N, D) each: the mean over triples, a scalar; with
+        ``reduction="none"`` one loss for each, (N,).
+
+    Raises:
+        ValueError: If shapes, features or devices disagree, embeddings hold NaN or infinity, τ ≤ 0, or m is not finite.
+
+    Memory:
+        O(N·D).
+
+    Source:
+        Schroff, Kalenichenko, Philbin, "FaceNet", 2015, with the hinge; Hermans, Beyer, Leibe, "In Defense of the
+        Triplet Loss for Person Re-Identification", 2017, with the soft margin; as a contrast, Khosla et al.,
+        "Supervised Contrastive Learning", 2020, supplement. They compare distances, where here similarities are.
+
+    Example:
+        >>> import torch
+        >>> TripletLoss(temperature=1.0, margin=1.0)(torch.eye(2), torch.eye(2), -torch.eye(2))
+        tensor(0.3133)
+    """
+
+    def __init__(
+        self, *, temperature: float | Tensor = 0.1, margin: float = 0.0, **options: Unpack[LossOptions]
+    ) -> None:
+        super().__init__(temperature, **options)
+        if not math.isfinite(margin):
+            raise ValueError(f"margin is a finite number, got {margin:g}; usual values are 0 to 0.5")
+        self.margin = margin
+
+    def forward(
+        self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"], negatives: Float[Tensor, "n d"]
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of anchors, (N, D), and the positive and the negative of each in the same order, (N, D)."""
+        with self.checks(anchors):
+            check_embeddings("anchors", anchors)
+            check_aligned("positives", positives, anchors, beside="anchors")
+            check_aligned("negatives", negatives, anchors, beside="anchors")
+        rows = self.rows(anchors, positives, whole=(negatives,), local=True)
+        a, p, n = rows.queries, rows.references, rows.whole[0]
+        temperature = torch.as_tensor(self.temperature, dtype=a.dtype, device=a.device)
+        logits = ((a * (n - p)).sum(dim=1) + self.margin) / temperature
+        losses = torch.logaddexp(logits, torch.zeros_like(logits))
+        one = torch.ones_like(losses)
+        return self.reduce(losses, one.bool(), positives=one.detach())

@@ -13,6 +13,7 @@ Example:
 
 from likewise import pairs
 from likewise.losses import (
+    BYOLLoss,
     InfoNCELoss,
     NPairsLoss,
     NTXentLoss,
@@ -21,5 +22,15 @@ from likewise.losses import (
 )
 from likewise.operator import contrast, log_sum_exp
 
-__all__ = ["InfoNCELoss", "NPairsLoss", "NTXentLoss", "SupConLoss", "TripletLoss", "contrast", "log_sum_exp", "pairs"]
+__all__ = [
+    "BYOLLoss",
+    "InfoNCELoss",
+    "NPairsLoss",
+    "NTXentLoss",
+    "SupConLoss",
+    "TripletLoss",
+    "contrast",
+    "log_sum_exp",
+    "pairs",
+]
 __version__ = "0.1.0"

@@ -17,6 +17,7 @@ from likewise.losses import (
     InfoNCELoss,
     NPairsLoss,
     NTXentLoss,
+    PatchLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "InfoNCELoss",
     "NPairsLoss",
     "NTXentLoss",
+    "PatchLoss",
     "SupConLoss",
     "TripletLoss",
     "contrast",

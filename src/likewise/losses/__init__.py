@@ -5,6 +5,7 @@ from likewise.losses.byol import BYOLLoss
 from likewise.losses.info_nce import InfoNCELoss
 from likewise.losses.n_pairs import NPairsLoss
 from likewise.losses.nt_xent import NTXentLoss
+from likewise.losses.patch import PatchLoss
 from likewise.losses.sup_con import SupConLoss
 from likewise.losses.triplet import TripletLoss
 
@@ -15,6 +16,7 @@ __all__ = [
     "LossOptions",
     "NPairsLoss",
     "NTXentLoss",
+    "PatchLoss",
     "SupConLoss",
     "TripletLoss",
 ]

@@ -1,0 +1,130 @@
+"""InfoPatch's local loss: every spatial cell of a query tells its class among those of its episode."""
+
+import math
+from typing import Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import check_classes, check_embeddings, check_tensor
+from likewise.pairs import SameClass
+
+
+@final
+class PatchLoss(ContrastiveLoss):
+    r"""InfoPatch, local: of an episode's K classes, tell that of a spatial cell of a query.
+
+    $$
+    \ell = \log \sum_{k=1}^{K} e^{s_k} - s_y \qquad s_k = \cos(x, \bar v_k) / \tau
+    $$
+
+    with x one cell of a query's map, y its label, $\bar v_k$ class k's support map averaged over all its cells, and
+    1/τ the scale. It is one contrast: the anchors are the cells of all episodes, the references their E·K class means;
+    a cell is drawn to its class, and driven from the classes of its episode.
+
+    Args:
+        scale: 1/τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, a cell still meets
+            the classes of its own episode only; the mean is over the cells of all processes.
+
+    Returns:
+        From a call, see `forward`: the mean over cells, a scalar; with ``reduction="none"`` one loss for each,
+        (E·Q·H·W,), in the order of ``cell_labels.flatten()``.
+
+    Raises:
+        ValueError: If the scale is not positive, or a call's input does not agree; see `forward`.
+
+    Memory:
+        O((E·Q·H·W + E·K)·D + tile).
+
+    Source:
+        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021, and its code, whose values
+        these are. The global loss, which is added to half of this one, is a classifier's cross-entropy; masking the
+        support and mixing queries belong to the training.
+
+    Example:
+        >>> import torch
+        >>> query_maps = torch.eye(2).view(1, 2, 2, 1, 1).expand(1, 2, 2, 3, 3)  # two queries, 3 x 3 cells
+        >>> support_maps = torch.eye(2).view(1, 2, 2, 1, 1)
+        >>> cell_labels = torch.arange(2).view(1, 2, 1, 1).expand(1, 2, 3, 3)
+        >>> PatchLoss(scale=1.0)(query_maps, support_maps, cell_labels)
+        tensor(0.3133)
+    """
+
+    def __init__(self, *, scale: float | Tensor = 7.0, **options: Unpack[LossOptions]) -> None:
+        super().__init__(1.0, **options)
+        _check_scale(scale)
+        self.scale = scale
+
+    def forward(
+        self,
+        query_maps: Float[Tensor, "e q d h w"],
+        support_maps: Float[Tensor, "e k d h2 w2"],
+        cell_labels: Int[Tensor, "e q h w"],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of a batch of episodes.
+
+        Args:
+            query_maps: Feature maps of each episode's queries, (E, Q, D, H, W).
+            support_maps: One feature map for each class of each episode, (E, K, D, H', W'): with several shots, the
+                mean of their maps.
+            cell_labels: Each cell's class within its episode, 0 … K − 1, (E, Q, H, W). Cells of one query may differ,
+                as where queries were mixed.
+
+        Raises:
+            ValueError: If shapes or devices disagree, values are not finite, or labels lie outside 0 … K − 1. Values
+                are looked at on the CPU; on a GPU a cell with such a label is left out.
+        """
+        with self.checks(query_maps):
+            _check_scale(self.scale)
+            _check(query_maps, support_maps, cell_labels)
+        wide = torch.promote_types(support_maps.dtype, torch.float32)
+        means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
+        rows = self.rows(query_maps.movedim(2, -1).flatten(0, 3), means, local=True)
+        cells = rows.queries * torch.as_tensor(self.scale, dtype=rows.queries.dtype, device=rows.queries.device)
+        e, k = support_maps.shape[:2]
+        episodes = torch.arange(e, device=cells.device)
+        of_cells = episodes.view(-1, 1, 1, 1).expand(cell_labels.shape).flatten()
+        push = SameClass(of_cells, episodes.repeat_interleave(k))
+        own = of_cells * k + cell_labels.flatten().to(of_cells)
+        pull = SameClass(own, torch.arange(e * k, device=cells.device)) & push  # within the episode, whatever the label
+        return self.evaluate(rows._replace(queries=cells), pull=pull, push=push, positives=pull)
+
+
+def _check_scale(scale: float | Tensor) -> None:
+    """Raise unless the scale is a positive number or a positive 0-d tensor, whose value a GPU keeps to itself."""
+    if isinstance(scale, Tensor):
+        if scale.ndim:
+            raise ValueError(f"a scale tensor is 0-d, got shape {tuple(scale.shape)}; take one element of it")
+        if scale.device.type != "cpu":
+            return
+    value = float(scale)
+    if not 0 < value < math.inf:
+        raise ValueError(f"scale is a positive number, got {value:g}; it is 1/τ, the paper's is 7")
+
+
+def _check(query_maps: Tensor, support_maps: Tensor, cell_labels: Tensor) -> None:
+    """Raise unless the parts of a batch of episodes agree with each other."""
+    for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
+        check_tensor(name, maps)
+        if maps.ndim != 5:
+            raise ValueError(
+                f"{name} are feature maps of episodes, (E, Q or K, D, H, W), got shape {tuple(maps.shape)}; "
+                "one episode is a batch of one, maps[None]"
+            )
+        check_embeddings(name, maps.flatten(2).flatten(0, 1))
+    (e, q, d, h, w), (e_support, k, d_support, _, _) = query_maps.shape, support_maps.shape
+    if (e, d, query_maps.device) != (e_support, d_support, support_maps.device):
+        raise ValueError(
+            f"support_maps have the query_maps' {e} episodes, {d} features and device {query_maps.device}, got shape "
+            f"{tuple(support_maps.shape)} on {support_maps.device}; encode both with one encoder"
+        )
+    check_tensor("cell_labels", cell_labels)
+    if cell_labels.shape != (e, q, h, w):
+        raise ValueError(
+            f"cell_labels are one class for each cell of each query, shape {(e, q, h, w)}, got shape "
+            f"{tuple(cell_labels.shape)}; repeat a query's label over its cells"
+        )
+    check_classes("cell_labels", cell_labels.flatten(), "cells", e * q * h * w, k)

@@ -74,6 +74,17 @@ def _nws(**options: Any) -> Tensor:
     return loss(ROWS, labels, PROTOTYPES, ROWS, labels, QUEUE, queue_labels)
 
 
+LONG_TAIL = "A A A A A A B B B C"
+TAIL_CLASSES = torch.tensor([0] * 6 + [1] * 3 + [2])
+TEN = "1 2 3 4 5 6 7 8 9 10"
+
+
+def _patches() -> Tensor:
+    """Two episodes, each with one query of five cells and three classes."""
+    labels = torch.tensor([[0, 0, 1, 1, 2], [2, 1, 1, 0, 0]]).view(2, 1, 1, 5)
+    return lw.PatchLoss()(ROWS.T.reshape(2, 1, 4, 1, 5), torch.randn(2, 3, 4, 2, 2), labels)
+
+
 DRAWINGS = {
     "NTXentLoss": Drawing(lambda: lw.NTXentLoss()(VIEWS), SAMPLES, SAMPLES),
     "SupConLoss": Drawing(lambda: lw.SupConLoss()(VIEWS, CLASSES), BOTH_VIEWS, BOTH_VIEWS),
@@ -82,6 +93,25 @@ DRAWINGS = {
         lambda: lw.MSCLoss()(ROWS, label_sets(SETS), PROTOTYPES), QUERIES, {"batch": SETS, "prototypes": "a b c"}
     ),
     "NWSLoss": Drawing(_nws, QUERIES, KEYS),
+    "InfoNCELoss-queue": Drawing(
+        lambda: lw.InfoNCELoss()(ROWS, ROWS, QUEUE), {"": TEN}, {"keys": TEN, "queue": "· · · · ·"}
+    ),
+    "InfoNCELoss-batch": Drawing(lambda: lw.InfoNCELoss()(ROWS, ROWS), {"": TEN}, {"keys": TEN}),
+    "DCLLoss": Drawing(lambda: lw.DCLLoss()(VIEWS), SAMPLES, SAMPLES),
+    "DCLLoss-weighted": Drawing(lambda: lw.DCLLoss(weighted=True)(VIEWS), SAMPLES, SAMPLES),
+    "NPairsLoss": Drawing(lambda: lw.NPairsLoss()(ROWS, ROWS), {"": TEN}, {"positives": TEN}),
+    "PatchLoss": Drawing(
+        _patches, {"episode 1": "A A B B C", "episode 2": "C B B A A"}, {"episode 1": "A B C", "episode 2": "A B C"}
+    ),
+    "ProxyNCALoss": Drawing(
+        lambda: lw.ProxyNCALoss()(ROWS, TAIL_CLASSES, PROTOTYPES), {"": LONG_TAIL}, {"prototypes": "A B C"}
+    ),
+    "BCLLoss": Drawing(
+        lambda: lw.BCLLoss()(ROWS, TAIL_CLASSES, PROTOTYPES),
+        {"": LONG_TAIL},
+        {"batch": LONG_TAIL, "prototypes": "A B C"},
+    ),
+    "KCLLoss": Drawing(lambda: lw.KCLLoss(k=2)(ROWS, TAIL_CLASSES), {"": LONG_TAIL}, {"batch": LONG_TAIL}),
 }
 
 

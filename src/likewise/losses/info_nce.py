@@ -2,6 +2,7 @@
 
 from typing import Unpack, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -107,8 +108,11 @@ class InfoNCELoss(ContrastiveLoss):
                 check_references("negatives", negatives, queries, beside="queries")
         if negatives is not None:
             return self._with_negatives(queries, keys, negatives)
-        loss = self._within_batch(queries, keys)
-        return (loss + self._within_batch(keys, queries)) / 2 if self.symmetric else loss
+        if not self.symmetric:
+            return self._within_batch(queries, keys)
+        wide = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
+        queries, keys = queries.to(wide), keys.to(wide)  # once, so that the sum of both gradients is rounded once
+        return (self._within_batch(queries, keys) + self._within_batch(keys, queries)) / 2
 
     def _with_negatives(self, queries: Tensor, keys: Tensor, negatives: Tensor) -> Tensor:
         rows = self.rows(queries, keys, whole=(negatives,), local=True)

@@ -100,7 +100,7 @@ def _check_scale(scale: float | Tensor) -> None:
             raise ValueError(f"a scale tensor is 0-d, got shape {tuple(scale.shape)}; take one element of it")
         if scale.device.type != "cpu":
             return
-    value = float(scale)
+    value = float(scale.detach()) if isinstance(scale, Tensor) else float(scale)
     if not 0 < value < math.inf:
         raise ValueError(f"scale is a positive number, got {value:g}; it is 1/τ, the paper's is 7")
 

@@ -13,25 +13,45 @@ Example:
 
 from likewise import pairs
 from likewise.losses import (
+    BCLLoss,
     BYOLLoss,
+    DCLLoss,
+    HardNegativeLoss,
     InfoNCELoss,
+    KCLLoss,
+    MSCLoss,
+    MulSupConLoss,
     NPairsLoss,
     NTXentLoss,
+    NWSLoss,
+    PaCoLoss,
     PatchLoss,
+    ProxyNCALoss,
     SupConLoss,
     TripletLoss,
+    label_pair_similarity,
 )
 from likewise.operator import contrast, log_sum_exp
 
 __all__ = [
+    "BCLLoss",
     "BYOLLoss",
+    "DCLLoss",
+    "HardNegativeLoss",
     "InfoNCELoss",
+    "KCLLoss",
+    "MSCLoss",
+    "MulSupConLoss",
     "NPairsLoss",
     "NTXentLoss",
+    "NWSLoss",
+    "PaCoLoss",
     "PatchLoss",
+    "ProxyNCALoss",
     "SupConLoss",
     "TripletLoss",
     "contrast",
+    "label_pair_similarity",
     "log_sum_exp",
     "pairs",
 ]

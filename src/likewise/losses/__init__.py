@@ -1,22 +1,42 @@
 """Losses: each one's equation and pair weights; what they share stands in `likewise.losses.base`."""
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.bcl import BCLLoss
 from likewise.losses.byol import BYOLLoss
+from likewise.losses.dcl import DCLLoss
+from likewise.losses.hard_negative import HardNegativeLoss
 from likewise.losses.info_nce import InfoNCELoss
+from likewise.losses.kcl import KCLLoss
+from likewise.losses.label_pair_similarity import label_pair_similarity
+from likewise.losses.msc import MSCLoss
+from likewise.losses.mul_sup_con import MulSupConLoss
 from likewise.losses.n_pairs import NPairsLoss
 from likewise.losses.nt_xent import NTXentLoss
+from likewise.losses.nws import NWSLoss
+from likewise.losses.paco import PaCoLoss
 from likewise.losses.patch import PatchLoss
+from likewise.losses.proxy_nca import ProxyNCALoss
 from likewise.losses.sup_con import SupConLoss
 from likewise.losses.triplet import TripletLoss
 
 __all__ = [
+    "BCLLoss",
     "BYOLLoss",
     "ContrastiveLoss",
+    "DCLLoss",
+    "HardNegativeLoss",
     "InfoNCELoss",
+    "KCLLoss",
     "LossOptions",
+    "MSCLoss",
+    "MulSupConLoss",
     "NPairsLoss",
     "NTXentLoss",
+    "NWSLoss",
+    "PaCoLoss",
     "PatchLoss",
+    "ProxyNCALoss",
     "SupConLoss",
     "TripletLoss",
+    "label_pair_similarity",
 ]

@@ -1,5 +1,6 @@
 """What may come into a loss: each check says what was expected, what came, and the remedy."""
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -98,3 +99,32 @@ def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: i
     check_labels(name, labels, rows, count)
     if length is not None and labels.shape[1] != length:
         raise ValueError(f"{name} are sets over the same {length} labels, got {labels.shape[1]}; give all over one L")
+
+
+def check_labelled(
+    name: str, rows: Tensor | None, label_sets: Tensor | None, queries: Tensor, length: int, *, beside: str = "queries"
+) -> None:
+    """Raise unless a section of references, (R, D), and its label sets, (R, L), fit and come together, or neither."""
+    labels = {"keys": "key_labels", "references": "reference_labels"}.get(name, f"{name}_labels")
+    if (rows is None) != (label_sets is None):
+        raise ValueError(f"{name} and {labels} go together, got one of them; give both or none")
+    if rows is not None and label_sets is not None:
+        check_references(name, rows, queries, beside=beside)
+        check_label_sets(labels, label_sets, name, len(rows), length)
+
+
+def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, of: str = "label") -> None:
+    """Raise unless prototypes are one row of the queries' features for each label (or class), (count, D)."""
+    check_references("prototypes", prototypes, queries, beside="queries")
+    if len(prototypes) != count:
+        raise ValueError(
+            f"prototypes are one for each {of}, ({count}, D), got {len(prototypes)}; "
+            f"make likewise.memory.Prototypes({count}, {queries.shape[-1]})"
+        )
+
+
+def check_positive(name: str, value: float) -> float:
+    """Return a hyper-parameter as a number; raise unless it is finite and positive."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} is a positive number, got {value!r}; usual values are 0.1 to 1")
+    return float(value)

@@ -13,6 +13,7 @@ which needs the upper triangle only, twice, and no maximum as long as no e^{s} n
 Sections without gradient (keys, a queue) need one pass: the forward sums P_iu v_u over them as it sums e^{s}.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -178,7 +179,9 @@ def _logits(
                     continue
                 n, r = rows.stop - rows.start, columns.stop - columns.start
                 s = torch.mm(scaled[rows], references[columns].T, out=buffer[: n * r].view(n, r))
-                if weight != 1:
+                if weight is None:
                     push.weigh(s, rows, among_all, logits=True)
+                elif weight != 1:
+                    s.add_(math.log(weight))
                 yield rows, k, columns, s
             start += len(references)

@@ -21,20 +21,26 @@ from collections.abc import Sequence
 from likewise.pairs.concat import Concat
 from likewise.pairs.equal import AllPairs, Equal, KeySet, NoPairs, NotSelf, SameClass, SameSample
 from likewise.pairs.explicit import Explicit
-from likewise.pairs.label_sets import SharesLabel
+from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel, Union
+from likewise.pairs.label_similarity import MaxSimilarity, MeanSimilarity
 from likewise.pairs.weight import PairWeight
 
 __all__ = [
     "AllPairs",
     "Equal",
     "Explicit",
+    "Jaccard",
     "KeySet",
+    "MaxSimilarity",
+    "MeanSimilarity",
     "NoPairs",
     "NotSelf",
+    "Overlap",
     "PairWeight",
     "SameClass",
     "SameSample",
     "SharesLabel",
+    "Union",
     "concat",
 ]
 

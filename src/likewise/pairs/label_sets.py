@@ -1,16 +1,68 @@
-"""Pair weights of label sets (multi-hot labels)."""
+"""Pair weights of label sets (multi-hot labels): a tile is a thin product of its rows' and columns' sets.
 
+With y_i and y_r the multi-hot sets of an anchor and a reference,
+
+    |y_i ∩ y_r| = y_i·y_r        |y_i ∪ y_r| = |y_i| + |y_r| − y_i·y_r
+"""
+
+from functools import cached_property
 from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.pairs.weight import PairWeight
+from likewise.pairs.weight import STREAM, PairWeight, blocks
+
+MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
+
+
+class LabelSets(PairWeight):
+    """Abstract: a weight made of the label sets of anchors and references.
+
+    Args:
+        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
+        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+        is_set: Whether every weight is 0 or 1.
+        is_symmetric: Whether the weight of (i, r) is that of (r, i) where anchors are the references.
+    """
+
+    def __init__(
+        self, label_sets: MultiHot, reference_label_sets: MultiHot | None, *, is_set: bool, is_symmetric: bool = True
+    ) -> None:
+        self.anchors = multi_hot(label_sets, "label_sets")
+        self.references = (
+            self.anchors if reference_label_sets is None else multi_hot(reference_label_sets, "reference_label_sets")
+        )
+        if self.anchors.shape[1] != self.references.shape[1]:
+            raise ValueError(
+                f"label sets of anchors and references have the same labels, got {self.anchors.shape[1]} and "
+                f"{self.references.shape[1]}; give both over the same L"
+            )
+        super().__init__(
+            (len(self.anchors), len(self.references)),
+            is_set=is_set,
+            is_nonnegative=True,
+            is_symmetric=is_symmetric and reference_label_sets is None,
+        )
+
+    def overlap(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n r"]:
+        """Return |y_i ∩ y_r| of a tile."""
+        return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
+
+    def union(self, overlap: Float[Tensor, "n r"], rows: slice, columns: slice) -> Float[Tensor, "n r"]:
+        """Return |y_i ∪ y_r| of a tile whose overlap is known."""
+        sizes, reference_sizes = (size.to(overlap) for size in self._sizes)
+        return (sizes[rows, None] - overlap).add_(reference_sizes[columns])
+
+    @cached_property
+    def _sizes(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " r"]]:
+        """|y_i| and |y_r|."""
+        return self.anchors.sum(dim=1), self.references.sum(dim=1)
 
 
 @final
-class SharesLabel(PairWeight):
+class SharesLabel(LabelSets):
     """The pairs with at least one label in common, [y_i · y_r > 0].
 
     Args:
@@ -22,7 +74,7 @@ class SharesLabel(PairWeight):
             CPU).
 
     Memory:
-        O((N + R)·L): a tile is a thin product of its rows' and columns' label sets.
+        O((N + R)·L).
 
     Example:
         >>> import torch
@@ -32,31 +84,162 @@ class SharesLabel(PairWeight):
                 [0., 0., 1.]])
     """
 
-    def __init__(
-        self,
-        label_sets: Float[Tensor, "n l"] | Int[Tensor, "n l"] | Bool[Tensor, "n l"],
-        reference_label_sets: Float[Tensor, "r l"] | Int[Tensor, "r l"] | Bool[Tensor, "r l"] | None = None,
-    ) -> None:
-        self.anchors = _multi_hot(label_sets, "label_sets")
-        symmetric = reference_label_sets is None
-        self.references = (
-            self.anchors if reference_label_sets is None else _multi_hot(reference_label_sets, "reference_label_sets")
-        )
-        if self.anchors.shape[1] != self.references.shape[1]:
-            raise ValueError(
-                f"label sets of anchors and references have the same labels, got {self.anchors.shape[1]} and "
-                f"{self.references.shape[1]}; give both over the same L"
-            )
-        shape = (len(self.anchors), len(self.references))
-        super().__init__(shape, is_set=True, is_nonnegative=True, is_symmetric=symmetric)
+    def __init__(self, label_sets: MultiHot, reference_label_sets: MultiHot | None = None) -> None:
+        super().__init__(label_sets, reference_label_sets, is_set=True)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        anchors = self.anchors[rows].to(device, torch.float32)
-        references = self.references[columns].to(device, torch.float32)
-        return (anchors @ references.T).gt_(0).to(dtype)
+        return self.overlap(rows, columns, torch.float32, device).gt_(0).to(dtype)
+
+    def _support(self, device: torch.device) -> Tensor:
+        occurs = self.references.to(device).any(dim=0)
+        return (self.anchors.to(device) & occurs).any(dim=1)
 
 
-def _multi_hot(labels: Tensor, name: str) -> Tensor:
+@final
+class Overlap(LabelSets):
+    r"""How many labels two sets share, |y_i ∩ y_r|, or the sum of what an anchor's shared labels are worth.
+
+    $$w_{ir} = \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
+
+    Args:
+        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
+        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+        worth: a ≥ 0, what each label of an anchor is worth, shape (N, L); None: 1.
+
+    Raises:
+        ValueError: If label sets are not matrices of zeros and ones over the same labels, or worth is of another shape,
+            negative or not finite (values are looked at on the CPU).
+
+    Memory:
+        O((N + R)·L); products and row sums are two thin products, (N, L) by (L, R).
+
+    Example:
+        >>> import torch
+        >>> Overlap(torch.tensor([[1, 0, 1], [0, 1, 1]])).dense()
+        tensor([[2., 1.],
+                [1., 2.]])
+    """
+
+    def __init__(
+        self,
+        label_sets: MultiHot,
+        reference_label_sets: MultiHot | None = None,
+        *,
+        worth: Float[Tensor, "n l"] | None = None,
+    ) -> None:
+        super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=worth is None)
+        self.worth = _worth(worth, self.anchors)
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.worth[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
+
+    def product(self, references: Tensor) -> Tensor:
+        return self.worth.to(references) @ (self.references.to(references).T @ references)
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return self.references.to(anchors) @ (self.worth.to(anchors).T @ anchors)
+
+    def _support(self, device: torch.device) -> Tensor:
+        return _reaches(self.worth, self.references, device)
+
+
+@final
+class Union(LabelSets):
+    """How many labels two sets have together, |y_i ∪ y_r|.
+
+    Args:
+        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
+        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+
+    Raises:
+        ValueError: If label sets are not matrices of zeros and ones over the same labels (values are looked at on the
+            CPU).
+
+    Memory:
+        O((N + R)·L).
+
+    Example:
+        >>> import torch
+        >>> Union(torch.tensor([[1, 0, 1], [0, 1, 1]])).dense()
+        tensor([[2., 3.],
+                [3., 2.]])
+    """
+
+    def __init__(self, label_sets: MultiHot, reference_label_sets: MultiHot | None = None) -> None:
+        super().__init__(label_sets, reference_label_sets, is_set=False)
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.union(self.overlap(rows, columns, dtype, device), rows, columns)
+
+
+@final
+class Jaccard(LabelSets):
+    r"""How much of two sets' labels they share, |y_i ∩ y_r| / |y_i ∪ y_r|, or that with labels of unequal worth.
+
+    $$w_{ir} = \frac{1}{|y_i \cup y_r|} \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
+
+    and 0 where both sets are empty.
+
+    Args:
+        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
+        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+        worth: a ≥ 0, what each label of an anchor is worth, shape (N, L); None: 1.
+
+    Raises:
+        ValueError: If label sets are not matrices of zeros and ones over the same labels, or worth is of another shape,
+            negative or not finite (values are looked at on the CPU).
+
+    Memory:
+        O((N + R)·L).
+
+    Example:
+        >>> import torch
+        >>> Jaccard(torch.tensor([[1, 0, 1], [0, 1, 1]])).dense()
+        tensor([[1.0000, 0.3333],
+                [0.3333, 1.0000]])
+    """
+
+    def __init__(
+        self,
+        label_sets: MultiHot,
+        reference_label_sets: MultiHot | None = None,
+        *,
+        worth: Float[Tensor, "n l"] | None = None,
+    ) -> None:
+        super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=worth is None)
+        self._plain = worth is None
+        self.worth = _worth(worth, self.anchors)
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        overlap = self.overlap(rows, columns, dtype, device)
+        union = self.union(overlap, rows, columns).clamp_(min=1)
+        if self._plain:
+            return overlap.div_(union)
+        shared = torch.mm(self.worth[rows].to(device, dtype), self.references[columns].to(device, dtype).T, out=overlap)
+        return shared.div_(union)
+
+    def by_label(self, dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "n l"], Int[Tensor, " n"]]:
+        """Return what of an anchor's row sum each label has, at worth 1, and with how many references it shares any.
+
+        Returns:
+            y_ic Σ_r y_rc / |y_i ∪ y_r|, shape (N, L), and the count, shape (N,), both from one pass over the tiles.
+        """
+        sums = torch.zeros(self.anchors.shape, dtype=dtype, device=device)
+        counts = torch.zeros(self.shape[0], dtype=torch.int64, device=device)
+        for rows in blocks(self.shape[0], STREAM):
+            for columns in blocks(self.shape[1], STREAM):
+                overlap = self.overlap(rows, columns, dtype, device)
+                union = self.union(overlap, rows, columns).clamp_(min=1)
+                counts[rows] += overlap.count_nonzero(dim=1)
+                sums[rows].addmm_(union.reciprocal_(), self.references[columns].to(device, dtype))
+        return sums.mul_(self.anchors.to(device)), counts
+
+    def _support(self, device: torch.device) -> Tensor:
+        return _reaches(self.worth, self.references, device)
+
+
+def multi_hot(labels: Tensor, name: str) -> Bool[Tensor, "n l"]:
+    """Return multi-hot labels as booleans, copied; raise unless they are a matrix of zeros and ones."""
     labels = torch.as_tensor(labels).detach()
     if labels.ndim != 2:
         raise ValueError(f"{name} is multi-hot, shape (n, labels), got shape {tuple(labels.shape)}")
@@ -65,3 +248,22 @@ def _multi_hot(labels: Tensor, name: str) -> Tensor:
             f"{name} is multi-hot, only zeros and ones, got other values; class labels go to SameClass as a vector (n,)"
         )
     return labels.to(torch.bool, copy=True)
+
+
+def _worth(worth: Tensor | None, anchors: Tensor) -> Tensor:
+    """Return what each label of each anchor is worth, 0 where it has not the label."""
+    if worth is None:
+        return anchors
+    if worth.shape != anchors.shape:
+        raise ValueError(
+            f"worth is one value for each label of each anchor, shape {tuple(anchors.shape)}, "
+            f"got shape {tuple(worth.shape)}; give it beside label_sets"
+        )
+    if worth.device.type == "cpu" and not (torch.isfinite(worth) & (worth >= 0)).all():
+        raise ValueError("worth is finite and ≥ 0, got NaN, infinity or a negative value")
+    return worth.detach().where(anchors.to(worth.device), 0)
+
+
+def _reaches(worth: Tensor, references: Tensor, device: torch.device) -> Tensor:
+    """Return which anchors have a label of worth that some reference has."""
+    return ((worth != 0).to(device) & references.to(device).any(dim=0)).any(dim=1)

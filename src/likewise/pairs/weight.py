@@ -217,14 +217,14 @@ class Transposed(PairWeight):
 
 @final
 class Complement(PairWeight):
-    """1 − a, of a set a without closed form; it streams, since Σ − a @ v would cancel."""
+    """1 − a, of weights within [0, 1] without closed form; it streams, since Σ − a @ v would cancel."""
 
     def __init__(self, base: PairWeight) -> None:
-        super().__init__(base.shape, is_set=True, is_nonnegative=True, is_symmetric=base.is_symmetric)
+        super().__init__(base.shape, is_set=base.is_set, is_nonnegative=True, is_symmetric=base.is_symmetric)
         self.base = base
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return 1 - self.base.tile(rows, columns, dtype, device)
+        return (1 - self.base.tile(rows, columns, dtype, device)).clamp_(min=0)  # a mean may round above 1
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         value = self.base.constant(rows, columns)

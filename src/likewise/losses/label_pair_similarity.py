@@ -1,0 +1,66 @@
+"""How alike two labels are by the samples that carry them: what NWS weighs negatives by."""
+
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.losses.checks import check_label_sets
+
+Method = Literal["npmi", "jaccard"]
+
+
+def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
+    r"""Return the similarity of every pair of labels, counted over a data set.
+
+    With p_c the share of samples that carry label c, and p_cd of those that carry both,
+
+    $$\text{npmi:} \quad S_{cd} = \frac{1}{2} \left( 1 + \frac{\log \frac{p_{cd}}{p_c \, p_d}}{-\log p_{cd}} \right)
+    \qquad \text{jaccard:} \quad S_{cd} = \frac{|A_c \cap A_d|}{|A_c \cup A_d|}$$
+
+    Labels that never occur together have similarity 0, labels that always do, on every sample, 1 (the limit); the
+    diagonal is 1.
+
+    Args:
+        labels: Multi-hot labels of the training samples, zeros and ones of any dtype, shape (N, L): a tensor, or
+            whatever ``torch.as_tensor`` takes.
+        method: "npmi", normalised pointwise mutual information scaled to [0, 1] (0.5: independent), or "jaccard".
+
+    Returns:
+        Shape (L, L), float32, symmetric, within [0, 1].
+
+    Raises:
+        ValueError: If labels are not a matrix of zeros and ones with one sample or more, or the method is another.
+
+    Memory:
+        O(N·L + L²) in float64.
+
+    Source:
+        Bouma, "Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009; Jaccard, 1912.
+
+    Example:
+        >>> import torch
+        >>> label_pair_similarity(torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1]]), "jaccard")
+        tensor([[1.0000, 0.6667, 0.0000],
+                [0.6667, 1.0000, 0.0000],
+                [0.0000, 0.0000, 1.0000]])
+    """
+    if method not in get_args(Method):
+        raise ValueError(f'method is "npmi" or "jaccard", got {method!r}; name one of them')
+    labels = torch.as_tensor(labels).detach()
+    check_label_sets("labels", labels, "samples", len(labels) if labels.ndim else 0)
+    if not len(labels):
+        raise ValueError("labels are those of one sample or more, got none; count over the training set")
+    wide = labels.double()
+    both = wide.T @ wide
+    each = both.diagonal()
+    if method == "npmi":
+        count, total = both.clamp(min=1), len(labels)
+        information = torch.log(count * total / torch.outer(each, each).clamp(min=1))
+        similarity = (information / torch.log(total / count) + 1) / 2
+        similarity = similarity.masked_fill(both == total, 1).masked_fill(both == 0, 0)
+    else:
+        similarity = both / (each[:, None] + each - both).clamp(min=1)
+    similarity = ((similarity + similarity.T) / 2).clamp(0, 1)
+    return similarity.fill_diagonal_(1).float()

@@ -1,0 +1,118 @@
+"""MSC, multi-label supervised contrast with prototypes, in which each label has an equal share of the pull."""
+
+from typing import Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import (
+    check_embeddings,
+    check_label_sets,
+    check_labelled,
+    check_positive,
+    check_prototypes,
+)
+from likewise.losses.mul_sup_con import label_rows
+from likewise.losses.shares import label_shares
+from likewise.pairs import AllPairs, concat
+
+
+@final
+class MSCLoss(ContrastiveLoss):
+    r"""MSC: each label of a query is drawn to its prototype and to the instances that carry it, in equal shares.
+
+    With M_irc = α y_ic y_rc / |y_i ∪ y_r| over the instances (the batch without self, and a queue if there is one),
+
+    $$D_{ic} = \sum_r M_{irc} + y_{ic}, \qquad
+      w_{ir} = \sum_{c \in y_i} \frac{M_{irc}}{D_{ic}}, \qquad w_{i p_c} = \frac{y_{ic}}{D_{ic}}$$
+
+    $$\ell_i = \log \sum_u \beta_u \, e^{z_i \cdot v_u / \tau} - \frac{1}{|y_i|} \sum_r w_{ir} \, z_i \cdot v_r / \tau$$
+
+    where β_u is β for instances and 1 for prototypes, and Σ_r w_ir = |y_i|. A query without labels is inactive.
+
+    Args:
+        alpha: α > 0, the pull of instances beside that of prototypes.
+        beta: β > 0, the push of instances beside that of prototypes.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
+
+    Returns:
+        The mean over the queries with labels, a scalar; with ``reduction="none"`` one loss for each row, (N,).
+        ``last["positives_per_anchor"]`` counts instances and prototypes.
+
+    Raises:
+        ValueError: If α or β is not positive; see `forward`.
+
+    Memory:
+        O((N + R)·(D + L)); see `likewise.contrast`.
+
+    Source:
+        Audibert, Gauffre, Amini, "Exploring Contrastive Learning for Long-Tailed Multi-Label Text Classification",
+        2024.
+
+    Example:
+        >>> import torch
+        >>> queries, labels = torch.eye(3), torch.tensor([[1, 0], [1, 1], [0, 0]])
+        >>> MSCLoss(temperature=1.0)(queries, labels, prototypes=torch.eye(2, 3))
+        tensor(0.7823)
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.1,
+        temperature: float | Tensor = 0.1,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(temperature, **options)
+        self.alpha = check_positive("alpha", alpha)
+        self.beta = check_positive("beta", beta)
+
+    def forward(
+        self,
+        queries: Float[Tensor, "..."],
+        labels: Int[Tensor, "b l"],
+        prototypes: Float[Tensor, "l d"],
+        queue: Float[Tensor, "q d"] | None = None,
+        queue_labels: Int[Tensor, "q l"] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of queries among each other, the prototypes and a queue.
+
+        Args:
+            queries: One view of each sample, (N, D), or V views, (B, V, D).
+            labels: Multi-hot labels of the samples, zeros and ones, (B, L).
+            prototypes: One for each label, (L, D), with gradient; the same on every process.
+            queue: Further instances, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their multi-hot labels, (Q, L).
+
+        Raises:
+            ValueError: If shapes or lengths disagree, prototypes are not one a label, a queue comes without labels,
+                values are not finite or not zeros and ones (values are looked at on the CPU).
+        """
+        with self.checks(queries):
+            check_embeddings("queries", queries)
+            check_label_sets("labels", labels, "samples", len(queries))
+            check_prototypes(prototypes, queries, labels.shape[1])
+            check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
+        whole = (prototypes,) if queue is None else (queue, prototypes)
+        rows = self.rows(queries, whole=whole, shared=(labels.shape[1],))
+        own, others = label_rows(rows, labels)
+        of_queue = [] if queue_labels is None else [queue_labels.to(own.device, torch.bool)]
+        not_self = rows.not_self()
+        shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.queries.dtype, corrected=True)
+        batch, *rest = shares.instances
+        return self.evaluate(
+            rows,
+            pull=concat([batch * not_self, *rest, shares.prototypes]),
+            push=concat(
+                [
+                    not_self * self.beta,
+                    *(AllPairs(*weight.shape) * self.beta for weight in rest),
+                    AllPairs(*shares.prototypes.shape),
+                ]
+            ),
+            positives=shares.positives - own.any(dim=1).long(),  # itself is none
+        )

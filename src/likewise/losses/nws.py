@@ -1,0 +1,197 @@
+"""NWS, multi-label contrast with prototypes in which negatives push the less, the more alike their labels are."""
+
+from typing import Any, Literal, Unpack, final, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import (
+    check_embeddings,
+    check_label_sets,
+    check_labelled,
+    check_positive,
+    check_prototypes,
+)
+from likewise.losses.mul_sup_con import label_rows
+from likewise.losses.shares import label_shares
+from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
+
+Aggregation = Literal["mean", "max"]
+SIMILARITIES = {"mean": MeanSimilarity, "max": MaxSimilarity}
+
+
+@final
+class NWSLoss(ContrastiveLoss):
+    r"""NWS: labels draw as in MSC; only references without a common label push, by how unlike their labels are.
+
+    With M_irc = α y_ic y_rc / |y_i ∪ y_r| over keys and queue, and sim(y_i, y_u) the mean or the max of S over the
+    pairs of their labels,
+
+    $$D_{ic} = \sum_r M_{irc} + y_{ic} \left(1 - \frac{\alpha}{|y_i|}\right), \qquad
+      w_{ir} = \sum_{c \in y_i} \frac{M_{irc}}{D_{ic}}, \qquad w_{i p_c} = \frac{y_{ic}}{D_{ic}}$$
+
+    $$\text{push}_{iu} = [y_i \cdot y_u = 0] \cdot \begin{cases}
+        \beta \, (1 - \text{sim}(y_i, y_u)) & \text{keys, queue} \\ 1 & \text{prototypes} \end{cases}$$
+
+    $$\ell_i = c_i \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
+               - \frac{1}{|y_i|} \sum_r w_{ir} \, z_i \cdot v_r / \tau, \qquad c_i = \frac{1}{|y_i|} \sum_r w_{ir}$$
+
+    The term −α/|y_i| corrects for the own key, and is left out without keys or when ``normalized``. The loss may be
+    negative. A query without labels is inactive, and changes nothing for the others; so is one that nothing pushes. A
+    reference without labels has sim = 0 and pushes in full.
+
+    Args:
+        label_similarity: S, symmetric, within [0, 1], shape (L, L), a tensor or what ``torch.as_tensor`` takes; see
+            `likewise.label_pair_similarity`. Its dtype is kept, its diagonal never matters. A buffer.
+        alpha: α > 0, the pull of instances beside that of prototypes.
+        beta: β > 0, the push of instances beside that of prototypes.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        aggregation: "mean" or "max" of S over the pairs of labels.
+        normalized: Whether D has no correction for the own key, so that Σ_r w_ir = |y_i| exactly.
+        positives_in_denominator: Whether every positive pushes too, with weight 1.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
+
+    Returns:
+        The mean over the active queries, a scalar; with ``reduction="none"`` one loss for each row, (N,).
+        ``last["positives_per_anchor"]`` counts instances and prototypes.
+
+    Raises:
+        ValueError: If α or β is not positive, S is not symmetric within [0, 1], or the aggregation is another; see
+            `forward`.
+
+    Memory:
+        O((N + R)·(D + L) + L²); keys and queue come without gradient, and are then passed over once. See
+        `likewise.contrast`.
+
+    Source:
+        NWS is specified here for the first time: MSC (Audibert, Gauffre, Amini, 2024) with the decoupled denominator of
+        DCL (Yeh et al., "Decoupled Contrastive Learning", 2022), a momentum queue, and weighted negatives.
+
+    Example:
+        >>> import torch
+        >>> queries, labels = torch.eye(3), torch.tensor([[1, 0], [0, 1], [0, 0]])
+        >>> similarity = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+        >>> loss = NWSLoss(similarity, temperature=1.0)
+        >>> loss(queries, labels, prototypes=torch.eye(2, 3), keys=torch.eye(3), key_labels=labels)
+        tensor(-1.7205)
+    """
+
+    label_similarity: Tensor
+
+    def __init__(
+        self,
+        label_similarity: Any,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.1,
+        temperature: float | Tensor = 0.1,
+        aggregation: Aggregation = "mean",
+        normalized: bool = False,
+        positives_in_denominator: bool = False,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(temperature, **options)
+        self.register_buffer("label_similarity", _checked(label_similarity))
+        self.alpha = check_positive("alpha", alpha)
+        self.beta = check_positive("beta", beta)
+        if aggregation not in get_args(Aggregation):
+            raise ValueError(f'aggregation is "mean" or "max", got {aggregation!r}; name one of them')
+        self.aggregation: Aggregation = aggregation
+        self.normalized = normalized
+        self.positives_in_denominator = positives_in_denominator
+
+    def forward(  # noqa: PLR0917 - a batch has that many parts, in this order
+        self,
+        queries: Float[Tensor, "..."],
+        labels: Int[Tensor, "b l"],
+        prototypes: Float[Tensor, "l d"],
+        keys: Float[Tensor, "b d"] | None = None,
+        key_labels: Int[Tensor, "b l"] | None = None,
+        queue: Float[Tensor, "q d"] | None = None,
+        queue_labels: Int[Tensor, "q l"] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of queries among keys, a queue and prototypes.
+
+        Args:
+            queries: One view of each sample, (N, D), or V views, (B, V, D).
+            labels: Multi-hot labels of the samples, zeros and ones, (B, L).
+            prototypes: One for each label, (L, D), with gradient; the same on every process.
+            keys: The samples' own keys in their order, (B, D), detached by whoever made them. Among several processes
+                those of all are gathered.
+            key_labels: Their multi-hot labels, (B, L): those of the queries.
+            queue: Earlier keys, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their multi-hot labels, (Q, L).
+
+        Raises:
+            ValueError: If shapes or lengths disagree, prototypes or labels do not match S, keys or a queue come without
+                labels, key labels are not the queries', values are not finite or not zeros
+                and ones (values are looked at on the CPU).
+        """
+        length = len(self.label_similarity)
+        with self.checks(queries):
+            check_embeddings("queries", queries)
+            check_label_sets("labels", labels, "samples", len(queries), length)
+            check_prototypes(prototypes, queries, length)
+            check_labelled("keys", keys, key_labels, queries, length)
+            check_labelled("queue", queue, queue_labels, queries, length)
+            if key_labels is not None:
+                _check_own(key_labels, labels)
+        whole = (prototypes,) if queue is None else (queue, prototypes)
+        here = prototypes[:0] if keys is None else keys  # no keys: an empty section
+        rows = self.rows(queries, here, whole=whole, shared=(length, int(keys is None)))
+        own, of_keys = label_rows(rows, labels, labels[:0] if key_labels is None else key_labels)
+        instances = [of_keys, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
+        corrected = keys is not None and not self.normalized
+        shares = label_shares(own, instances, alpha=self.alpha, corrected=corrected, dtype=rows.queries.dtype)
+        return self.evaluate(
+            rows,
+            pull=concat([*shares.instances, shares.prototypes]),
+            push=concat([*(self._pushed_by(own, others) for others in instances), self._prototypes_push(own)]),
+            positives=shares.positives,
+        )
+
+    def _pushed_by(self, own: Tensor, others: Tensor) -> PairWeight:
+        """Return β (1 − sim) on the negatives among instances, and 1 on the positives where these push too."""
+        shared = SharesLabel(own, others)
+        similarity = SIMILARITIES[self.aggregation](own, self.label_similarity, others)
+        push = ~shared * (1 - similarity) * self.beta
+        return push + shared if self.positives_in_denominator else push
+
+    def _prototypes_push(self, own: Tensor) -> PairWeight:
+        return AllPairs(*own.shape) if self.positives_in_denominator else Explicit(~own)
+
+
+def _checked(similarity: Any) -> Tensor:
+    """Return S as a tensor of its own; raise unless it is square, symmetric, and within [0, 1]."""
+    similarity = torch.as_tensor(similarity).detach().clone()
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or not similarity.is_floating_point():
+        raise ValueError(
+            f"label_similarity is a floating matrix (L, L), got {similarity.dtype} of shape {tuple(similarity.shape)}; "
+            "see likewise.label_pair_similarity"
+        )
+    if not torch.isfinite(similarity).all():
+        raise ValueError(
+            "label_similarity is finite, got NaN or infinity; labels that never occur have similarity 0 "
+            "(likewise.label_pair_similarity)"
+        )
+    if not ((similarity >= 0) & (similarity <= 1)).all():
+        raise ValueError(
+            f"label_similarity lies within [0, 1], got {similarity.min():g} … {similarity.max():g}; "
+            "scale it, NPMI by (NPMI + 1)/2"
+        )
+    if not torch.allclose(similarity, similarity.T, rtol=0, atol=1e-6):
+        raise ValueError("label_similarity is symmetric, got one that is not; average it with its transpose")
+    return similarity
+
+
+def _check_own(key_labels: Tensor, labels: Tensor) -> None:
+    """Raise unless the keys are the queries' own, in their order: D is corrected for them."""
+    if key_labels.shape != labels.shape or (
+        labels.device.type == "cpu" and not torch.equal(key_labels.bool(), labels.bool())
+    ):
+        raise ValueError(
+            "keys are the samples' own, with their labels in their order, got key_labels other than labels; "
+            "older keys go to the queue"
+        )

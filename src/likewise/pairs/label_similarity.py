@@ -1,0 +1,145 @@
+"""Pair weights of label sets whose labels are more or less alike, S_cd: the mean and the max over pairs of labels."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.pairs.label_sets import LabelSets, MultiHot
+from likewise.pairs.weight import STREAM, Complement, PairWeight, blocks
+
+
+class LabelSimilarity(LabelSets):
+    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is a weight, too.
+
+    Args:
+        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
+        similarity: S, how alike an anchor's label is to a reference's, within [0, 1], shape (L, L).
+        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+    """
+
+    def __init__(
+        self, label_sets: MultiHot, similarity: Float[Tensor, "l l"], reference_label_sets: MultiHot | None
+    ) -> None:
+        super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=False)
+        self.similarity = _within_one(similarity, self.anchors.shape[1])
+
+    def __rsub__(self, whole: float) -> PairWeight:
+        """Return ``1 - similarity``, never negative."""
+        if whole != 1:
+            raise TypeError(f"a similarity is taken from 1, got {whole} - {self}; use * and + for other weights")
+        return Complement(self)
+
+
+@final
+class MeanSimilarity(LabelSimilarity):
+    r"""The mean similarity over the pairs of labels of two sets: a bilinear form.
+
+    $$w_{ir} = \frac{y_i \, S \, y_r}{|y_i| \, |y_r|}$$
+
+    and 0 where a set is empty.
+
+    Args:
+        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
+        similarity: S, how alike an anchor's label is to a reference's, within [0, 1], shape (L, L).
+        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+
+    Raises:
+        ValueError: If label sets are not matrices of zeros and ones over the L labels of S, or S has values outside
+            [0, 1] or NaN (values are looked at on the CPU).
+
+    Memory:
+        O((N + R)·L + L²).
+
+    Example:
+        >>> import torch
+        >>> similarity = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+        >>> MeanSimilarity(torch.tensor([[1, 0], [1, 1]]), similarity).dense()
+        tensor([[1.0000, 0.7500],
+                [0.7500, 0.7500]])
+    """
+
+    def __init__(
+        self, label_sets: MultiHot, similarity: Float[Tensor, "l l"], reference_label_sets: MultiHot | None = None
+    ) -> None:
+        super().__init__(label_sets, similarity, reference_label_sets)
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        alike = self.anchors[rows].to(device, dtype) @ self.similarity.to(device, dtype)
+        sizes, reference_sizes = (size.to(device, dtype).clamp_(min=1) for size in self._sizes)
+        result = alike @ self.references[columns].to(device, dtype).T
+        return result.div_(sizes[rows, None]).div_(reference_sizes[columns])
+
+
+@final
+class MaxSimilarity(LabelSimilarity):
+    r"""The largest similarity over the pairs of labels of two sets.
+
+    $$w_{ir} = \max_{c \in y_i, \, d \in y_r} S_{cd} = \max_{d \in y_r} T_{id},
+    \qquad T_{id} = \max_{c \in y_i} S_{cd}$$
+
+    and 0 where a set is empty. T is made once; a tile gathers it over the references' own labels, which are few.
+
+    Args:
+        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
+        similarity: S, how alike an anchor's label is to a reference's, within [0, 1], shape (L, L).
+        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+
+    Raises:
+        ValueError: If label sets are not matrices of zeros and ones over the L labels of S, or S has values outside
+            [0, 1] or NaN (values are looked at on the CPU).
+
+    Memory:
+        O((N + R)·L + L²); time O(Σ_i |y_i|·L) once, and O(N·Σ_r |y_r|) for all tiles.
+
+    Example:
+        >>> import torch
+        >>> similarity = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+        >>> MaxSimilarity(torch.tensor([[1, 0], [1, 1]]), similarity, torch.tensor([[0, 1], [1, 1], [0, 0]])).dense()
+        tensor([[0.5000, 1.0000, 0.0000],
+                [1.0000, 1.0000, 0.0000]])
+    """
+
+    def __init__(
+        self, label_sets: MultiHot, similarity: Float[Tensor, "l l"], reference_label_sets: MultiHot | None = None
+    ) -> None:
+        super().__init__(label_sets, similarity, reference_label_sets)
+        self._lists = _listed(self.references)
+        own = _listed(self.anchors)
+        parts = [_highest(self.similarity, own, rows) for rows in blocks(len(self.anchors), STREAM)]
+        self._best = torch.cat(parts) if parts else self.similarity[:0]
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        best = self._best[rows].T.contiguous().to(device, dtype)
+        return _highest(best, self._lists, columns).T
+
+
+def _listed(label_sets: Tensor) -> tuple[Int[Tensor, " p"], Int[Tensor, " n"]]:
+    """Return the labels of each set one after another, and where each set starts, with the end of the last."""
+    sizes = label_sets.sum(dim=1)
+    return label_sets.nonzero()[:, 1], torch.cat([sizes.new_zeros(1), sizes.cumsum(dim=0)])
+
+
+def _highest(values: Float[Tensor, "l d"], lists: tuple[Tensor, Tensor], rows: slice) -> Float[Tensor, "n d"]:
+    """Return for each of some sets the largest of its labels' values, one dimension at a time; 0 for an empty set."""
+    labels, starts = lists
+    first, last = int(starts[rows.start]), int(starts[rows.stop])
+    return torch.segment_reduce(
+        values.index_select(0, labels[first:last].to(values.device)),
+        "max",
+        offsets=(starts[rows.start : rows.stop + 1] - first).to(values.device),
+        initial=0,
+    )
+
+
+def _within_one(similarity: Tensor, labels: int) -> Tensor:
+    similarity = torch.as_tensor(similarity).detach()
+    if similarity.shape != (labels, labels) or not similarity.is_floating_point():
+        raise ValueError(
+            f"similarity is a floating matrix over the {labels} labels of the sets, shape {(labels, labels)}, "
+            f"got {similarity.dtype} of shape {tuple(similarity.shape)}; see likewise.label_pair_similarity"
+        )
+    if similarity.device.type == "cpu" and not ((similarity >= 0) & (similarity <= 1)).all():
+        raise ValueError("similarity lies within [0, 1], got other values or NaN; see likewise.label_pair_similarity")
+    return similarity

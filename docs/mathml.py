@@ -9,7 +9,7 @@ from latex2mathml.converter import convert
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 FUNCTION = re.compile(r"<m[io]>(?:log|exp|max|min|cos)</m[io]>")
 SPACE = '<mspace width="0.17em" />'
-BAR = '<mo stretchy="false">&#x0007C;</mo>'
+BAR = re.compile(r"<mo[^>]*>&#x0007C;</mo>")
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -20,6 +20,7 @@ def on_page_content(content: str, **_: Any) -> str:
 def _mathml(match: re.Match[str]) -> str:
     latex = html.unescape(match[3]).strip().replace("{aligned}", "{split}")  # the one of the two names it knows
     markup = convert(latex, display="inline" if match[2] == "(" else "block")
+    markup = markup.replace("<mi>&#x029F5;</mi>", "<mo>&#x2216;</mo>")  # few fonts have the first set minus
     markup = FUNCTION.sub(rf"{SPACE}\g<0>{SPACE}", markup)
-    markup = markup.replace(BAR, BAR.replace("<mo", '<mo lspace="0" rspace="0"'))
+    markup = BAR.sub('<mo stretchy="false" lspace="0" rspace="0">|</mo>', markup)
     return markup if match[2] == "(" else f'<div class="equation">{markup}</div>'

@@ -85,6 +85,13 @@ def _patches() -> Tensor:
     return lw.PatchLoss()(ROWS.T.reshape(2, 1, 4, 1, 5), torch.randn(2, 3, 4, 2, 2), labels)
 
 
+def _rascal() -> Tensor:
+    """A step after one that cached its features."""
+    loss, classes, index = lw.RASCALLoss(5, 4), torch.tensor([0, 0, 0, 1, 1]), torch.arange(5)
+    loss(VIEWS, classes, index)
+    return loss(VIEWS + torch.randn_like(VIEWS) / 2, classes, index)
+
+
 DRAWINGS = {
     "NTXentLoss": Drawing(lambda: lw.NTXentLoss()(VIEWS), SAMPLES, SAMPLES),
     "SupConLoss": Drawing(lambda: lw.SupConLoss()(VIEWS, CLASSES), BOTH_VIEWS, BOTH_VIEWS),
@@ -99,6 +106,11 @@ DRAWINGS = {
     "InfoNCELoss-batch": Drawing(lambda: lw.InfoNCELoss()(ROWS, ROWS), {"": TEN}, {"keys": TEN}),
     "DCLLoss": Drawing(lambda: lw.DCLLoss()(VIEWS), SAMPLES, SAMPLES),
     "DCLLoss-weighted": Drawing(lambda: lw.DCLLoss(weighted=True)(VIEWS), SAMPLES, SAMPLES),
+    "RASCALLoss": Drawing(
+        _rascal,
+        {"first views": "A A A B B", "second views": "A A A B B"},
+        {"first views": "A A A B B", "second views": "A A A B B"},
+    ),
     "NPairsLoss": Drawing(lambda: lw.NPairsLoss()(ROWS, ROWS), {"": TEN}, {"positives": TEN}),
     "PatchLoss": Drawing(
         _patches, {"episode 1": "A A B B C", "episode 2": "C B B A A"}, {"episode 1": "A B C", "episode 2": "A B C"}
@@ -119,7 +131,7 @@ def heat_maps(drawing: Drawing) -> dict[str, str]:
     """Draw the weights of a loss, each as one SVG."""
     with patch.object(base, "contrast_and_activity", wraps=base.contrast_and_activity) as operator:
         drawing.loss()
-    handed = operator.call_args_list[0].kwargs
+    handed = operator.call_args.kwargs
     return {name: _svg(name, handed[name].dense().numpy(), drawing) for name in COLOURS}
 
 

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from likewise import pairs
+from likewise.pairs import label_sets as label_sets_module
 from likewise.pairs import weight as weight_module
 from likewise.pairs.weight import PairWeight
 
 CPU = torch.device("cpu")
+ONE = torch.tensor([[1, 0]])
 DOUBLE = torch.float64
 
 
@@ -78,15 +80,42 @@ def sets(draw, n, r, depth=2):
 
 
 @st.composite
+def label_weights(draw, n, r):
+    """Draw a weight of label sets and its matrix, label by label."""
+    one = torch.tensor(draw(st.lists(st.booleans(), min_size=3 * n, max_size=3 * n)), dtype=torch.bool).view(n, 3)
+    other = torch.tensor(draw(st.lists(st.booleans(), min_size=3 * r, max_size=3 * r)), dtype=torch.bool).view(r, 3)
+    given = (one,) if n == r and draw(st.booleans()) else (one, other)
+    other = given[-1]
+    worth = numbers(draw, 3 * n, low=0).view(n, 3) if draw(st.booleans()) else None
+    a = torch.ones(n, 3, dtype=DOUBLE) if worth is None else worth
+    alike = torch.tensor([[1, 0.5, 0.25], [0.5, 1, 0], [0.25, 0, 1]], dtype=DOUBLE)
+    both = [[[alike[c, d] for c in range(3) if y[c] for d in range(3) if v[d]] for v in other] for y in one]
+    kind = draw(st.sampled_from(["overlap", "union", "jaccard", "mean", "max", "unlike"]))
+    union = loop(n, r, lambda i, j: (one[i] | other[j]).sum())
+    overlap = loop(n, r, lambda i, j: (a[i] * (one[i] & other[j])).sum())
+    if kind == "union":
+        return Twin(pairs.Union(*given), union)
+    if kind in ("overlap", "jaccard"):
+        make = pairs.Overlap if kind == "overlap" else pairs.Jaccard
+        return Twin(make(*given, worth=worth), overlap / union.clamp(min=1) if kind == "jaccard" else overlap)
+    make, of = (pairs.MaxSimilarity, max) if kind == "max" else (pairs.MeanSimilarity, lambda s: sum(s) / len(s))
+    weight = make(one, alike, *given[1:])
+    matrix = loop(n, r, lambda i, j: of(both[i][j]) if both[i][j] else 0)
+    return Twin(1 - weight, 1 - matrix) if kind == "unlike" else Twin(weight, matrix)
+
+
+@st.composite
 def weights(draw, n, r, depth=2):
     """Draw a weight and its matrix."""
     kind = draw(
         st.sampled_from(
-            ["set", "scale", "number", "sum", "product", "mean", "transpose", "concat"][: 8 if depth else 1]
+            ["set", "labels", "scale", "number", "sum", "product", "mean", "transpose", "concat"][: 9 if depth else 2]
         )
     )
     if kind == "set":
         return draw(sets(n, r))
+    if kind == "labels":
+        return draw(label_weights(n, r))
     if kind == "concat":
         cut = draw(st.integers(0, r))
         one, other = draw(weights(n, cut, depth - 1)), draw(weights(n, r - cut, depth - 1))
@@ -164,6 +193,22 @@ def test_flags_tell_the_truth(twin):
     assert not weight.is_symmetric or torch.equal(matrix, matrix.T)
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_jaccard_by_label_is_its_row_sum_label_by_label(seed, tile):
+    """Each label's part of the row sum, and how many references share a label, whatever the tiles."""
+    generator = torch.Generator().manual_seed(seed)
+    one, other = (torch.rand(count, 4, generator=generator) < 0.4 for count in (6, 7))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_sets_module, "STREAM", tile)
+        sums, counts = pairs.Jaccard(one, other).by_label(DOUBLE, CPU)
+    for i, y in enumerate(one):
+        shared = [v for v in other if (y & v).any()]
+        expected = sum((y & v) / (y | v).sum().double() for v in shared) if shared else torch.zeros(4, dtype=DOUBLE)
+        close(sums[i], expected)
+        assert counts[i] == len(shared)
+
+
 def test_rows_without_pairs_have_no_support_after_scaling():
     """A difference of scaled class sums leaves no rounding on a row without positives."""
     labels = torch.tensor([0, 0, 0, 1])
@@ -225,6 +270,19 @@ def test_class_sums_repeat_bit_for_bit():
         (lambda: pairs.SameClass(torch.ones(3, 2).long()), ValueError, "SharesLabel"),
         (lambda: pairs.SharesLabel(torch.tensor([[0, 2]])), ValueError, "zeros and ones"),
         (lambda: pairs.SharesLabel(torch.ones(2, 3), torch.ones(2, 4)), ValueError, "3 and 4"),
+        (
+            lambda: pairs.Jaccard(ONE, worth=torch.ones(2, 3)),
+            ValueError,
+            r"worth .* shape \(1, 2\), got shape \(2, 3\)",
+        ),
+        (lambda: pairs.Overlap(ONE, worth=-torch.ones(1, 2)), ValueError, "worth is finite and ≥ 0"),
+        (lambda: pairs.MeanSimilarity(ONE, torch.ones(3, 3)), ValueError, r"similarity is .* 2 labels .* got"),
+        (
+            lambda: pairs.MaxSimilarity(ONE, torch.full((2, 2), torch.nan)),
+            ValueError,
+            r"similarity lies within \[0, 1\]",
+        ),
+        (lambda: 2 - pairs.MeanSimilarity(ONE, torch.eye(2)), TypeError, "taken from 1"),
         (lambda: pairs.Explicit(torch.tensor([[1.0, torch.nan]])), ValueError, "NaN"),
         (lambda: pairs.Explicit(torch.ones(3)), ValueError, "matrix"),
         (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.tensor([2])), ValueError, "0 … 1"),

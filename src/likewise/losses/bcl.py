@@ -1,0 +1,89 @@
+"""Balanced contrastive learning: SupCon with every class of the same weight in the denominator."""
+
+from typing import Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import check_classes, check_embeddings, check_references
+from likewise.pairs import NotSelf, SameClass
+
+
+@final
+class BCLLoss(ContrastiveLoss):
+    r"""Balanced contrastive: of all classes, each by the mean of its members, tell the rows of the own class.
+
+    With B_c the rows of class c in the batch and its prototype, i itself taken out of its own class,
+
+    $$
+    \ell_i = \log \sum_{c} \frac{1}{|B_c \setminus i|} \sum_{u \in B_c \setminus i} e^{z_i \cdot v_u / \tau}
+             - \frac{1}{|B_{y_i} \setminus i|} \sum_{p \in B_{y_i} \setminus i} z_i \cdot v_p / \tau
+    $$
+
+    so that frequent classes push no harder than rare ones, and none is missing from the batch: each has its prototype.
+    Every anchor has a positive, the prototype of its class, and is active.
+
+    Args:
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
+
+    Returns:
+        From a call, see `forward`: the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row,
+        (N,); of (B, V, D) the row of sample b's view v is v·B + b.
+
+    Raises:
+        ValueError: If τ ≤ 0, or a call's input does not agree; see `forward`.
+
+    Memory:
+        O((N + R + C)·D + tile).
+
+    Source:
+        Zhu, Wang, Chen, Chen, Jiang, "Balanced Contrastive Learning for Long-Tailed Visual Recognition", 2022, the loss
+        L_BCL of class averaging and class complement. As printed there, the own class's mean in the denominator is over
+        all of its members, i among them; here, as in the authors' code, i is in neither the sum nor the count. That
+        code takes two views, counts both, and averages within each process.
+
+    Example:
+        >>> import torch
+        >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.eye(2)
+        >>> BCLLoss(temperature=1.0)(embeddings, torch.tensor([0, 0, 1]), prototypes)
+        tensor(0.3133)
+    """
+
+    def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
+        super().__init__(temperature, **options)
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "..."],
+        labels: Int[Tensor, " b"],
+        prototypes: Float[Tensor, "c d"],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, 0 … C − 1, (B,).
+            prototypes: One row for each class, (C, D), with or without gradient; the same on every process.
+
+        Raises:
+            ValueError: If shapes, devices or lengths disagree, embeddings or prototypes hold NaN or infinity, or a
+                label is not one of the C classes (values are looked at on the CPU).
+        """
+        with self.checks(embeddings):
+            check_embeddings("embeddings", embeddings)
+            check_references("prototypes", prototypes, embeddings)
+            check_classes("labels", labels, "embeddings", len(embeddings), len(prototypes))
+        rows = self.rows(embeddings, whole=(prototypes,))
+        anchors = rows.of_anchors(labels.to(rows.queries.device, torch.int64))
+        gathered = rows.of_references(anchors)
+        classes = torch.arange(len(prototypes), device=anchors.device)
+        everything = torch.cat([anchors if gathered is None else gathered, classes])
+        same = SameClass(anchors, everything)
+        positives = same & NotSelf(*same.shape, rows.reference_shards.offset)
+        members = SameClass(everything).row_sum(rows.queries.dtype, anchors.device)
+        others = positives.row_sum(rows.queries.dtype, anchors.device).clamp(min=1)
+        push = (~same).scale(references=1 / members) + positives.scale(anchors=1 / others)
+        return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)

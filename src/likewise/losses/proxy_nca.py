@@ -1,0 +1,79 @@
+"""ProxyNCA++, a softmax over one learned prototype a class."""
+
+from typing import Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import check_classes, check_embeddings, check_references
+from likewise.pairs import AllPairs, SameClass
+
+
+@final
+class ProxyNCALoss(ContrastiveLoss):
+    r"""ProxyNCA++: of the prototypes of all classes, tell that of the own class.
+
+    $$
+    \ell_i = \log \sum_{c} e^{z_i \cdot w_c / \tau} - z_i \cdot w_{y_i} / \tau
+    $$
+
+    where w_c is the prototype of class c. Rows of the batch are not compared with each other.
+
+    Args:
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient. It is half of the
+            paper's T, which divides squared distances.
+        **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
+
+    Returns:
+        From a call, see `forward`: the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row,
+        (N,); of (B, V, D) the row of sample b's view v is v·B + b.
+
+    Raises:
+        ValueError: If τ ≤ 0, or a call's input does not agree; see `forward`.
+
+    Memory:
+        O((N + C)·D + tile).
+
+    Source:
+        Teh, DeVries, Taylor, "ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component Analysis", 2020,
+        sections 3.3 (the own class is in the denominator) and 3.4 (temperature). It is written there with squared
+        distances of unit vectors, −d²/T = (2·cos − 2)/T, so τ = T/2; the default is that of T = 1/9. The authors' code
+        scales embeddings and prototypes by 1/√T instead, and computes no distance below 0; the values are the same.
+
+    Example:
+        >>> import torch
+        >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
+        >>> ProxyNCALoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), prototypes)
+        tensor(0.3133)
+    """
+
+    def __init__(self, *, temperature: float | Tensor = 1 / 18, **options: Unpack[LossOptions]) -> None:
+        super().__init__(temperature, **options)
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "..."],
+        labels: Int[Tensor, " b"],
+        prototypes: Float[Tensor, "c d"],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, 0 … C − 1, (B,).
+            prototypes: One row for each class, (C, D), mostly a parameter; the same on every process.
+
+        Raises:
+            ValueError: If shapes, devices or lengths disagree, embeddings or prototypes hold NaN or infinity, or a
+                label is not one of the C classes (values are looked at on the CPU).
+        """
+        with self.checks(embeddings):
+            check_embeddings("embeddings", embeddings)
+            check_references("prototypes", prototypes, embeddings)
+            check_classes("labels", labels, "embeddings", len(embeddings), len(prototypes))
+        rows = self.rows(embeddings, prototypes[:0], whole=(prototypes,))  # no references but these: no rows to gather
+        classes = rows.of_anchors(labels.to(rows.queries.device))
+        own = SameClass(classes, torch.arange(len(prototypes), device=classes.device))
+        return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)

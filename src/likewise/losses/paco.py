@@ -1,0 +1,123 @@
+"""Parametric contrastive learning: SupCon with a learned centre for each class among positives and references."""
+
+import math
+from typing import Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import check_classes, check_embeddings, check_tensor
+from likewise.operator import log_sum_exp
+from likewise.operator.contrast import check_finite
+from likewise.pairs import SameClass
+
+
+@final
+class PaCoLoss(ContrastiveLoss):
+    r"""Parametric contrastive: of all other rows and all class centres, tell those of the own class.
+
+    With g_ic the logit of anchor i for the centre of class c, and P(i) the other rows of i's class,
+
+    $$
+    \ell_i = \log \left( \sum_{u \ne i} e^{z_i \cdot z_u / \tau} + \sum_c e^{g_{ic}} \right)
+             - \frac{g_{i y_i} + \alpha \sum_{p \in P(i)} z_i \cdot z_p / \tau}{1 + \alpha |P(i)|}
+    $$
+
+    The centres' logits come from a space of their own, mostly a linear classifier on the features below the projection,
+    so they are no references; this is the log-sum-exp of the other losses, and one more of the logits. Every anchor has
+    a positive, its class's centre, and is active.
+
+    Args:
+        alpha: α ≥ 0, how much a row of the own class weighs, where the own centre weighs 1.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient. It divides the
+            similarities only, not the logits.
+        **options: reduction, normalize (of the embeddings), gather_distributed, backend; see `LossOptions`.
+
+    Returns:
+        From a call, see `forward`: the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row,
+        (N,); of (B, V, D) the row of sample b's view v is v·B + b.
+
+    Raises:
+        ValueError: If α < 0, τ ≤ 0, or a call's input does not agree; see `forward`.
+
+    Memory:
+        O(N·(D + C) + R·D + tile).
+
+    Source:
+        Cui, Zhong, Liu, Yu, Jia, "Parametric Contrastive Learning", 2021, section 3. Here, as in the authors' code, the
+        sum over positives is divided by the sum of their weights; ``alpha`` and ``temperature`` are that code's for
+        ImageNet-LT. It also contrasts with a queue, and for long-tailed data adds the logarithm of the classes' share
+        to the logits, inside the loss: here the caller adds it, ``class_logits + prior.log()``.
+
+    Example:
+        >>> import torch
+        >>> embeddings, class_logits = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0]])
+        >>> PaCoLoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), class_logits)
+        tensor(0.2395)
+    """
+
+    def __init__(
+        self, *, alpha: float = 0.05, temperature: float | Tensor = 0.2, **options: Unpack[LossOptions]
+    ) -> None:
+        super().__init__(temperature, **options)
+        if not 0 <= alpha < math.inf:
+            raise ValueError(f"alpha is finite and ≥ 0, got {alpha:g}; the own centre's weight is 1")
+        self.alpha = alpha
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "..."],
+        labels: Int[Tensor, " b"],
+        class_logits: Float[Tensor, "..."],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, 0 … C − 1, (B,).
+            class_logits: A logit for each class beside each embedding, (N, C) or (B, V, C).
+
+        Raises:
+            ValueError: If shapes, devices or lengths disagree, embeddings or logits hold NaN or infinity, or a label
+                is not one of the C classes (values are looked at on the CPU).
+        """
+        with self.checks(embeddings):
+            check_embeddings("embeddings", embeddings)
+            _check_logits(class_logits, embeddings)
+            check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])
+        rows = self.rows(embeddings, shared=(class_logits.shape[-1],))
+        dtype = torch.promote_types(rows.queries.dtype, class_logits.dtype)
+        logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
+        classes = rows.of_anchors(labels.to(logits.device, torch.int64))
+        push = rows.not_self()
+        positives = SameClass(classes, rows.of_references(classes)) & push
+        repulsion = log_sum_exp(
+            rows.queries, rows.references, push=push, temperature=self.temperature, backend=self.backend
+        )
+        tau = torch.as_tensor(self.temperature, dtype=rows.queries.dtype, device=logits.device)
+        attraction = (rows.queries * (positives @ rows.references)).sum(dim=1) / tau
+        own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
+        weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)
+        everything = torch.logaddexp(repulsion.to(dtype), torch.logsumexp(logits, dim=1))
+        losses = everything - (logits.where(own, 0).sum(dim=1) + self.alpha * attraction) / weights
+        return self.reduce(losses, torch.ones_like(losses, dtype=torch.bool), positives)
+
+
+def _check_logits(class_logits: Tensor, embeddings: Tensor) -> None:
+    check_tensor("class_logits", class_logits)
+    if (
+        class_logits.shape[:-1] != embeddings.shape[:-1]
+        or not class_logits.shape[-1]
+        or not class_logits.is_floating_point()
+    ):
+        raise ValueError(
+            f"class_logits are a logit for each class beside each embedding, {(*embeddings.shape[:-1], 'C')}, "
+            f"got {class_logits.dtype} of shape {tuple(class_logits.shape)}; classify every row that is embedded"
+        )
+    if class_logits.device != embeddings.device:
+        raise ValueError(
+            f"class_logits lie on the embeddings' device, {embeddings.device}, got {class_logits.device}; move them"
+        )
+    check_finite("class_logits", class_logits)

@@ -1,0 +1,120 @@
+"""Hard negatives: NT-Xent whose negatives weigh more the nearer they are, less what of them is of the own class."""
+
+import math
+from typing import Unpack, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.views import stacked
+from likewise.operator import log_sum_exp
+from likewise.pairs import PairWeight, SameSample
+
+
+@final
+class HardNegativeLoss(ContrastiveLoss):
+    r"""Hard negatives: of the views of all other samples, the nearest most of all, tell the other view of the sample.
+
+    With s_iu = z_i · z_u / τ, p the other view of anchor i's sample, u over the N views of other samples, and
+    τ⁺ the share of those that are of i's own class in truth,
+
+    $$
+    \begin{aligned}
+    \ell_i &= -\log \frac{e^{s_{ip}}}{e^{s_{ip}} + G_i} \\
+    G_i &= N \max\left( \frac{1}{1 - \tau^+} \left( \frac{\sum_u e^{(\beta + 1) s_{iu}}}{\sum_u e^{\beta s_{iu}}}
+           - \tau^+ e^{s_{ip}} \right), \; e^{-1 / \tau} \right)
+    \end{aligned}
+    $$
+
+    β = 0 is the debiased loss, and β = τ⁺ = 0 is NT-Xent. The weights e^{βs} depend on the embeddings and carry
+    gradient, as all of the formula does: this is not the equation of the other losses, but two of its log-sum-exps. It
+    is evaluated in logarithms, so that a low temperature does no harm. A batch of one sample has no negatives: its
+    anchors are inactive, and the loss is 0, with gradient 0.
+
+    Args:
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        beta: β ≥ 0, how much more near negatives weigh.
+        class_prior: τ⁺, 0 ≤ τ⁺ < 1, how likely a view of another sample is of the anchor's own class.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. The bound e^{−1/τ} is the least
+            that e^{s} can be of unit vectors; with ``normalize=False`` it is only a bound.
+
+    Returns:
+        From a call on ``view_0, view_1``, each (B, D), or on one tensor of embeddings, (B, 2, D): the mean over all 2·B
+        anchors, a scalar; with ``reduction="none"`` one loss for each row, (2·B,), all first views first.
+
+    Raises:
+        ValueError: If there are not two views, they differ in shape, embeddings hold NaN or infinity, or τ, β or τ⁺ is
+            outside its range.
+
+    Memory:
+        O(B·D + tile), and the time of two log-sum-exps, or of one where β = 0.
+
+    Source:
+        Robinson, Chuang, Sra, Jegelka, "Contrastive Learning with Hard Negative Samples", 2021, the objective of
+        section 3 with its importance-sampled estimates, Q = N and one positive. In the paper embeddings have length
+        1/t, so that similarities are cos/t²; here, as in the authors' code, they are cos/τ, in e^{βs} too. The lower
+        bound is from Chuang et al., "Debiased Contrastive Learning", 2020; the code calls it optional, and has it.
+
+    Example:
+        >>> import torch
+        >>> view_0, view_1 = torch.eye(3), torch.eye(3)
+        >>> HardNegativeLoss(temperature=1.0, class_prior=0.0)(view_0, view_1)
+        tensor(0.9048)
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float | Tensor = 0.5,
+        beta: float = 1.0,
+        class_prior: float = 0.1,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(temperature, **options)
+        if not 0 <= beta < math.inf:
+            raise ValueError(f"beta is finite and ≥ 0, got {beta:g}; 0 weighs all negatives alike")
+        if not 0 <= class_prior < 1:
+            raise ValueError(f"class_prior is a probability below 1, got {class_prior:g}; of C equal classes it is 1/C")
+        self.beta = beta
+        self.class_prior = class_prior
+
+    def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the loss of two views, each (B, D), or of embeddings (B, 2, D)."""
+        with self.checks(*views[:1]):
+            embeddings = stacked(views, "HardNegativeLoss")
+            if embeddings.shape[1] != 2:
+                raise ValueError(
+                    f"HardNegativeLoss takes two views of each sample, got {embeddings.shape[1]}; call it on pairs"
+                )
+        rows = self.rows(embeddings)
+        negatives = ~SameSample(*rows.samples())
+        count = negatives.row_sum(rows.queries.dtype, rows.queries.device)
+        active = count > 0
+        # A sample's two views are on one process, half a batch apart.
+        tau = torch.as_tensor(self.temperature, dtype=count.dtype, device=count.device)
+        positive = (rows.queries * rows.queries.roll(len(rows.queries) // 2, dims=0)).sum(dim=1) / tau
+        near = self._log_sum(rows, negatives, self.beta + 1)
+        weights = self._log_sum(rows, negatives, self.beta) if self.beta else count.log()
+        excess = (near - weights).masked_fill(~active, 0) - positive
+        margin = count.clamp(min=1).log() + self._debiased(excess, -1 / tau - positive)
+        losses = torch.logaddexp(margin, torch.zeros_like(margin))  # −log(e^s / (e^s + G)), from log G − s
+        return self.reduce(losses.where(active, 0), active, active.to(losses.dtype))
+
+    def _log_sum(self, rows: Rows, negatives: PairWeight, power: float) -> Tensor:
+        """Return the logarithm of the sum of e^{power·s} over the negatives."""
+        temperature = self.temperature / power
+        return log_sum_exp(rows.queries, rows.references, push=negatives, temperature=temperature, backend=self.backend)
+
+    def _debiased(self, excess: Tensor, bound: Tensor) -> Tensor:
+        """Return log(G/N) − s_ip, which is log((e^x − τ⁺)/(1 − τ⁺)), or the bound where that is above it.
+
+        The excess x is the logarithm of the weighted mean of e^{s} over the negatives, less s_ip.
+        """
+        if self.class_prior == 0:
+            return torch.maximum(excess, bound)
+        share = math.log(self.class_prior) - excess
+        inside = share < 0  # the negatives are more than the prior explains
+        rest = torch.log(-torch.expm1(share.where(inside, -1)))
+        return torch.maximum((excess + rest - math.log1p(-self.class_prior)).where(inside, bound), bound)

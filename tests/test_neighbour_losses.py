@@ -1,0 +1,429 @@
+"""BCL, KCL, ProxyNCA++, PaCo and hard negatives: each is its paper's double loop, and keeps the house's rules."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+import likewise as lw
+
+BACKENDS = ["dense", "tiled"]
+DOUBLE = torch.float64
+LABELS = torch.tensor([0, 1, 0, 2, 1, 0])
+CLASSES = 4
+"""One class more than the labels have, so that a class is missing from the batch."""
+
+
+def embeddings(*shape, dtype=DOUBLE):
+    return torch.randn(*shape, dtype=dtype)
+
+
+def batch_of(views, samples=6):
+    """Return leaf embeddings of one view, (N, D), or several, (B, V, D), and their rows, all first views first."""
+    leaf = embeddings(samples, views, 4) if views > 1 else embeddings(samples, 4)
+    leaf.requires_grad_()
+    return leaf, torch.cat(leaf.unbind(dim=1)) if views > 1 else leaf
+
+
+def same(loss, rows, expected, leaves):
+    """Assert that the loss, its rows and its gradients are those of the expected rows."""
+    expected = torch.stack(expected)
+    torch.testing.assert_close(rows, expected)
+    torch.testing.assert_close(loss, expected.mean())
+    gradients = torch.autograd.grad(loss, leaves), torch.autograd.grad(expected.mean(), leaves)
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def bcl_loop(z, labels, prototypes, temperature):
+    """Return BCL's row losses: −1/|P| Σ_p log of e^{s_ip} over the sum of the classes' means."""
+    z, prototypes = normalize(z, dim=1), normalize(prototypes, dim=1)
+    losses = []
+    for i in range(len(z)):
+        members = [
+            [z[u] for u in range(len(z)) if labels[u] == c and u != i] + [prototypes[c]] for c in range(len(prototypes))
+        ]
+        total = sum(sum(torch.exp(z[i] @ v / temperature) for v in group) / len(group) for group in members)
+        own = members[labels[i]]
+        losses.append(-sum(torch.log(torch.exp(z[i] @ v / temperature) / total) for v in own) / len(own))
+    return losses
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("views", [1, 2, 3])
+def test_bcl_is_the_double_loop(backend, views):
+    """Loss, rows and gradients, to prototypes too, are those of class means; a class that is missing counts as well."""
+    leaf, rows = batch_of(views)
+    prototypes = embeddings(CLASSES, 4).requires_grad_()
+    expected = bcl_loop(rows, LABELS.repeat(views), prototypes, 0.3)
+    mean, none = (lw.BCLLoss(temperature=0.3, backend=backend, reduction=r) for r in ("mean", "none"))
+    same(mean(leaf, LABELS, prototypes), none(leaf, LABELS, prototypes), expected, (leaf, prototypes))
+
+
+def test_bcl_pushes_each_class_alike():
+    """However often a class occurs, its share of the denominator is the same: repeating its rows changes no loss."""
+    batch, labels, prototypes = torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 1]), torch.eye(4)[:2]
+    often = torch.cat([batch, batch[1:].repeat(5, 1)])
+    criterion = lw.BCLLoss(reduction="none")
+    repeated = criterion(often, torch.cat([labels, labels[1:].repeat(5)]), prototypes)
+    torch.testing.assert_close(repeated[:3], criterion(batch, labels, prototypes))
+
+
+def proxy_loop(z, labels, prototypes, scale):
+    """Return ProxyNCA++'s row losses, in squared distances of unit vectors over T."""
+    z, prototypes = normalize(z, dim=1), normalize(prototypes, dim=1)
+    losses = []
+    for i in range(len(z)):
+        near = [torch.exp(-(z[i] - w).square().sum() / scale) for w in prototypes]
+        losses.append(-torch.log(near[labels[i]] / sum(near)))
+    return losses
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_proxy_nca_is_the_double_loop(backend, views, scale):
+    """Loss, rows and gradients are those of squared distances over T = 2τ; the default is T = 1/9."""
+    leaf, rows = batch_of(views)
+    prototypes = embeddings(CLASSES, 4).requires_grad_()
+    expected = proxy_loop(rows, LABELS.repeat(views), prototypes, scale or 1 / 9)
+    options = {} if scale is None else {"temperature": scale / 2}
+    mean, none = (lw.ProxyNCALoss(backend=backend, reduction=r, **options) for r in ("mean", "none"))
+    same(mean(leaf, LABELS, prototypes), none(leaf, LABELS, prototypes), expected, (leaf, prototypes))
+
+
+def paco_loop(z, labels, logits, temperature, alpha):
+    """Return PaCo's row losses: the weighted mean of −log p over the own centre, 1, and the own class's rows, α."""
+    z = normalize(z, dim=1)
+    losses = []
+    for i in range(len(z)):
+        rows = {u: torch.exp(z[i] @ z[u] / temperature) for u in range(len(z)) if u != i}
+        total = sum(rows.values()) + sum(torch.exp(logit) for logit in logits[i])
+        weighted = [(1.0, torch.exp(logits[i][labels[i]]))]
+        weighted += [(alpha, rows[u]) for u in rows if labels[u] == labels[i]]
+        losses.append(-sum(w * torch.log(e / total) for w, e in weighted) / sum(w for w, _ in weighted))
+    return losses
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("alpha", [0.0, 0.05, 2.0])
+def test_paco_is_the_double_loop(backend, views, alpha):
+    """Loss, rows and gradients, to the centres' logits too; with views the logits' rows are the embeddings'."""
+    leaf, rows = batch_of(views)
+    logits = embeddings(*leaf.shape[:-1], CLASSES).requires_grad_()
+    flat = torch.cat(logits.unbind(dim=1)) if views > 1 else logits
+    expected = paco_loop(rows, LABELS.repeat(views), flat, 0.4, alpha)
+    mean, none = (lw.PaCoLoss(alpha=alpha, temperature=0.4, backend=backend, reduction=r) for r in ("mean", "none"))
+    same(mean(leaf, LABELS, logits), none(leaf, LABELS, logits), expected, (leaf, logits))
+
+
+def hard_loop(z, temperature, beta, prior):
+    """Return the hard-negative row losses, −log(e^{s} / (e^{s} + G)), from G as it is, not its logarithm."""
+    z, half = normalize(z, dim=1), len(z) // 2
+    losses = []
+    for i in range(len(z)):
+        partner = (i + half) % len(z)
+        positive = torch.exp(z[i] @ z[partner] / temperature)
+        negatives = [torch.exp(z[i] @ z[u] / temperature) for u in range(len(z)) if u not in (i, partner)]
+        n = len(negatives)
+        weights = [e**beta for e in negatives]
+        hard = sum(w * e for w, e in zip(weights, negatives, strict=True)) / (sum(weights) / n)
+        estimate = (hard - prior * n * positive) / (1 - prior)
+        least = torch.as_tensor(n * math.exp(-1 / temperature), dtype=DOUBLE)
+        losses.append(torch.log(positive + torch.maximum(estimate, least)) - torch.log(positive))
+    return losses
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("beta", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize("prior", [0.0, 0.1, 0.6])
+@pytest.mark.parametrize("temperature", [0.02, 0.5])
+def test_hard_negative_is_the_double_loop(backend, beta, prior, temperature):
+    """Loss, rows and gradients, through the weights as well, where the bound holds and where it does not."""
+    leaf, rows = batch_of(2)
+    expected = hard_loop(rows, temperature, beta, prior)
+    mean, none = (
+        lw.HardNegativeLoss(temperature=temperature, beta=beta, class_prior=prior, backend=backend, reduction=r)
+        for r in ("mean", "none")
+    )
+    same(mean(*leaf.unbind(dim=1)), none(leaf), expected, (leaf,))
+
+
+def test_hard_negative_meets_its_bound():
+    """Where a view's positive is much nearer than its negatives, G is N e^{−1/τ}, and the gradient is that of s_ip."""
+    view = torch.eye(3, dtype=DOUBLE).requires_grad_()
+    loss = lw.HardNegativeLoss(temperature=0.5, class_prior=0.5)(view, view.detach())
+    assert loss.item() == pytest.approx(math.log1p(4 * math.exp(-2) / math.exp(2)), rel=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_hard_negative_at_a_low_temperature(backend):
+    """In float32 at τ = 0.003, where e^{2s} has left the range, loss and gradient are those of float64."""
+    exact, rows = batch_of(2)
+    leaf = exact.detach().float().requires_grad_()
+    expected = sum(hard_loop(rows, 0.003, 1.0, 0.1)) / len(rows)
+    loss = lw.HardNegativeLoss(temperature=0.003, backend=backend)(leaf)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-5)
+    mine, theirs = torch.autograd.grad(loss, leaf)[0], torch.autograd.grad(expected, exact)[0]
+    torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_hard_negative_without_its_parameters_is_nt_xent():
+    """β = 0 and τ⁺ = 0: NT-Xent."""
+    batch = embeddings(7, 2, 5)
+    loss = lw.HardNegativeLoss(temperature=0.3, beta=0, class_prior=0)(batch)
+    torch.testing.assert_close(loss, lw.NTXentLoss(temperature=0.3)(batch))
+
+
+def drawn_by(criterion, *batch):
+    """Return the rows' losses of a loss with reduction "none", and the positives it drew, (N, R)."""
+    seen = {}
+    evaluate = criterion.evaluate
+
+    def spy(rows, **weights):
+        seen.update(weights)
+        return evaluate(rows, **weights)
+
+    criterion.evaluate = spy
+    losses = criterion(*batch)
+    del criterion.evaluate
+    return losses, seen["positives"].dense().bool()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 2, 6])
+def test_kcl_is_the_double_loop_over_what_it_drew(backend, views, k):
+    """Loss, rows and gradient are those of the paper's sums over the positives that were drawn."""
+    leaf, rows = batch_of(views)
+    none = lw.KCLLoss(k=k, temperature=0.3, backend=backend, reduction="none")
+    torch.manual_seed(5)
+    losses, drawn = drawn_by(none, leaf, LABELS)
+    z, expected = normalize(rows, dim=1), []
+    for i in range(len(z)):
+        total = sum(torch.exp(z[i] @ z[u] / 0.3) for u in range(len(z)) if u != i)
+        chosen = drawn[i].nonzero().flatten().tolist()
+        ratios = [torch.log(torch.exp(z[i] @ z[p] / 0.3) / total) for p in chosen]
+        expected.append(-sum(ratios) / len(ratios) if chosen else None)
+    active = [i for i, loss in enumerate(expected) if loss is not None]
+    assert len(active) == len(z) - (views == 1)  # the one sample of class 2 has other views, or nothing
+    assert torch.count_nonzero(losses) == len(active)
+    torch.manual_seed(5)
+    loss = lw.KCLLoss(k=k, temperature=0.3, backend=backend)(leaf, LABELS)
+    same(loss, losses[active], [expected[i] for i in active], (leaf,))
+
+
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 2, 3, 6])
+def test_kcl_draws_one_view_of_each_of_k_other_samples(views, k):
+    """Positives are all other views, and a view each of min(k, n − 1) samples of the class, never the anchor."""
+    labels = torch.tensor([0, 1, 0, 2, 1, 0, 0, 0])
+    criterion = lw.KCLLoss(k=k, reduction="none")
+    for _ in range(20):
+        _, drawn = drawn_by(criterion, batch_of(views, 8)[0], labels)
+        for i, row in enumerate(drawn):
+            samples = [int(p) % 8 for p in row.nonzero()]
+            others = [sample for sample in samples if sample != i % 8]
+            assert not row[i]
+            assert len(samples) - len(others) == views - 1
+            assert len(set(others)) == len(others) == min(k, int((labels == labels[i % 8]).sum()) - 1)
+            assert all(labels[sample] == labels[i % 8] for sample in others)
+
+
+def test_kcl_draws_every_subset_and_every_view_alike():
+    """Of 4 other samples, k = 2: the 6 pairs come equally often, and of each sample both views."""
+    labels, draws = torch.zeros(5, dtype=torch.int64), 1200
+    criterion, batch = lw.KCLLoss(k=2, reduction="none"), embeddings(5, 2, 3)
+    pairs = dict.fromkeys(itertools.combinations([0, 1, 3, 4], 2), 0)
+    second_views = 0
+    for _ in range(draws):
+        _, drawn = drawn_by(criterion, batch, labels)
+        others = [int(p) for p in drawn[2].nonzero() if int(p) % 5 != 2]
+        pairs[tuple(sorted(p % 5 for p in others))] += 1
+        second_views += sum(p >= 5 for p in others)
+    assert sum((count - draws / 6) ** 2 / (draws / 6) for count in pairs.values()) < 20.5  # χ² of 5 degrees, 0.1 %
+    assert abs(second_views - draws) < 3.3 * math.sqrt(draws / 2)
+
+
+def test_kcl_repeats_its_draw_with_the_seed():
+    """The global seed says what is drawn, and another call draws anew."""
+    batch, labels = embeddings(30, 2, 4), torch.zeros(30, dtype=torch.int64)
+    criterion = lw.KCLLoss(k=3)
+    torch.manual_seed(1)
+    first, second = criterion(batch, labels), criterion(batch, labels)
+    torch.manual_seed(1)
+    assert torch.equal(criterion(batch, labels), first)
+    assert not torch.equal(first, second)
+
+
+def test_kcl_with_all_of_the_class_is_sup_con():
+    """One view, and k at least the size of each class: every other row of the class is a positive."""
+    batch, labels = embeddings(20, 4), torch.arange(20) % 4
+    torch.testing.assert_close(lw.KCLLoss(k=4)(batch, labels), lw.SupConLoss()(batch, labels))
+
+
+def make_of(name):
+    """Return a loss of (options, embeddings (B, 2, D), temperature), and what it takes beside them."""
+    extra = {"BCLLoss": (CLASSES, 4), "ProxyNCALoss": (CLASSES, 4), "PaCoLoss": (6, 2, CLASSES)}.get(name)
+
+    def evaluate(z, *others, temperature, **options):
+        torch.manual_seed(0)
+        criterion = getattr(lw, name)(temperature=temperature, **options)
+        return criterion(z) if name == "HardNegativeLoss" else criterion(z, LABELS[: len(z)], *others)
+
+    return evaluate, () if extra is None else (embeddings(*extra),)
+
+
+NAMES = ["BCLLoss", "KCLLoss", "ProxyNCALoss", "PaCoLoss", "HardNegativeLoss"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradcheck(name, backend):
+    """Gradients to all inputs and the temperature are those of finite differences."""
+    evaluate, others = make_of(name)
+    leaves = [leaf.requires_grad_() for leaf in (embeddings(6, 2, 4), *others, torch.tensor(0.5, dtype=DOUBLE))]
+    assert torch.autograd.gradcheck(lambda *x: evaluate(*x[:-1], temperature=x[-1], backend=backend), leaves)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.003, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("collapsed", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_low_precision_is_finite(name, collapsed, dtype, temperature, backend):
+    """Half precision, random or collapsed, at any temperature: a finite float32 loss, gradients in their dtype."""
+    evaluate, others = make_of(name)
+    batch = torch.ones(6, 2, 4) if collapsed else embeddings(6, 2, 4)
+    leaves = [leaf.detach().to(dtype).requires_grad_() for leaf in (batch, *others)]
+    loss = evaluate(*leaves, temperature=temperature, backend=backend)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert torch.isfinite(loss)
+    for leaf in leaves:
+        assert leaf.grad.dtype == dtype
+        assert torch.isfinite(leaf.grad).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_is_the_rounded_input(name):
+    """Of half-precision embeddings the loss is that of the same values in float64, mixed dtypes too."""
+    evaluate, others = make_of(name)
+    half = embeddings(6, 2, 4).half()
+    others = [other.float() for other in others]
+    loss = evaluate(half, *others, temperature=0.2)
+    assert loss.dtype == torch.float32
+    exact = evaluate(half.double(), *(other.double() for other in others), temperature=0.2)
+    torch.testing.assert_close(loss.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("samples", [0, 1])
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_of_none_and_one(name, samples, backend):
+    """No sample, or one: finite, connected, and zero with zero gradient where no anchor is active."""
+    evaluate, others = make_of(name)
+    others = [other[:samples] if name == "PaCoLoss" else other for other in others]
+    leaf = embeddings(samples, 2, 4).requires_grad_()
+    loss = evaluate(leaf, *others, temperature=0.3, backend=backend)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(leaf.grad).all()
+    if samples == 0 or name == "HardNegativeLoss":
+        assert loss == 0
+        assert leaf.grad.abs().sum() == 0
+
+
+def test_kcl_of_singletons_is_zero():
+    """One view of each class: nothing is active, the loss is 0 with gradient 0; one such row is left out of a mean."""
+    leaf = embeddings(4, 3).requires_grad_()
+    criterion = lw.KCLLoss()
+    loss = criterion(leaf, torch.arange(4))
+    loss.backward()
+    assert loss == 0
+    assert leaf.grad.abs().sum() == 0
+    assert criterion.last["active_anchors"] == 0
+    loss = criterion(leaf, torch.tensor([0, 0, 1, 2]))
+    assert criterion.last["active_anchors"] == 2
+    assert criterion.last["positives_per_anchor"].tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["BCLLoss", "ProxyNCALoss", "PaCoLoss"])
+def test_every_anchor_has_a_class(name):
+    """One view of each class still has its prototype or centre: every row is active, with as many positives."""
+    others = embeddings(4, 3 if name != "PaCoLoss" else 4)
+    criterion = getattr(lw, name)()
+    criterion(embeddings(4, 3), torch.arange(4), others)
+    assert criterion.last["active_anchors"] == 4
+    assert criterion.last["positives_per_anchor"].tolist() == [0 if name == "PaCoLoss" else 1] * 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zero_rows_have_zero_gradient(name):
+    """A zero embedding is finite, and has no gradient."""
+    evaluate, others = make_of(name)
+    leaf = embeddings(6, 2, 4)
+    leaf[1] = 0
+    leaf.requires_grad_()
+    evaluate(leaf, *others, temperature=0.1).backward()
+    assert torch.isfinite(leaf.grad).all()
+    assert (leaf.grad[1] == 0).all()
+    assert (leaf.grad[0] != 0).any()
+
+
+def test_representations_name_the_parameters():
+    """What is particular to a loss stands in its representation."""
+    assert repr(lw.KCLLoss(k=3)).startswith("KCLLoss(k=3, temperature=0.1, reduction=")
+    assert repr(lw.PaCoLoss()).startswith("PaCoLoss(alpha=0.05, temperature=0.2, ")
+    assert repr(lw.HardNegativeLoss()).startswith("HardNegativeLoss(temperature=0.5, beta=1.0, class_prior=0.1, ")
+
+
+ROWS, VIEWS, FOUR = torch.ones(4, 3), torch.ones(4, 2, 3), torch.tensor([0, 0, 1, 1])
+NAN = torch.full((4, 3), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lw.BCLLoss(temperature=0), "temperature is a positive number"),
+        (lambda: lw.BCLLoss()(NAN, FOUR, ROWS), "embeddings are finite"),
+        (lambda: lw.BCLLoss()(ROWS, FOUR, NAN), "prototypes are finite"),
+        (lambda: lw.BCLLoss()(ROWS, FOUR, ROWS[:, :2]), "prototypes are rows of the embeddings' 3 features"),
+        (lambda: lw.BCLLoss()(ROWS, FOUR, VIEWS), "prototypes are rows"),
+        (lambda: lw.BCLLoss()(ROWS, FOUR, ROWS[:1]), "within the 1 classes, 0 … 0, got 0 … 1; number them from 0"),
+        (lambda: lw.BCLLoss()(ROWS, FOUR - 1, ROWS), "within the 4 classes"),
+        (lambda: lw.BCLLoss()(ROWS, FOUR[:3], ROWS), "one entry for each of 4 embeddings, got 3"),
+        (lambda: lw.BCLLoss()(ROWS, torch.eye(4), ROWS), "label sets go to"),
+        (lambda: lw.ProxyNCALoss()(ROWS, FOUR, ROWS[:1]), "within the 1 classes"),
+        (lambda: lw.ProxyNCALoss()(ROWS, FOUR, ROWS.tolist()), "prototypes come as a tensor, got list"),
+        (lambda: lw.ProxyNCALoss()(ROWS.long(), FOUR, ROWS), "floating dtype"),
+        (lambda: lw.ProxyNCALoss()(ROWS, FOUR.float(), ROWS), "integer classes"),
+        (lambda: lw.KCLLoss(k=0), "k is an integer ≥ 1, got 0"),
+        (lambda: lw.KCLLoss(k=2.0), "k is an integer ≥ 1, got 2.0"),
+        (lambda: lw.KCLLoss()(VIEWS, FOUR[:2]), "one entry for each of 4 embeddings, got 2"),
+        (lambda: lw.KCLLoss()(ROWS, torch.eye(4)), "label sets go to"),
+        (lambda: lw.PaCoLoss(alpha=-1), "alpha is finite and ≥ 0, got -1"),
+        (lambda: lw.PaCoLoss(alpha=math.nan), "alpha is finite and ≥ 0, got nan"),
+        (lambda: lw.PaCoLoss()(VIEWS, FOUR, ROWS), r"beside each embedding, \(4, 2, 'C'\), got .*\(4, 3\)"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS[:3]), "class_logits are a logit for each class"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS.long()), "class_logits are a logit for each class"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, NAN), "class_logits are finite"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, None), "class_logits come as a tensor"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR * 3, ROWS), "within the 3 classes"),
+        (lambda: lw.HardNegativeLoss(beta=-1), "beta is finite and ≥ 0, got -1"),
+        (lambda: lw.HardNegativeLoss(beta=math.inf), "beta is finite and ≥ 0, got inf"),
+        (lambda: lw.HardNegativeLoss(class_prior=1), "class_prior is a probability below 1, got 1"),
+        (lambda: lw.HardNegativeLoss(class_prior=-0.1), "class_prior is a probability below 1"),
+        (lambda: lw.HardNegativeLoss()(ROWS), "two views or more"),
+        (lambda: lw.HardNegativeLoss()(ROWS, ROWS, ROWS), "two views of each sample, got 3"),
+        (lambda: lw.HardNegativeLoss()(ROWS, FOUR), "takes views, not labels"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(call, message):
+    """What was expected and what came stand in one line."""
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)

@@ -16,6 +16,7 @@ import matplotlib as mpl
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -58,78 +59,77 @@ def label_sets(names: str) -> Tensor:
     return torch.tensor([[label in name for label in "abc"] for name in names.split()])
 
 
+def classes(names: str) -> Tensor:
+    """Read classes such as "A A B" as numbers."""
+    return torch.tensor(["ABC".index(name) for name in names.split()])
+
+
+def views(names: str) -> Rows:
+    """Name the rows of two views of each sample."""
+    return {"first views": names, "second views": names}
+
+
 torch.manual_seed(0)
-VIEWS, CLASSES = torch.randn(5, 2, 4), torch.tensor([0, 0, 1, 1, 2])
-ROWS, PROTOTYPES, QUEUE = torch.randn(10, 4), torch.randn(3, 4), torch.randn(5, 4)
-
-SAMPLES = {"first views": "1 2 3 4 5", "second views": "1 2 3 4 5"}
-BOTH_VIEWS = {"first views": "A A B B C", "second views": "A A B B C"}
+VIEWS, ROWS, PROTOTYPES, QUEUE = torch.randn(5, 2, 4), torch.randn(10, 4), torch.randn(3, 4), torch.randn(5, 4)
+FIVE, TEN = "1 2 3 4 5", "1 2 3 4 5 6 7 8 9 10"
+BALANCED, TWO_CLASSES, LONG_TAIL = "A A B B C", "A A A B B", "A A A A A A B B B C"
 SETS, QUEUE_SETS = "a a ab ab b bc c c abc ∅", "a bc c ab ∅"
-QUERIES, KEYS = {"": SETS}, {"keys": SETS, "queue": QUEUE_SETS, "prototypes": "a b c"}
 
 
-def _nws(**options: Any) -> Tensor:
+def _nws() -> Tensor:
     labels, queue_labels = label_sets(SETS), label_sets(QUEUE_SETS)
-    loss = lw.NWSLoss(lw.label_pair_similarity(labels, "jaccard"), **options)
+    loss = lw.NWSLoss(lw.label_pair_similarity(labels, "jaccard"))
     return loss(ROWS, labels, PROTOTYPES, ROWS, labels, QUEUE, queue_labels)
-
-
-LONG_TAIL = "A A A A A A B B B C"
-TAIL_CLASSES = torch.tensor([0] * 6 + [1] * 3 + [2])
-TEN = "1 2 3 4 5 6 7 8 9 10"
 
 
 def _patches() -> Tensor:
     """Two episodes, each with one query of five cells and three classes."""
-    labels = torch.tensor([[0, 0, 1, 1, 2], [2, 1, 1, 0, 0]]).view(2, 1, 1, 5)
-    return lw.PatchLoss()(ROWS.T.reshape(2, 1, 4, 1, 5), torch.randn(2, 3, 4, 2, 2), labels)
+    cell_labels = classes("A A B B C C B B A A").view(2, 1, 1, 5)
+    return lw.PatchLoss()(ROWS.T.reshape(2, 1, 4, 1, 5), torch.randn(2, 3, 4, 2, 2), cell_labels)
 
 
 def _rascal() -> Tensor:
     """A step after one that cached its features."""
-    loss, classes, index = lw.RASCALLoss(5, 4), torch.tensor([0, 0, 0, 1, 1]), torch.arange(5)
-    loss(VIEWS, classes, index)
-    return loss(VIEWS + torch.randn_like(VIEWS) / 2, classes, index)
+    loss, labels, index = lw.RASCALLoss(5, 4), classes(TWO_CLASSES), torch.arange(5)
+    loss(VIEWS, labels, index)
+    return loss(VIEWS + torch.randn_like(VIEWS) / 2, labels, index)
 
 
 DRAWINGS = {
-    "NTXentLoss": Drawing(lambda: lw.NTXentLoss()(VIEWS), SAMPLES, SAMPLES),
-    "SupConLoss": Drawing(lambda: lw.SupConLoss()(VIEWS, CLASSES), BOTH_VIEWS, BOTH_VIEWS),
-    "MulSupConLoss": Drawing(lambda: lw.MulSupConLoss()(ROWS, label_sets(SETS)), QUERIES, {"batch": SETS}),
-    "MSCLoss": Drawing(
-        lambda: lw.MSCLoss()(ROWS, label_sets(SETS), PROTOTYPES), QUERIES, {"batch": SETS, "prototypes": "a b c"}
-    ),
-    "NWSLoss": Drawing(_nws, QUERIES, KEYS),
+    "NTXentLoss": Drawing(lambda: lw.NTXentLoss()(VIEWS), views(FIVE), views(FIVE)),
     "InfoNCELoss-queue": Drawing(
         lambda: lw.InfoNCELoss()(ROWS, ROWS, QUEUE), {"": TEN}, {"keys": TEN, "queue": "· · · · ·"}
     ),
     "InfoNCELoss-batch": Drawing(lambda: lw.InfoNCELoss()(ROWS, ROWS), {"": TEN}, {"keys": TEN}),
-    "DCLLoss": Drawing(lambda: lw.DCLLoss()(VIEWS), SAMPLES, SAMPLES),
-    "DCLLoss-weighted": Drawing(lambda: lw.DCLLoss(weighted=True)(VIEWS), SAMPLES, SAMPLES),
-    "RASCALLoss": Drawing(
-        _rascal,
-        {"first views": "A A A B B", "second views": "A A A B B"},
-        {"first views": "A A A B B", "second views": "A A A B B"},
+    "DCLLoss": Drawing(lambda: lw.DCLLoss()(VIEWS), views(FIVE), views(FIVE)),
+    "DCLLoss-weighted": Drawing(lambda: lw.DCLLoss(weighted=True)(VIEWS), views(FIVE), views(FIVE)),
+    "SupConLoss": Drawing(lambda: lw.SupConLoss()(VIEWS, classes(BALANCED)), views(BALANCED), views(BALANCED)),
+    "RASCALLoss": Drawing(_rascal, views(TWO_CLASSES), views(TWO_CLASSES)),
+    "ProxyNCALoss": Drawing(
+        lambda: lw.ProxyNCALoss()(ROWS, classes(LONG_TAIL), PROTOTYPES), {"": LONG_TAIL}, {"prototypes": "A B C"}
     ),
+    "BCLLoss": Drawing(
+        lambda: lw.BCLLoss()(ROWS, classes(LONG_TAIL), PROTOTYPES),
+        {"": LONG_TAIL},
+        {"batch": LONG_TAIL, "prototypes": "A B C"},
+    ),
+    "KCLLoss": Drawing(lambda: lw.KCLLoss(k=2)(ROWS, classes(LONG_TAIL)), {"": LONG_TAIL}, {"batch": LONG_TAIL}),
+    "MulSupConLoss": Drawing(lambda: lw.MulSupConLoss()(ROWS, label_sets(SETS)), {"": SETS}, {"batch": SETS}),
+    "MSCLoss": Drawing(
+        lambda: lw.MSCLoss()(ROWS, label_sets(SETS), PROTOTYPES), {"": SETS}, {"batch": SETS, "prototypes": "a b c"}
+    ),
+    "NWSLoss": Drawing(_nws, {"": SETS}, {"keys": SETS, "queue": QUEUE_SETS, "prototypes": "a b c"}),
     "NPairsLoss": Drawing(lambda: lw.NPairsLoss()(ROWS, ROWS), {"": TEN}, {"positives": TEN}),
     "PatchLoss": Drawing(
         _patches, {"episode 1": "A A B B C", "episode 2": "C B B A A"}, {"episode 1": "A B C", "episode 2": "A B C"}
     ),
-    "ProxyNCALoss": Drawing(
-        lambda: lw.ProxyNCALoss()(ROWS, TAIL_CLASSES, PROTOTYPES), {"": LONG_TAIL}, {"prototypes": "A B C"}
-    ),
-    "BCLLoss": Drawing(
-        lambda: lw.BCLLoss()(ROWS, TAIL_CLASSES, PROTOTYPES),
-        {"": LONG_TAIL},
-        {"batch": LONG_TAIL, "prototypes": "A B C"},
-    ),
-    "KCLLoss": Drawing(lambda: lw.KCLLoss(k=2)(ROWS, TAIL_CLASSES), {"": LONG_TAIL}, {"batch": LONG_TAIL}),
 }
 
 
 def heat_maps(drawing: Drawing) -> dict[str, str]:
     """Draw the weights of a loss, each as one SVG."""
     with patch.object(base, "contrast_and_activity", wraps=base.contrast_and_activity) as operator:
+        torch.manual_seed(1)  # whatever was drawn before
         drawing.loss()
     handed = operator.call_args.kwargs
     return {name: _svg(name, handed[name].dense().numpy(), drawing) for name in COLOURS}
@@ -153,19 +153,23 @@ def _map(axes: Axes, name: str, weights: np.ndarray, drawing: Drawing) -> None:
     axes.pcolormesh(_colours(weights, weights, COLOURS[name]))
     axes.set_title(name, fontweight="bold", fontsize=9)
     axes.invert_yaxis()
-    for side, rows, label in (("x", drawing.references, "reference"), ("y", drawing.anchors, "anchor")):
-        names = [row for section in rows.values() for row in section.split()]
-        if len(names) != weights.shape[0 if side == "y" else 1]:
-            raise ValueError(f"a drawing names each {label} once, got {len(names)} names for weights {weights.shape}")
-        axis = axes.xaxis if side == "x" else axes.yaxis
-        axis.set_ticks(np.arange(len(names)) + 0.5, names)
-        axis.set_ticks(np.arange(len(names) + 1), minor=True)
-        axis.set_tick_params(which="both", length=0)
-        axis.set_label_text(f"{label}: {' | '.join(rows)}" if any(rows) else label)
-        ends = np.cumsum([len(section.split()) for section in rows.values()])[:-1]
-        for end in ends:
-            (axes.axvline if side == "x" else axes.axhline)(end, color=TEXT, linewidth=1.2)
+    _name(axes.yaxis, axes.axhline, "anchor", drawing.anchors, weights.shape[0])
+    _name(axes.xaxis, axes.axvline, "reference", drawing.references, weights.shape[1])
     axes.grid(which="minor", color=TEXT, alpha=0.15, linewidth=0.5)
+
+
+def _name(axis: Axis, line: Callable[..., Any], label: str, rows: Rows, count: int) -> None:
+    """Name the rows along an axis, and draw a line between sections."""
+    sections = [section.split() for section in rows.values()]
+    names = [name for section in sections for name in section]
+    if len(names) != count:
+        raise ValueError(f"a drawing names each {label} once, got {len(names)} names for {count} of them")
+    axis.set_ticks(np.arange(count) + 0.5, names)
+    axis.set_ticks(np.arange(count + 1), minor=True)
+    axis.set_tick_params(which="both", length=0)
+    axis.set_label_text(f"{label}: {' | '.join(rows)}" if any(rows) else label)
+    for end in np.cumsum([len(section) for section in sections])[:-1]:
+        line(end, color=TEXT, linewidth=1.2)
 
 
 def _scale(axes: Axes, weights: np.ndarray, colour: str) -> None:

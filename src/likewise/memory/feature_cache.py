@@ -93,7 +93,7 @@ class FeatureCache(nn.Module):
         sample = Keys(index, index)
         wide = torch.float32 if features.device.type == "mps" else torch.float64  # which that device lacks
         with torch.no_grad():
-            total = sample.sum(features.detach().to(wide))
+            total = sample.sum(features.to(wide))
             mean = (total / torch.as_tensor(sample.counts).unsqueeze(-1)).to(self.features.dtype)
             check_finite("features", mean)
             self.features[index] = mean

@@ -38,7 +38,8 @@ class MomentumEncoder(nn.Module):
         buffers: What becomes of the encoder's own buffers, such as the statistics of a normalisation. "copy": those of
             the encoder, right in eval mode. "average": averaged like parameters, integers copied. "own": those of the
             average's own calls in train mode, as MoCo has it.
-        total_steps: K, over which the momentum rises to 1; None: it stays. With K, an update on a GPU waits for it.
+        total_steps: K, over which the momentum rises to 1; None: it stays. With K, an update reads ``step``, and waits for a
+            GPU that holds it.
 
     Attributes:
         encoder: The average; its ``state_dict`` loads into the encoder.
@@ -167,7 +168,6 @@ def _copy(encoder: nn.Module) -> nn.Module:
         for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             delattr(module, name)
             module.register_buffer(name, buffers.setdefault(parameter, parameter.detach()))
-            setattr(module, name, buffers[parameter])  # recurrent modules note their weights when they are set
     return copy
 
 
@@ -177,7 +177,8 @@ def _move(average: Tensor, online: Tensor, rate: float) -> None:
     if rate == 1 or not (wide.is_floating_point or wide.is_complex):
         average.copy_(online)
     else:
-        average.copy_(average.to(wide).lerp_(online.to(average.device, wide), rate))
+        here, there = average.to(wide), online.to(average.device, wide)
+        average.copy_(torch.where(here == there, here, here.lerp(there, rate)))  # the −∞ of a mask stays, and is no NaN
 
 
 def _check_encoder(encoder: nn.Module) -> None:

@@ -122,7 +122,7 @@ class Queue(nn.Module):
         with torch.no_grad():
             with agreement(self.key_ring.device) if gathers else nullcontext():
                 self._check(keys, labels, ids)
-                keys = keys.detach().to(self.key_ring.dtype)
+                keys = keys.to(self.key_ring.dtype)
                 check_finite("keys", keys)
             labels = None if labels is None else labels.to(self.label_ring.dtype)
             ids = self.id_ring.new_full((len(keys),), -1) if ids is None else ids.to(torch.int64)

@@ -90,20 +90,27 @@ def test_ids_that_are_not_given_are_minus_one():
 
 
 def test_enqueueing_before_the_backward_leaves_the_gradient_alone():
-    """What a loss was given is a copy, and carries no gradient to the keys."""
+    """What is read is a copy that later keys do not change, and carries no gradient to the keys."""
     queue = Queue(4, 3)
-    queue.enqueue(torch.randn(4, 3, requires_grad=True), torch.arange(4))
+    queue.enqueue(torch.randn(4, 3, requires_grad=True), torch.arange(4), torch.arange(4))
     z = torch.randn(2, 3, requires_grad=True)
+    keys, labels, ids = queue.keys, queue.labels, queue.ids
+    expected, similarities = keys.sum(dim=0).expand(2, 3).clone(), z @ keys.T
+    queue.enqueue(torch.randn(3, 3), torch.zeros(3).long())
+    similarities.sum().backward()
+    assert not keys.requires_grad
+    torch.testing.assert_close(z.grad, expected)
+    assert labels.tolist() == ids.tolist() == [0, 1, 2, 3]
 
-    def loss():
-        return lw.SupConLoss()(z, torch.tensor([0, 1]), references=queue.keys, reference_labels=queue.labels)
 
-    (expected,) = torch.autograd.grad(loss(), z)
-    value = loss()
-    queue.enqueue(torch.randn(3, 3), torch.arange(3))
-    value.backward()
-    assert not queue.keys.requires_grad
-    assert torch.equal(z.grad, expected)
+def test_a_queue_serves_a_loss():
+    """Keys and labels go to a loss as they are read."""
+    queue = Queue(8, 3)
+    keys, labels, z = torch.randn(5, 3), torch.arange(5), torch.randn(2, 3)
+    queue.enqueue(keys, labels)
+    criterion, classes = lw.SupConLoss(), torch.tensor([0, 4])
+    loss = criterion(z, classes, references=queue.keys, reference_labels=queue.labels)
+    assert torch.equal(loss, criterion(z, classes, references=keys, reference_labels=labels))
 
 
 @pytest.mark.parametrize("num_labels", [None, 3])
@@ -325,6 +332,9 @@ def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
         assert torch.equal(cache.features[sample], expected)
     assert torch.equal(cache.features, shuffled.features)
     assert cache.last_seen.tolist() == [0] * 40 + [-1] * 10
+    few = torch.tensor([1, 0, 49], dtype=index_dtype)
+    assert torch.equal(cache.read(few)[0], cache.features[[1, 0, 49]])
+    assert cache.hit_rate(few) == torch.tensor(2 / 3)
 
 
 def test_the_mean_of_equals_is_themselves():
@@ -597,6 +607,18 @@ def test_buffers_follow_their_policy(policy):
     assert average.encoder.num_batches_tracked.dtype == torch.int64
 
 
+def test_infinite_buffers_are_no_nan():
+    """A mask of −∞ stays what it is where buffers are averaged, and becomes the encoder's where they are copied."""
+    encoder = nn.Linear(2, 2)
+    encoder.register_buffer("mask", torch.tensor([0, -torch.inf]))
+    averaged, copied = MomentumEncoder(encoder, buffers="average"), MomentumEncoder(encoder)
+    averaged.update(encoder)
+    assert averaged.encoder.mask.tolist() == [0, -math.inf]
+    encoder.mask.copy_(encoder.mask.flip(0))
+    copied.update(encoder)
+    assert copied.encoder.mask.tolist() == [-math.inf, 0]
+
+
 def test_eval_mode_leaves_the_statistics_alone():
     """The mode is that which was set, by a module that holds the average too."""
     holder = nn.ModuleDict({"average": MomentumEncoder(nn.BatchNorm1d(2))})
@@ -638,6 +660,15 @@ def test_an_average_in_float32_of_a_bfloat16_encoder_moves():
     nn.init.zeros_(encoder.weight)
     narrow.update(encoder)
     assert (narrow.encoder.weight == 1).all()
+
+
+def test_an_average_in_bfloat16_of_a_float32_encoder_is_rounded_once():
+    """The step is taken in float32, whatever the average is held in."""
+    encoder = nn.Linear(50, 50)
+    average = MomentumEncoder(encoder, 0.5).bfloat16()
+    before = average.encoder.weight.double()
+    average.update(moved(encoder))
+    assert torch.equal(average.encoder.weight, ((before + encoder.weight.detach().double()) / 2).float().bfloat16())
 
 
 class Wrapper(nn.Module):

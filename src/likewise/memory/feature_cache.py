@@ -44,7 +44,7 @@ class FeatureCache(nn.Module):
 
     Source:
         A memory bank as in Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", 2018,
-        section 3.1, without its momentum: the last features replace those before.
+        section 3.1. The authors' code mixes them with those before; here the last features replace them.
 
     Example:
         >>> cache = FeatureCache(num_samples=3, feature_dim=2)

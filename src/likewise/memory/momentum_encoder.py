@@ -38,8 +38,8 @@ class MomentumEncoder(nn.Module):
         buffers: What becomes of the encoder's own buffers, such as the statistics of a normalisation. "copy": those of
             the encoder, right in eval mode. "average": averaged like parameters, integers copied. "own": those of the
             average's own calls in train mode, as MoCo has it.
-        total_steps: K, over which the momentum rises to 1; None: it stays. With K, an update reads ``step``, and waits for a
-            GPU that holds it.
+        total_steps: K, over which the momentum rises to 1; None: it stays. With K, an update reads ``step``, and
+            waits for a GPU that holds it.
 
     Attributes:
         encoder: The average; its ``state_dict`` loads into the encoder.
@@ -54,7 +54,7 @@ class MomentumEncoder(nn.Module):
 
     Source:
         He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", 2020, equation 2; Grill et al.,
-        "Bootstrap Your Own Latent", 2020, equation 1, and its section 3.2 for the rise, with m = 0.996.
+        "Bootstrap Your Own Latent", 2020, equation 1, and its implementation details for the rise, from m = 0.996.
 
     Example:
         >>> encoder = nn.Linear(2, 1, bias=False)

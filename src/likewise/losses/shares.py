@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from likewise.operator.precision import without_autocast
 from likewise.pairs import Explicit, Jaccard, PairWeight
 
 
@@ -43,8 +44,8 @@ def label_shares(
         corrected: Whether the query's own term is taken out of D.
         dtype: In which D is summed.
     """
-    weights = [Jaccard(label_sets, others) for others in sections]
-    by_label = [weight.by_label(dtype, label_sets.device) for weight in weights]
+    with without_autocast(label_sets.device):
+        by_label = [Jaccard(label_sets, others).by_label(dtype, label_sets.device) for others in sections]
     sizes = label_sets.sum(dim=1, keepdim=True).clamp(min=1).to(dtype)
     prototype = 1 - alpha / sizes if corrected else torch.ones_like(sizes)
     totals = sum((alpha * sums for sums, _ in by_label), start=label_sets * prototype)

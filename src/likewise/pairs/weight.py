@@ -174,7 +174,8 @@ class _Multiply(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.weight.T @ gradients[0], None
+        with torch.autocast(gradients[0].device.type, enabled=False):  # the user may call backward within autocast
+            return ctx.weight.T @ gradients[0], None
 
 
 def _weight(value: object, operation: str) -> PairWeight:

@@ -1,0 +1,226 @@
+"""Properties that every loss has, on every backend: one table, one test a property."""
+
+import copy
+import inspect
+
+import pytest
+import torch
+
+import likewise as lw
+from likewise.losses import ContrastiveLoss
+from likewise.losses.dcl import DCLLoss
+from loss_table import LOSSES, draw, evaluate
+
+DOUBLE = torch.float64
+every_loss = pytest.mark.parametrize("name", LOSSES)
+every_backend = pytest.mark.parametrize("backend", ["dense", "tiled"])
+
+
+def leaves(name, batch):
+    return [batch[part].requires_grad_() for part in LOSSES[name].learned]
+
+
+def cast(batch, dtype):
+    """Return a batch of its own whose embeddings are in a dtype."""
+    return {k: v.detach().to(dtype if v.is_floating_point() else v.dtype, copy=True) for k, v in batch.items()}
+
+
+def step(name, batch, dtype=DOUBLE, **options):
+    """Return the loss and its gradients."""
+    batch = cast(batch, dtype)
+    wanted = leaves(name, batch)
+    loss = evaluate(LOSSES[name].make(**options), batch)
+    return loss.detach(), torch.autograd.grad(loss.sum(), wanted)
+
+
+def test_the_table_has_every_loss():
+    """No public loss is missing, but BYOL's, which has neither denominator nor options."""
+    public = {value for value in vars(lw).values() if inspect.isclass(value) and issubclass(value, ContrastiveLoss)}
+    assert public == {type(row.make()) for row in LOSSES.values()}
+    assert not issubclass(lw.BYOLLoss, ContrastiveLoss)
+
+
+@every_backend
+@every_loss
+def test_gradcheck(name, backend, monkeypatch):
+    """Gradients to everything learned, and to the temperature, are those of finite differences (DCLW's ω frozen)."""
+    row = LOSSES[name]
+    batch = row.batch(5, draw(1))
+    parts = leaves(name, batch)
+    weigh, frozen = DCLLoss._weights, {}  # noqa: SLF001 - what its docstring says is frozen
+    monkeypatch.setattr(DCLLoss, "_weights", lambda self, rows: frozen.setdefault("ω", weigh(self, rows)))
+    tau = [torch.tensor(0.5, dtype=DOUBLE, requires_grad=True)] if row.temperature else []
+
+    def value(*arguments):
+        given = dict(zip(row.learned, arguments, strict=False))
+        options = {"temperature": arguments[-1]} if row.temperature else {}
+        return evaluate(row.make(backend=backend, **options), batch | given)
+
+    assert torch.autograd.gradcheck(value, (*parts, *tau))
+
+
+@every_loss
+def test_tiled_is_dense(name):
+    """Loss, rows and gradients agree in float64, at several temperatures down to 0.003."""
+    row = LOSSES[name]
+    batch = row.batch(40, draw(2))
+    for temperature in (0.003, 0.02, 0.1, 1.0):
+        options = {"temperature": temperature} if row.temperature else {}
+        for reduction in ("mean", "sum", "none"):
+            mine, theirs = (
+                step(name, batch, backend=backend, reduction=reduction, **options) for backend in ("tiled", "dense")
+            )
+            close = {"rtol": 1e-10, "atol": 1e-10 / temperature}
+            torch.testing.assert_close(mine[0], theirs[0], **close)
+            for one, other in zip(mine[1], theirs[1], strict=True):
+                torch.testing.assert_close(one, other, **close)
+
+
+@every_backend
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_low_precision(name, dtype, backend):
+    """Finite, in the input's dtype, and at most twice as far from float64 as the plain formula in that precision."""
+    row = LOSSES[name]
+    options = {"temperature": 0.05} if row.temperature else {}
+    rounded = cast(row.batch(40, draw(3)), dtype)
+    exact, exact_gradients = step(name, rounded, DOUBLE, backend="dense", **options)
+    plain, plain_gradients = step(name, rounded, dtype, backend="dense", **options)
+    loss, gradients = step(name, rounded, dtype, backend=backend, **options)
+    assert loss.dtype == torch.float32
+    floor = 4 * torch.finfo(torch.float32).eps * max(exact.abs().item(), 1)
+    assert (loss - exact).abs() <= 2 * (plain - exact).abs() + floor
+    assert (loss - exact).abs() <= 1e-4 * max(exact.abs().item(), 1)
+    for mine, theirs, ideal in zip(gradients, plain_gradients, exact_gradients, strict=True):
+        assert mine.dtype == dtype
+        assert torch.isfinite(mine).all()
+        norm = torch.linalg.vector_norm
+        error, of_plain = (norm(value.double() - ideal) for value in (mine, theirs))
+        assert error <= 2 * of_plain + torch.finfo(torch.float32).eps * norm(ideal)
+        assert error <= 8 * torch.finfo(dtype).eps * norm(ideal) + 1e-4 * norm(ideal)
+
+
+@every_backend
+@every_loss
+def test_repeats_are_equal_bit_for_bit(name, backend):
+    """The same input gives the same bits, forward and backward."""
+    batch = LOSSES[name].batch(40, draw(4))
+    one, other = (step(name, batch, torch.float32, backend=backend) for _ in range(2))
+    assert torch.equal(one[0], other[0])
+    assert all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+
+
+@every_backend
+@every_loss
+def test_reductions(name, backend):
+    """The sum is that of the rows, the mean is the sum over the active anchors, and inactive rows are 0."""
+    row = LOSSES[name]
+    batch = row.batch(7, draw(5))
+    rows, total, mean = (evaluate(row.make(backend=backend, reduction=r), batch) for r in ("none", "sum", "mean"))
+    loss = row.make(backend=backend)
+    evaluate(loss, batch)
+    count = int(loss.last["active_anchors"])
+    assert rows.ndim == 1
+    torch.testing.assert_close(rows.sum(), total)
+    torch.testing.assert_close(total / count, mean)
+    assert not row.counts_rows or int((rows != 0).sum()) == count
+    assert loss.last["positives_per_anchor"].shape == rows.shape
+
+
+@every_backend
+@every_loss
+def test_an_empty_batch_is_zero_with_zero_gradient(name, backend):
+    """No sample at all: loss 0, connected to the graph, gradient 0."""
+    row = LOSSES[name]
+    batch = row.batch(0, draw(6))
+    parts = leaves(name, batch)
+    loss = evaluate(row.make(backend=backend), batch)
+    loss.backward()
+    assert loss == 0
+    assert all(part.grad is not None and not part.grad.any() for part in parts)
+
+
+@every_backend
+@every_loss
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32, torch.float16, torch.bfloat16])
+def test_zero_embeddings_have_zero_gradient(name, dtype, backend):
+    """A zero row normalises to zero, with zero gradient; the others' stay finite."""
+    row = LOSSES[name]
+    batch = cast(row.batch(7, draw(7)), dtype)
+    first = row.learned[0]
+    batch[first][0] = 0
+    gradient = step(name, batch, dtype, backend=backend)[1][0]
+    assert torch.isfinite(gradient).all()
+    assert not row.normalizes or not gradient[0].any()
+
+
+@every_backend
+@every_loss
+def test_the_length_of_embeddings_does_not_matter(name, backend):
+    """Very short and very long embeddings give the loss of their directions, where the loss normalises."""
+    row = LOSSES[name]
+    batch = cast(row.batch(7, draw(8)), torch.float32)
+    expected = evaluate(row.make(backend=backend), batch)
+    logits = {k: v for k, v in batch.items() if k == "class_logits"}
+    scaled = {k: v * 1e12 if v.is_floating_point() else v for k, v in batch.items()} | logits
+    changed = evaluate(row.make(backend=backend), scaled)
+    if row.normalizes:
+        torch.testing.assert_close(changed, expected)
+    else:
+        assert not torch.allclose(changed, expected)
+
+
+@every_loss
+def test_autocast_changes_nothing(name):
+    """Under autocast the loss computes in float32, and so does its backward, in or out of it (dense: out of it)."""
+    row = LOSSES[name]
+    batch = cast(row.batch(40, draw(9)), torch.float32)
+    parts = leaves(name, batch)
+    for backend in ("dense", "tiled"):
+        expected = evaluate(row.make(backend=backend), batch)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = evaluate(row.make(backend=backend), batch)
+            inside = torch.autograd.grad(found, parts, retain_graph=True) if backend == "tiled" else ()
+        assert torch.equal(found, expected)
+        gradients = torch.autograd.grad(expected, parts)
+        for mine in (torch.autograd.grad(found, parts), inside or gradients):
+            assert all(torch.equal(a, b) for a, b in zip(mine, gradients, strict=True))
+
+
+@every_loss
+def test_duplicates_and_collapse_are_finite(name):
+    """All embeddings equal, at a temperature of 0.003, in float32: loss and gradients are finite."""
+    row = LOSSES[name]
+    batch = {k: torch.ones_like(v) if v.is_floating_point() else v for k, v in row.batch(7, draw(10)).items()}
+    options = {"temperature": 0.003} if row.temperature else {}
+    loss, gradients = step(name, batch, torch.float32, **options)
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@every_loss
+def test_a_copy_is_the_loss(name):
+    """A copy, and a fresh loss with its state, give the same value; what it is shows in its representation."""
+    row = LOSSES[name]
+    batch = row.batch(7, draw(11))
+    loss = row.make()
+    expected = evaluate(loss, batch)
+    assert torch.equal(evaluate(copy.deepcopy(loss), batch), expected)
+    fresh = row.make()
+    fresh.load_state_dict(loss.state_dict())
+    assert torch.equal(evaluate(fresh, batch), expected)
+    assert repr(loss).startswith(type(loss).__name__)
+    assert "reduction='mean'" in repr(loss)
+
+
+@every_loss
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_nan_is_refused_by_name(name, bad):
+    """NaN or infinity in any argument with a gradient is an error that names it, never a NaN loss."""
+    row = LOSSES[name]
+    for part in row.learned:
+        batch = row.batch(7, draw(12))
+        batch[part].view(-1)[3] = bad
+        called = "embeddings|view_0" if part == "embeddings" else part
+        with pytest.raises(ValueError, match=f"({called}) .*finite"):
+            evaluate(row.make(), batch)

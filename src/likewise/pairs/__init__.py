@@ -24,9 +24,11 @@ from likewise.pairs.explicit import Explicit
 from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel, Union
 from likewise.pairs.label_similarity import MaxSimilarity, MeanSimilarity
 from likewise.pairs.weight import PairWeight
+from likewise.pairs.within_class import Block, WithinClass
 
 __all__ = [
     "AllPairs",
+    "Block",
     "Equal",
     "Explicit",
     "Jaccard",
@@ -41,6 +43,7 @@ __all__ = [
     "SameSample",
     "SharesLabel",
     "Union",
+    "WithinClass",
     "concat",
 ]
 

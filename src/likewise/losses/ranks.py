@@ -1,0 +1,213 @@
+"""Pair weights from the ranks of an anchor's positives: by similarity now, and by that of cached features."""
+
+from typing import Literal, NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.operator.precision import without_autocast
+from likewise.pairs import Block, WithinClass
+
+RankLevel = Literal["view", "sample"]
+
+BINS = 10
+"""Bins of equal width into which drifts, 0 … 1, are counted."""
+
+
+def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m"]) -> Int[Tensor, "*b m"]:
+    r"""Return twice the average rank of each entry among those of its row, the most similar first, from 0.
+
+    $$
+    2 \rho_j = 2 \sum_{k : s_k > s_j} n_k + \sum_{k : s_k = s_j} n_k - 1
+    $$
+
+    Doubled, the average ranks of ties are integers.
+
+    Args:
+        similarities: s, shape (…, M).
+        counts: n, how often each entry stands there: integers, shape (…, M), 0 for those that are not ranked.
+
+    Example:
+        >>> doubled_ranks(torch.tensor([0.5, 0.9, 0.5]), torch.tensor([1, 1, 1]))
+        tensor([3, 0, 3], dtype=torch.int32)
+    """
+    ordered, order = similarities.sort(dim=-1, descending=True)
+    counts = counts.to(torch.int32).gather(-1, order)
+    through = counts.cumsum(dim=-1, dtype=torch.int32)
+    before = through - counts
+    ties = ordered[..., 1:] == ordered[..., :-1]
+    before[..., 1:].masked_fill_(ties, 0)
+    before = before.cummax(dim=-1).values  # of the first of those that tie
+    through[..., :-1].masked_fill_(ties, torch.iinfo(torch.int32).max)
+    through = through.flip(-1).cummin(dim=-1).values.flip(-1)  # of the last of them
+    return torch.empty_like(counts).scatter_(-1, order, before.add_(through).sub_(1))
+
+
+@final
+class RankWeights(WithinClass):
+    r"""How far each positive's rank has moved since it was cached, as a weight of one over the row's sum.
+
+    $$
+    \text{drift}_{ir} = \frac{|\rho_{ir} - \rho'_{ir}|}{m_i - 1} \qquad
+    w_{ir} = \frac{1 - \text{drift}_{ir}}{\sum_p (1 - \text{drift}_{ip})}
+    $$
+
+    where $\rho_{ir}$ is the average rank of r among the $m_i$ positives of anchor i by cosine similarity now, and
+    $\rho'_{ir}$ that by the cached features of their samples. Uniform where a sample of the class is not cached, or the
+    sum is zero. Without cached features $w_{ir} \propto 1 - \rho_{ir} / (m_i - 1)$.
+
+    Args:
+        classes: Class of each reference, shape (R,).
+        samples: Which sample each reference is a view of, 0 … S − 1, shape (R,).
+        anchors: Which of the references are the anchors.
+        current: What is ranked by now, outside differentiation: unit embeddings of the references, (R, D), or with
+            ``by_sample`` features of the samples as they would be cached, (S, D).
+        cached: Features of each sample, (S, D), and which of them there are, (S,); None: the ranks now are all.
+        by_sample: Whether samples are ranked, and share their weights equally among their views. An anchor's own sample
+            is then first in both ranks, if it has another view.
+        dtype: Of the weights.
+
+    Memory:
+        O(R + the features), a block, and up to `KEPT` weights; see `WithinClass`.
+    """
+
+    def __init__(
+        self,
+        classes: Int[Tensor, " r"],
+        samples: Int[Tensor, " r"],
+        anchors: slice,
+        *,
+        current: Float[Tensor, "_ d"],
+        cached: tuple[Float[Tensor, "s d"], Bool[Tensor, " s"]] | None,
+        by_sample: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        # A sample of a class is an entry; the entries of one class have consecutive numbers.
+        count = int(samples.max()) + 1 if len(samples) else 1
+        classes = torch.unique(classes, return_inverse=True)[1]
+        entries, self.entries, self.counts = torch.unique(
+            classes * count + samples, return_inverse=True, return_counts=True
+        )
+        self.samples = entries % count
+        super().__init__(classes[anchors], classes, entries // count)
+        self.first, self.active = anchors.start, (torch.bincount(classes)[classes] > 1)[anchors]
+        self.current, self.cached, self.by_sample, self.dtype = current, cached, by_sample, dtype
+        self._sums = torch.zeros(3 + BINS, dtype=widest(current.device), device=current.device)
+        self._counted = 0  # anchors of whom the sums are, in the order of blocks
+
+    def sums(self) -> Float[Tensor, " t"]:
+        """Return of all weights made so far their entropies' sum, the drifts' and their squares', and drifts by bin."""
+        return self._sums.clone()
+
+    def weights(self, block: Block) -> Float[Tensor, "g n m"]:
+        """Return each anchor's weights, from its class's ranks; those of one block are the same whenever made."""
+        of = self._positives(block)
+        ranked = (of.views > 0 if self.by_sample else of.inside).int()
+        moved, warm = self._moved(of, ranked)
+        span = ranked.sum(dim=2, keepdim=True, dtype=torch.int32).sub_(1).clamp_(min=0).mul_(2)
+        shares = (span - moved).mul_(ranked)
+        uniform = ~warm | (shares.sum(dim=2, keepdim=True) == 0)
+        shares = torch.where(uniform, of.views if self.by_sample else ranked, shares)
+        weights = shares.to(self.dtype).div_(shares.sum(dim=2, keepdim=True).clamp_(min=1))
+        if self.by_sample:
+            weights = of.by_view(weights.div_(of.views.clamp(min=1))).mul_(of.inside)
+        if block.rows.start >= self._counted:  # what is made anew was counted
+            self._sums += self._summed(weights, moved, span, (ranked > 0) & warm)
+            self._counted = block.rows.stop
+        return weights
+
+    def _positives(self, block: Block) -> "_Positives":
+        anchors, references, entries = block.members
+        anchors = anchors + self.first
+        own = (self.entries[anchors] - entries[:, :1])[:, :, None] == torch.arange(
+            entries.shape[1], device=entries.device
+        )
+        return _Positives(
+            anchors=anchors,
+            references=references,
+            inside=references[:, None] != anchors[:, :, None],
+            rows=self.samples[self.entries[anchors]],
+            columns=self.samples[entries],
+            own=own,
+            views=self.counts[entries][:, None] - own.int(),
+            place=self.entries[references] - entries[:, :1],
+        )
+
+    def _moved(
+        self, of: "_Positives", ranked: Int[Tensor, "g n _"]
+    ) -> tuple[Int[Tensor, "g n _"], Bool[Tensor, "g _ _"]]:
+        """Return twice what is taken from each positive's share, and whether all samples of the class are cached."""
+        if self.by_sample:
+            now = _ranks(self.current[of.rows], self.current[of.columns], ranked, first=of.own)
+        else:
+            now = _ranks(self.current[of.anchors], self.current[of.references], ranked)
+        if self.cached is None:
+            return now, torch.ones(1, 1, 1, dtype=torch.bool, device=now.device)
+        features, valid = self.cached
+        warm = valid[of.columns].all(dim=1)[:, None, None]
+        rows, columns = features[of.rows], features[of.columns]
+        if self.by_sample:
+            return now.sub_(_ranks(rows, columns, ranked, first=of.own)).abs_(), warm
+        return now.sub_(of.by_view(_ranks(rows, columns, of.views))).abs_(), warm
+
+    def _summed(
+        self, weights: Tensor, moved: Tensor, span: Tensor, counted: Bool[Tensor, "g n _"]
+    ) -> Float[Tensor, " t"]:
+        wide, span = widest(weights.device), span.clamp(min=1)
+        entropy = torch.special.entr(weights).sum(dtype=wide)
+        if self.cached is None:
+            return torch.cat([entropy[None], entropy.new_zeros(2 + BINS)])
+        drift = (moved / span).mul_(counted)
+        bins = (moved * BINS).div_(span, rounding_mode="floor").clamp_(max=BINS - 1).masked_fill_(~counted, BINS)
+        drifts = torch.stack([entropy, drift.sum(dtype=wide), drift.square_().sum(dtype=wide)])
+        return torch.cat([drifts, torch.bincount(bins.flatten(), minlength=BINS + 1)[:BINS].to(wide)])
+
+    def _support(self, device: torch.device) -> Tensor:
+        return self.active.to(device)
+
+    def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.active.to(device, dtype)
+
+
+class _Positives(NamedTuple):
+    """Of a block's G classes, with N anchors, M references and S samples each: who is positive, and whose view."""
+
+    anchors: Int[Tensor, "g n"]
+    """Which reference each anchor is."""
+    references: Int[Tensor, "g m"]
+    inside: Bool[Tensor, "g n m"]
+    """Whether a reference is a positive: another than the anchor."""
+    rows: Int[Tensor, "g n"]
+    """Which sample each anchor is a view of."""
+    columns: Int[Tensor, "g s"]
+    """Which samples the class has."""
+    own: Bool[Tensor, "g n s"]
+    """Whether a sample is the anchor's own."""
+    views: Int[Tensor, "g n s"]
+    """How many positives are views of a sample."""
+    place: Int[Tensor, "g m"]
+    """Which of the class's samples each reference is a view of."""
+
+    def by_view(self, values: Tensor) -> Tensor:
+        """Return values of samples, (G, N, S), for each of their views, (G, N, M)."""
+        return values.gather(2, self.place[:, None].expand(self.inside.shape))
+
+
+def _ranks(
+    anchors: Float[Tensor, "g n d"],
+    others: Float[Tensor, "g m d"],
+    counts: Int[Tensor, "g n m"],
+    first: Bool[Tensor, "g n m"] | None = None,
+) -> Int[Tensor, "g n m"]:
+    """Return twice the average ranks of others by their product with each anchor, some of them put first."""
+    with without_autocast(anchors.device):
+        similarities = anchors @ others.mT
+    if first is not None:
+        similarities.masked_fill_(first, torch.inf)
+    return doubled_ranks(similarities, counts)
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """Return the dtype in which sums on a device are taken."""
+    return torch.float32 if device.type == "mps" else torch.float64

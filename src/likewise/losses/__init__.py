@@ -16,6 +16,7 @@ from likewise.losses.nws import NWSLoss
 from likewise.losses.paco import PaCoLoss
 from likewise.losses.patch import PatchLoss
 from likewise.losses.proxy_nca import ProxyNCALoss
+from likewise.losses.rascal import RASCALLoss
 from likewise.losses.sup_con import SupConLoss
 from likewise.losses.triplet import TripletLoss
 
@@ -36,6 +37,7 @@ __all__ = [
     "PaCoLoss",
     "PatchLoss",
     "ProxyNCALoss",
+    "RASCALLoss",
     "SupConLoss",
     "TripletLoss",
     "label_pair_similarity",

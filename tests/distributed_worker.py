@@ -4,7 +4,10 @@ python distributed_worker.py RANK WORLD FOLDER; with WORLD 1 it holds everything
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -12,61 +15,80 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import likewise as lw
+from loss_table import FEATURES, LOSSES, draw
 
 SHARDS = {1: [7], 2: [5, 2], 3: [3, 0, 4]}
 """Samples a process: uneven, and once none."""
 
 
+class Case(NamedTuple):
+    """A loss, a batch, which parts of it the encoder makes, and which every process holds whole."""
+
+    make: Callable[..., nn.Module]
+    batch: dict[str, torch.Tensor]
+    learned: tuple[str, ...] = ("embeddings",)
+    whole: tuple[str, ...] = ()
+    temperature: bool = True
+
+
 class Step(nn.Module):
     """An encoder and a loss with a learned temperature, as one module to distribute."""
 
-    def __init__(self, make, options):
+    def __init__(self, case):
         super().__init__()
-        self.encoder = nn.Linear(6, 4, dtype=torch.float64)
+        self.learned = case.learned
+        self.encoder = nn.Linear(FEATURES, FEATURES, dtype=torch.float64)
         nn.init.normal_(self.encoder.weight, generator=torch.Generator().manual_seed(1))
         nn.init.zeros_(self.encoder.bias)
-        self.temperature = nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
-        self.loss = make(temperature=self.temperature, gather_distributed=True, **options)
+        if "class_logits" in case.learned:
+            self.gain = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
+        options = {}
+        if case.temperature:
+            self.temperature = options["temperature"] = nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
+        self.loss = case.make(gather_distributed=True, **options)
 
     def forward(self, batch):
-        arguments = dict(batch)
-        embeddings = self.encoder(arguments.pop("inputs"))
-        if "references" in arguments:
-            arguments["references"] = self.encoder(arguments["references"])
-        return self.loss(embeddings, **arguments)
+        made = {name: self.made(name, value) if name in self.learned else value for name, value in batch.items()}
+        first, *others = made
+        return self.loss(made[first], **{name: made[name] for name in others})
+
+    def made(self, name, value):
+        """Encode features, wherever they stand; logits, which no encoder here makes, have a gain of their own."""
+        if name == "class_logits":
+            return value * self.gain
+        axis = 2 if name.endswith("maps") else -1
+        return self.encoder(value.movedim(axis, -1)).movedim(-1, axis)
 
 
 def cases():
-    """Yield each case's name, loss, options, whole batch, and which of its parts are cut by samples."""
+    """Yield each case's name, and the case: every loss of the table, each reduction, and more of SupCon."""
+    for name, row in LOSSES.items():
+        for reduction in ("mean", "sum", "none"):
+            make = partial(row.make, reduction=reduction)
+            yield f"{name} {reduction}", Case(make, row.batch(7, draw(0)), row.learned, row.whole, row.temperature)
     generator = torch.Generator().manual_seed(0)
     labels = torch.tensor([0, 1, 0, 2, 1, 0, 3])
-    sets = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]])
     mask = torch.rand(7, 7, generator=generator) > 0.6
 
     def inputs(*shape):
-        return torch.randn(*shape, 6, dtype=torch.float64, generator=generator)
+        return torch.randn(*shape, FEATURES, dtype=torch.float64, generator=generator)
 
-    for reduction in ("mean", "sum", "none"):
-        yield f"nt_xent {reduction}", lw.NTXentLoss, {"reduction": reduction}, {"inputs": inputs(7, 2)}
-        for form in ("out", "in"):
-            options = {"form": form, "reduction": reduction}
-            yield f"sup_con {form} {reduction}", lw.SupConLoss, options, {"inputs": inputs(7, 2), "labels": labels}
-    yield "three views", lw.NTXentLoss, {}, {"inputs": inputs(7, 3)}
-    yield "tiled", lw.SupConLoss, {"backend": "tiled"}, {"inputs": inputs(7, 2), "labels": labels}
-    yield "one view", lw.SupConLoss, {}, {"inputs": inputs(7), "labels": labels}
-    yield "no labels", lw.SupConLoss, {}, {"inputs": inputs(7, 2)}
-    yield "label sets", lw.SupConLoss, {}, {"inputs": inputs(7, 2), "labels": sets}
-    yield "mask", lw.SupConLoss, {"form": "in"}, {"inputs": inputs(7, 2), "mask": mask}
-    yield "all different", lw.SupConLoss, {}, {"inputs": inputs(7), "labels": torch.arange(7)}
+    yield "tiled", Case(partial(lw.SupConLoss, backend="tiled"), {"embeddings": inputs(7, 2), "labels": labels})
+    yield "no labels", Case(lw.SupConLoss, {"embeddings": inputs(7, 2)})
+    yield "mask", Case(partial(lw.SupConLoss, form="in"), {"embeddings": inputs(7, 2), "mask": mask})
+    yield "all different", Case(lw.SupConLoss, {"embeddings": inputs(7), "labels": torch.arange(7)})
+    references = ("embeddings", "references")
     others = {"references": inputs(7), "reference_labels": labels.flip(0)}
-    yield "references", lw.SupConLoss, {}, {"inputs": inputs(7, 2), "labels": labels, **others}
-    yield "references, mask", lw.SupConLoss, {}, {"inputs": inputs(7, 2), "mask": mask, "references": inputs(7)}
+    yield "references", Case(lw.SupConLoss, {"embeddings": inputs(7, 2), "labels": labels, **others}, references)
+    masked = {"embeddings": inputs(7, 2), "mask": mask, "references": inputs(7)}
+    yield "references, mask", Case(lw.SupConLoss, masked, references)
 
 
-def evaluate(make, options, batch, world):
-    """Return the loss, and the gradients of the encoder and the temperature that an optimiser would meet."""
-    step = Step(make, options)
+def evaluate(case, batch, rank, world):
+    """Return the loss, and the gradients of encoder, gain and temperature that an optimiser would meet."""
+    step = Step(case)
     model = step if world == 1 else DistributedDataParallel(step)
+    torch.manual_seed(rank)  # ranks draw differently by themselves
     loss = model(batch)
     total = loss.sum()
     if loss.ndim and world > 1:
@@ -109,9 +131,9 @@ def main(rank, world, folder):
     start = sum(SHARDS[world][:rank])
     mine = slice(start, start + SHARDS[world][rank])
     results = {}
-    for name, make, options, batch in cases():
-        shard = {key: value[mine] for key, value in batch.items()}
-        results[name] = evaluate(make, options, shard, world)
+    for name, case in cases():
+        shard = {key: value if key in case.whole else value[mine] for key, value in case.batch.items()}
+        results[name] = evaluate(case, shard, rank, world)
     if world > 1:
         results["refusals"] = refusals(rank, world)
         dist.destroy_process_group()

@@ -32,7 +32,7 @@ def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m
         >>> doubled_ranks(torch.tensor([0.5, 0.9, 0.5]), torch.tensor([1, 1, 1]))
         tensor([3, 0, 3], dtype=torch.int32)
     """
-    ordered, order = similarities.sort(dim=-1, descending=True)
+    ordered, order = _falling(similarities).sort(dim=-1)
     counts = counts.to(torch.int32).gather(-1, order)
     through = counts.cumsum(dim=-1, dtype=torch.int32)
     before = through - counts
@@ -42,6 +42,13 @@ def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m
     through[..., :-1].masked_fill_(ties, torch.iinfo(torch.int32).max)
     through = through.flip(-1).cummin(dim=-1).values.flip(-1)  # of the last of them
     return torch.empty_like(counts).scatter_(-1, order, before.add_(through).sub_(1))
+
+
+def _falling(values: Float[Tensor, "*b m"]) -> Int[Tensor, "*b m"]:
+    """Return integers that rise as the values fall: sorting them takes two thirds of the time."""
+    integer, sign = (torch.int64, 63) if values.dtype == torch.float64 else (torch.int32, 31)
+    bits = (values + 0.0).view(integer)  # −0.0 becomes 0.0
+    return (bits ^ ((bits >> sign) & torch.iinfo(integer).max)).bitwise_not_()
 
 
 @final
@@ -120,18 +127,18 @@ class RankWeights(WithinClass):
     def _positives(self, block: Block) -> "_Positives":
         anchors, references, entries = block.members
         anchors = anchors + self.first
-        own = (self.entries[anchors] - entries[:, :1])[:, :, None] == torch.arange(
-            entries.shape[1], device=entries.device
-        )
+        home, place = (self.entries[members] - entries[:, :1] for members in (anchors, references))
+        counts = self.counts[entries]
+        own = home[:, :, None] == torch.arange(entries.shape[1], device=entries.device)
         return _Positives(
             anchors=anchors,
             references=references,
             inside=references[:, None] != anchors[:, :, None],
-            rows=self.samples[self.entries[anchors]],
-            columns=self.samples[entries],
-            own=own,
-            views=self.counts[entries][:, None] - own.int(),
-            place=self.entries[references] - entries[:, :1],
+            samples=self.samples[entries],
+            counts=counts,
+            home=home,
+            place=place,
+            views=counts[:, None] - own.int(),
         )
 
     def _moved(
@@ -139,17 +146,29 @@ class RankWeights(WithinClass):
     ) -> tuple[Int[Tensor, "g n _"], Bool[Tensor, "g _ _"]]:
         """Return twice what is taken from each positive's share, and whether all samples of the class are cached."""
         if self.by_sample:
-            now = _ranks(self.current[of.rows], self.current[of.columns], ranked, first=of.own)
+            now = self._ranks_of_samples(self.current, of)
         else:
-            now = _ranks(self.current[of.anchors], self.current[of.references], ranked)
+            now = doubled_ranks(_products(self.current[of.anchors], self.current[of.references]), ranked)
         if self.cached is None:
             return now, torch.ones(1, 1, 1, dtype=torch.bool, device=now.device)
         features, valid = self.cached
-        warm = valid[of.columns].all(dim=1)[:, None, None]
-        rows, columns = features[of.rows], features[of.columns]
+        before = self._ranks_of_samples(features, of)
+        warm = valid[of.samples].all(dim=1)[:, None, None]
+        return now.sub_(before if self.by_sample else of.by_view(before)).abs_(), warm
+
+    def _ranks_of_samples(self, features: Float[Tensor, "s d"], of: "_Positives") -> Int[Tensor, "g n s"]:
+        """Return twice the ranks of the class's samples for each anchor: once for each sample, if those are fewer."""
+        everyone = torch.arange(of.samples.shape[1], device=of.samples.device)
+        fewer = len(everyone) < of.home.shape[1]
+        home = everyone.expand_as(of.samples) if fewer else of.home
+        own = home[:, :, None] == everyone
+        views = of.counts[:, None] - own.int()
+        similarities = _products(features[of.samples.gather(1, home)], features[of.samples])
         if self.by_sample:
-            return now.sub_(_ranks(rows, columns, ranked, first=of.own)).abs_(), warm
-        return now.sub_(of.by_view(_ranks(rows, columns, of.views))).abs_(), warm
+            views = views > 0
+            similarities.masked_fill_(own, torch.inf)
+        ranks = doubled_ranks(similarities, views)
+        return ranks.gather(1, of.home[:, :, None].expand_as(of.views)) if fewer else ranks
 
     def _summed(
         self, weights: Tensor, moved: Tensor, span: Tensor, counted: Bool[Tensor, "g n _"]
@@ -178,34 +197,25 @@ class _Positives(NamedTuple):
     references: Int[Tensor, "g m"]
     inside: Bool[Tensor, "g n m"]
     """Whether a reference is a positive: another than the anchor."""
-    rows: Int[Tensor, "g n"]
-    """Which sample each anchor is a view of."""
-    columns: Int[Tensor, "g s"]
+    samples: Int[Tensor, "g s"]
     """Which samples the class has."""
-    own: Bool[Tensor, "g n s"]
-    """Whether a sample is the anchor's own."""
-    views: Int[Tensor, "g n s"]
-    """How many positives are views of a sample."""
+    counts: Int[Tensor, "g s"]
+    """How many references are views of each."""
+    home: Int[Tensor, "g n"]
+    """Which of the class's samples each anchor is a view of."""
     place: Int[Tensor, "g m"]
-    """Which of the class's samples each reference is a view of."""
+    """Which of them each reference is a view of."""
+    views: Int[Tensor, "g n s"]
+    """How many of an anchor's positives are views of each sample."""
 
     def by_view(self, values: Tensor) -> Tensor:
         """Return values of samples, (G, N, S), for each of their views, (G, N, M)."""
         return values.gather(2, self.place[:, None].expand(self.inside.shape))
 
 
-def _ranks(
-    anchors: Float[Tensor, "g n d"],
-    others: Float[Tensor, "g m d"],
-    counts: Int[Tensor, "g n m"],
-    first: Bool[Tensor, "g n m"] | None = None,
-) -> Int[Tensor, "g n m"]:
-    """Return twice the average ranks of others by their product with each anchor, some of them put first."""
+def _products(anchors: Float[Tensor, "g n d"], others: Float[Tensor, "g m d"]) -> Float[Tensor, "g n m"]:
     with without_autocast(anchors.device):
-        similarities = anchors @ others.mT
-    if first is not None:
-        similarities.masked_fill_(first, torch.inf)
-    return doubled_ranks(similarities, counts)
+        return anchors @ others.mT
 
 
 def widest(device: torch.device) -> torch.dtype:

@@ -202,6 +202,17 @@ def test_a_frozen_encoder_has_no_drift(dtype, views, half):
         assert criterion.last["rank_drift_std"] == 0
 
 
+def test_an_anchors_own_sample_is_first():
+    """At sample level it is, though the cached feature of another is more similar than its own."""
+    batch = torch.randn(9, 2, 5, dtype=DOUBLE)
+    criterion = warm(lw.RASCALLoss(12, 5, rank_level="sample")).eval()
+    criterion.cache.features[9] = 2 * criterion.cache.features[4]
+    z = unit(torch.cat(batch.unbind(dim=1)), dim=1)
+    options = {"ranking": "agreement", "rank_level": "sample"}
+    expected = weights_by_loop(z, LABELS.repeat(2), INDEX.repeat(2), criterion.cache, **options)
+    torch.testing.assert_close(pull_of(criterion, batch, LABELS, INDEX), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_levels_coincide_with_one_view():
     """One view of each sample: ranking views is ranking samples."""
     batch, labels, index = torch.randn(40, 6), torch.arange(40) % 3, torch.randperm(40)

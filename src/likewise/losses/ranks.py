@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.operator.precision import without_autocast
 from likewise.pairs import Block, WithinClass
 
 RankLevel = Literal["view", "sample"]
@@ -148,7 +147,7 @@ class RankWeights(WithinClass):
         if self.by_sample:
             now = self._ranks_of_samples(self.current, of)
         else:
-            now = doubled_ranks(_products(self.current[of.anchors], self.current[of.references]), ranked)
+            now = doubled_ranks(self.current[of.anchors] @ self.current[of.references].mT, ranked)
         if self.cached is None:
             return now, torch.ones(1, 1, 1, dtype=torch.bool, device=now.device)
         features, valid = self.cached
@@ -163,7 +162,7 @@ class RankWeights(WithinClass):
         home = everyone.expand_as(of.samples) if fewer else of.home
         own = home[:, :, None] == everyone
         views = of.counts[:, None] - own.int()
-        similarities = _products(features[of.samples.gather(1, home)], features[of.samples])
+        similarities = features[of.samples.gather(1, home)] @ features[of.samples].mT
         if self.by_sample:
             views = views > 0
             similarities.masked_fill_(own, torch.inf)
@@ -211,11 +210,6 @@ class _Positives(NamedTuple):
     def by_view(self, values: Tensor) -> Tensor:
         """Return values of samples, (G, N, S), for each of their views, (G, N, M)."""
         return values.gather(2, self.place[:, None].expand(self.inside.shape))
-
-
-def _products(anchors: Float[Tensor, "g n d"], others: Float[Tensor, "g m d"]) -> Float[Tensor, "g n m"]:
-    with without_autocast(anchors.device):
-        return anchors @ others.mT
 
 
 def widest(device: torch.device) -> torch.dtype:

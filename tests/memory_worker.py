@@ -1,8 +1,9 @@
-"""One process: print by how many bytes the peak resident size grows over one step of a loss.
+"""One process: print by how many bytes the peak resident size grows over one step of each loss.
 
-python memory_worker.py CASE ROWS
+python memory_worker.py ROWS ROWS …
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -27,19 +28,44 @@ def steps():
             references=z[len(z) // 2 :],
             reference_labels=torch.arange(len(z) // 2) % 50,
         ),
+        "info_nce": lambda z: lw.InfoNCELoss(symmetric=True)(*z.chunk(2)),
+        "info_nce with a queue": lambda z: lw.InfoNCELoss()(z[:500], z[500:1000], z[1000:].detach()),
+        "dcl": lambda z: lw.DCLLoss()(z.view(-1, 2, FEATURES)),
+        "dcl weighted": lambda z: lw.DCLLoss(weighted=True)(z.view(-1, 2, FEATURES)),
+        "n_pairs": lambda z: lw.NPairsLoss()(*(z / 8).chunk(2)),
+        "mul_sup_con": lambda z: lw.MulSupConLoss()(z, label_sets(len(z))),
+        "msc": lambda z: lw.MSCLoss()(z, label_sets(len(z)), torch.randn(LABELS, FEATURES)),
+        "nws mean": lambda z: nws(z, "mean"),
+        "nws max": lambda z: nws(z, "max"),
+        "bcl": lambda z: lw.BCLLoss()(z, torch.arange(len(z)) % 50, torch.randn(50, FEATURES)),
+        "kcl": lambda z: lw.KCLLoss()(z.view(-1, 2, FEATURES), torch.arange(len(z) // 2) % 50),
+        "paco": lambda z: lw.PaCoLoss()(z, torch.arange(len(z)) % 50, torch.randn(len(z), 50)),
+        "hard negatives": lambda z: lw.HardNegativeLoss()(z.view(-1, 2, FEATURES)),
+        "rascal": lambda z: lw.RASCALLoss(len(z), FEATURES)(z, torch.arange(len(z)) % 4, torch.arange(len(z))),
     }
 
 
-def main(case, rows):
+def label_sets(count):
+    return torch.rand(count, LABELS) < 0.1
+
+
+def nws(z, aggregation):
+    """Contrast half of the rows with their own keys, and with the other half as a queue."""
+    queries, queue = z.chunk(2)
+    own, prototypes = label_sets(len(queries)), torch.randn(LABELS, FEATURES)
+    loss = lw.NWSLoss(torch.full((LABELS, LABELS), 0.3), aggregation=aggregation)
+    return loss(queries, own, prototypes, queries.detach(), own, queue.detach(), label_sets(len(queue)))
+
+
+def growth(step, rows):
     """Warm up on a small batch, start the peak again, and take one step on a batch of that many rows."""
-    step = steps()[case]
     step(torch.randn(1100, FEATURES, requires_grad=True)).backward()
     embeddings = torch.randn(rows, FEATURES, requires_grad=True)
     embeddings.grad = torch.zeros_like(embeddings)
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     step(embeddings).backward()
-    print(resident("VmHWM") - before)
+    return resident("VmHWM") - before
 
 
 def resident(field):
@@ -49,4 +75,6 @@ def resident(field):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    torch.set_num_threads(1)
+    for name, step in steps().items():
+        print(json.dumps([name, [growth(step, int(rows)) for rows in sys.argv[1:]]]), flush=True)

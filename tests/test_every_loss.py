@@ -224,3 +224,22 @@ def test_nan_is_refused_by_name(name, bad):
         called = "embeddings|view_0" if part == "embeddings" else part
         with pytest.raises(ValueError, match=f"({called}) .*finite"):
             evaluate(row.make(), batch)
+
+
+@every_loss
+def test_known_sums_of_a_pull_are_its_sums(name, monkeypatch):
+    """Where a loss knows its pull's row sums, they are those of the weights, and positive where there is support."""
+    told, evaluate_rows = [], ContrastiveLoss.evaluate
+
+    def note(self, rows, *, pull, totals=None, **others):
+        told.append((pull, totals))
+        return evaluate_rows(self, rows, pull=pull, totals=totals, **others)
+
+    monkeypatch.setattr(ContrastiveLoss, "evaluate", note)
+    evaluate(LOSSES[name].make(), LOSSES[name].batch(7, draw(13)))
+    assert (len(told) > 0) == (name not in {"SupCon in", "Triplet", "PaCo", "HardNegative"})
+    assert any(totals is not None for _, totals in told) == name.startswith(("M", "NWS"))
+    for pull, totals in told:
+        if totals is not None:
+            torch.testing.assert_close(totals.double(), pull.dense(DOUBLE).sum(dim=1))
+            assert torch.equal(totals > 0, pull.support())

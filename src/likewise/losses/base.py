@@ -203,6 +203,7 @@ class ContrastiveLoss(nn.Module, ABC):
         push: PairWeight,
         positives: PairWeight | Tensor,
         coefficient: Tensor | None = None,
+        totals: Tensor | None = None,
         anchors: Tensor | None = None,
     ) -> Tensor:
         """Return the reduced loss of rows under the two pair weights, over ``rows.sections``.
@@ -213,6 +214,8 @@ class ContrastiveLoss(nn.Module, ABC):
             push: From which it is driven, (N, R).
             positives: The set that pull weighs, or how many each query has, (N,).
             coefficient: c, (N,); None: pull's row sums.
+            totals: Pull's row sums, (N,), of weights ≥ 0, where they are known and need not be summed: c, and who is
+                drawn at all.
             anchors: How many anchors each query stands for, (N,); None: one.
         """
         losses, active = contrast_and_activity(
@@ -221,7 +224,8 @@ class ContrastiveLoss(nn.Module, ABC):
             pull=pull,
             push=push,
             temperature=self.temperature,
-            coefficient=coefficient,
+            coefficient=totals if coefficient is None else coefficient,
+            support=None if totals is None else totals > 0,
             backend=self.backend,
         )
         return self.reduce(losses, active, positives, anchors)

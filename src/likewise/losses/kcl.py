@@ -9,8 +9,7 @@ from torch import Tensor
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
 from likewise.losses.checks import check_classes, check_embeddings
-from likewise.pairs import Equal, PairWeight, SameSample
-from likewise.pairs.equal import KeyExpression, KeySet
+from likewise.pairs import Equal, SameSample
 
 
 @final
@@ -80,7 +79,7 @@ class KCLLoss(ContrastiveLoss):
         push = rows.not_self()
         views = SameSample(*rows.samples()) & push
         everyone = torch.arange(len(rows.references), device=rows.queries.device)
-        positives = _union(views, *(Equal(row, everyone) for row in self._drawn(rows, labels)))
+        positives = sum((Equal(row, everyone) for row in self._drawn(rows, labels)), start=views)
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
 
     def _drawn(self, rows: Rows, labels: Tensor) -> Int[Tensor, "k n"]:
@@ -109,10 +108,3 @@ class KCLLoss(ContrastiveLoss):
         if rows.gathered:
             seed = distributed.exchange((seed,), rows.queries.device)[0][0]
         return torch.Generator().manual_seed(seed)
-
-
-def _union(*sets: PairWeight) -> PairWeight:
-    """Return the union of disjoint sets of keys: the sum of their terms, with closed forms still."""
-    terms = [part.terms for part in sets if isinstance(part, KeySet)]
-    assert len(terms) == len(sets)  # noqa: S101 - what KCLLoss joins are sets of keys
-    return KeyExpression(sets[0].shape, {keys: coefficient for part in terms for keys, coefficient in part.items()})

@@ -102,7 +102,7 @@ class MSCLoss(ContrastiveLoss):
         own, others = label_rows(rows, labels)
         of_queue = [] if queue_labels is None else [queue_labels.to(own.device, torch.bool)]
         not_self = rows.not_self()
-        shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.queries.dtype, corrected=True)
+        shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.queries.dtype, own="left out")
         batch, *rest = shares.instances
         return self.evaluate(
             rows,
@@ -114,5 +114,6 @@ class MSCLoss(ContrastiveLoss):
                     AllPairs(*shares.prototypes.shape),
                 ]
             ),
-            positives=shares.positives - own.any(dim=1).long(),  # itself is none
+            positives=shares.positives,
+            totals=shares.totals,
         )

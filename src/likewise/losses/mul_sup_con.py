@@ -90,6 +90,7 @@ class MulSupConLoss(ContrastiveLoss):
             pull=pull if rows.others else pull * push,
             push=push,
             positives=(counts * present).sum(dim=1) / anchors.clamp(min=1),
+            totals=anchors,
             anchors=anchors,
         )
 

@@ -143,13 +143,14 @@ class NWSLoss(ContrastiveLoss):
         rows = self.rows(queries, here, whole=whole, shared=(length, int(keys is None)))
         own, of_keys = label_rows(rows, labels, labels[:0] if key_labels is None else key_labels)
         instances = [of_keys, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
-        corrected = keys is not None and not self.normalized
-        shares = label_shares(own, instances, alpha=self.alpha, corrected=corrected, dtype=rows.queries.dtype)
+        corrected = "none" if keys is None or self.normalized else "corrected"
+        shares = label_shares(own, instances, alpha=self.alpha, own=corrected, dtype=rows.queries.dtype)
         return self.evaluate(
             rows,
             pull=concat([*shares.instances, shares.prototypes]),
             push=concat([*(self._pushed_by(own, others) for others in instances), self._prototypes_push(own)]),
             positives=shares.positives,
+            totals=shares.totals,
         )
 
     def _pushed_by(self, own: Tensor, others: Tensor) -> PairWeight:

@@ -1,9 +1,9 @@
 """How MSC and NWS share a query's pull among its labels, and each label's among those that carry it."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.operator.precision import without_autocast
@@ -17,6 +17,8 @@ class Shares(NamedTuple):
     """w_ir / |y_i|, (N, R) for each section."""
     prototypes: PairWeight
     """w_ic / |y_i|, (N, L)."""
+    totals: Float[Tensor, " n"]
+    """Σ_r w_ir / |y_i|, (N,)."""
     positives: Int[Tensor, " n"]
     """How many references pull: instances that share a label, and prototypes of its labels."""
 
@@ -26,32 +28,35 @@ def label_shares(
     sections: list[Bool[Tensor, "_ l"]],
     *,
     alpha: float,
-    corrected: bool,
+    own: Literal["left out", "corrected", "none"],
     dtype: torch.dtype,
 ) -> Shares:
     """Return the shares of references in the pull of each query, from label sets alone.
 
         M_irc = α y_ic y_rc / |y_i ∪ y_r|      w_ir = Σ_c M_irc / D_ic      w_ic = y_ic / D_ic
-        D_ic = Σ_r M_irc + y_ic                if nothing is corrected: then Σ_r w_ir = |y_i|
-        D_ic = Σ_r M_irc + y_ic (1 − α/|y_i|)  if the query itself, or its own key, is among the references
+        D_ic = Σ_r M_irc + y_ic                if nothing is taken out
+        D_ic = Σ_r M_irc + y_ic (1 − α/|y_i|)  if the query's own term, M_iic = α y_ic / |y_i|, is taken out of the sum
 
-    The correction takes the query's own term, M_iic = α y_ic / |y_i|, out of the sum.
+    Σ_r w_ir = |y_i|, unless the own term is out of the sum but not out of the pull.
 
     Args:
         label_sets: y_i of the queries, (N, L).
         sections: y_r of the instances, (R, L) for each section.
         alpha: α, the pull of instances beside that of prototypes.
-        corrected: Whether the query's own term is taken out of D.
+        own: What of the query's own term: "left out" of sum and pull (the query itself is among the instances), taken
+            out of the sum alone ("corrected": its own key is among them), or "none".
         dtype: In which D is summed.
     """
     with without_autocast(label_sets.device):
         by_label = [Jaccard(label_sets, others).by_label(dtype, label_sets.device) for others in sections]
     sizes = label_sets.sum(dim=1, keepdim=True).clamp(min=1).to(dtype)
-    prototype = 1 - alpha / sizes if corrected else torch.ones_like(sizes)
-    totals = sum((alpha * sums for sums, _ in by_label), start=label_sets * prototype)
-    share = torch.where(label_sets, 1 / (totals * sizes), 0)
+    prototype = torch.ones_like(sizes) if own == "none" else 1 - alpha / sizes
+    share = sum((alpha * sums for sums, _ in by_label), start=label_sets * prototype)
+    share = torch.where(label_sets, 1 / (share * sizes), 0)
+    labelled = label_sets.any(dim=1)
     return Shares(
         tuple(Jaccard(label_sets, others, worth=alpha * share) for others in sections),
         Explicit(share),
-        sum((count for _, count in by_label), start=label_sets.sum(dim=1)),
+        labelled + (alpha / sizes * share).sum(dim=1) if own == "corrected" else labelled.to(dtype),
+        sum((count for _, count in by_label), start=label_sets.sum(dim=1) - labelled.long() * (own == "left out")),
     )

@@ -130,9 +130,13 @@ def contrast_and_activity(
     push: PairWeight,
     temperature: float | Tensor,
     coefficient: Float[Tensor, " n"] | None = None,
+    support: Bool[Tensor, " n"] | None = None,
     backend: Backend = "auto",
 ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
-    """Return what `contrast` returns of rows that were checked, of one dtype, and which of the queries are active."""
+    """Return what `contrast` returns of rows that were checked, of one dtype, and which of the queries are active.
+
+    ``support`` says which queries pull draws, where that is known; it is asked of pull otherwise.
+    """
     _check_shape("pull", pull, queries, sections)
     _check_shape("push", push, queries, sections)
     with without_autocast(queries.device):
@@ -146,7 +150,8 @@ def contrast_and_activity(
                 f"coefficient is one value for each query, shape {tuple(repulsion.shape)}, "
                 f"got shape {tuple(coefficient.shape)}; leave it out for the pull's row sums"
             )
-        active = pull.support(queries.device) & (repulsion.detach() > -torch.inf)
+        drawn = pull.support(queries.device) if support is None else support
+        active = drawn & (repulsion.detach() > -torch.inf)
         losses = coefficient.detach().to(repulsion) * repulsion - attraction
         return torch.where(active, losses, 0), active
 

@@ -258,6 +258,11 @@ class Sum(PairWeight):
     def transposed_product(self, anchors: Tensor) -> Tensor:
         return self.one.transposed_product(anchors).add_(self.other.transposed_product(anchors))
 
+    def _support(self, device: torch.device) -> Tensor:
+        if not self.is_nonnegative:  # a row of the two may cancel
+            return super()._support(device)
+        return self.one.support(device) | self.other.support(device)
+
 
 @final
 class Product(PairWeight):

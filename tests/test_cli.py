@@ -11,7 +11,9 @@ import sys
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
+import likewise
 from likewise.cli import main
 from likewise.cli.options import options, parse
 
@@ -143,6 +145,48 @@ def test_vectors_of_a_users_own_train_with_an_mlp_and_another_loss(tmp_path, cap
     assert next((tmp_path / "runs").iterdir()).name.endswith("-NTXentLoss-Arrays")
 
 
+REFUSED = {
+    "TripletLoss": "which needs negatives: call it in a loop of your own",
+    "PatchLoss": "which needs support_maps and cell_labels: call",
+    "MSCLoss": "which needs label sets as labels (a later version",
+    "NWSLoss": "which needs label sets as labels (a later version",
+    "MulSupConLoss": "which needs label sets as labels (a later version",
+}
+TRAINED = {name for name, kind in vars(likewise).items() if name.endswith("Loss")} - {"BYOLLoss", *REFUSED}
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Options of a very short run on a few digits."""
+    pixels, labels = load_digits(return_X_y=True)
+    path = tmp_path_factory.mktemp("few") / "digits.npz"
+    np.savez(path, images=pixels[:160].reshape(-1, 8, 8) / 16, labels=labels[:160])
+    data = ("--data", "Arrays", "--data.path", str(path), "--data.batch_size", "40")
+    return [*data, "--trainer.max_epochs", "1", *SHORT[2:]]
+
+
+@pytest.mark.parametrize("loss", sorted(TRAINED))
+def test_a_loss_trains_without_further_options(loss, few, tmp_path):
+    assert main(["train", "--loss", loss, *few, "--runs", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    with (run / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    assert all(np.isfinite(float(row[name])) for row in rows for name in row)
+
+
+def test_rascal_is_told_how_many_samples_and_features_there_are_again_too(few, tmp_path):
+    assert main(["train", "--loss", "RASCALLoss", *few, "--runs", str(tmp_path / "first")]) == 0
+    (first,) = (tmp_path / "first").iterdir()
+    again = ["--config", str(first / "config.yaml"), "--runs", str(tmp_path / "again"), "--loss.num_samples", "7"]
+    assert main(["train", *again]) == 0
+    (second,) = (tmp_path / "again").iterdir()
+    states = [torch.load(run / "checkpoint.ckpt", weights_only=True)["state_dict"] for run in (first, second)]
+    assert states[0]["loss.cache.features"].shape == (120, 64)
+    assert states[0]["loss.cache.valid"].all()
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
 def _npz(path, **arrays):
     np.savez(path, **arrays)
     return ["--data", "Arrays", "--data.path", str(path)]
@@ -150,7 +194,7 @@ def _npz(path, **arrays):
 
 LABELS = np.arange(40) % 2
 BAD = {
-    "loss": (["--loss", "SupConLos"], "SupConLoss, got SupConLos, did you mean SupConLoss?"),
+    "loss": (["--loss", "SupConLos"], "got SupConLos, did you mean SupConLoss or MulSupConLoss?"),
     "data": (["--data", "Digit"], "got Digit, did you mean Digits?"),
     "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet?"),
     "optimizer": (["--optimizer", "AdamX"], "got AdamX, did you mean Adam"),
@@ -167,9 +211,11 @@ BAD = {
     "other class": (["--data.path", "x.npz"], "Digits has no parameter path: choose --data Arrays"),
     "no number": (["--loss.temperature", "abc"], "expected --loss.temperature to be a positive number, got abc"),
     "choice": (["--loss.form", "inn"], "expected --loss.form to be one of out, in, got inn, did you mean in?"),
-    "help": (["--loss.help", "Foo"], "SupConLoss, got Foo"),
+    "help": (["--loss.help", "Foo"], "SupConLoss, TripletLoss, got Foo"),
     "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
     "reduction": (["--loss.reduction", "none"], "reduction mean or sum"),
+    "two views": (["--loss", "InfoNCELoss", "--data.views", "3"], "as queries and keys, got 3: set data.views to 2"),
+    "tensor": (["--loss", "NWSLoss", "--loss.label_similarity", "x.pt"], REFUSED["NWSLoss"]),
     "device": (["--trainer.accelerator", "quantum"], "quantum"),
 }
 BAD_ARRAYS = {
@@ -196,6 +242,12 @@ def test_bad_options_are_refused_in_one_line_and_leave_no_run(case, tmp_path, ca
     _refused(*BAD[case], tmp_path, capsys)
 
 
+@pytest.mark.parametrize("loss", REFUSED)
+def test_a_loss_that_cannot_be_fed_is_refused_before_anything_is_made(loss, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(likewise.data.Digits, "load", None)
+    _refused(["--loss", loss], f"got {loss}, {REFUSED[loss]}", tmp_path, capsys)
+
+
 @pytest.mark.parametrize("case", BAD_ARRAYS)
 def test_bad_arrays_are_refused_in_one_line_and_leave_no_run(case, tmp_path, capsys):
     arrays, words = BAD_ARRAYS[case]
@@ -211,7 +263,7 @@ def test_an_error_is_one_line_without_a_traceback_in_a_process_too(tmp_path):
     result = _command("train", "--loss", "SupConLos", folder=tmp_path)
     assert result.returncode == 2
     assert result.stdout == ""
-    assert re.fullmatch(r"error: .*did you mean SupConLoss\?\n", result.stderr)
+    assert re.fullmatch(r"error: .*did you mean SupConLoss or MulSupConLoss\?\n", result.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -257,6 +309,7 @@ def test_help_lists_options_with_their_docstrings(arguments, words, capsys):
         (["--loss.help", "NTXentLoss"], ["Tensor"]),
         (["--encoder.help", "MLP"], ["input_shape"]),
         (["--head.help", "ProjectionHead"], ["feature_dim"]),
+        (["--loss.help", "RASCALLoss"], ["--loss.num_samples", "--loss.feature_dim"]),
     ],
 )
 def test_help_leaves_out_what_no_command_line_can_give(arguments, hidden, capsys):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from itertools import zip_longest
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import lightning
@@ -16,7 +17,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace, get_lo
 from likewise.data import LabelledData
 from likewise.losses import ContrastiveLoss
 from likewise.models import Encoder, Head
-from likewise.training import OptimizerCallable
+from likewise.training import OptimizerCallable, check_loss
 
 PARTS: dict[str, tuple[type, str]] = {
     "loss": (ContrastiveLoss, "The loss."),
@@ -35,7 +36,13 @@ DEFAULTS: dict[str, Any] = {
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
-FILLED = ("encoder.input_shape", "head.feature_dim")  # from the part before, when all are made
+# each from a part before, when all are made, whatever the arguments say
+FILLED = {
+    "encoder.input_shape": "data.input_shape",
+    "head.feature_dim": "encoder.feature_dim",
+    "loss.num_samples": "data.num_train_samples",
+    "loss.feature_dim": "head.embedding_dim",
+}
 VALUES = {"temperature": "a positive number", "path": "FILE.npz"}
 KINDS = {"int": "an integer", "float": "a number", "bool": "true or false"}
 # what jsonargparse says of every type that an option might have had
@@ -82,8 +89,8 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_class_arguments(lightning.Trainer, "trainer", instantiate=False, skip={"default_root_dir"})
     for name, group in (parser.groups or {}).items():
         group.title = name
-    parser.link_arguments("data.input_shape", "encoder.init_args.input_shape", apply_on="instantiate")
-    parser.link_arguments("encoder.feature_dim", "head.init_args.feature_dim", apply_on="instantiate")
+    for target, source in FILLED.items():
+        parser.link_arguments(source, target.replace(".", ".init_args."), apply_on="instantiate")
     parser.set_defaults({key: value for key, value in DEFAULTS.items() if key not in {*PARTS, *chosen}})
     return parser
 
@@ -92,12 +99,17 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """Parse the arguments.
 
     Raises:
-        ValueError: An argument or a file of them is not understood; the message is one line and names the remedy.
+        ValueError: An argument or a file of them is not understood, or the loss needs what the command does not have;
+            the message is one line and names the remedy.
     """
     try:
-        return parser.parse_args(list(arguments))
+        config = parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ValueError(_explanation(parser, str(error))) from error
+    kind = resolve_name(config.loss.class_path)
+    if isinstance(kind, type):  # a function that makes one is asked in training
+        check_loss(kind)
+    return config
 
 
 def _chosen(arguments: Sequence[str]) -> Iterator[str]:
@@ -154,6 +166,8 @@ def _of_a_part(part: str, message: str) -> str | None:
     classes = dict(_classes(part))
     of = re.search(r"class_path[ =]'(?:[\w.]*\.)?(\w+)'", message)
     name = of[1] if of else ""
+    if part == "loss" and name in classes:
+        check_loss(classes[name])
     if value := re.search(rf'Parser key "(?!{part}")(\w+)":(.*)', message, re.DOTALL):
         return _of_a_value(part, value[1], value[2])
     if unknown := re.search(r"Option '(\w+)' is not accepted", message):

@@ -104,7 +104,7 @@ def _fit(parts: Namespace, folder: Path | None) -> Pretraining:
     if folder is not None:
         loggers.append(CSVLogger(folder, name="", version=""))
     trainer = lightning.Trainer(**given, callbacks=callbacks, logger=loggers, default_root_dir=folder)
-    module = Pretraining(parts.encoder, parts.head, parts.loss, parts.optimizer)
+    module = Pretraining(parts.encoder, parts.head, parts.loss, parts.optimizer, num_classes=parts.data.num_classes)
     try:
         trainer.fit(module, datamodule=parts.data)
     except SystemExit as error:  # Lightning's answer to Ctrl-C

@@ -79,6 +79,16 @@ class LabelledData(lightning.LightningDataModule, ABC):
         return tuple(self.train_samples.inputs.shape[1:])
 
     @property
+    def num_train_samples(self) -> int:
+        """How many samples there are to train on; a batch's sample_index is below it."""
+        return len(self.train_samples)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are, C."""
+        return len(self.train_samples.class_names)
+
+    @property
     def augmentation(self) -> Augmentation:
         """The augmentation in force."""
         if self._augmentation is None:

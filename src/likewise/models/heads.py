@@ -10,6 +10,11 @@ from torch import Tensor, nn
 class Head(nn.Module, ABC):
     """A head g: features to the embeddings that a loss contrasts."""
 
+    @property
+    @abstractmethod
+    def embedding_dim(self) -> int:
+        """Length of an embedding, E."""
+
     @abstractmethod
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
         """Map a batch of features."""
@@ -39,6 +44,12 @@ class ProjectionHead(Head):
         if min(hidden, out_dim) < 1:
             raise ValueError(f"expected hidden_dim and out_dim of at least 1, got {hidden} and {out_dim}: enlarge them")
         self.layers = nn.Sequential(nn.Linear(feature_dim, hidden), nn.ReLU(), nn.Linear(hidden, out_dim))
+        self._embedding_dim = out_dim
+
+    @property
+    def embedding_dim(self) -> int:
+        """Length of an embedding, E."""
+        return self._embedding_dim
 
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
         """Project a batch of features."""

@@ -14,27 +14,68 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from likewise.data import Batch
 from likewise.losses import ContrastiveLoss
+from likewise.memory import Prototypes
 from likewise.models import Encoder, Head
 
 OptimizerCallable = Callable[[Iterable[nn.Parameter]], Optimizer]
 STEPS_BETWEEN_CHECKS = 50  # looking at a value makes an accelerator wait; a CPU looks at every step
+OFFERED = ("labels", "sample_index", "prototypes", "class_logits")  # what a step gives a forward that names it
+SECOND_VIEW = ("keys", "positives")  # a forward with one of these in second place takes two views, an argument each
+
+
+def check_loss(kind: type[ContrastiveLoss]) -> None:
+    """Raise unless `Pretraining` has all that the forward of such a loss needs.
+
+    Raises:
+        ValueError: The forward needs a parameter that is not offered, or labels that are label sets.
+
+    Example:
+        >>> import likewise as lw
+        >>> check_loss(lw.ProxyNCALoss)
+        >>> try:
+        ...     check_loss(lw.TripletLoss)
+        ... except ValueError as error:
+        ...     print(str(error).partition(", got ")[2].partition(":")[0])
+        TripletLoss, which needs negatives
+    """
+    others = _parameters(kind)[2 if _takes_two_views(kind) else 1 :]
+    lacking = [of.name for of in others if of.name not in OFFERED and _is_required(of)]
+    lacking += ["label sets as labels (a later version reads such data)" for of in others if _are_sets(of)]
+    if lacking:
+        raise ValueError(
+            f"expected a loss of views and their classes, from {', '.join(('embeddings', *OFFERED))}, "
+            f"got {kind.__name__}, which needs {' and '.join(lacking)}: "
+            "call it in a loop of your own, such as the one in docs/memory.md"
+        )
 
 
 @final
 class Pretraining(lightning.LightningModule):
     """Train an encoder by contrast, under a cosine schedule from the optimizer's learning rate to 0.
 
-        z = g(f(views)),   minimise loss(z, what else of the batch the loss names)
+        z = g(f(views)),   minimise loss(z, what else its forward names)
+
+    What a forward names is what it is given: first the embeddings (B, V, E), or two views (B, E) as two arguments where
+    the second is called `keys` or `positives`; then, by these names,
+
+        labels, sample_index     the classes of the batch's samples, and their rows in the training set, (B,)
+        prototypes               one learned vector for each class, (C, E)
+        class_logits             of a learned linear classifier on f(views), (B, V, C)
 
     Args:
         encoder: f; what is kept.
         head: g; what only training uses.
-        loss: The loss. Its forward receives the embeddings (B, V, E) first, and `labels` and `sample_index` (B,) where
-            it has parameters of these names. What it leaves in `last` is logged.
-        optimizer: Makes the optimizer from the parameters of all three.
+        loss: The loss. What it leaves in `last` is logged, a vector by its mean, but for histograms.
+        optimizer: Makes the optimizer from the parameters of all three, and of prototypes and classifier.
+        num_classes: C; only a loss of prototypes or class_logits needs it.
+
+    Attributes:
+        prototypes: Where the loss takes prototypes, its `Prototypes`.
+        classifier: Where the loss takes class_logits, the linear layer that makes them.
 
     Raises:
-        ValueError: The loss is not reduced. In training, when embeddings or loss stop being finite, and when the
+        ValueError: The loss is not reduced, needs something else (see `check_loss`), or needs num_classes. In training,
+            when a loss of two views gets more or fewer, when embeddings or loss stop being finite, and when the
             trainer's length is infinite.
 
     Example:
@@ -45,15 +86,26 @@ class Pretraining(lightning.LightningModule):
         torch.Size([4, 8])
     """
 
-    def __init__(self, encoder: Encoder, head: Head, loss: ContrastiveLoss, optimizer: OptimizerCallable) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: Head,
+        loss: ContrastiveLoss,
+        optimizer: OptimizerCallable,
+        *,
+        num_classes: int | None = None,
+    ) -> None:
         super().__init__()
+        check_loss(type(loss))
         if loss.reduction == "none":
             raise ValueError("expected a loss with reduction mean or sum, one value a batch, got none: choose mean")
         self.encoder = encoder
         self.head = head
         self.loss = loss
         self._make_optimizer = optimizer
-        self._asked_for = [name for name in ("labels", "sample_index") if name in _parameters(loss)]
+        names = self._names = [of.name for of in _parameters(type(loss))]
+        self.prototypes = Prototypes(_known(num_classes, loss), head.embedding_dim) if "prototypes" in names else None
+        self.classifier = nn.Linear(encoder.feature_dim, _known(num_classes, loss)) if "class_logits" in names else None
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs (N, ...) to features (N, D), without the head."""
@@ -62,16 +114,23 @@ class Pretraining(lightning.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Contrast one batch."""
         views = batch["inputs"]
-        embeddings = self.head(self.encoder(views.flatten(0, 1))).unflatten(0, views.shape[:2])
+        features = self.encoder(views.flatten(0, 1))
+        embeddings = self.head(features).unflatten(0, views.shape[:2])
         self._check_finite("embeddings", embeddings, batch_idx)
-        loss = self.loss(embeddings, **{name: batch[name] for name in self._asked_for})
+        named: dict[str, Tensor] = {name: batch[name] for name in ("labels", "sample_index") if name in self._names}
+        if self.prototypes is not None:
+            named["prototypes"] = self.prototypes()
+        if self.classifier is not None:
+            named["class_logits"] = self.classifier(features).unflatten(0, views.shape[:2])
+        loss = self.loss(*self._arguments(embeddings), **named)
         if loss.ndim:
             raise ValueError(f"expected one loss a batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
         self._check_finite("loss", loss, batch_idx)
         self.log("loss", loss, prog_bar=True, batch_size=len(views))
         self.log("learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=len(views))  # pyright: ignore[reportAttributeAccessIssue]
         for name, value in self.loss.last.items():
-            self.log(name, value.float().mean(), batch_size=len(views))
+            if not name.endswith("_histogram"):
+                self.log(name, value.float().mean(), batch_size=len(views))
         return loss
 
     def configure_optimizers(self) -> Any:
@@ -83,6 +142,17 @@ class Pretraining(lightning.LightningModule):
         schedule = CosineAnnealingLR(optimizer, T_max=max(1, int(steps)))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def _arguments(self, embeddings: Float[Tensor, "b v e"]) -> tuple[Tensor, ...]:
+        """Return what the loss takes first: the embeddings, or both views."""
+        if not _takes_two_views(type(self.loss)):
+            return (embeddings,)
+        if embeddings.shape[1] != 2:
+            raise ValueError(
+                f"expected two views for {type(self.loss).__name__}, as {' and '.join(self._names[:2])}, "
+                f"got {embeddings.shape[1]}: set data.views to 2"
+            )
+        return embeddings.unbind(dim=1)
+
     def _check_finite(self, name: str, value: Tensor, batch_idx: int) -> None:
         if value.device.type != "cpu" and batch_idx % STEPS_BETWEEN_CHECKS:
             return
@@ -93,5 +163,24 @@ class Pretraining(lightning.LightningModule):
             )
 
 
-def _parameters(loss: ContrastiveLoss) -> Iterable[str]:
-    return inspect.signature(loss.forward).parameters
+def _parameters(kind: type[ContrastiveLoss]) -> list[inspect.Parameter]:
+    return list(inspect.signature(kind.forward).parameters.values())[1:]  # without self
+
+
+def _takes_two_views(kind: type[ContrastiveLoss]) -> bool:
+    return any(of.name in SECOND_VIEW for of in _parameters(kind)[1:2])
+
+
+def _is_required(of: inspect.Parameter) -> bool:
+    return of.default is of.empty and of.kind not in {of.VAR_POSITIONAL, of.VAR_KEYWORD}
+
+
+def _are_sets(of: inspect.Parameter) -> bool:
+    """Tell whether labels are annotated with two dimensions, samples and labels."""
+    return of.name == "labels" and len((getattr(of.annotation, "dim_str", None) or "").split()) == 2
+
+
+def _known(num_classes: int | None, loss: ContrastiveLoss) -> int:
+    if num_classes is None:
+        raise ValueError(f"expected num_classes for {type(loss).__name__}, got none: pass that of the data")
+    return num_classes

@@ -225,7 +225,7 @@ class Complement(PairWeight):
         self.base = base
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return (1 - self.base.tile(rows, columns, dtype, device)).clamp_(min=0)  # a mean may round above 1
+        return 1 - self.base.tile(rows, columns, dtype, device)
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         value = self.base.constant(rows, columns)

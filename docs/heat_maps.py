@@ -1,10 +1,12 @@
 """A hook of MkDocs, and a script: each loss's pull and push on a batch of ten rows, drawn as two heat maps.
 
-The weights are not written here a second time: a loss is called, and what it hands to the operator is drawn. A page
+The weights are not written here a second time: a loss is called, and what it hands to the operator is drawn. Triplet
+and PaCo do not hand it both of theirs; those are written here, and on their pages shown to give the loss. A page
 asks for a drawing with a comment, ``<!-- heat maps: SupConLoss -->``; ``python docs/heat_maps.py FOLDER`` writes all.
 """
 
 import io
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -22,7 +24,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import likewise as lw
+from likewise import pairs
 from likewise.losses import base
+from likewise.pairs import PairWeight
 
 CELL = 0.17
 """Inches, the side of a cell."""
@@ -45,11 +49,14 @@ STYLE: Any = {
 Rows = Mapping[str, str]
 """Sections of rows by name, and what each row is called."""
 
+Weights = Mapping[str, PairWeight]
+"""Pull and push."""
+
 
 class Drawing(NamedTuple):
-    """A call of a loss, and what its anchors and references are."""
+    """A call of a loss, or its two weights, and what its anchors and references are."""
 
-    loss: Callable[[], Tensor]
+    loss: Callable[[], Tensor | Weights]
     anchors: Rows
     references: Rows
 
@@ -95,6 +102,22 @@ def _rascal() -> Tensor:
     return loss(VIEWS + torch.randn_like(VIEWS) / 2, labels, index)
 
 
+def _triplet() -> Weights:
+    """Each anchor's own positive and own negative, with a margin of τ; it is evaluated row by row."""
+    own = ~pairs.NotSelf(10)
+    return {"pull": pairs.concat([own, pairs.NoPairs(10, 10)]), "push": pairs.concat([own, own * math.e])}
+
+
+def _paco() -> Weights:
+    """Rows, and centres, whose logits come from a space of their own and not from the operator."""
+    labels, others = classes(LONG_TAIL), pairs.NotSelf(10)
+    positives, own = pairs.SameClass(labels) & others, pairs.SameClass(labels, torch.arange(3))
+    return {
+        "pull": pairs.concat([positives * 0.2, own]).mean_over_row(),
+        "push": pairs.concat([others, pairs.AllPairs(10, 3)]),
+    }
+
+
 DRAWINGS = {
     "NTXentLoss": Drawing(lambda: lw.NTXentLoss()(VIEWS), views(FIVE), views(FIVE)),
     "InfoNCELoss-queue": Drawing(
@@ -114,12 +137,14 @@ DRAWINGS = {
         {"batch": LONG_TAIL, "prototypes": "A B C"},
     ),
     "KCLLoss": Drawing(lambda: lw.KCLLoss(k=2)(ROWS, classes(LONG_TAIL)), {"": LONG_TAIL}, {"batch": LONG_TAIL}),
+    "PaCoLoss": Drawing(_paco, {"": LONG_TAIL}, {"batch": LONG_TAIL, "centres": "A B C"}),
     "MulSupConLoss": Drawing(lambda: lw.MulSupConLoss()(ROWS, label_sets(SETS)), {"": SETS}, {"batch": SETS}),
     "MSCLoss": Drawing(
         lambda: lw.MSCLoss()(ROWS, label_sets(SETS), PROTOTYPES), {"": SETS}, {"batch": SETS, "prototypes": "a b c"}
     ),
     "NWSLoss": Drawing(_nws, {"": SETS}, {"keys": SETS, "queue": QUEUE_SETS, "prototypes": "a b c"}),
     "NPairsLoss": Drawing(lambda: lw.NPairsLoss()(ROWS, ROWS), {"": TEN}, {"positives": TEN}),
+    "TripletLoss": Drawing(_triplet, {"": TEN}, {"positives": TEN, "negatives": TEN}),
     "PatchLoss": Drawing(
         _patches, {"episode 1": "A A B B C", "episode 2": "C B B A A"}, {"episode 1": "A B C", "episode 2": "A B C"}
     ),
@@ -130,9 +155,9 @@ def heat_maps(drawing: Drawing) -> dict[str, str]:
     """Draw the weights of a loss, each as one SVG."""
     with patch.object(base, "contrast_and_activity", wraps=base.contrast_and_activity) as operator:
         torch.manual_seed(1)  # whatever was drawn before
-        drawing.loss()
-    handed = operator.call_args.kwargs
-    return {name: _svg(name, handed[name].dense().numpy(), drawing) for name in COLOURS}
+        made = drawing.loss()
+    weights = operator.call_args.kwargs if isinstance(made, Tensor) else made
+    return {name: _svg(name, weights[name].dense().numpy(), drawing) for name in COLOURS}
 
 
 def _svg(name: str, weights: np.ndarray, drawing: Drawing) -> str:

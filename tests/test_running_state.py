@@ -2,12 +2,14 @@
 
 import copy
 import math
+import re
 import runpy
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -33,6 +35,84 @@ def assert_same_state(one, other):
     for name, value in mine.items():
         assert value.dtype == theirs[name].dtype, name
         assert torch.equal(value, theirs[name]), name
+
+
+# Sizes and inference mode, of all state
+
+
+SIZES = [
+    (Queue, {"size": 3, "feature_dim": 2, "num_labels": 4}),
+    (Prototypes, {"num_prototypes": 3, "feature_dim": 2}),
+    (FeatureCache, {"num_samples": 3, "feature_dim": 2}),
+    (lambda total_steps: MomentumEncoder(nn.Linear(2, 2), total_steps=total_steps), {"total_steps": 3}),
+]
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 2.0, 2.5, math.nan, math.inf, "a", None, [2], torch.ones(2)])
+@pytest.mark.parametrize(("build", "sizes"), SIZES)
+def test_a_size_is_a_positive_integer(build, sizes, value):
+    """Any other size is an error that names it and says what came; None stands where there is no such size."""
+    for name in sizes:
+        if value is None and name in {"num_labels", "total_steps"}:
+            build(**{**sizes, name: value})
+            continue
+        with pytest.raises(ValueError, match=re.escape(f"{name} is an integer of at least 1, got {value!r}; ")):
+            build(**{**sizes, name: value})
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, torch.tensor])
+@pytest.mark.parametrize(("build", "sizes"), SIZES)
+def test_a_size_is_an_integer_of_any_library(build, sizes, integer):
+    """What Python may index with is a size, and is held as an int."""
+    given = build(**{name: integer(value) for name, value in sizes.items()})
+    assert repr(given) == repr(build(**sizes))
+    assert all(type(getattr(given, name)) is int for name in {"num_labels", "total_steps"} & sizes.keys())
+
+
+def test_state_is_read_and_written_in_inference_mode():
+    """In inference mode, as trainers validate, state is read and written as ever, and goes on after it."""
+    batches = [(torch.randn(3, 2), torch.tensor([0, 3, 3]), torch.arange(3)) for _ in range(3)]
+
+    def after(modes):
+        encoder = nn.BatchNorm1d(2)
+        state = nn.ModuleList([Queue(4, 2), FeatureCache(4, 2), MomentumEncoder(encoder, 0.5, total_steps=9)])
+        queue, cache, average = state
+        for mode, (features, index, ids) in zip(modes, batches, strict=True):
+            with torch.inference_mode(mode):
+                queue.enqueue(features, index, ids)
+                cache.write(index, features)
+                encoder(features)
+                average.update(encoder)
+                reads = (
+                    queue.keys,
+                    queue.labels,
+                    queue.ids,
+                    *cache.read(index),
+                    cache.hit_rate(index),
+                    average(features),
+                )
+        return state, reads
+
+    (expected, reads), (state, others) = after([False, False, False]), after([False, True, False])
+    assert_same_state(state, expected)
+    within = after([False, False, True])[1]
+    for read, other, inside in zip(reads, others, within, strict=True):
+        assert torch.equal(read, other)
+        assert torch.equal(read, inside)
+        assert not other.is_inference()
+
+
+def test_what_inference_mode_made_may_be_written_later():
+    """Features made in inference mode go into a queue and a cache outside it."""
+    with torch.inference_mode():
+        features, index = torch.randn(2, 2), torch.tensor([1, 0])
+    queue, cache = Queue(2, 2), FeatureCache(2, 2)
+    queue.enqueue(features, index, index)
+    cache.write(index, features)
+    for read in (queue.keys, cache.read(index)[0]):
+        assert torch.equal(read, features)
+        assert not read.is_inference()
+    assert queue.labels.tolist() == queue.ids.tolist() == [1, 0]
 
 
 # The queue
@@ -161,7 +241,9 @@ TWO = torch.ones(2, 2)
 @pytest.mark.parametrize(
     ("num_labels", "arguments", "message"),
     [
-        (None, [[[1.0, 2.0]]], "keys of a queue are a tensor, got list"),
+        (None, [[[1.0, 2.0]]], "what the queue takes as keys is a tensor, got list; convert with"),
+        (None, [None], "what the queue takes as keys is a tensor, got NoneType"),
+        (None, ["a", torch.ones(1).long()], "what the queue takes as keys is a tensor, got str"),
         (None, [torch.ones(2, 3)], r"keys are floating, of shape \(B, 2\), got torch.float32 of shape \(2, 3\)"),
         (None, [torch.ones(2)], r"got torch.float32 of shape \(2,\); flatten views"),
         (None, [torch.ones(2, 2).long()], "got torch.int64 of shape"),
@@ -169,14 +251,15 @@ TWO = torch.ones(2, 2)
         (None, [TWO, torch.ones(2)], r"labels are integers of shape \(2,\).* got torch.float32 .*\.long\(\)"),
         (None, [TWO, torch.ones(3).long()], r"labels are integers of shape \(2,\), .* got torch.int64 of shape \(3,\)"),
         (None, [TWO, torch.eye(2).long()], "build it with num_labels=2 to hold label sets"),
-        (None, [TWO, [0, 1]], "labels of a queue are a tensor, got list"),
+        (None, [TWO, [0, 1]], "what the queue takes as labels is a tensor, got list"),
+        (None, [TWO, None, 3], "what the queue takes as ids is a tensor, got int"),
         (None, [TWO, None, torch.ones(1).long()], r"ids are integers of shape \(2,\)"),
         (None, [TWO, None, torch.ones(2)], "ids are integers .* got torch.float32"),
         (3, [TWO, torch.eye(2).long()], r"multi-hot label sets of shape \(2, 3\), got shape \(2, 2\)"),
         (3, [TWO, torch.ones(2).long()], r"got shape \(2,\); one-hot classes"),
         (3, [TWO, torch.full((2, 3), 2)], "zeros and ones, got other values"),
         (3, [TWO, torch.full((2, 3), torch.nan)], "zeros and ones, got other values"),
-        (None, [TWO.to("meta")], "keys lie on the device of the queue, cpu, got meta; move either"),
+        (None, [TWO.to("meta")], "what the queue takes as keys lies on its device, cpu, got meta; move either"),
     ],
 )
 def test_a_queue_refuses_what_does_not_fit(num_labels, arguments, message):
@@ -191,13 +274,6 @@ def test_keys_that_overflow_the_queue_are_refused():
     """Finite keys that a half-precision queue could only hold as infinity are not finite there."""
     with pytest.raises(ValueError, match="keys are finite"):
         Queue(4, 2).half().enqueue(torch.full((1, 2), 1e6))
-
-
-@pytest.mark.parametrize("sizes", [(0, 2), (2, 0), (2, 2, 0)])
-def test_sizes_of_a_queue_are_positive(sizes):
-    """A queue of nothing is refused when it is built."""
-    with pytest.raises(ValueError, match="size, feature_dim and num_labels are at least 1, got"):
-        Queue(*sizes[:2], num_labels=(*sizes, None)[2])
 
 
 @pytest.fixture(scope="module")
@@ -277,13 +353,6 @@ def test_what_holds_state_shows_its_sizes():
     )
 
 
-@pytest.mark.parametrize("sizes", [(0, 2), (2, 0)])
-def test_sizes_of_prototypes_are_positive(sizes):
-    """No prototypes, or prototypes of no features, are refused."""
-    with pytest.raises(ValueError, match="num_prototypes and feature_dim are at least 1, got"):
-        Prototypes(*sizes)
-
-
 # The feature cache
 
 
@@ -317,7 +386,7 @@ def test_writing_nothing_is_a_step():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-@pytest.mark.parametrize("index_dtype", [torch.uint8, torch.int32, torch.int64])
+@pytest.mark.parametrize("index_dtype", [torch.uint8, torch.uint16, torch.uint32, torch.int32, torch.int64])
 def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
     """The mean is that of float64, rounded once; in any order of the batch it is the same to the last bit."""
     index = torch.randint(40, (2000,), dtype=index_dtype)
@@ -333,6 +402,8 @@ def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
     assert torch.equal(cache.features, shuffled.features)
     assert cache.last_seen.tolist() == [0] * 40 + [-1] * 10
     few = torch.tensor([1, 0, 49], dtype=index_dtype)
+    with pytest.raises(ValueError, match="within 0 … 49, got 0 … 50"):
+        cache.check_index(torch.tensor([0, 50], dtype=index_dtype))
     assert torch.equal(cache.read(few)[0], cache.features[[1, 0, 49]])
     assert cache.hit_rate(few) == torch.tensor(2 / 3)
 
@@ -394,18 +465,22 @@ def test_a_cache_may_stay_out_of_the_state():
 @pytest.mark.parametrize(
     ("index", "features", "message"),
     [
-        ([0, 1], TWO, "sample_index is a tensor of integers, got list"),
+        ([0, 1], TWO, "what the cache takes as sample_index is a tensor, got list; convert with"),
         (torch.tensor([0.0, 1.0]), TWO, r"sample_index is integers of shape \(N,\), got torch.float32"),
         (torch.tensor([True, False]), TWO, r"got torch.bool .* of a mask its .nonzero\(\)"),
         (torch.tensor([[0, 1]]), TWO, r"got torch.int64 of shape \(1, 2\)"),
         (torch.tensor([0, 4]), TWO, r"sample_index is within 0 … 3, got 0 … 4; count samples from 0"),
         (torch.tensor([-1, 2]), TWO, r"within 0 … 3, got -1 … 2"),
-        (torch.tensor([0, 1], device="meta"), TWO, "sample_index lies on the device of the cache, cpu, got meta"),
+        (
+            torch.tensor([0, 1], device="meta"),
+            TWO,
+            "what the cache takes as sample_index lies on its device, cpu, got meta",
+        ),
         (torch.tensor([0, 1]), torch.ones(2, 3), r"features are floating, of shape \(2, 2\), .* of shape \(2, 3\)"),
         (torch.tensor([0, 1]), torch.ones(3, 2), r"one row for each index, got torch.float32 of shape \(3, 2\)"),
         (torch.tensor([0, 1]), torch.ones(2, 2).long(), "features are floating, .* got torch.int64"),
-        (torch.tensor([0, 1]), [1.0, 2.0], "features are a tensor, got list"),
-        (torch.tensor([0, 1]), TWO.to("meta"), "features lie on the device of the cache, cpu, got meta"),
+        (torch.tensor([0, 1]), [1.0, 2.0], "what the cache takes as features is a tensor, got list"),
+        (torch.tensor([0, 1]), TWO.to("meta"), "what the cache takes as features lies on its device, cpu, got meta"),
         (torch.tensor([0, 1]), TWO * torch.inf, "features are finite"),
     ],
 )
@@ -414,18 +489,18 @@ def test_a_cache_refuses_what_does_not_fit(index, features, message):
     cache = FeatureCache(4, 2)
     with pytest.raises(ValueError, match=message):
         cache.write(index, features)
-    if message.startswith(("sample_index", "within")):
+    if features is TWO:
         for door in (cache.read, cache.hit_rate, cache.check_index):
             with pytest.raises(ValueError, match=message):
                 door(index)
     assert_same_state(cache, FeatureCache(4, 2))
 
 
-@pytest.mark.parametrize("arguments", [(0, 2, torch.float32), (2, 0, torch.float32), (2, 2, torch.int64)])
-def test_a_cache_has_sizes_and_a_floating_dtype(arguments):
-    """A cache of nothing, or of integers, is refused when it is built."""
-    with pytest.raises(ValueError, match="at least 1 and dtype is floating, got"):
-        FeatureCache(*arguments[:2], dtype=arguments[2])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, "float32", None])
+def test_a_cache_has_a_floating_dtype(dtype):
+    """A cache of integers, or of what is no dtype, is refused when it is built."""
+    with pytest.raises(ValueError, match=r"dtype is a floating one of torch, got .*; torch.float32 is usual"):
+        FeatureCache(2, 2, dtype=dtype)
 
 
 # The momentum encoder
@@ -710,10 +785,10 @@ def test_buffers_are_compared_where_they_are_followed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"momentum": 1.5}, "momentum is within 0 … 1, got 1.5"),
-        ({"momentum": -0.1}, "momentum is within 0 … 1, got -0.1"),
-        ({"momentum": math.nan}, "momentum is within 0 … 1, got nan"),
-        ({"total_steps": 0}, "total_steps is at least 1, got 0; None keeps"),
+        *[
+            ({"momentum": value}, f"momentum is a number within 0 … 1, got {value!r}; 0.999 is")
+            for value in (1.5, -0.1, math.nan, math.inf, True, "a", None, {}, 1j)
+        ],
         ({"buffers": "mean"}, 'buffers is "copy", "average" or "own", got \'mean\''),
         ({"encoder": nn.LazyLinear(2)}, "run a batch through it first"),
         ({"encoder": nn.Linear}, "encoder is a module, got type; pass an instance"),

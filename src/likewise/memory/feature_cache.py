@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from likewise.memory.checks import check_size, check_tensor
 from likewise.operator.contrast import check_finite
 from likewise.pairs.keys import Keys
 
@@ -37,7 +38,7 @@ class FeatureCache(nn.Module):
         step: 0-d, int64, how many writes there have been.
 
     Raises:
-        ValueError: If a size is below 1, or the dtype is not floating.
+        ValueError: If a size is no integer of at least 1, or the dtype is not floating.
 
     Memory:
         O(S·D).
@@ -66,11 +67,10 @@ class FeatureCache(nn.Module):
         self, num_samples: int, feature_dim: int, *, dtype: torch.dtype = torch.float32, persistent: bool = True
     ) -> None:
         super().__init__()
-        if min(num_samples, feature_dim) < 1 or not dtype.is_floating_point:
-            raise ValueError(
-                "num_samples and feature_dim are at least 1 and dtype is floating, "
-                f"got {num_samples}, {feature_dim} and {dtype}; give the length of the training set, not of a batch"
-            )
+        num_samples = check_size("num_samples", num_samples, remedy="give the length of the training set")
+        feature_dim = check_size("feature_dim", feature_dim, remedy="give the features of an embedding")
+        if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"dtype is a floating one of torch, got {dtype!r}; torch.float32 is usual")
         self.register_buffer("features", torch.zeros(num_samples, feature_dim, dtype=dtype), persistent=persistent)
         self.register_buffer("valid", torch.zeros(num_samples, dtype=torch.bool), persistent=persistent)
         self.register_buffer("last_seen", torch.full((num_samples,), -1), persistent=persistent)
@@ -125,22 +125,15 @@ class FeatureCache(nn.Module):
                 looked at on the CPU).
         """
         size, device = self.features.shape[0], self.features.device
-        if not isinstance(sample_index, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-                f"sample_index is a tensor of integers, got {type(sample_index).__name__}; convert it"
-            )
+        check_tensor("sample_index", sample_index, device, holder="cache")
         fractional = sample_index.is_floating_point() or sample_index.is_complex()
         if sample_index.ndim != 1 or fractional or sample_index.dtype == torch.bool:
             raise ValueError(
                 f"sample_index is integers of shape (N,), got {sample_index.dtype} of shape "
                 f"{tuple(sample_index.shape)}; pass each row's index in the training set, and of a mask its .nonzero()"
             )
-        if sample_index.device != device:
-            raise ValueError(
-                f"sample_index lies on the device of the cache, {device}, got {sample_index.device}; move either"
-            )
         if device.type == "cpu" and len(sample_index):
-            low, high = (int(end) for end in sample_index.aminmax())
+            low, high = (int(end) for end in sample_index.long().aminmax())  # unsigned dtypes have no aminmax
             if low < 0 or high >= size:
                 raise ValueError(
                     f"sample_index is within 0 … {size - 1}, got {low} … {high}; "
@@ -159,18 +152,11 @@ class FeatureCache(nn.Module):
 
     def _check_features(self, features: Tensor, count: int) -> None:
         expected = count, self.features.shape[1]
-        if not isinstance(features, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-                f"features are a tensor, got {type(features).__name__}; stack them"
-            )
+        check_tensor("features", features, self.features.device, holder="cache")
         if tuple(features.shape) != expected or not features.is_floating_point():
             raise ValueError(
                 f"features are floating, of shape {expected}, one row for each index, got {features.dtype} of shape "
                 f"{tuple(features.shape)}; give the cache the feature_dim of an embedding"
-            )
-        if features.device != self.features.device:
-            raise ValueError(
-                f"features lie on the device of the cache, {self.features.device}, got {features.device}; move either"
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from numbers import Real
 from typing import Any, Literal, Self, final, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+
+from likewise.memory.checks import check_size
 
 BufferPolicy = Literal["copy", "average", "own"]
 
@@ -46,8 +49,8 @@ class MomentumEncoder(nn.Module):
         step: 0-d, int64, how many updates there have been.
 
     Raises:
-        ValueError: If the momentum lies outside 0 … 1, total_steps is below 1, buffers is unknown, or the encoder has
-            parameters that wait for a first batch.
+        ValueError: If the momentum is no number within 0 … 1, total_steps no integer of at least 1, buffers is unknown,
+            or the encoder has parameters that wait for a first batch.
 
     Memory:
         That of the encoder's parameters and buffers, once more.
@@ -78,14 +81,14 @@ class MomentumEncoder(nn.Module):
         total_steps: int | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"momentum is within 0 … 1, got {momentum}; 0.999 is MoCo's, 0.996 BYOL's")
+        if isinstance(momentum, bool) or not isinstance(momentum, Real) or not 0 <= momentum <= 1:
+            raise ValueError(f"momentum is a number within 0 … 1, got {momentum!r}; 0.999 is MoCo's, 0.996 BYOL's")
         if buffers not in get_args(BufferPolicy):
             raise ValueError(f'buffers is "copy", "average" or "own", got {buffers!r}; "copy" is the usual one')
-        if total_steps is not None and total_steps < 1:
-            raise ValueError(f"total_steps is at least 1, got {total_steps}; None keeps the momentum as it is")
+        if total_steps is not None:
+            total_steps = check_size("total_steps", total_steps, remedy="None keeps the momentum as it is")
         _check_encoder(encoder)
-        self.base_momentum = momentum
+        self.base_momentum = float(momentum)
         self.buffer_policy: BufferPolicy = buffers
         self.total_steps = total_steps
         self.encoder = _copy(encoder)

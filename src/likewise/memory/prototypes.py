@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from likewise.memory.checks import check_size
+
 
 @final
 class Prototypes(nn.Module):
@@ -22,7 +24,7 @@ class Prototypes(nn.Module):
         From a call: the rows, (K, D), the parameter ``weight`` itself.
 
     Raises:
-        ValueError: If a size is below 1.
+        ValueError: If a size is no integer of at least 1.
 
     Memory:
         O(K·D).
@@ -39,11 +41,8 @@ class Prototypes(nn.Module):
 
     def __init__(self, num_prototypes: int, feature_dim: int) -> None:
         super().__init__()
-        if min(num_prototypes, feature_dim) < 1:
-            raise ValueError(
-                f"num_prototypes and feature_dim are at least 1, got {num_prototypes} and {feature_dim}; "
-                "give one prototype for each label, and the features of an embedding"
-            )
+        num_prototypes = check_size("num_prototypes", num_prototypes, remedy="give one for each label or class")
+        feature_dim = check_size("feature_dim", feature_dim, remedy="give the features of an embedding")
         self.weight = nn.Parameter(torch.empty(num_prototypes, feature_dim))
         self.reset_parameters()
 

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from likewise.distributed import Shards, agreement, exchange, gather, rank, world_size
+from likewise.memory.checks import check_size, check_tensor
 from likewise.operator.contrast import check_finite
 
 
@@ -27,11 +28,14 @@ class Queue(nn.Module):
         feature_dim: Features D of a key.
         num_labels: L, for label sets, multi-hot (B, L); None: labels are integer classes, (B,).
         gather_distributed: Whether the keys of all processes are enqueued, in the order of ranks, so that every process
-            holds the same queue; a batch may then differ in size between them, and be empty. A loss takes such a queue
-            as it is, and does not gather it again.
+            holds the same queue; a batch may then differ in size between them, and be empty.
+
+    A loss takes what such a queue holds as ``queue=`` and ``queue_labels=`` (InfoNCELoss as ``negatives=``), a section
+    that every process holds whole: it is contrasted beside the batch or the references, and never gathered. The
+    ``references=`` of a loss are gathered: a queue given there would stand there once for each process.
 
     Raises:
-        ValueError: If a size is below 1.
+        ValueError: If a size is no integer of at least 1.
 
     Memory:
         O(S·D), with label sets O(S·(D + L)): a label takes one byte.
@@ -61,11 +65,10 @@ class Queue(nn.Module):
         self, size: int, feature_dim: int, *, num_labels: int | None = None, gather_distributed: bool = False
     ) -> None:
         super().__init__()
-        if min(size, feature_dim, 1 if num_labels is None else num_labels) < 1:
-            raise ValueError(
-                f"size, feature_dim and num_labels are at least 1, got {size}, {feature_dim} and {num_labels}; "
-                "num_labels=None keeps integer classes"
-            )
+        size = check_size("size", size, remedy="give how many keys to hold, MoCo's are 65536")
+        feature_dim = check_size("feature_dim", feature_dim, remedy="give the features of an embedding")
+        if num_labels is not None:
+            num_labels = check_size("num_labels", num_labels, remedy="None keeps integer classes")
         self.num_labels = num_labels
         self.gather_distributed = gather_distributed
         labels = torch.zeros(size, dtype=torch.int64)
@@ -169,10 +172,8 @@ class Queue(nn.Module):
     def _check(self, keys: Tensor, labels: Tensor | None, ids: Tensor | None) -> None:
         feature_dim, device = self.key_ring.shape[1], self.key_ring.device
         for name, values in {"keys": keys, "labels": labels, "ids": ids}.items():
-            if values is not None and not isinstance(values, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"{name} of a queue are a tensor, got {type(values).__name__}; stack them")
-            if values is not None and values.device != device:
-                raise ValueError(f"{name} lie on the device of the queue, {device}, got {values.device}; move either")
+            if name == "keys" or values is not None:
+                check_tensor(name, values, device, holder="queue")
         if keys.ndim != 2 or keys.shape[1] != feature_dim or not keys.is_floating_point():
             raise ValueError(
                 f"keys are floating, of shape (B, {feature_dim}), got {keys.dtype} of shape {tuple(keys.shape)}; "

@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from likewise.operator.precision import without_autocast
 from likewise.pairs import Block, WithinClass
 
-RankLevel = Literal["view", "sample"]
+Ranking = Literal["agreement", "current", "uniform"]
 
 BINS = 10
 """Bins of equal width into which drifts, 0 … 1, are counted."""
@@ -61,7 +62,7 @@ class RankWeights(WithinClass):
 
     where $\rho_{ir}$ is the average rank of r among the $m_i$ positives of anchor i by cosine similarity now, and
     $\rho'_{ir}$ that by the cached features of their samples. Uniform where a sample of the class is not cached, or the
-    sum is zero. Without cached features $w_{ir} \propto 1 - \rho_{ir} / (m_i - 1)$.
+    sum is zero. By "current" $w_{ir} \propto 1 - \rho_{ir} / (m_i - 1)$, whatever is cached; by "uniform" $1 / m_i$.
 
     Args:
         classes: Class of each reference, shape (R,).
@@ -69,7 +70,8 @@ class RankWeights(WithinClass):
         anchors: Which of the references are the anchors.
         current: What is ranked by now, outside differentiation: unit embeddings of the references, (R, D), or with
             ``by_sample`` features of the samples as they would be cached, (S, D).
-        cached: Features of each sample, (S, D), and which of them there are, (S,); None: the ranks now are all.
+        cached: Features of each sample, (S, D), and which of them there are, (S,).
+        ranking: What the weights are; drifts are counted in `sums` whatever it is.
         by_sample: Whether samples are ranked, and share their weights equally among their views. An anchor's own sample
             is then first in both ranks, if it has another view.
         dtype: Of the weights.
@@ -85,7 +87,8 @@ class RankWeights(WithinClass):
         anchors: slice,
         *,
         current: Float[Tensor, "_ d"],
-        cached: tuple[Float[Tensor, "s d"], Bool[Tensor, " s"]] | None,
+        cached: tuple[Float[Tensor, "s d"], Bool[Tensor, " s"]],
+        ranking: Ranking,
         by_sample: bool,
         dtype: torch.dtype,
     ) -> None:
@@ -98,22 +101,34 @@ class RankWeights(WithinClass):
         self.samples = entries % count
         super().__init__(classes[anchors], classes, entries // count)
         self.first, self.active = anchors.start, (torch.bincount(classes)[classes] > 1)[anchors]
-        self.current, self.cached, self.by_sample, self.dtype = current, cached, by_sample, dtype
+        self.current, self.cached, self.dtype = current, cached, dtype
+        self.ranking: Ranking = ranking
+        self.by_sample = by_sample
         self._sums = torch.zeros(3 + BINS, dtype=widest(current.device), device=current.device)
         self._counted = 0  # anchors of whom the sums are, in the order of blocks
 
     def sums(self) -> Float[Tensor, " t"]:
-        """Return of all weights made so far their entropies' sum, the drifts' and their squares', and drifts by bin."""
+        """Return of all weights their entropies' sum, the drifts' and their squares', and how many drifts in each bin.
+
+        They are noted as weights are made: here, keeping none, if that has not been.
+        """
+        if not self._counted:
+            with without_autocast(self.current.device):
+                for block in self._blocks():
+                    self.weights(block)
         return self._sums.clone()
 
     def weights(self, block: Block) -> Float[Tensor, "g n m"]:
         """Return each anchor's weights, from its class's ranks; those of one block are the same whenever made."""
         of = self._positives(block)
         ranked = (of.views > 0 if self.by_sample else of.inside).int()
-        moved, warm = self._moved(of, ranked)
+        now, moved, warm = self._ranks(of, ranked)
         span = ranked.sum(dim=2, keepdim=True, dtype=torch.int32).sub_(1).clamp_(min=0).mul_(2)
-        shares = (span - moved).mul_(ranked)
-        uniform = ~warm | (shares.sum(dim=2, keepdim=True) == 0)
+        taken = {"agreement": moved, "current": now, "uniform": span}[self.ranking]
+        shares = (span - taken) * ranked
+        uniform = shares.sum(dim=2, keepdim=True) == 0
+        if self.ranking == "agreement":
+            uniform |= ~warm
         shares = torch.where(uniform, of.views if self.by_sample else ranked, shares)
         weights = shares.to(self.dtype).div_(shares.sum(dim=2, keepdim=True).clamp_(min=1))
         if self.by_sample:
@@ -140,20 +155,19 @@ class RankWeights(WithinClass):
             views=counts[:, None] - own.int(),
         )
 
-    def _moved(
+    def _ranks(
         self, of: "_Positives", ranked: Int[Tensor, "g n _"]
-    ) -> tuple[Int[Tensor, "g n _"], Bool[Tensor, "g _ _"]]:
-        """Return twice what is taken from each positive's share, and whether all samples of the class are cached."""
+    ) -> tuple[Int[Tensor, "g n _"], Int[Tensor, "g n _"], Bool[Tensor, "g _ _"]]:
+        """Return twice the ranks now and by how far they moved, and whether all samples of the class are cached."""
         if self.by_sample:
             now = self._ranks_of_samples(self.current, of)
         else:
             now = doubled_ranks(self.current[of.anchors] @ self.current[of.references].mT, ranked)
-        if self.cached is None:
-            return now, torch.ones(1, 1, 1, dtype=torch.bool, device=now.device)
         features, valid = self.cached
         before = self._ranks_of_samples(features, of)
         warm = valid[of.samples].all(dim=1)[:, None, None]
-        return now.sub_(before if self.by_sample else of.by_view(before)).abs_(), warm
+        before = before if self.by_sample else of.by_view(before)
+        return now, before.sub_(now).abs_(), warm
 
     def _ranks_of_samples(self, features: Float[Tensor, "s d"], of: "_Positives") -> Int[Tensor, "g n s"]:
         """Return twice the ranks of the class's samples for each anchor: once for each sample, if those are fewer."""
@@ -174,8 +188,6 @@ class RankWeights(WithinClass):
     ) -> Float[Tensor, " t"]:
         wide, span = widest(weights.device), span.clamp(min=1)
         entropy = torch.special.entr(weights).sum(dtype=wide)
-        if self.cached is None:
-            return torch.cat([entropy[None], entropy.new_zeros(2 + BINS)])
         drift = (moved / span).mul_(counted)
         bins = (moved * BINS).div_(span, rounding_mode="floor").clamp_(max=BINS - 1).masked_fill_(~counted, BINS)
         drifts = torch.stack([entropy, drift.sum(dtype=wide), drift.square_().sum(dtype=wide)])

@@ -10,11 +10,10 @@ from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
 from likewise.losses.checks import check_classes, check_embeddings
 from likewise.losses.normalization import normalized
-from likewise.losses.ranks import RankWeights, widest
+from likewise.losses.ranks import Ranking, RankWeights, widest
 from likewise.memory import FeatureCache
-from likewise.pairs import Equal, PairWeight, SameClass
+from likewise.pairs import Equal, SameClass
 
-Ranking = Literal["agreement", "current", "uniform"]
 RankLevel = Literal["view", "sample"]
 
 
@@ -39,14 +38,17 @@ class RASCALLoss(ContrastiveLoss):
 
     What is cached of a sample is the L2-normalised mean of its normalised views in the batch, all of them where its
     index occurs several times. The cache is read before it is written, and written in training mode only, whatever the
-    ranking; gathered, from the rows of all processes, so that every process holds the same.
+    ranking; gathered, from the rows of all processes, so that every process holds the same. Not gathered, but within
+    DistributedDataParallel, the cache of rank 0 overwrites those of the other ranks at every forward, unless the
+    wrapper is made with ``broadcast_buffers=False``: take ``gather_distributed=True`` there.
 
     Args:
         num_samples: Samples of the training set; a sample's index is below it.
         feature_dim: Features D of an embedding.
         temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
         ranking: "agreement" is the loss; "current" weighs by the rank now alone, $W_{ip} \propto 1 - \rho_{ip}/(m_i -
-            1)$, without the cache; "uniform" is SupCon, bit for bit.
+            1)$, whatever is cached; "uniform" is SupCon, bit for bit. For the drifts in ``last`` alone, "current" makes
+            the cached ranks too, and "uniform" both, in the forward; `SupConLoss` has neither that cost nor the drifts.
         rank_level: "view" ranks the positives themselves. "sample" ranks their samples, by what is about to be cached
             of each, and a sample's weight is shared equally by its views among the positives; the anchor's own sample,
             if it has another view, is first in both ranks. An encoder that stands still then has drift exactly 0, where
@@ -58,9 +60,9 @@ class RASCALLoss(ContrastiveLoss):
         cache: The `FeatureCache`, in buffers: ``cache.features``, ``cache.valid``.
         last: Beside what every loss notes, of all processes if gathered: ``"cache_hit_rate"``, which part of the
             batch's samples was cached; ``"weight_entropy"``, the mean of −Σ W log W over active anchors, in nats; and
-            with "agreement" ``"rank_drift_mean"``, ``"rank_drift_std"`` and ``"rank_drift_histogram"``, counts in 10
-            equal bins of [0, 1], of the pairs of an anchor and a ranked positive whose class is cached whole. Without
-            any such pair mean and deviation are 0, and so are the counts.
+            ``"rank_drift_mean"``, ``"rank_drift_std"`` and ``"rank_drift_histogram"``, counts in 10 equal bins of
+            [0, 1], of the pairs of an anchor and a ranked positive whose class is cached whole, whatever the ranking.
+            Without any such pair mean and deviation are 0, and so are the counts.
 
     Returns:
         From a call, see `forward`: the mean over active anchors, a scalar; with ``reduction="none"`` one loss for each
@@ -134,22 +136,21 @@ class RASCALLoss(ContrastiveLoss):
         samples, sample = torch.unique(index if all_index is None else all_index, return_inverse=True)
         features = self._features(rows, sample, len(samples))
         cached, valid = self.cache.read(samples)
-        if self.ranking == "uniform":
-            pull = positives.mean_over_row()
-        else:
-            by_sample = self.rank_level == "sample"
-            first = rows.reference_shards.offset
-            pull = RankWeights(
-                classes if all_classes is None else all_classes,
-                sample,
-                slice(first, first + len(rows.queries)),
-                current=_wide(features) if by_sample else self._unit(rows),
-                cached=(_wide(cached), valid) if self.ranking == "agreement" else None,
-                by_sample=by_sample,
-                dtype=rows.queries.dtype,
-            )
+        by_sample = self.rank_level == "sample"
+        first = rows.reference_shards.offset
+        ranks = RankWeights(
+            classes if all_classes is None else all_classes,
+            sample,
+            slice(first, first + len(rows.queries)),
+            current=_wide(features) if by_sample else self._unit(rows),
+            cached=(_wide(cached), valid),
+            ranking=self.ranking,
+            by_sample=by_sample,
+            dtype=rows.queries.dtype,
+        )
+        pull = positives.mean_over_row() if self.ranking == "uniform" else ranks
         loss = self.evaluate(rows, pull=pull, push=push, positives=positives)
-        self._note(pull, positives.row_sum(rows.queries.dtype, rows.queries.device), valid)
+        self._note(ranks, valid)
         if self.training:
             self.cache.write(samples, features)
         return loss
@@ -164,18 +165,16 @@ class RASCALLoss(ContrastiveLoss):
         total = Equal(everyone, sample).product(self._unit(rows).to(widest(sample.device)))  # in whatever order
         return normalized(total).to(self.cache.features.dtype)
 
-    def _note(self, pull: PairWeight, count: Float[Tensor, " n"], valid: Bool[Tensor, " s"]) -> None:
+    def _note(self, ranks: RankWeights, valid: Bool[Tensor, " s"]) -> None:
         """Add to `last` what the ranks and weights of the step were."""
-        sums = pull.sums() if isinstance(pull, RankWeights) else count.clamp(min=1).log().sum()[None]
-        sums = distributed.total(sums) if self.gathers else sums
+        sums = distributed.total(ranks.sums()) if self.gathers else ranks.sums()
+        histogram = sums[3:]
+        mean, square = sums[1:3] / histogram.sum().clamp(min=1)
         self.last["cache_hit_rate"] = valid.sum() / max(len(valid), 1)
         self.last["weight_entropy"] = sums[0] / self.last["active_anchors"].clamp(min=1)
-        if self.ranking == "agreement":
-            histogram = sums[3:]
-            mean, square = sums[1:3] / histogram.sum().clamp(min=1)
-            self.last["rank_drift_mean"] = mean
-            self.last["rank_drift_std"] = (square - mean.square()).clamp(min=0).sqrt()
-            self.last["rank_drift_histogram"] = histogram.long()
+        self.last["rank_drift_mean"] = mean
+        self.last["rank_drift_std"] = (square - mean.square()).clamp(min=0).sqrt()
+        self.last["rank_drift_histogram"] = histogram.long()
 
     def _check(self, embeddings: Tensor, labels: Tensor, sample_index: Tensor) -> None:
         check_embeddings("embeddings", embeddings)

@@ -60,6 +60,10 @@ def class_batch(views, prototypes=False):
     return batch
 
 
+def class_queue(draw):
+    return {"queue": draw(9, FEATURES), "queue_labels": classes(9)}
+
+
 def pair_batch(*names, queue=0):
     def batch(b, draw):
         parts = {name: draw(b, FEATURES) for name in names}
@@ -123,6 +127,17 @@ LOSSES = {
     "SupCon, label sets": Row(
         lw.SupConLoss, lambda b, draw: {"embeddings": draw(b, 2, FEATURES), "labels": sets(b)}, EMBEDDINGS
     ),
+    "SupCon, queue": Row(lw.SupConLoss, lambda b, draw: class_batch(2)(b, draw) | class_queue(draw), EMBEDDINGS, WHOLE),
+    "SupCon in, keys and queue": Row(
+        with_options(lw.SupConLoss, form="in"),
+        lambda b, draw: (
+            class_batch(0)(b, draw)
+            | {"references": draw(b, FEATURES), "reference_labels": classes(b)}
+            | class_queue(draw)
+        ),
+        ("embeddings", "references"),
+        WHOLE,
+    ),
     "DCL": Row(lw.DCLLoss, view_batch(2), EMBEDDINGS),
     "DCL, weighted": Row(with_options(lw.DCLLoss, weighted=True), view_batch(2), EMBEDDINGS),
     "NPairs": Row(
@@ -148,6 +163,18 @@ LOSSES = {
             "reference_labels": sets(b).flip(0),
         },
         ("queries", "references"),
+        counts_rows=False,
+    ),
+    "MulSupCon, queue": Row(
+        lw.MulSupConLoss,
+        lambda b, draw: {
+            "queries": draw(b, FEATURES),
+            "labels": sets(b),
+            "queue": draw(9, FEATURES),
+            "queue_labels": sets(9),
+        },
+        ("queries",),
+        WHOLE,
         counts_rows=False,
     ),
     "MSC": Row(lw.MSCLoss, label_batch(), QUERIES, WHOLE),

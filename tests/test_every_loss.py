@@ -187,15 +187,43 @@ def test_autocast_changes_nothing(name):
             assert all(torch.equal(a, b) for a, b in zip(mine, gradients, strict=True))
 
 
+@every_backend
 @every_loss
-def test_duplicates_and_collapse_are_finite(name):
+def test_duplicates_and_collapse_are_finite(name, backend):
     """All embeddings equal, at a temperature of 0.003, in float32: loss and gradients are finite."""
     row = LOSSES[name]
     batch = {k: torch.ones_like(v) if v.is_floating_point() else v for k, v in row.batch(7, draw(10)).items()}
     options = {"temperature": 0.003} if row.temperature else {}
-    loss, gradients = step(name, batch, torch.float32, **options)
+    loss, gradients = step(name, batch, torch.float32, backend=backend, **options)
     assert torch.isfinite(loss)
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@every_backend
+@every_loss
+def test_inference_mode_gives_the_same_loss(name, backend):
+    """Under inference mode, where torch counts no versions, the value is that of training."""
+    row = LOSSES[name]
+    batch = row.batch(7, draw(14))
+    expected = evaluate(row.make(backend=backend), batch)
+    with torch.inference_mode():
+        inside = {name: value.clone() for name, value in batch.items()}
+        assert torch.equal(evaluate(row.make(backend=backend), inside), expected)
+
+
+@every_loss
+def test_a_diverged_batch_shows(name):
+    """Where similarities overflow the loss is not 0: it is NaN or infinite, or the input is refused."""
+    row = LOSSES[name]
+    batch = cast(row.batch(7, draw(15)), torch.float32)
+    first = row.learned[0]
+    batch[first] = batch[first] * 1e30
+    try:
+        loss = evaluate(row.make(normalize=False), batch)
+    except ValueError as error:
+        assert "finite" in str(error)  # noqa: PT017 - either way is right
+    else:
+        assert loss != 0
 
 
 @every_loss
@@ -237,7 +265,9 @@ def test_known_sums_of_a_pull_are_its_sums(name, monkeypatch):
 
     monkeypatch.setattr(ContrastiveLoss, "evaluate", note)
     evaluate(LOSSES[name].make(), LOSSES[name].batch(7, draw(13)))
-    assert (len(told) > 0) == (name not in {"SupCon in", "Triplet", "PaCo", "HardNegative"})
+    assert (len(told) > 0) == (
+        name not in {"SupCon in", "SupCon in, keys and queue", "Triplet", "PaCo", "HardNegative"}
+    )
     assert any(totals is not None for _, totals in told) == name.startswith(("M", "NWS"))
     for pull, totals in told:
         if totals is not None:

@@ -137,6 +137,36 @@ def test_references_other_than_the_batch(backend, form):
     torch.testing.assert_close(by_mask, expected)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("form", ["out", "in"])
+@pytest.mark.parametrize("beside", ["batch", "references"])
+@pytest.mark.parametrize("kind", ["classes", "sets"])
+def test_a_queue_beside_the_batch_or_references(kind, beside, form, backend):
+    """The references are those of the batch without self, or those given, and the queue: one loop over all."""
+    labels, others, older = torch.tensor([0, 1, 2]), torch.tensor([1, 0, 1, 3]), torch.tensor([2, 0, 5, 1, 1])
+    batch, references, queue = embeddings(3, 2, 4).requires_grad_(), embeddings(4, 4), embeddings(5, 4)
+    rows = torch.cat(batch.unbind(dim=1))
+    given = {"references": references, "reference_labels": others} if beside == "references" else {}
+    everyone = torch.cat([rows if beside == "batch" else references, queue])
+    all_labels = torch.cat([labels.repeat(2) if beside == "batch" else others, older])
+    z, v = (torch.nn.functional.normalize(part, dim=1) for part in (rows, everyone))
+    losses = []
+    for i in range(6):
+        s = torch.stack([z[i] @ v[u] / 0.2 for u in range(len(v)) if beside == "references" or u != i])
+        alike = torch.stack([labels[i % 3] == all_labels[u] for u in range(len(v)) if beside == "references" or u != i])
+        if alike.any():
+            positives = s[alike]
+            inside = positives.mean() if form == "out" else positives.exp().mean().log()
+            losses.append(s.logsumexp(0) - inside)
+    if kind == "sets":
+        labels, older = (torch.nn.functional.one_hot(of, 6) for of in (labels, older))
+        given |= {"reference_labels": torch.nn.functional.one_hot(others, 6)} if given else {}
+    criterion = lw.SupConLoss(temperature=0.2, form=form, backend=backend)
+    loss = criterion(batch, labels, **given, queue=queue, queue_labels=older)
+    torch.testing.assert_close(loss, mean(losses))
+    torch.testing.assert_close(*(torch.autograd.grad(value, batch)[0] for value in (loss, mean(losses))))
+
+
 def test_labels_and_references_of_other_dtypes():
     """Small integers beside large, and float64 beside float32: nothing wraps around, everything promotes."""
     batch, references = embeddings(3, 4, dtype=torch.float32), embeddings(4, 4)
@@ -399,6 +429,28 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.NTXentLoss()(VIEWS[:, :1]), "two views or more"),
         (lambda: lw.NTXentLoss()(), "two views or more"),
         (lambda: lw.NTXentLoss()(ROWS, LABELS), "takes views, not labels.*SupConLoss"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS), "queue, queue_labels and labels go together, got some"),
+        (lambda: lw.SupConLoss()(ROWS, mask=torch.eye(4), queue=ROWS, queue_labels=LABELS), "a mask knows no queue"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS[:, :2], queue_labels=LABELS), "queue are rows of the embed"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS, queue_labels=torch.eye(4)), "both classes, or both label"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS[:, None]), "give a column of classes as labels"),
+        (
+            lambda: lw.contrast(ROWS, pull=torch.eye(4), push=lw.pairs.NotSelf(4), temperature=1.0),
+            "into pairs.Explicit",
+        ),
+        (
+            lambda: lw.contrast(ROWS, pull=lw.pairs.NotSelf(4), push=torch.eye(4), temperature=1.0),
+            "into pairs.Explicit",
+        ),
+        (lambda: lw.SupConLoss(temperature="0.1"), "temperature is a positive number, got '0.1'"),
+        (lambda: lw.SupConLoss(temperature=1e-40), "temperature is a positive number, got 1e-40, .*1e-15"),
+        (lambda: lw.InfoNCELoss(symmetric="no"), "symmetric is one of True, False, got 'no'"),
+        (lambda: lw.DCLLoss(sigma=None), "sigma is a positive number, got None"),
+        (lambda: lw.MSCLoss(alpha=1e9), "alpha is a positive number, got 1000000000.0, and within 1e-06"),
+        (lambda: lw.NWSLoss("npmi"), "label_similarity are numbers in a tensor or an array, got str; see"),
+        (lambda: lw.label_pair_similarity(None, "npmi"), "labels are numbers in a tensor or an array, got NoneType"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS.to(torch.uint16)), "labels are integer classes.* got torch.uint16"),
+        (lambda: lw.InfoNCELoss()(ROWS, ROWS, lw.memory.Queue(4, 3)), "negatives come as a tensor, got Queue; call it"),
         (lambda: lw.SupConLoss()(ROWS, LABELS.tolist()), "labels come as a tensor, got list; convert"),
         (lambda: lw.SupConLoss()(ROWS.numpy(), LABELS), "embeddings come as a tensor, got ndarray; convert"),
         (lambda: lw.SupConLoss()(ROWS, LABELS + 1j), "integer classes"),
@@ -416,5 +468,7 @@ def test_bad_input_is_refused_with_a_remedy(call, message):
 
 def test_an_unknown_option_is_refused():
     """An option that no loss has is a TypeError with its name."""
-    with pytest.raises(TypeError, match="SupConLoss has no option base_temperature"):
+    with pytest.raises(
+        TypeError, match="SupConLoss has no option base_temperature; it has temperature, form, reduction"
+    ):
         lw.SupConLoss(base_temperature=0.07)

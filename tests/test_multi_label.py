@@ -132,24 +132,30 @@ def same(mine, theirs, leaves):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("views", [1, 2])
-def test_mul_sup_con_on_a_batch_is_the_double_loop(views, backend):
-    """Each label of each row is an anchor among the others of the batch; the mean is over these."""
+@pytest.mark.parametrize("queued", [False, True])
+def test_mul_sup_con_on_a_batch_is_the_double_loop(queued, views, backend):
+    """Each label of each row is an anchor among the others of the batch, and a queue; the mean is over these."""
     parts, _ = batch(views=views)
-    rows, labels = unit(torch.cat(parts["queries"].unbind(1))), parts["labels"].repeat(views, 1)
+    queries, labels = unit(torch.cat(parts["queries"].unbind(1))), parts["labels"].repeat(views, 1)
+    rows = torch.cat([queries, *([unit(parts["queue"])] if queued else [])])
+    extra = {k: parts[k] for k in ("queue", "queue_labels")} if queued else {}
+    own_labels, labels = labels, torch.cat([labels, *([parts["queue_labels"]] if queued else [])])
     losses, sums = [], []
-    for i, z in enumerate(rows):
+    for i, z in enumerate(queries):
         rest = [u for u in range(len(rows)) if u != i]
         denominator = torch.logsumexp(torch.stack([z @ rows[u] for u in rest]) / 0.3, dim=0)
         own = []
-        for c in labels[i].nonzero().flatten():
+        for c in own_labels[i].nonzero().flatten():
             carry = [u for u in rest if labels[u, c]]
             own += [denominator - sum(z @ rows[u] for u in carry) / 0.3 / len(carry)] if carry else []
         losses += own
         sums.append(sum(own, start=torch.zeros((), dtype=DOUBLE)))
     criterion = lw.MulSupConLoss(temperature=0.3, backend=backend)
-    same(criterion(parts["queries"], parts["labels"]), sum(losses) / len(losses), [parts["queries"]])
+    same(criterion(parts["queries"], parts["labels"], **extra), sum(losses) / len(losses), [parts["queries"]])
     assert criterion.last["active_anchors"] == len(losses)
-    rows_ = lw.MulSupConLoss(temperature=0.3, backend=backend, reduction="none")(parts["queries"], parts["labels"])
+    rows_ = lw.MulSupConLoss(temperature=0.3, backend=backend, reduction="none")(
+        parts["queries"], parts["labels"], **extra
+    )
     torch.testing.assert_close(rows_, torch.stack(sums))
 
 

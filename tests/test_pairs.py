@@ -95,6 +95,8 @@ def label_weights(draw, n, r):
     overlap = loop(n, r, lambda i, j: (a[i] * (one[i] & other[j])).sum())
     if kind == "union":
         return Twin(pairs.Union(*given), union)
+    if kind == "jaccard" and worth is None and draw(st.booleans()):
+        return Twin(1 - pairs.Jaccard(*given), 1 - overlap / union.clamp(min=1))
     if kind in ("overlap", "jaccard"):
         make = pairs.Overlap if kind == "overlap" else pairs.Jaccard
         return Twin(make(*given, worth=worth), overlap / union.clamp(min=1) if kind == "jaccard" else overlap)
@@ -282,7 +284,8 @@ def test_class_sums_repeat_bit_for_bit():
             ValueError,
             r"similarity lies within \[0, 1\]",
         ),
-        (lambda: 2 - pairs.MeanSimilarity(ONE, torch.eye(2)), TypeError, "taken from 1"),
+        (lambda: 2 - pairs.MeanSimilarity(ONE, torch.eye(2)), TypeError, "1 - weight is of sets and of similarities"),
+        (lambda: 1 - pairs.Union(ONE), TypeError, "1 - weight is of sets"),
         (lambda: pairs.Explicit(torch.tensor([[1.0, torch.nan]])), ValueError, "NaN"),
         (lambda: pairs.Explicit(torch.ones(3)), ValueError, "matrix"),
         (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.tensor([2])), ValueError, "0 … 1"),

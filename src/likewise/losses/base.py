@@ -9,7 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
+from likewise.losses.checks import Flag, one_of
 from likewise.losses.normalization import normalized
 from likewise.operator import Backend, contrast_and_activity
 from likewise.operator.contrast import check_temperature
@@ -79,6 +80,12 @@ class Rows(NamedTuple):
         """Return this process's values, one for each of its references, for all; None where they are the anchors'."""
         return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
 
+    def labels(self, labels: Tensor, reference_labels: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return the labels of the anchors, (N, …), and of the references, (R, …): given, or the batch's own."""
+        anchors = self.of_anchors(labels.to(self.queries.device, dtype))
+        others = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
+        return anchors, anchors if others is None else others
+
     def samples(self) -> tuple[Tensor, Tensor | None]:
         """Return which sample of all processes each anchor is, and each reference (None: they are the anchors)."""
         count, first = len(self.queries) // self.views, self.sample_shards.offset
@@ -109,14 +116,13 @@ class ContrastiveLoss(nn.Module, ABC):
         super().__init__()
         check_temperature(temperature)
         self.temperature = temperature
-        self.reduction = _one_of("reduction", options.pop("reduction", "mean"), Reduction)
-        self.normalize = _one_of("normalize", options.pop("normalize", True), Literal[True, False])
-        self.gather_distributed = _one_of(
-            "gather_distributed", options.pop("gather_distributed", False), Literal[True, False]
-        )
-        self.backend: Backend = _one_of("backend", options.pop("backend", "auto"), Backend)
+        self.reduction = one_of("reduction", options.pop("reduction", "mean"), Reduction)
+        self.normalize = one_of("normalize", options.pop("normalize", True), Flag)
+        self.gather_distributed = one_of("gather_distributed", options.pop("gather_distributed", False), Flag)
+        self.backend: Backend = one_of("backend", options.pop("backend", "auto"), Backend)
         if options:
-            raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; see LossOptions")
+            known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; it has {', '.join(known)}")
         self.last = {}
 
     @abstractmethod
@@ -250,11 +256,3 @@ class ContrastiveLoss(nn.Module, ABC):
         if not self.gathers:
             return loss
         return distributed.with_value(loss * distributed.world_size(), distributed.total(loss))
-
-
-def _one_of(name: str, value: Any, choices: Any) -> Any:
-    if not any(value == choice and type(value) is type(choice) for choice in get_args(choices)):
-        raise ValueError(
-            f"{name} is one of {', '.join(map(str, get_args(choices)))}, got {value!r}; choose one of them"
-        )
-    return value

@@ -1,18 +1,22 @@
 """What may come into a loss: each check says what was expected, what came, and the remedy."""
 
-import math
-from typing import Any
+from typing import Any, Literal, get_args
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from likewise.operator.contrast import check_finite
+from likewise.operator.contrast import check_finite, number
+
+Flag = Literal[True, False]
+UNSIGNED = torch.uint16, torch.uint32, torch.uint64  # which torch can hardly compute with
 
 
 def check_tensor(name: str, value: Any) -> None:
     """Raise unless the value is a tensor."""
     if not isinstance(value, Tensor):
+        remedy = "call it, or take its keys" if isinstance(value, nn.Module) else "convert with torch.as_tensor"
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"{name} come as a tensor, got {type(value).__name__}; convert with torch.as_tensor"
+            f"{name} come as a tensor, got {type(value).__name__}; {remedy}"
         )
 
 
@@ -35,7 +39,7 @@ def check_references(name: str, references: Tensor, embeddings: Tensor, *, besid
     if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
         raise ValueError(
             f"{name} are rows of the {beside}' {embeddings.shape[-1]} features, (R, D), "
-            f"got shape {tuple(references.shape)}; flatten their views, and encode both with one encoder"
+            f"got shape {tuple(references.shape)}; give one row each, made for the same number of features"
         )
     if references.device != embeddings.device:
         raise ValueError(
@@ -57,7 +61,7 @@ def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
     """Raise unless labels are integer classes, (n,), or multi-hot label sets, (n, L), one for each of the rows."""
     check_tensor(name, labels)
     fractional = labels.is_floating_point() or labels.is_complex()
-    if labels.ndim not in (1, 2) or (labels.ndim == 1 and fractional):
+    if labels.dtype in UNSIGNED or labels.ndim not in (1, 2) or (labels.ndim == 1 and fractional):
         raise ValueError(
             f"{name} are integer classes, (n,), or multi-hot label sets, (n, L), "
             f"got {labels.dtype} of shape {tuple(labels.shape)}; convert classes with .long()"
@@ -79,12 +83,17 @@ def check_classes(name: str, labels: Tensor, rows: str, count: int, classes: int
             "label sets go to SupConLoss, MulSupConLoss, MSCLoss and NWSLoss"
         )
     check_labels(name, labels, rows, count)
+    if classes == 0:
+        raise ValueError(
+            f"{name} are of one class or more, got none to tell them from; give a prototype for each class"
+        )
     if classes is None or labels.device.type != "cpu" or not len(labels):
         return
     low, high = (int(end) for end in labels.aminmax())
     if low < 0 or high >= classes:
         raise ValueError(
-            f"{name} lie within the {classes} classes, 0 … {classes - 1}, got {low} … {high}; number them from 0"
+            f"{name} lie within the {classes} classes, 0 … {classes - 1}, got {low} … {high}; number them from 0, and "
+            "give a prototype, or a logit, for each class"
         )
 
 
@@ -123,8 +132,34 @@ def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, of: str = 
         )
 
 
-def check_positive(name: str, value: float) -> float:
-    """Return a hyper-parameter as a number; raise unless it is finite and positive."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} is a positive number, got {value!r}; usual values are 0.1 to 1")
-    return float(value)
+def check_number(name: str, value: object, low: float, high: float, usual: str) -> float:
+    """Return a hyper-parameter as a number; raise unless it is one, within low … high."""
+    if not low <= number(value) <= high:
+        raise ValueError(f"{name} is a number within {low:g} … {high:g}, got {value!r}; usual values are {usual}")
+    return number(value)
+
+
+def check_positive(name: str, value: object, usual: str = "0.1 to 1") -> float:
+    """Return a hyper-parameter as a number; raise unless it is positive, and such that float32 has room beside it."""
+    if not 1e-6 <= number(value) <= 1e6:
+        raise ValueError(
+            f"{name} is a positive number, got {value!r}, and within 1e-06 … 1e+06; usual values are {usual}"
+        )
+    return number(value)
+
+
+def matrix(name: str, value: Any, remedy: str) -> Tensor:
+    """Return numbers of any kind, such as an array, as a detached tensor; raise unless they are numbers."""
+    try:
+        return torch.as_tensor(value).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} are numbers in a tensor or an array, got {type(value).__name__}; {remedy}") from error
+
+
+def one_of(name: str, value: Any, choices: Any) -> Any:
+    """Return a hyper-parameter; raise unless it is one of the choices of a Literal."""
+    if not any(value == choice and type(value) is type(choice) for choice in get_args(choices)):
+        raise ValueError(
+            f"{name} is one of {', '.join(map(str, get_args(choices)))}, got {value!r}; choose one of them"
+        )
+    return value

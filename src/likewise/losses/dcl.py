@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
-from likewise.losses.checks import check_positive
+from likewise.losses.checks import Flag, check_positive, one_of
 from likewise.losses.normalization import normalized
 from likewise.losses.views import stacked
 from likewise.pairs import SameSample
@@ -75,7 +75,7 @@ class DCLLoss(ContrastiveLoss):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(temperature, **options)
-        self.weighted = weighted
+        self.weighted = one_of("weighted", weighted, Flag)
         self.sigma = check_positive("sigma", sigma)
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

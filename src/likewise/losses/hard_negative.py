@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.checks import check_number
 from likewise.losses.views import stacked
 from likewise.operator import log_sum_exp
 from likewise.pairs import PairWeight, SameSample
@@ -73,12 +74,8 @@ class HardNegativeLoss(ContrastiveLoss):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(temperature, **options)
-        if not 0 <= beta < math.inf:
-            raise ValueError(f"beta is finite and ≥ 0, got {beta:g}; 0 weighs all negatives alike")
-        if not 0 <= class_prior < 1:
-            raise ValueError(f"class_prior is a probability below 1, got {class_prior:g}; of C equal classes it is 1/C")
-        self.beta = beta
-        self.class_prior = class_prior
+        self.beta = check_number("beta", beta, 0, 1e6, "0.5 to 2; 0 weighs all negatives alike")
+        self.class_prior = check_number("class_prior", class_prior, 0, 0.999999, "0.1; of C equal classes it is 1/C")
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views, each (B, D), or of embeddings (B, 2, D)."""

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_aligned, check_embeddings, check_references
+from likewise.losses.checks import Flag, check_aligned, check_embeddings, check_references, one_of
 from likewise.pairs import AllPairs, NoPairs, SameSample, concat
 
 
@@ -80,7 +80,7 @@ class InfoNCELoss(ContrastiveLoss):
         self, *, temperature: float | Tensor = 0.07, symmetric: bool = False, **options: Unpack[LossOptions]
     ) -> None:
         super().__init__(temperature, **options)
-        self.symmetric = symmetric
+        self.symmetric = one_of("symmetric", symmetric, Flag)
 
     def forward(
         self, queries: Float[Tensor, "b d"], keys: Float[Tensor, "b d"], negatives: Float[Tensor, "r d"] | None = None

@@ -1,5 +1,6 @@
 """k-positive contrastive learning: SupCon with as many positives for a frequent class as for a rare one."""
 
+from numbers import Integral
 from typing import Unpack, final
 
 import torch
@@ -58,9 +59,9 @@ class KCLLoss(ContrastiveLoss):
 
     def __init__(self, *, k: int = 6, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
-        if type(k) is not int or k < 1:
+        if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
             raise ValueError(f"k is an integer ≥ 1, got {k!r}; NTXentLoss draws no positives")
-        self.k = k
+        self.k = int(k)
 
     def forward(self, embeddings: Float[Tensor, "..."], labels: Int[Tensor, " b"]) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
@@ -88,7 +89,7 @@ class KCLLoss(ContrastiveLoss):
         All processes draw for all samples, alike, and keep what their own anchors drew.
         """
         device, views, generator = rows.queries.device, rows.views, self._generator(rows)
-        labels = distributed.gather(labels.to(device, torch.int64), rows.sample_shards)
+        labels = distributed.gather(labels.to(device, torch.int64), rows.sample_shards).contiguous()
         shuffled = torch.randperm(len(labels), generator=generator, device="cpu").to(device)
         view = torch.randint(views, (self.k, views, len(labels)), generator=generator, device="cpu").to(device)
         order = shuffled[torch.argsort(labels[shuffled], stable=True)]  # class after class, at random within each

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.checks import check_label_sets
+from likewise.losses.checks import check_label_sets, matrix
 
 Method = Literal["npmi", "jaccard"]
 
@@ -48,7 +48,7 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
     """
     if method not in get_args(Method):
         raise ValueError(f'method is "npmi" or "jaccard", got {method!r}; name one of them')
-    labels = torch.as_tensor(labels).detach()
+    labels = matrix("labels", labels, "give the multi-hot labels of the training samples")
     check_label_sets("labels", labels, "samples", len(labels) if labels.ndim else 0)
     if not len(labels):
         raise ValueError("labels are those of one sample or more, got none; count over the training set")

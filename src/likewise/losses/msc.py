@@ -14,7 +14,6 @@ from likewise.losses.checks import (
     check_positive,
     check_prototypes,
 )
-from likewise.losses.mul_sup_con import label_rows
 from likewise.losses.shares import label_shares
 from likewise.pairs import AllPairs, concat
 
@@ -99,7 +98,7 @@ class MSCLoss(ContrastiveLoss):
             check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = (prototypes,) if queue is None else (queue, prototypes)
         rows = self.rows(queries, whole=whole, shared=(labels.shape[1],))
-        own, others = label_rows(rows, labels)
+        own, others = rows.labels(labels, None, torch.bool)
         of_queue = [] if queue_labels is None else [queue_labels.to(own.device, torch.bool)]
         not_self = rows.not_self()
         shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.queries.dtype, own="left out")

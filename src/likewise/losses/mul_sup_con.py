@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_embeddings, check_label_sets, check_labelled
-from likewise.pairs import Overlap
+from likewise.pairs import AllPairs, Overlap, concat
 
 
 @final
@@ -53,50 +53,49 @@ class MulSupConLoss(ContrastiveLoss):
     def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
-    def forward(
+    def forward(  # noqa: PLR0917 - a batch has that many parts, in this order
         self,
         queries: Float[Tensor, "..."],
         labels: Int[Tensor, "b l"],
         references: Float[Tensor, "r d"] | None = None,
         reference_labels: Int[Tensor, "r l"] | None = None,
+        queue: Float[Tensor, "q d"] | None = None,
+        queue_labels: Int[Tensor, "q l"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of queries among references, or among themselves.
+        """Return the loss of queries among references, or among themselves, and a queue.
 
         Args:
             queries: One view of each sample, (N, D), or V views, (B, V, D).
             labels: Multi-hot labels of the samples, zeros and ones, (B, L).
-            references: Keys or a queue, (R, D); None: the batch, without self. Among several processes those of all are
-                gathered.
+            references: Keys, (R, D); None: the batch, without self. Among several processes those of all are gathered.
             reference_labels: Their multi-hot labels, (R, L).
+            queue: Further references, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their multi-hot labels, (Q, L).
 
         Raises:
-            ValueError: If shapes or lengths disagree, references come without labels, values are not finite or not
-                zeros and ones (values are looked at on the CPU).
+            ValueError: If shapes or lengths disagree, references or a queue come without labels, values are not finite
+                or not zeros and ones (values are looked at on the CPU).
         """
         with self.checks(queries):
             check_embeddings("queries", queries)
             check_label_sets("labels", labels, "samples", len(queries))
             check_labelled("references", references, reference_labels, queries, labels.shape[1])
-        rows = self.rows(queries, references, shared=tuple(labels.shape[1:]))
-        own, others = label_rows(rows, labels, reference_labels)
-        counts = others.to(rows.queries.dtype).sum(dim=0) - (0 if rows.others else own.to(rows.queries.dtype))
-        counts = counts.expand(own.shape)
+            check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
+        whole = () if queue is None else (queue,)
+        rows = self.rows(queries, references, whole=whole, shared=tuple(labels.shape[1:]))
+        own, others = rows.labels(labels, reference_labels, torch.bool)
+        sections = [others, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
+        counts = sum(section.sum(dim=0) for section in sections) - own.long() * (not rows.others)
         present = own & (counts > 0)
-        push = rows.not_self()
-        pull = Overlap(own, others, worth=present / counts.clamp(min=1))
+        worth = present / counts.clamp(min=1).to(rows.queries.dtype)
+        batch, *rest = (Overlap(own, section, worth=worth) for section in sections)
+        not_self = rows.not_self()
         anchors = present.sum(dim=1)
         return self.evaluate(
             rows,
-            pull=pull if rows.others else pull * push,
-            push=push,
+            pull=concat([batch if rows.others else batch * not_self, *rest]),
+            push=concat([not_self, *(AllPairs(*weight.shape) for weight in rest)]),
             positives=(counts * present).sum(dim=1) / anchors.clamp(min=1),
             totals=anchors,
             anchors=anchors,
         )
-
-
-def label_rows(rows: Rows, labels: Tensor, reference_labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the label sets of anchors, (N, L), and of references, (R, L), gathered where references are."""
-    own = rows.of_anchors(labels.to(rows.queries.device, torch.bool))
-    others = rows.of_references(own if reference_labels is None else reference_labels.to(own))
-    return own, own if others is None else others

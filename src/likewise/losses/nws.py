@@ -8,13 +8,15 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import (
+    Flag,
     check_embeddings,
     check_label_sets,
     check_labelled,
     check_positive,
     check_prototypes,
+    matrix,
+    one_of,
 )
-from likewise.losses.mul_sup_con import label_rows
 from likewise.losses.shares import label_shares
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
 
@@ -99,8 +101,8 @@ class NWSLoss(ContrastiveLoss):
         if aggregation not in get_args(Aggregation):
             raise ValueError(f'aggregation is "mean" or "max", got {aggregation!r}; name one of them')
         self.aggregation: Aggregation = aggregation
-        self.normalized = normalized
-        self.positives_in_denominator = positives_in_denominator
+        self.normalized = one_of("normalized", normalized, Flag)
+        self.positives_in_denominator = one_of("positives_in_denominator", positives_in_denominator, Flag)
 
     def forward(  # noqa: PLR0917 - a batch has that many parts, in this order
         self,
@@ -141,7 +143,7 @@ class NWSLoss(ContrastiveLoss):
         whole = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
         rows = self.rows(queries, here, whole=whole, shared=(length, int(keys is None)))
-        own, of_keys = label_rows(rows, labels, labels[:0] if key_labels is None else key_labels)
+        own, of_keys = rows.labels(labels, labels[:0] if key_labels is None else key_labels, torch.bool)
         instances = [of_keys, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
         corrected = "none" if keys is None or self.normalized else "corrected"
         shares = label_shares(own, instances, alpha=self.alpha, own=corrected, dtype=rows.queries.dtype)
@@ -166,7 +168,7 @@ class NWSLoss(ContrastiveLoss):
 
 def _checked(similarity: Any) -> Tensor:
     """Return S as a tensor of its own; raise unless it is square, symmetric, and within [0, 1]."""
-    similarity = torch.as_tensor(similarity).detach().clone()
+    similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or not similarity.is_floating_point():
         raise ValueError(
             f"label_similarity is a floating matrix (L, L), got {similarity.dtype} of shape {tuple(similarity.shape)}; "

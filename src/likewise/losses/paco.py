@@ -1,6 +1,5 @@
 """Parametric contrastive learning: SupCon with a learned centre for each class among positives and references."""
 
-import math
 from typing import Unpack, final
 
 import torch
@@ -8,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_classes, check_embeddings, check_tensor
+from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
 from likewise.operator import log_sum_exp
 from likewise.operator.contrast import check_finite
 from likewise.pairs import SameClass
@@ -62,9 +61,7 @@ class PaCoLoss(ContrastiveLoss):
         self, *, alpha: float = 0.05, temperature: float | Tensor = 0.2, **options: Unpack[LossOptions]
     ) -> None:
         super().__init__(temperature, **options)
-        if not 0 <= alpha < math.inf:
-            raise ValueError(f"alpha is finite and ≥ 0, got {alpha:g}; the own centre's weight is 1")
-        self.alpha = alpha
+        self.alpha = check_number("alpha", alpha, 0, 1e6, "0.05 to 1, beside the own centre's weight of 1")
 
     def forward(
         self,
@@ -112,8 +109,9 @@ def _check_logits(class_logits: Tensor, embeddings: Tensor) -> None:
         or not class_logits.shape[-1]
         or not class_logits.is_floating_point()
     ):
+        rows = ", ".join(map(str, embeddings.shape[:-1]))
         raise ValueError(
-            f"class_logits are a logit for each class beside each embedding, {(*embeddings.shape[:-1], 'C')}, "
+            f"class_logits are a logit for each class beside each embedding, ({rows}, C), "
             f"got {class_logits.dtype} of shape {tuple(class_logits.shape)}; classify every row that is embedded"
         )
     if class_logits.device != embeddings.device:

@@ -1,6 +1,5 @@
 """InfoPatch's local loss: every spatial cell of a query tells its class among those of its episode."""
 
-import math
 from typing import Unpack, final
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_tensor
+from likewise.operator.contrast import check_temperature
 from likewise.pairs import SameClass
 
 
@@ -55,7 +55,7 @@ class PatchLoss(ContrastiveLoss):
 
     def __init__(self, *, scale: float | Tensor = 7.0, **options: Unpack[LossOptions]) -> None:
         super().__init__(1.0, **options)
-        _check_scale(scale)
+        check_temperature(scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
         self.scale = scale
 
     def forward(
@@ -78,7 +78,7 @@ class PatchLoss(ContrastiveLoss):
                 are looked at on the CPU; on a GPU a cell with such a label is left out.
         """
         with self.checks(query_maps):
-            _check_scale(self.scale)
+            check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
             _check(query_maps, support_maps, cell_labels)
         wide = torch.promote_types(support_maps.dtype, torch.float32)
         means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
@@ -91,18 +91,6 @@ class PatchLoss(ContrastiveLoss):
         own = of_cells * k + cell_labels.flatten().to(of_cells)
         pull = SameClass(own, torch.arange(e * k, device=cells.device)) & push  # within the episode, whatever the label
         return self.evaluate(rows._replace(queries=cells), pull=pull, push=push, positives=pull)
-
-
-def _check_scale(scale: float | Tensor) -> None:
-    """Raise unless the scale is a positive number or a positive 0-d tensor, whose value a GPU keeps to itself."""
-    if isinstance(scale, Tensor):
-        if scale.ndim:
-            raise ValueError(f"a scale tensor is 0-d, got shape {tuple(scale.shape)}; take one element of it")
-        if scale.device.type != "cpu":
-            return
-    value = float(scale.detach()) if isinstance(scale, Tensor) else float(scale)
-    if not 0 < value < math.inf:
-        raise ValueError(f"scale is a positive number, got {value:g}; it is 1/τ, the paper's is 7")
 
 
 def _check(query_maps: Tensor, support_maps: Tensor, cell_labels: Tensor) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
 from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
 from likewise.operator import log_sum_exp
-from likewise.pairs import Explicit, PairWeight, SameClass, SameSample, SharesLabel
+from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel, concat
 
 Form = Literal["out", "in"]
 
@@ -75,6 +75,8 @@ class SupConLoss(ContrastiveLoss):
         mask: Tensor | None = None,
         references: Float[Tensor, "..."] | None = None,
         reference_labels: Int[Tensor, "..."] | None = None,
+        queue: Float[Tensor, "..."] | None = None,
+        queue_labels: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
@@ -84,9 +86,12 @@ class SupConLoss(ContrastiveLoss):
             mask: Instead of labels, which samples are alike: zeros and ones, (B, B), or (B, R) with references. Among
                 several processes its columns are the samples, or references, of all, in the order of ranks. An anchor
                 is never its own positive; the diagonal is for the other views.
-            references: Rows to contrast with instead of the batch, (R, D), such as keys or a queue; no anchor is among
-                them. Among several processes those of all are gathered.
+            references: Rows to contrast with instead of the batch, (R, D), such as keys; no anchor is among them. Among
+                several processes those of all are gathered.
             reference_labels: Their classes, (R,), or label sets, (R, L).
+            queue: Rows to contrast with beside the batch or the references, (Q, D), the same on every process (see
+                `likewise.memory.Queue`); with labels, not with a mask.
+            queue_labels: Their classes, (Q,), or label sets, (Q, L).
 
         Raises:
             ValueError: If shapes or lengths disagree, labels and a mask both come, nothing says what is alike, values
@@ -94,11 +99,15 @@ class SupConLoss(ContrastiveLoss):
         """
         with self.checks(embeddings):
             _check(embeddings, labels, mask, references, reference_labels)
+            _check_queue(embeddings, labels, queue, queue_labels)
         kind = (int(mask is not None), 0) if labels is None else (1 + labels.ndim, *labels.shape[1:], 0)[:2]
-        rows = self.rows(embeddings, references, shared=kind)
+        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,), shared=kind)
         push = rows.not_self()
         with self.checks(embeddings):
             positives = _alike(rows, labels, mask, reference_labels) & push
+        if labels is not None and queue_labels is not None:
+            of_queue = _alike_by(rows.of_anchors(labels.to(rows.queries.device)), queue_labels)
+            push, positives = concat([push, AllPairs(*of_queue.shape)]), concat([positives, of_queue])
         if self.form == "out":
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
         return self._inside(rows, push, positives)
@@ -108,7 +117,7 @@ class SupConLoss(ContrastiveLoss):
         count = positives.row_sum(rows.queries.dtype, rows.queries.device)
         active = count > 0
         everything, inside = (
-            log_sum_exp(rows.queries, rows.references, push=of, temperature=self.temperature, backend=self.backend)
+            log_sum_exp(rows.queries, rows.sections, push=of, temperature=self.temperature, backend=self.backend)
             for of in (push, positives)
         )
         losses = everything.masked_fill(~active, 0) - inside.masked_fill(~active, 0) + count.clamp(min=1).log()
@@ -121,10 +130,14 @@ def _alike(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_lab
         return _masked(rows, mask)
     if labels is None:
         return SameSample(*rows.samples())
-    weight, dtype = (SameClass, torch.int64) if labels.ndim == 1 else (SharesLabel, torch.uint8)
-    anchors = rows.of_anchors(labels.to(rows.queries.device, dtype))
-    others = anchors if reference_labels is None else reference_labels.to(anchors)
-    return weight(anchors, rows.of_references(others))
+    anchors, others = rows.labels(labels, reference_labels, torch.int64 if labels.ndim == 1 else torch.bool)
+    return _alike_by(anchors, None if others is anchors else others)
+
+
+def _alike_by(labels: Tensor, others: Tensor | None) -> PairWeight:
+    """Return which pairs have one class, or share a label."""
+    weight, dtype = (SameClass, torch.int64) if labels.ndim == 1 else (SharesLabel, torch.bool)
+    return weight(labels.to(dtype), None if others is None else others.to(labels.device, dtype))
 
 
 def _masked(rows: Rows, mask: Tensor) -> PairWeight:
@@ -163,6 +176,11 @@ def _check(
         check_references("references", references, embeddings)
     if labels is not None:
         check_labels("labels", labels, "embeddings", len(embeddings))
+        if labels.shape[1:] == (1,):
+            raise ValueError(
+                f"labels are classes, (B,), or label sets of several labels, (B, L), got shape {tuple(labels.shape)}; "
+                "give a column of classes as labels[:, 0]"
+            )
     if labels is not None and references is not None and reference_labels is not None:
         check_labels("reference_labels", reference_labels, "references", len(references))
         if labels.shape[1:] != reference_labels.shape[1:]:
@@ -181,4 +199,19 @@ def _check_alike(embeddings: Tensor, labels: Tensor | None, mask: Tensor | None,
         raise ValueError(
             f"nothing says what is alike in embeddings of shape {tuple(embeddings.shape)}; "
             "give labels, a mask, or two views of each sample, (B, V, D)"
+        )
+
+
+def _check_queue(embeddings: Tensor, labels: Tensor | None, queue: Tensor | None, queue_labels: Tensor | None) -> None:
+    """Raise unless a queue and its labels come together, beside labels of their kind, and fit the embeddings."""
+    if (queue is None) != (queue_labels is None) or (queue is not None and labels is None):
+        raise ValueError("queue, queue_labels and labels go together, got some of them; a mask knows no queue")
+    if queue is None or queue_labels is None or labels is None:
+        return
+    check_references("queue", queue, embeddings)
+    check_labels("queue_labels", queue_labels, "rows of the queue", len(queue))
+    if labels.shape[1:] != queue_labels.shape[1:]:
+        raise ValueError(
+            "labels and queue_labels are both classes, or both label sets of one length, got shapes "
+            f"{tuple(labels.shape)} and {tuple(queue_labels.shape)}"
         )

@@ -1,6 +1,5 @@
 """The triplet loss with a soft margin: one positive and one negative for each anchor."""
 
-import math
 from typing import Unpack, final
 
 import torch
@@ -8,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_aligned, check_embeddings
+from likewise.losses.checks import check_aligned, check_embeddings, check_number
 
 
 @final
@@ -61,9 +60,7 @@ class TripletLoss(ContrastiveLoss):
         self, *, temperature: float | Tensor = 0.1, margin: float = 0.0, **options: Unpack[LossOptions]
     ) -> None:
         super().__init__(temperature, **options)
-        if not math.isfinite(margin):
-            raise ValueError(f"margin is a finite number, got {margin:g}; usual values are 0 to 0.5")
-        self.margin = margin
+        self.margin = check_number("margin", margin, -1e6, 1e6, "0 to 0.5")
 
     def forward(
         self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"], negatives: Float[Tensor, "n d"]

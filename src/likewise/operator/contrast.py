@@ -1,6 +1,7 @@
 """The one equation: check what comes, choose a backend once, and put its two terms together."""
 
 import math
+from numbers import Real
 from typing import Literal, get_args
 
 import torch
@@ -15,6 +16,9 @@ Backend = Literal["auto", "dense", "tiled"]
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
 
 BACKENDS = {"dense": dense.log_sum_exp, "tiled": tiled.log_sum_exp}
+
+RANGE = 1e-15, 1e15
+"""Between these a temperature may lie."""
 
 SMALL = 64 * 64
 """Up to this many pairs, ``backend="auto"`` computes all of them at once."""
@@ -151,7 +155,7 @@ def contrast_and_activity(
                 f"got shape {tuple(coefficient.shape)}; leave it out for the pull's row sums"
             )
         drawn = pull.support(queries.device) if support is None else support
-        active = drawn & (repulsion.detach() > -torch.inf)
+        active = drawn & (repulsion.detach() != -torch.inf)  # what is NaN shows
         losses = coefficient.detach().to(repulsion) * repulsion - attraction
         return torch.where(active, losses, 0), active
 
@@ -210,6 +214,10 @@ def check_finite(name: str, rows: Tensor) -> None:
 
 
 def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple[Tensor, ...]) -> None:
+    if not isinstance(weight, PairWeight):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"{name} is a pair weight, got {type(weight).__name__}; a matrix of weights goes into pairs.Explicit"
+        )
     expected = len(queries), sum(len(v) for v in sections)
     if weight.shape != expected:
         raise ValueError(
@@ -218,18 +226,27 @@ def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple
         )
 
 
-def check_temperature(temperature: float | Tensor) -> None:
-    """Raise unless the temperature is a positive number or a positive 0-d tensor, whose value a GPU keeps to itself."""
+def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
+    """Raise unless a temperature is a positive number or a positive 0-d tensor, whose value a GPU keeps to itself.
+
+    It lies within the `RANGE` in which neither it nor its inverse's square leaves float32.
+    """
     if isinstance(temperature, Tensor):
         if temperature.ndim:
-            raise ValueError(
-                f"a temperature tensor is 0-d, got shape {tuple(temperature.shape)}; take one element of it"
-            )
+            raise ValueError(f"a {name} tensor is 0-d, got shape {tuple(temperature.shape)}; take one element of it")
         if temperature.device.type != "cpu":
             return
-    value = float(temperature.detach()) if isinstance(temperature, Tensor) else float(temperature)
-    if not 0 < value < math.inf:
-        raise ValueError(f"temperature is a positive number, got {value:g}; usual values are 0.05 to 1")
+        temperature = temperature.detach().item()
+    if not RANGE[0] <= number(temperature) <= RANGE[1]:
+        raise ValueError(
+            f"{name} is a positive number, got {temperature!r}, or a 0-d tensor, within {RANGE[0]:g} … {RANGE[1]:g}; "
+            f"usual values are {usual}"
+        )
+
+
+def number(value: object) -> float:
+    """Return what is a real number as a float, and NaN for everything else."""
+    return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
 
 
 def _temperature(temperature: float | Tensor, queries: Tensor) -> Tensor:

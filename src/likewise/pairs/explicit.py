@@ -45,7 +45,7 @@ class Explicit(PairWeight):
         if weights.ndim != 2:
             raise ValueError(f"weights are a matrix (anchors, references), got shape {tuple(weights.shape)}")
         self.weights = weights
-        self._version = weights._version  # noqa: SLF001 - how torch itself tells that a tensor was changed in place
+        self._version = _version(weights)
         self.rows = _index(rows, weights.shape[0], "rows")
         self.columns = (
             self.rows if columns is rows and rows is not None else _index(columns, weights.shape[1], "columns")
@@ -62,11 +62,16 @@ class Explicit(PairWeight):
         )
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        if self.weights._version != self._version:  # noqa: SLF001 - as above
+        if _version(self.weights) != self._version:
             raise RuntimeError("weights were changed in place since the pair weight was made; give it a clone of them")
         tile = self.weights[rows if self.rows is None else self.rows[rows]]
         tile = tile[:, columns if self.columns is None else self.columns[columns]]
         return tile.to(device, dtype, copy=True)
+
+
+def _version(weights: Tensor) -> int:
+    """Return how often a tensor was changed in place, as torch itself tells; in inference mode it does not."""
+    return 0 if weights.is_inference() else weights._version  # noqa: SLF001 - torch has no public name for it
 
 
 def _look(weights: Tensor) -> tuple[bool, bool]:

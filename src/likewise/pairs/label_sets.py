@@ -207,13 +207,13 @@ class Jaccard(LabelSets):
         worth: Float[Tensor, "n l"] | None = None,
     ) -> None:
         super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=worth is None)
-        self._plain = worth is None
+        self.is_within_one = worth is None
         self.worth = _worth(worth, self.anchors)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         overlap = self.overlap(rows, columns, dtype, device)
         union = self.union(overlap, rows, columns).clamp_(min=1)
-        if self._plain:
+        if self.is_within_one:
             return overlap.div_(union)
         shared = torch.mm(self.worth[rows].to(device, dtype), self.references[columns].to(device, dtype).T, out=overlap)
         return shared.div_(union)

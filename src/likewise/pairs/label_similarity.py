@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.pairs.label_sets import LabelSets, MultiHot
-from likewise.pairs.weight import STREAM, Complement, PairWeight, blocks
+from likewise.pairs.weight import STREAM, blocks
 
 
 class LabelSimilarity(LabelSets):
@@ -24,12 +24,7 @@ class LabelSimilarity(LabelSets):
     ) -> None:
         super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=False)
         self.similarity = _within_one(similarity, self.anchors.shape[1])
-
-    def __rsub__(self, whole: float) -> PairWeight:
-        """Return ``1 - similarity``, never negative."""
-        if whole != 1:
-            raise TypeError(f"a similarity is taken from 1, got {whole} - {self}; use * and + for other weights")
-        return Complement(self)
+        self.is_within_one = True
 
 
 @final

@@ -38,6 +38,8 @@ class PairWeight(ABC):
         self.is_set = is_set
         self.is_nonnegative = is_nonnegative
         self.is_symmetric = is_symmetric
+        self.is_within_one = is_set
+        """Whether no weight is above 1 or negative, as far as it is known."""
         self._row_sums: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._supports: dict[torch.device, Tensor] = {}
 
@@ -145,6 +147,14 @@ class PairWeight(ABC):
         return Product(self, other)
 
     __rmul__ = __mul__
+
+    def __rsub__(self, whole: object) -> "PairWeight":
+        """Return ``1 - weight``, of a set or of a similarity within [0, 1]."""
+        if whole != 1 or not self.is_within_one:
+            raise TypeError(
+                f"1 - weight is of sets and of similarities within [0, 1], got {whole} - {self}; use * and + for others"
+            )
+        return ~self if self.is_set else Complement(self)
 
     def scale(self, anchors: Tensor | None = None, references: Tensor | None = None) -> "PairWeight":
         """Return the weights times a value per anchor, (N,), and a value per reference, (R,)."""

@@ -179,6 +179,11 @@ class Queue(nn.Module):
                 f"keys are floating, of shape (B, {feature_dim}), got {keys.dtype} of shape {tuple(keys.shape)}; "
                 "flatten views, and give the queue the feature_dim of an embedding"
             )
+        if labels is None and self.num_labels is not None:
+            raise ValueError(
+                f"keys come with label sets (B, {self.num_labels}), as the queue was made for, got none; give some, or "
+                "make the queue without num_labels"
+            )
         if ids is not None:
             _check_integers("ids", ids, len(keys))
         if labels is not None and self.num_labels is not None:

@@ -242,6 +242,30 @@ def test_bad_options_are_refused_in_one_line_and_leave_no_run(case, tmp_path, ca
     _refused(*BAD[case], tmp_path, capsys)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--loss.num_samples", "5"], "error: --loss.num_samples is filled in from the data; leave it out"),
+        (["--loss.init_args.num_samples=5"], "error: --loss.num_samples is filled in from the data; leave it out"),
+        (["--loss.feature_dim", "x"], "error: --loss.feature_dim is filled in from the head; leave it out"),
+        (["--encoder.input_shape=[1,8,8]"], "error: --encoder.input_shape is filled in from the data; leave it out"),
+        (["--head.feature_dim", "3"], "error: --head.feature_dim is filled in from the encoder; leave it out"),
+        (["--loss.num_sample", "5"], "error: RASCALLoss has no parameter num_sample: see likewise train --loss.help"),
+    ],
+)
+def test_what_the_command_fills_in_is_refused_and_never_suggested(given, words, tmp_path, capsys):
+    _refused(["--loss", "RASCALLoss", *given], words, tmp_path, capsys)
+
+
+def test_a_run_of_a_loss_that_is_filled_in_parses_again_from_its_configuration(tmp_path):
+    arguments = ["--loss", "RASCALLoss"]
+    parser = options(arguments)
+    (tmp_path / "config.yaml").write_text(parser.dump(parse(parser, arguments)))
+    again = ["--config", str(tmp_path / "config.yaml")]
+    loss = options(again).instantiate(parse(options(again), again)).loss
+    assert len(loss.cache.valid) == 1348
+
+
 @pytest.mark.parametrize("loss", REFUSED)
 def test_a_loss_that_cannot_be_fed_is_refused_before_anything_is_made(loss, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(likewise.data.Digits, "load", None)

@@ -1,6 +1,8 @@
 """Pretraining under Lightning's trainer, and the folder a run leaves."""
 
 import math
+import re
+from pathlib import Path
 
 import lightning
 import pytest
@@ -146,6 +148,24 @@ REFUSED = [
 def test_a_loss_that_needs_what_no_step_has_is_refused_before_training(loss, words):
     with pytest.raises(ValueError, match="from embeddings, labels, .*, got " + words):
         _pretraining(loss)
+
+
+@pytest.mark.parametrize("loss", [loss for loss, _ in REFUSED])
+def test_a_refused_loss_is_pointed_to_its_own_page(loss):
+    """The page exists and calls that very loss."""
+    with pytest.raises(ValueError, match=r"loop of your own; docs/losses/[\w-]+\.md shows its arguments$") as caught:
+        _pretraining(loss)
+    (page,) = re.findall(r"docs/losses/\S+", str(caught.value))
+    assert f"lw.{type(loss).__name__}(" in (Path(__file__).parents[1] / page).read_text(encoding="utf-8")
+
+
+def test_a_refused_loss_of_a_users_own_is_pointed_to_no_page():
+    class Own(Recorder):
+        def forward(self, embeddings, weather):
+            return embeddings.mean() * weather
+
+    with pytest.raises(ValueError, match=r"got Own, which needs weather: call it in a loop of your own$"):
+        _pretraining(Own())
 
 
 TRAINED = (

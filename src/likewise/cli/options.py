@@ -99,9 +99,10 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """Parse the arguments.
 
     Raises:
-        ValueError: An argument or a file of them is not understood, or the loss needs what the command does not have;
-            the message is one line and names the remedy.
+        ValueError: An argument or a file of them is not understood, an argument is one that the command fills in, or
+            the loss needs what the command does not have; the message is one line and names the remedy.
     """
+    _check_not_filled(arguments)
     try:
         config = parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
@@ -110,6 +111,14 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     if isinstance(kind, type):  # a function that makes one is asked in training
         check_loss(kind)
     return config
+
+
+def _check_not_filled(arguments: Sequence[str]) -> None:
+    for word in arguments:
+        option = word.partition("=")[0].replace(".init_args.", ".")
+        source = FILLED.get(option.removeprefix("--")) if option.startswith("--") else None
+        if source:
+            raise ValueError(f"{option} is filled in from the {source.partition('.')[0]}; leave it out")
 
 
 def _chosen(arguments: Sequence[str]) -> Iterator[str]:
@@ -174,7 +183,7 @@ def _of_a_part(part: str, message: str) -> str | None:
         others = [other for other, class_ in classes.items() if unknown[1] in _parameters(class_)]
         near = f": choose --{part} {' or '.join(others)}" if others else ""
         if name in classes and not near:
-            near = _nearest(unknown[1], _parameters(classes[name]))
+            near = _nearest(unknown[1], [of for of in _parameters(classes[name]) if f"{part}.{of}" not in FILLED])
         return f"{name} has no parameter {unknown[1]}{near}"
     if missing := re.search(r"arguments are required: (\w+)", message):
         return f"{name} needs --{part}.{missing[1]} {VALUES.get(missing[1], missing[1].upper())}"

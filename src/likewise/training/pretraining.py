@@ -45,7 +45,7 @@ def check_loss(kind: type[ContrastiveLoss]) -> None:
         raise ValueError(
             f"expected a loss of views and their classes, from {', '.join(('embeddings', *OFFERED))}, "
             f"got {kind.__name__}, which needs {' and '.join(lacking)}: "
-            "call it in a loop of your own, such as the one in docs/memory.md"
+            f"call it in a loop of your own{_page(kind)}"
         )
 
 
@@ -165,6 +165,12 @@ class Pretraining(lightning.LightningModule):
 
 def _parameters(kind: type[ContrastiveLoss]) -> list[inspect.Parameter]:
     return list(inspect.signature(kind.forward).parameters.values())[1:]  # without self
+
+
+def _page(kind: type[ContrastiveLoss]) -> str:
+    """Point to the loss's page, named as its module is; a user's own loss has none."""
+    room, _, name = kind.__module__.rpartition(".")
+    return f"; docs/losses/{name.replace('_', '-')}.md shows its arguments" if room == "likewise.losses" else ""
 
 
 def _takes_two_views(kind: type[ContrastiveLoss]) -> bool:

@@ -29,7 +29,8 @@ class MSCLoss(ContrastiveLoss):
 
     $$\ell_i = \log \sum_u \beta_u \, e^{z_i \cdot v_u / \tau} - \frac{1}{|y_i|} \sum_r w_{ir} \, z_i \cdot v_r / \tau$$
 
-    where β_u is β for instances and 1 for prototypes, and Σ_r w_ir = |y_i|. A query without labels is inactive.
+    where β_u is β for instances and 1 for prototypes, and Σ_r w_ir = |y_i|. A query without labels is inactive; as
+    an instance it pushes the others.
 
     Args:
         alpha: α > 0, the pull of instances beside that of prototypes.

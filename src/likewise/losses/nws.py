@@ -41,8 +41,8 @@ class NWSLoss(ContrastiveLoss):
                - \frac{1}{|y_i|} \sum_r w_{ir} \, z_i \cdot v_r / \tau, \qquad c_i = \frac{1}{|y_i|} \sum_r w_{ir}$$
 
     The term −α/|y_i| corrects for the own key, and is left out without keys or when ``normalized``. The loss may be
-    negative. A query without labels is inactive, and adds nothing of its own; so is one that nothing pushes. A reference
-    without labels, such as that query's own key, has sim = 0 and pushes in full.
+    negative. A query without labels is inactive, and adds nothing of its own; so is one that nothing pushes. A
+    reference without labels, such as that query's own key, has sim = 0 and pushes in full.
 
     Args:
         label_similarity: S, symmetric, within [0, 1], shape (L, L), a tensor or what ``torch.as_tensor`` takes; see

@@ -211,6 +211,13 @@ def test_jaccard_by_label_is_its_row_sum_label_by_label(seed, tile):
         assert counts[i] == len(shared)
 
 
+def test_weights_that_cancel_have_no_support():
+    """The sum of a weight and its negative has support nowhere, however much each part has."""
+    weight = pairs.SameClass(torch.tensor([0, 1, 0])) * 0.5
+    assert not (weight + weight * -1).support().any()
+    assert (weight + weight).support().all()
+
+
 def test_rows_without_pairs_have_no_support_after_scaling():
     """A difference of scaled class sums leaves no rounding on a row without positives."""
     labels = torch.tensor([0, 0, 0, 1])

@@ -173,9 +173,8 @@ class ContrastiveLoss(nn.Module, ABC):
         queries = self._prepared(torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings, dtype)
         here = queries if references is None else self._prepared(references, dtype)
         alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None)
-        digest = zlib.crc32(
-            repr((*map(len, whole), *shared)).encode()
-        )  # of one length on all ranks, whatever is shared
+        # One number, so that ranks which share different things exchange messages of one length.
+        digest = zlib.crc32(repr((*map(len, whole), *shared)).encode())
         everyone, rank = [(len(embeddings), len(here), *alike, digest)], 0
         if self.gathers and not local:
             everyone, rank = distributed.exchange(everyone[0], queries.device), distributed.rank()

@@ -253,4 +253,4 @@ def _temperature(temperature: float | Tensor, queries: Tensor) -> Tensor:
     check_temperature(temperature)
     if isinstance(temperature, Tensor):
         return temperature.to(queries.device, queries.dtype)
-    return torch.tensor(temperature, dtype=queries.dtype, device=queries.device)
+    return torch.full((), temperature, dtype=queries.dtype, device=queries.device)

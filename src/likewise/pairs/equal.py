@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from likewise.pairs.form import Form, Term, Terms, joined
 from likewise.pairs.keys import Keys
 from likewise.pairs.weight import PairWeight, blocks, same_shape
 
@@ -14,9 +15,6 @@ WIDE = 2**19
 
 SIMILAR = 8
 """Rows whose lengths differ by this factor at most are taken from sums of each other in their own dtype."""
-
-Terms = dict[Keys | None, int]
-"""Σ coefficient · [key = key'], where None stands for the pair of keys that are always equal."""
 
 
 class KeySet(PairWeight):
@@ -57,6 +55,9 @@ class KeySet(PairWeight):
                 return None
             total += coefficient * inside
         return float(total)
+
+    def form(self) -> Form:
+        return (Term(self.terms),)
 
     def weigh(self, similarities: Tensor, rows: slice, columns: slice, *, logits: bool) -> None:
         if not self._all_but_diagonal:
@@ -131,12 +132,7 @@ class KeySet(PairWeight):
         if not isinstance(other, KeySet):
             return super().__mul__(other)
         same_shape(self, other)
-        terms: Terms = {}
-        for one, a in self.terms.items():
-            for two, b in other.terms.items():
-                keys = two if one is None else one if two is None else one.joined(two)
-                terms[keys] = terms.get(keys, 0) + a * b
-        return KeyExpression(self.shape, terms)
+        return KeyExpression(self.shape, joined(self.terms, other.terms))
 
     def __invert__(self) -> PairWeight:
         terms: Terms = {keys: -coefficient for keys, coefficient in self.terms.items()}

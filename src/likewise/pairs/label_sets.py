@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from likewise.pairs import form
+from likewise.pairs.form import EVERYTHING, Form, Term
 from likewise.pairs.weight import STREAM, PairWeight, blocks
 
 MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
@@ -90,6 +92,9 @@ class SharesLabel(LabelSets):
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.overlap(rows, columns, torch.float32, device).gt_(0).to(dtype)
 
+    def form(self) -> Form:
+        return (Term(EVERYTHING, overlaps=(form.Overlap(self.anchors, self.references, "present"),)),)
+
     def _support(self, device: torch.device) -> Tensor:
         occurs = self.references.to(device).any(dim=0)
         return (self.anchors.to(device) & occurs).any(dim=1)
@@ -132,6 +137,9 @@ class Overlap(LabelSets):
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.worth[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
+
+    def form(self) -> Form:
+        return (Term(EVERYTHING, overlaps=(form.Overlap(self.worth, self.references, "as it is"),)),)
 
     def product(self, references: Tensor) -> Tensor:
         return self.worth.to(references) @ (self.references.to(references).T @ references)

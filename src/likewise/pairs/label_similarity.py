@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from likewise.pairs import form
+from likewise.pairs.form import EVERYTHING, Form, Term
 from likewise.pairs.label_sets import LabelSets, MultiHot
 from likewise.pairs.weight import STREAM, blocks
 
@@ -65,6 +67,12 @@ class MeanSimilarity(LabelSimilarity):
         sizes, reference_sizes = (size.to(device, dtype).clamp_(min=1) for size in self._sizes)
         result = alike @ self.references[columns].to(device, dtype).T
         return result.div_(sizes[rows, None]).div_(reference_sizes[columns])
+
+    def form(self) -> Form:
+        alike = self.anchors.to(self.similarity) @ self.similarity
+        sizes, reference_sizes = (1 / size.to(alike).clamp_(min=1) for size in self._sizes)
+        overlap = form.Overlap(alike, self.references, "as it is")
+        return (Term(EVERYTHING, anchors=sizes, references=reference_sizes, overlaps=(overlap,)),)
 
 
 @final

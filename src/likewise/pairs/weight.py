@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from likewise.pairs import scales
+from likewise.pairs import form, scales
+from likewise.pairs.form import EVERYTHING, Form, Term
 
 STREAM = 1024
 """Rows and columns of the tiles in which a weight without a closed form is summed and multiplied."""
@@ -50,6 +51,10 @@ class PairWeight(ABC):
     def constant(self, rows: slice, columns: slice) -> float | None:
         """Return the one value of a tile where that is known without computing it, else None."""
         del rows, columns
+
+    def form(self) -> Form | None:
+        """Return the weight as a kernel receives it, or None if it has to come as tiles."""
+        return None
 
     def weigh(self, similarities: Float[Tensor, "n r"], rows: slice, columns: slice, *, logits: bool) -> None:
         """Multiply a tile of e^{s} by the weights in place, or add their logarithms to a tile of logits s."""
@@ -241,6 +246,10 @@ class Complement(PairWeight):
         value = self.base.constant(rows, columns)
         return None if value is None else 1 - value
 
+    def form(self) -> Form | None:
+        base = self.base.form()
+        return None if base is None else form.complement(base)
+
 
 @final
 class Sum(PairWeight):
@@ -261,6 +270,10 @@ class Sum(PairWeight):
     def constant(self, rows: slice, columns: slice) -> float | None:
         values = self.one.constant(rows, columns), self.other.constant(rows, columns)
         return None if values[0] is None or values[1] is None else values[0] + values[1]
+
+    def form(self) -> Form | None:
+        one, other = self.one.form(), self.other.form()
+        return None if one is None or other is None else one + other
 
     def product(self, references: Tensor) -> Tensor:
         return self.one.product(references).add_(self.other.product(references))
@@ -299,6 +312,10 @@ class Product(PairWeight):
         if 0 in values:
             return 0.0
         return None if values[0] is None or values[1] is None else values[0] * values[1]
+
+    def form(self) -> Form | None:
+        one, other = self.one.form(), self.other.form()
+        return None if one is None or other is None else form.times(one, other)
 
 
 @final
@@ -342,6 +359,10 @@ class Scaled(PairWeight):
             return 0.0
         unscaled = self.anchors is None and self.references is None
         return value * self.factor if unscaled and value is not None else None
+
+    def form(self) -> Form | None:
+        base, scale = self.base.form(), Term(EVERYTHING, self.factor, self.anchors, self.references)
+        return None if base is None else form.times(base, (scale,))
 
     def product(self, references: Tensor) -> Tensor:
         result = self.base.product(scales.times(references, self.references)) * self.factor

@@ -1,0 +1,86 @@
+"""The form in which a kernel receives a pair weight: a sum of products of what can be evaluated within a tile."""
+
+from itertools import product
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.pairs.keys import Keys
+
+Terms = dict[Keys | None, int]
+"""Σ coefficient · [key = key'], where None stands for the pair of keys that are always equal."""
+
+EVERYTHING: Terms = {None: 1}
+
+Taken = Literal["as it is", "present", "absent"]
+"""What is taken of a thin product x: x, [x > 0] or [x = 0]."""
+
+
+class Overlap(NamedTuple):
+    """A factor made of a thin product over labels, x = a_i · b_r."""
+
+    anchors: Float[Tensor, "n l"]
+    references: Float[Tensor, "r l"]
+    taken: Taken
+
+
+class Term(NamedTuple):
+    """One term, f · u_i · v_r · (Σ coefficient · [key_i = key'_r]) · Π overlap."""
+
+    keys: Terms
+    factor: float = 1.0
+    anchors: Float[Tensor, " n"] | None = None
+    references: Float[Tensor, " r"] | None = None
+    overlaps: tuple[Overlap, ...] = ()
+
+    @property
+    def is_a_test(self) -> bool:
+        """Whether the term is nothing but whether labels are present or absent."""
+        bare = self.anchors is None and self.references is None and self.factor == 1 and self.keys == EVERYTHING
+        return bare and len(self.overlaps) == 1 and self.overlaps[0].taken in OPPOSITE
+
+    def times(self, other: "Term") -> "Term":
+        """Return the product of two terms."""
+        return Term(
+            joined(self.keys, other.keys),
+            self.factor * other.factor,
+            _scales(self.anchors, other.anchors),
+            _scales(self.references, other.references),
+            self.overlaps + other.overlaps,
+        )
+
+
+Form = tuple[Term, ...]
+OPPOSITE: dict[str, Taken] = {"present": "absent", "absent": "present"}
+
+
+def times(one: Form, other: Form) -> Form:
+    """Return the product of two sums of terms."""
+    return tuple(a.times(b) for a, b in product(one, other))
+
+
+def complement(form: Form) -> Form:
+    """Return 1 − a form; where a thin product is said to be present, or a key equal, the opposite is said."""
+    if len(form) == 1 and form[0].is_a_test:
+        (overlap,) = form[0].overlaps
+        return (Term(EVERYTHING, overlaps=(overlap._replace(taken=OPPOSITE[overlap.taken]),)),)
+    return Term(EVERYTHING), *(term._replace(factor=-term.factor) for term in form)
+
+
+def joined(one: Terms, other: Terms) -> Terms:
+    """Return the product of two sums of equal keys: a conjunction joins keys."""
+    terms: Terms = {}
+    for keys, a in one.items():
+        for others, b in other.items():
+            both = others if keys is None else keys if others is None else keys.joined(others)
+            terms[both] = terms.get(both, 0) + a * b
+    return {keys: coefficient for keys, coefficient in terms.items() if coefficient}
+
+
+def _scales(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    if one is None or other is None:
+        return other if one is None else one
+    wide = torch.promote_types(one.dtype, other.dtype)
+    return one.to(wide) * other.to(one.device, wide)

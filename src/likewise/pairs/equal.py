@@ -251,9 +251,9 @@ class NotSelf(KeySet):
             raise ValueError(f"NotSelf takes counts and an offset ≥ 0, got n={n}, references={r}, offset={offset}")
         identity = torch.arange(n)
         if n == r and offset == 0:
-            keys = Keys(identity, identity, distinct=True)
+            keys = Keys(identity, identity, shift=0)
         else:
-            keys = Keys(identity + offset, torch.arange(r))
+            keys = Keys(identity + offset, torch.arange(r), shift=offset)
         super().__init__((n, r), {None: 1, keys: -1})
 
 

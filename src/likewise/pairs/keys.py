@@ -17,13 +17,15 @@ class Keys:
     Args:
         anchors: Integer keys, shape (N,).
         references: Integer keys, shape (R,); the same tensor when anchors are the references.
-        distinct: Whether anchors are the references and the keys 0, 1, 2, …, so that only i = r is in.
+        shift: Where only pairs (i, i + shift) are in, the shift: keys need not be looked at then.
     """
 
-    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], *, distinct: bool = False) -> None:
+    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], *, shift: int | None = None) -> None:
         self.anchors = anchors
         self.references = references
-        self.distinct = distinct
+        self.shift = shift
+        self.distinct = shift == 0 and self.is_symmetric
+        """Whether anchors are the references and only i = r is in."""
         self._moved: dict[torch.device, Keys] = {anchors.device: self}
         self._ranges: dict[tuple[bool, int, int], tuple[int, int]] = {}
 
@@ -35,14 +37,16 @@ class Keys:
     @cached_property
     def transposed(self) -> "Keys":
         """Anchors and references exchanged."""
-        return self if self.is_symmetric else Keys(self.references, self.anchors)
+        if self.is_symmetric:
+            return self
+        return Keys(self.references, self.anchors, shift=None if self.shift is None else -self.shift)
 
     def to(self, device: torch.device) -> "Keys":
         """The same keys on a device, moved there once."""
         if device not in self._moved:
             anchors = self.anchors.to(device)
             references = anchors if self.is_symmetric else self.references.to(device)
-            self._moved[device] = Keys(anchors, references, distinct=self.distinct)
+            self._moved[device] = Keys(anchors, references, shift=self.shift)
         return self._moved[device]
 
     def joined(self, other: "Keys") -> "Keys":

@@ -138,7 +138,9 @@ class Overlap(LabelSets):
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.worth[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
 
-    def form(self) -> Form:
+    def form(self) -> Form | None:
+        if self.worth is not self.anchors:
+            return None
         return (Term(EVERYTHING, overlaps=(form.Overlap(self.worth, self.references, "as it is"),)),)
 
     def product(self, references: Tensor) -> Tensor:

@@ -1,0 +1,176 @@
+"""The equation as kernels: what is launched forward and backward for each section of references.
+
+With P_iu = push_iu e^{s_iu − lse_i} and g the gradient of the rows' lse,
+
+    ∂z_i = 1/τ Σ_u g_i P_iu v_u      ∂v_u = 1/τ Σ_i g_i P_iu z_i      ∂τ = −1/τ Σ_i z_i·∂z_i
+
+A section takes one of three ways. Where it is the queries and its push symmetric, one product gives both of its
+gradients, Σ_j push_ij e^{s_ij} (a_i + a_j) z_j. Where it has no gradient (keys, a queue), the forward yields
+Σ_u P_iu v_u, and the backward has nothing left to multiply. Any other has one product for each gradient.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.operator.precision import first_derivative
+from likewise.operator.triton import launches
+from likewise.operator.triton.launches import Rows
+from likewise.operator.triton.operands import Operand, Precision, operand
+from likewise.operator.triton.weights import Plan
+
+def log_sum_exp(
+    queries: Float[Tensor, "n d"],
+    sections: tuple[Tensor, ...],
+    plans: tuple[Plan, ...],
+    temperature: Float[Tensor, ""],
+    how: Precision,
+) -> Float[Tensor, " n"]:
+    """Return log Σ_u push_iu e^{z_i·v_u/τ} of each query, −inf (and no gradient) where its push is empty.
+
+    Args:
+        queries: z, (N, D).
+        sections: v, each (R, D); the same tensor as queries where they are the references.
+        plans: The push of each section.
+        temperature: τ.
+        how: How rows are multiplied.
+
+    Memory:
+        O((N + R)·D).
+    """
+    return _Fused.apply(plans, how, temperature, queries, *sections)
+
+
+def log_sum_exp_both_ways(
+    queries: Float[Tensor, "n d"],
+    references: Float[Tensor, "r d"],
+    plan: Plan,
+    temperature: Float[Tensor, ""],
+    how: Precision,
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
+    """Return the log-sum-exp of each query over the references and of each reference over the queries.
+
+    Memory:
+        O((N + R)·D). In the backward one product serves both directions.
+    """
+    return _BothWays.apply(plan, how, temperature, queries, references)
+
+
+class _Fused(torch.autograd.Function):
+    """Queries over sections of references."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, plans: tuple[Plan, ...], how: Precision, temperature: Tensor, queries: Tensor, *sections: Tensor
+    ) -> Tensor:
+        needs_queries = any(ctx.needs_input_grad[2:4])
+        constant = [needs_queries and not need for need in ctx.needs_input_grad[4:]]
+        z = operand(queries, how)
+        operands = [z if v is queries else operand(v, how) for v in sections]
+        lses, averages = [], []
+        for plan, v, average in zip(plans, operands, constant, strict=True):
+            lse, product = launches.forward(z, v, plan, temperature, how, average=average)
+            lses.append(lse)
+            averages.append(product)
+        lse = torch.logsumexp(torch.cat(lses), dim=0)
+        average = None
+        for part, product in zip(lses, averages, strict=True):
+            if product is not None:
+                shares = torch.exp(part - lse.masked_fill(lse == -torch.inf, torch.inf))
+                product = product.mul_(shares[:, :, None]).sum(dim=0) if len(product) > 1 else product[0].mul_(shares.T)
+                average = product if average is None else average.add_(product)
+        ctx.plans, ctx.how, ctx.constant = plans, how, constant
+        ctx.same = [v is z for v in operands]
+        ctx.features = queries.shape[1]
+        ctx.save_for_backward(
+            temperature,
+            queries if ctx.needs_input_grad[2] else None,
+            lse,
+            average,
+            *z,
+            *(part for v in operands if v is not z for part in v),
+        )
+        return lse
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        temperature, queries, lse, average, *saved = ctx.saved_tensors
+        others = iter(Operand(*saved[k : k + 3]) for k in range(3, len(saved), 3))
+        z = Operand(*saved[:3])
+        rows = _rows(lse, gradients[0])
+        needs_queries = any(ctx.needs_input_grad[2:4])
+        once = None if average is None else average.mul_((rows.upstream / temperature)[:, None])
+        twice: Tensor | None = None  # from sections that are the queries, whose gradient came with it
+        of_sections: list[Tensor | None] = []
+        for plan, same, needed in zip(ctx.plans, ctx.same, ctx.needs_input_grad[4:], strict=True):
+            v = z if same else next(others)
+            if same and needed and needs_queries and plan.is_symmetric:
+                fixable = plan.is_set and len(ctx.plans) == 1
+                twice = launches.backward(z, z, plan, temperature, ctx.how, of_own=rows, of_other=rows, fixable=fixable)
+                of_sections.append(None)
+                continue
+            if needs_queries and needed:
+                part = launches.backward(z, v, plan, temperature, ctx.how, of_own=rows)
+                once = part if once is None else once.add_(part)
+            of_sections.append(
+                launches.backward(v, z, plan.transposed, temperature, ctx.how, of_other=rows) if needed else None
+            )
+        slope = None
+        if queries is not None:
+            parts = [part * share for part, share in ((once, 1.0), (twice, 0.5)) if part is not None]
+            slope = -sum((_inner(queries, part) for part in parts), start=temperature.new_zeros(())) / temperature
+        whole = [part for part in (once, twice) if part is not None]
+        of_queries = (whole[0] if len(whole) == 1 else sum(whole)) if whole else None
+        return None, None, slope, *(
+            None if gradient is None else gradient[:, : ctx.features] for gradient in (of_queries, *of_sections)
+        )
+
+
+class _BothWays(torch.autograd.Function):
+    """Each query over the references, and each reference over the queries."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, plan: Plan, how: Precision, temperature: Tensor, queries: Tensor, references: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        z, v = operand(queries, how), operand(references, how)
+        lse, _ = launches.forward(z, v, plan, temperature, how)
+        lse_of_references, _ = launches.forward(v, z, plan.transposed, temperature, how)
+        result = torch.logsumexp(lse, dim=0), torch.logsumexp(lse_of_references, dim=0)
+        ctx.plan, ctx.how, ctx.features = plan, how, queries.shape[1]
+        ctx.save_for_backward(temperature, queries if ctx.needs_input_grad[2] else None, *result, *z, *v)
+        return result
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        temperature, queries, lse, lse_of_references, *saved = ctx.saved_tensors
+        z, v = Operand(*saved[:3]), Operand(*saved[3:])
+        rows, columns = _rows(lse, gradients[0]), _rows(lse_of_references, gradients[1])
+        _, _, needs_temperature, needs_queries, needs_references = ctx.needs_input_grad
+        plan, fixable = ctx.plan, ctx.plan.is_set
+        of_queries = of_references = slope = None
+        if needs_queries or needs_temperature:
+            of_queries = launches.backward(
+                z, v, plan, temperature, ctx.how, of_own=rows, of_other=columns, fixable=fixable
+            )[:, : ctx.features]
+        if needs_references:
+            of_references = launches.backward(
+                v, z, plan.transposed, temperature, ctx.how, of_own=columns, of_other=rows, fixable=fixable
+            )[:, : ctx.features]
+        if queries is not None and of_queries is not None:
+            slope = -_inner(queries, of_queries) / temperature
+        return None, None, slope, of_queries, of_references
+
+
+def _rows(lse: Tensor, upstream: Tensor) -> Rows:
+    """Return what the backward reads of rows; an empty one has no part in it, and its upstream is not looked at."""
+    empty = lse == -torch.inf
+    return Rows(lse.masked_fill(empty, torch.inf), upstream.masked_fill(empty, 0).contiguous())
+
+
+def _inner(one: Tensor, other: Tensor) -> Tensor:
+    return torch.linalg.vecdot(one.to(other.dtype), other[:, : one.shape[1]]).sum()

@@ -1,0 +1,101 @@
+"""Rows as the tensor cores multiply them: in half precision, or as two halves that are float32 to 22 bits."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+HALVES = torch.bfloat16, torch.float16
+LARGEST = 2.0**14
+"""What the largest value of two halves is scaled to, so that the smaller half keeps its bits in float16's range."""
+
+WIDEST = 256
+"""The most features that a tile holds whole; more come in chunks of `CHUNK`."""
+
+CHUNK = 128
+
+
+class Operand(NamedTuple):
+    """Rows in parts (P, N, D), D padded with zeros: their values are those of the sum of the parts over the scale."""
+
+    parts: Tensor
+    scale: Float[Tensor, ""]
+    """A power of two."""
+    longest: Float[Tensor, ""]
+    """The largest length of a row."""
+
+
+class Precision(NamedTuple):
+    """How kernels multiply: in one part of a dtype or two of float16; emulated where the interpreter lacks the dtype."""
+
+    half: torch.dtype
+    two: bool
+    emulated: bool
+
+
+def precision(low: torch.dtype | None, *, interpreted: bool) -> Precision:
+    """Return how rows are multiplied whose values are those of a half precision, or, given None, of float32.
+
+    Float32 follows ``torch.set_float32_matmul_precision``: "highest", the default, and "high" multiply two halves in
+    float16, "medium" rounds rows to bfloat16.
+    """
+    half = low or (torch.bfloat16 if _medium() else torch.float16)
+    return Precision(half, low is None and not _medium(), interpreted and half == torch.bfloat16)
+
+
+def _medium() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() == "medium"
+    except RuntimeError:  # set by backend: no such setting says "medium"
+        return False
+
+
+def operand(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
+    """Return rows as kernels take them; no copy is made of rows in half precision whose features need no padding."""
+    padded = width(rows.shape[1])
+    longest = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
+    longest = longest.amax() if len(rows) else longest.sum()
+    if not how.two:
+        stored = torch.float32 if how.emulated else how.half
+        rows = rows.to(how.half).to(stored)
+        return Operand(_padded(rows, padded)[None], torch.ones_like(longest), longest)
+    parts, scale = halves(_padded(rows.to(torch.float32), padded))
+    return Operand(parts, scale, longest)
+
+
+def halves(values: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
+    """Return float32 values as two halves of float16, (2, N, D), and the power of two by which they are scaled."""
+    largest = values.abs().amax() if values.numel() else values.sum()
+    scale = torch.exp2(torch.floor(math.log2(LARGEST) - torch.log2(largest))).clamp(2.0**-100, 2.0**100)
+    parts = values.new_empty(2, *values.shape, dtype=torch.float16)
+    scaled = values.to(torch.float32) * scale
+    parts[0] = scaled
+    parts[1] = scaled - parts[0]
+    return parts, scale
+
+
+def width(features: int) -> int:
+    """Return to how many features rows are padded: a power of two, beyond `WIDEST` a multiple of `CHUNK`."""
+    if features > WIDEST:
+        return -(-features // CHUNK) * CHUNK
+    return max(16, 1 << max(features - 1, 0).bit_length())
+
+
+def _padded(rows: Tensor, features: int) -> Tensor:
+    if rows.shape[1] == features:
+        return rows.contiguous()
+    return torch.nn.functional.pad(rows, (0, features - rows.shape[1]))
+
+
+def chunk(features: int) -> int:
+    """Return how many of the padded features a tile holds."""
+    return features if features <= WIDEST else CHUNK
+
+
+def kernel_dtype(dtype: torch.dtype) -> Any:
+    """Return Triton's name of a half precision."""
+    import triton.language as tl  # noqa: PLC0415 - Triton is imported only when it is chosen
+
+    return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_aligned, check_embeddings, check_references, one_of
+from likewise.operator import log_sum_exp_both_ways
 from likewise.pairs import AllPairs, NoPairs, SameSample, concat
 
 
@@ -112,7 +113,20 @@ class InfoNCELoss(ContrastiveLoss):
             return self._within_batch(queries, keys)
         wide = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
         queries, keys = queries.to(wide), keys.to(wide)  # once, so that the sum of both gradients is rounded once
+        if not self.gathers:
+            return self._both_ways(queries, keys)
+        # With keys of all processes a query meets other pairs than its key does among the queries of all.
         return (self._within_batch(queries, keys) + self._within_batch(keys, queries)) / 2
+
+    def _both_ways(self, queries: Tensor, keys: Tensor) -> Tensor:
+        rows = self.rows(queries, keys)
+        queries, keys = rows.queries, rows.references
+        forth, back = log_sum_exp_both_ways(
+            queries, keys, push=AllPairs(len(queries), len(keys)), temperature=self.temperature, backend=self.backend
+        )
+        losses = (forth + back) / 2 - (queries * keys).sum(dim=1) / self.temperature
+        everyone = torch.ones_like(losses, dtype=torch.bool)
+        return self.reduce(losses, everyone, everyone.float())
 
     def _with_negatives(self, queries: Tensor, keys: Tensor, negatives: Tensor) -> Tensor:
         rows = self.rows(queries, keys, whole=(negatives,), local=True)

@@ -16,6 +16,7 @@ Backend = Literal["auto", "dense", "tiled"]
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
 
 BACKENDS = {"dense": dense.log_sum_exp, "tiled": tiled.log_sum_exp}
+BOTH_WAYS = {"dense": dense.log_sum_exp_both_ways, "tiled": tiled.log_sum_exp_both_ways}
 
 RANGE = 1e-15, 1e15
 """Between these a temperature may lie."""
@@ -69,6 +70,30 @@ def log_sum_exp(
     _check_shape("push", push, queries, sections)
     with without_autocast(queries.device):
         return _repulsion(queries, sections, push, _temperature(temperature, queries), backend)
+
+
+def log_sum_exp_both_ways(
+    queries: Float[Tensor, "n d"],
+    references: Float[Tensor, "r d"],
+    *,
+    push: PairWeight,
+    temperature: float | Tensor,
+    backend: Backend = "auto",
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
+    r"""Return the weighted log-sum-exp of each query over the references, and of each reference over the queries.
+
+    $$
+    \text{lse}_i = \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau} \qquad
+    \text{lse}'_u = \log \sum_i \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
+    $$
+
+    Both come from one product of queries and references, in the backward too. Rows were checked, and are of one dtype,
+    float32 or wider; see `log_sum_exp` for the arguments, for what is raised, and for the memory.
+    """
+    _check_shape("push", push, queries, (references,))
+    with without_autocast(queries.device):
+        chosen = _backend(push, backend)
+        return BOTH_WAYS[chosen](queries, references, push, _temperature(temperature, queries))
 
 
 def contrast(
@@ -163,13 +188,18 @@ def contrast_and_activity(
 def _repulsion(
     queries: Tensor, sections: tuple[Tensor, ...], push: PairWeight, temperature: Tensor, backend: Backend
 ) -> Tensor:
+    return BACKENDS[_backend(push, backend)](queries, sections, push, temperature)
+
+
+def _backend(push: PairWeight, backend: Backend) -> Literal["dense", "tiled"]:
+    """Return which backend evaluates a push, whose weights are ≥ 0."""
     if not push.is_nonnegative:
         raise ValueError(f"push holds weights ≥ 0, got {push} with negative ones; only pull may be negative")
     if backend not in get_args(Backend):
         raise ValueError(f"backend is one of {', '.join(get_args(Backend))}, got {backend!r}")
     if backend == "auto":
-        backend = "dense" if math.prod(push.shape) <= SMALL else "tiled"
-    return BACKENDS[backend](queries, sections, push, temperature)
+        return "dense" if math.prod(push.shape) <= SMALL else "tiled"
+    return backend
 
 
 def _rows(queries: Tensor, references: References) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -10,6 +10,10 @@ similarities is made again. When the queries are the references and push is symm
     ∂z_i = 1/τ Σ_j push_ij e^{s_ij} (a_i + a_j) z_j,  a_i = g_i e^{−lse_i}
 
 which needs the upper triangle only, twice, and no maximum as long as no e^{s} nor the sum of them leaves the range.
+Likewise a tile serves the queries over the references and the references over the queries, with lse' and h of these:
+
+    ∂z_i = 1/τ Σ_u W_iu v_u,  ∂v_u = 1/τ Σ_i W_iu z_i,  W_iu = push_iu (g_i e^{s_iu − lse_i} + h_u e^{s_iu − lse'_u})
+
 Sections without gradient (keys, a queue) need one pass: the forward sums P_iu v_u over them as it sums e^{s}.
 """
 
@@ -47,11 +51,37 @@ def log_sum_exp(
     derivative: asking for one raises.
     """
     if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
-        longest = float(torch.linalg.vector_norm(queries.detach(), dim=1).amax()) if len(queries) else 0.0
-        inverse = 1 / float(temperature.detach())
-        if longest**2 * inverse <= SAFE[queries.dtype]:
+        inverse, highest = _range(queries, queries, temperature)
+        if highest <= SAFE[queries.dtype]:
             return _Triangle.apply(push, inverse, temperature, queries)
     return _Rectangle.apply(push, temperature, queries, *sections)
+
+
+def log_sum_exp_both_ways(
+    queries: Float[Tensor, "n d"],
+    references: Float[Tensor, "r d"],
+    push: PairWeight,
+    temperature: Float[Tensor, ""],
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
+    """Return what `log_sum_exp` returns of the queries over the references, and of the references over the queries.
+
+    Memory:
+        O((N + R)·D + tile). On a GPU, whether e^{s} is safe costs one synchronisation.
+    """
+    inverse, highest = _range(queries, references, temperature) if push.is_set else (0.0, math.inf)
+    if highest <= SAFE[queries.dtype]:
+        return _BothWays.apply(push, inverse, temperature, queries, references)
+    return _BothWaysAtAnyRange.apply(push, temperature, queries, references)
+
+
+def _range(queries: Tensor, references: Tensor, temperature: Tensor) -> tuple[float, float]:
+    """Return 1/τ, and what no |s| exceeds."""
+    inverse = 1 / float(temperature.detach())
+    if not (len(queries) and len(references)):
+        return inverse, 0.0
+    longest = torch.linalg.vector_norm(queries.detach(), dim=1).amax()
+    other = longest if references is queries else torch.linalg.vector_norm(references.detach(), dim=1).amax()
+    return inverse, float(longest * other) * inverse
 
 
 class _Triangle(torch.autograd.Function):
@@ -88,19 +118,112 @@ class _Triangle(torch.autograd.Function):
         return None, None, slope, gradient
 
 
-def _exponentials(push: PairWeight, inverse: float, z: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield the rows, the columns and push·e^{s} of each tile of the upper triangle, in a buffer that is used again."""
-    buffer = z.new_empty(min(TILE, len(z)) ** 2)
+def _exponentials(
+    push: PairWeight, inverse: float, z: Tensor, references: Tensor | None = None
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield the rows, the columns and push·e^{s} of each tile, in a buffer that is used again.
+
+    Without references, these are the rows themselves, and the tiles those of the upper triangle.
+    """
+    v = z if references is None else references
+    buffer = z.new_empty(min(TILE, len(z)) * min(TILE, len(v)))
     for rows in blocks(len(z), TILE):
-        for columns in blocks(len(z), TILE):
-            if columns.start < rows.start or (weight := push.constant(rows, columns)) == 0:
+        for columns in blocks(len(v), TILE):
+            below = references is None and columns.start < rows.start
+            if below or (weight := push.constant(rows, columns)) == 0:
                 continue
             n, r = rows.stop - rows.start, columns.stop - columns.start
             e = buffer[: n * r].view(n, r)
-            e.addmm_(z[rows], z[columns].T, beta=0, alpha=inverse).exp_()
+            e.addmm_(z[rows], v[columns].T, beta=0, alpha=inverse).exp_()
             if weight is None:
                 push.weigh(e, rows, columns, logits=False)
             yield rows, columns, e
+
+
+class _BothWays(torch.autograd.Function):
+    """Queries over references and references over queries, under a set of pairs whose e^{s} are safe."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, push: PairWeight, inverse: float, temperature: Tensor, *both: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        del temperature  # comes for its gradient; its value is in the inverse
+        z, v = both
+        sums, sums_back = z.new_zeros(len(z)), v.new_zeros(len(v))
+        kept = None
+        for rows, columns, e in _exponentials(push, inverse, z, v):
+            sums[rows].add_(e.sum(dim=1))
+            sums_back[columns].add_(e.sum(dim=0))
+            kept = e if max(len(z), len(v)) <= TILE else None  # a batch of one tile is not computed twice
+        ctx.push, ctx.inverse = push, inverse
+        ctx.save_for_backward(z, v, sums, sums_back, kept)
+        return sums.log(), sums_back.log()
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        z, v, sums, sums_back, kept = ctx.saved_tensors
+        a = (gradients[0] / sums).masked_fill_(sums == 0, 0)
+        b = (gradients[1] / sums_back).masked_fill_(sums_back == 0, 0)
+        everything = slice(0, len(z)), slice(0, len(v))
+        tiles = _exponentials(ctx.push, ctx.inverse, z, v) if kept is None else [(*everything, kept)]
+        weighted = ((rows, columns, (a[rows, None] + b[columns]).mul_(e)) for rows, columns, e in tiles)
+        return None, None, *_moved(weighted, z, v, ctx.inverse, ctx.needs_input_grad[2:])
+
+
+class _BothWaysAtAnyRange(torch.autograd.Function):
+    """Queries over references and references over queries, under any push ≥ 0, at any range of similarities."""
+
+    @staticmethod
+    def forward(ctx: Any, push: PairWeight, temperature: Tensor, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        highest, highest_back = z.new_full((len(z),), -torch.inf), v.new_full((len(v),), -torch.inf)
+        sums, sums_back = z.new_zeros(len(z)), v.new_zeros(len(v))
+        for rows, _, columns, s in _logits(push, temperature, z, (v,)):
+            _add_exponentials(highest[rows], sums[rows], s, dim=1)
+            _add_exponentials(highest_back[columns], sums_back[columns], s, dim=0)
+        lse, lse_back = sums.log_().add_(highest), sums_back.log_().add_(highest_back)
+        ctx.push = push
+        ctx.save_for_backward(temperature, z, v, lse, lse_back)
+        return lse, lse_back
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        temperature, z, v, *lse = ctx.saved_tensors
+        empty = [values == -torch.inf for values in lse]
+        lse, lse_back = (values.masked_fill(none, torch.inf) for values, none in zip(lse, empty, strict=True))
+        g, h = (values.masked_fill(none, 0) for values, none in zip(gradients, empty, strict=True))
+
+        def weighted() -> Iterator[tuple[slice, slice, Tensor]]:
+            for rows, _, columns, s in _logits(ctx.push, temperature, z, (v,)):
+                weights = (s - lse[rows, None]).exp_().mul_(g[rows, None])
+                yield rows, columns, weights.addcmul_(s.sub_(lse_back[columns]).exp_(), h[columns])
+
+        return None, *_moved(weighted(), z, v, 1 / float(temperature), ctx.needs_input_grad[1:])
+
+
+def _add_exponentials(highest: Tensor, sums: Tensor, s: Tensor, dim: int) -> None:
+    """Add e^{s} along a dimension to sums that are kept relative to the highest s so far, both changed in place."""
+    higher = torch.maximum(highest, s.amax(dim=dim))
+    shift = higher.masked_fill(higher == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
+    e = (s - shift.unsqueeze(dim)).exp_()
+    sums.mul_((highest - shift).exp_()).add_(e.sum(dim=dim))
+    highest.copy_(higher)
+
+
+def _moved(
+    weighted: Iterator[tuple[slice, slice, Tensor]], z: Tensor, v: Tensor, inverse: float, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of τ, queries and references, whichever are needed, from tiles of weights W."""
+    of_z = torch.zeros_like(z) if needs[0] or needs[1] else None
+    of_v = torch.zeros_like(v) if needs[2] else None
+    for rows, columns, weights in weighted:
+        if of_z is not None:
+            of_z[rows].addmm_(weights, v[columns], alpha=inverse)
+        if of_v is not None:
+            of_v[columns].addmm_(weights.T, z[rows], alpha=inverse)
+    slope = -(z * of_z).sum() * inverse if needs[0] and of_z is not None else None
+    return slope, of_z, of_v
 
 
 class _Rectangle(torch.autograd.Function):
@@ -167,7 +290,6 @@ def _logits(
     skip: tuple[bool, ...] = (),
 ) -> Iterator[tuple[slice, int, slice, Tensor]]:
     """Yield the rows, the section, its columns and s + log push of each tile, in a buffer that is used again."""
-    scaled = queries / temperature
     buffer = queries.new_empty(min(TILE, len(queries)) * min(TILE, max(len(v) for v in sections)))
     for rows in blocks(len(queries), TILE):
         start = 0
@@ -178,7 +300,8 @@ def _logits(
                 if weight == 0:
                     continue
                 n, r = rows.stop - rows.start, columns.stop - columns.start
-                s = torch.mm(scaled[rows], references[columns].T, out=buffer[: n * r].view(n, r))
+                s = buffer[: n * r].view(n, r)
+                torch.mm(queries[rows], references[columns].T, out=s).div_(temperature)  # before it would round more
                 if weight is None:
                     push.weigh(s, rows, among_all, logits=True)
                 elif weight != 1:

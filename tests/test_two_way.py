@@ -1,0 +1,238 @@
+"""Both directions from one product: every backend against a float64 oracle, and InfoNCE both ways round."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import likewise as lw
+from likewise import pairs
+from likewise.operator import log_sum_exp_both_ways, tiled
+
+BACKENDS = ["dense", "tiled"]
+DOUBLE = torch.float64
+
+
+def unit(n, d, dtype=DOUBLE):
+    return torch.nn.functional.normalize(torch.randn(n, d, dtype=DOUBLE), dim=1).to(dtype)
+
+
+def clustered(n, d, dtype=DOUBLE):
+    """Return two rows of features a sample, as a trained encoder makes them: near each other, and in eight clusters."""
+    centres = unit(8, d)[torch.arange(n) % 8] * 2
+    samples = centres + unit(n, d)
+    return tuple(torch.nn.functional.normalize(samples + unit(n, d) / 4, dim=1).to(dtype) for _ in range(2))
+
+
+def plain(queries, references, push, temperature):
+    """Return both directions by the plain dense formula in the rows' own dtype."""
+    logits = queries @ references.T / temperature + push.dense(queries.dtype).log()
+    return torch.logsumexp(logits, dim=1), torch.logsumexp(logits, dim=0)
+
+
+def values_and_gradients(formula, operands, push, temperature, upstreams, **options):
+    """Return both directions, and the gradients of rows and temperature under these upstreams (None: it is unused)."""
+    leaves = [operand.clone().requires_grad_() for operand in operands]
+    tau = torch.tensor(temperature, dtype=leaves[0].dtype, requires_grad=True)
+    values = formula(*leaves, push=push, temperature=tau, **options)
+    total = sum((v * u.to(v)).sum() for v, u in zip(values, upstreams, strict=True) if u is not None)
+    return *(v.detach() for v in values), *torch.autograd.grad(total, [*leaves, tau])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.003, 0.03, 0.1, 1.0])
+@pytest.mark.parametrize("tile", [3, 512])
+@pytest.mark.parametrize("used", ["both", "rows", "columns"])
+def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monkeypatch):
+    """Values and gradients are the oracle's under upstreams that differ from row to row, of both outputs or of one."""
+    monkeypatch.setattr(tiled, "TILE", tile)
+    upstreams = [torch.randn(7, dtype=DOUBLE), torch.randn(8, dtype=DOUBLE)]
+    if used != "both":
+        upstreams[used == "rows"] = None
+    rows = unit(7, 5), unit(8, 5)
+    weights = torch.rand(7, 8) * (torch.rand(7, 8) > 0.3)
+    for push in (pairs.AllPairs(7, 8), pairs.NotSelf(7, 8), pairs.Explicit(weights), pairs.AllPairs(7, 8) * 1e-3):
+        expected = values_and_gradients(plain, rows, push, temperature, upstreams)
+        given = values_and_gradients(log_sum_exp_both_ways, rows, push, temperature, upstreams, backend=backend)
+        for mine, theirs in zip(given, expected, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 / temperature**2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.01, 0.4])
+def test_gradcheck(backend, temperature, monkeypatch):
+    """Gradients are those of finite differences, to each input alone too."""
+    monkeypatch.setattr(tiled, "TILE", 3)
+    z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
+    if temperature < 0.1:
+        monkeypatch.setitem(tiled.SAFE, DOUBLE, 40.0)
+    tau = torch.tensor(temperature, dtype=DOUBLE, requires_grad=True)
+
+    def both(z, v, tau):
+        return log_sum_exp_both_ways(z, v, push=pairs.AllPairs(5, 4), temperature=tau, backend=backend)
+
+    assert torch.autograd.gradcheck(both, (z, v, tau))
+    assert torch.autograd.gradcheck(lambda z: both(z, v.detach(), tau.detach()), (z,))
+    assert torch.autograd.gradcheck(lambda v: both(z.detach(), v, tau.detach()), (v,))
+    assert torch.autograd.gradcheck(lambda tau: both(z.detach(), v.detach(), tau), (tau,))
+    assert torch.autograd.gradcheck(lambda z: both(z, z[:4], tau.detach()), (z,))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 30), st.integers(1, 30), st.integers(1, 9), st.sampled_from([0.003, 0.03, 1.0]), st.integers(0, 999)
+)
+def test_ragged_sizes(n, r, tile, temperature, seed):
+    """Any sizes and tiles give what the one-way operator gives of each direction."""
+    torch.manual_seed(seed)
+    queries, references, push = unit(n, 4), unit(r, 4), pairs.AllPairs(n, r)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiled, "TILE", tile)
+        rows, columns = log_sum_exp_both_ways(queries, references, push=push, temperature=temperature, backend="tiled")
+    one = lw.log_sum_exp(queries, references, push=push, temperature=temperature, backend="dense")
+    other = lw.log_sum_exp(references, queries, push=push.T, temperature=temperature, backend="dense")
+    torch.testing.assert_close(rows, one)
+    torch.testing.assert_close(columns, other)
+
+
+def rounded(result, dtype):
+    """Return a result as the caller sees it: operands of low precision receive a gradient in it."""
+    return (result.to(dtype) if result.ndim == 2 else result).double()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("temperature", [0.003, 0.01, 0.05, 0.2, 1.0])
+def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature):
+    """Over several draws of clustered features, values and gradients err at most twice as much as the plain formula."""
+    temperature = float(torch.tensor(temperature))
+    push, names = pairs.AllPairs(1100, 1100), ("rows", "columns", "queries", "references", "temperature")
+    mine, theirs = torch.zeros(2, len(names), dtype=DOUBLE)
+    for draw in range(3):
+        torch.manual_seed(draw)
+        operands = clustered(1100, 32, dtype)
+        upstreams = torch.rand(2, 1100, dtype=DOUBLE) / 1100
+        exact = values_and_gradients(plain, [rows.double() for rows in operands], push, temperature, upstreams)
+        wide = [rows.float() for rows in operands]
+        usual = values_and_gradients(plain, wide, push, temperature, upstreams)
+        ours = values_and_gradients(log_sum_exp_both_ways, wide, push, temperature, upstreams, backend=backend)
+        mine += torch.stack([(rounded(x, dtype) - y).norm() for x, y in zip(ours, exact, strict=True)])
+        theirs += torch.stack([(rounded(x, dtype) - y).norm() for x, y in zip(usual, exact, strict=True)])
+        theirs[-1] += (
+            torch.finfo(torch.float32).eps * exact[-1].abs() / 2
+        )  # luck may round one number without any error
+    worse = {name: (x, y) for name, x, y in zip(names, mine.tolist(), theirs.tolist(), strict=True) if x > 2 * y}
+    assert not worse
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.01, 0.1])
+def test_same_input_same_bits(backend, temperature):
+    """Forward and backward repeat bit for bit."""
+    operands, upstreams = clustered(900, 16, torch.float32), torch.randn(2, 900)
+    again = [
+        values_and_gradients(
+            log_sum_exp_both_ways, operands, pairs.AllPairs(900, 900), temperature, upstreams, backend=backend
+        )
+        for _ in range(2)
+    ]
+    assert all(torch.equal(one, other) for one, other in zip(*again, strict=True))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.001, 0.1])
+def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, temperature, monkeypatch):
+    """What has no pair is −inf, and no gradient comes from there, whatever is asked."""
+    monkeypatch.setattr(tiled, "TILE", 2)
+    z, v = unit(4, 3).requires_grad_(), unit(5, 3).requires_grad_()
+    allowed = torch.ones(4, 5)
+    allowed[2], allowed[:, 1] = 0, 0
+    for push in (pairs.Explicit(allowed), pairs.Explicit(allowed * 0.5)):
+        rows, columns = log_sum_exp_both_ways(z, v, push=push, temperature=temperature, backend=backend)
+        assert torch.isneginf(rows).tolist() == [False, False, True, False]
+        assert torch.isneginf(columns).tolist() == [False, True, False, False, False]
+        for value in (1.0, torch.inf):
+            upstreams = torch.zeros(4, dtype=DOUBLE), torch.zeros(5, dtype=DOUBLE)
+            upstreams[0][2] = upstreams[1][1] = value
+            gradients = torch.autograd.grad((rows, columns), (z, v), upstreams, retain_graph=True)
+            assert all(gradient.abs().sum() == 0 for gradient in gradients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("n", "r"), [(0, 0), (0, 3), (3, 0)])
+def test_nothing_to_contrast(backend, n, r):
+    """Without queries every reference is empty, and the other way round."""
+    z, v = torch.randn(n, 2, requires_grad=True), torch.randn(r, 2, requires_grad=True)
+    rows, columns = log_sum_exp_both_ways(z, v, push=pairs.AllPairs(n, r), temperature=0.1, backend=backend)
+    assert rows.tolist() == [-torch.inf] * n
+    assert columns.tolist() == [-torch.inf] * r
+    gradients = torch.autograd.grad((rows, columns), (z, v), (torch.ones(n), torch.ones(r)))
+    assert all(gradient.abs().sum() == 0 for gradient in gradients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_lengths_of_any_size(backend, scale):
+    """Rows that are not normalised are exact too, beyond the range of e^s."""
+    rows = [(torch.randn(n, 4, dtype=DOUBLE) * scale).float() for n in (20, 30)]
+    push, upstreams = pairs.AllPairs(20, 30), (torch.rand(20), torch.rand(30))
+    exact = values_and_gradients(plain, [x.double() for x in rows], push, 0.1, upstreams)
+    given = values_and_gradients(log_sum_exp_both_ways, rows, push, 0.1, upstreams, backend=backend)
+    for mine, theirs in zip(given[:2], exact[:2], strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=1e-5, atol=1e-5 * max(10 * scale**2, 1))
+    assert all(torch.isfinite(gradient).all() for gradient in given[2:])
+
+
+def test_autocast_is_off_inside():
+    """Under autocast, forward and backward compute in float32, in the loss too."""
+    queries, keys = clustered(600, 16, torch.float32)
+    results = []
+    for enabled in (False, True):
+        leaf = queries.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            loss = lw.InfoNCELoss(symmetric=True)(leaf, keys)
+            loss.backward()
+        results.append((loss, leaf.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def test_a_second_derivative_is_refused():
+    """Asked for a gradient of the gradient, the tiled backend says that it has none."""
+    z, v = unit(5, 3).requires_grad_(), unit(4, 3)
+    for temperature in (0.002, 0.1):
+        lse = log_sum_exp_both_ways(z, v, push=pairs.AllPairs(5, 4), temperature=temperature, backend="tiled")
+        with pytest.raises(RuntimeError, match="gradient of the gradient"):
+            torch.autograd.grad(lse[0].sum(), z, create_graph=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.01, 0.07])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_symmetric_info_nce_is_the_mean_of_both_directions(backend, temperature, reduction):
+    """From one product come the loss and the gradients that each direction for itself gives."""
+    results = []
+    for whole in (True, False):
+        queries, keys = (unit(9, 5).requires_grad_() for _ in range(2)) if whole else results[0][0]
+        options = {"temperature": temperature, "backend": backend, "reduction": reduction}
+        loss_of = lw.InfoNCELoss(**options, symmetric=whole)
+        loss = loss_of(queries, keys) if whole else (loss_of(queries, keys) + loss_of(keys, queries)) / 2
+        gradients = torch.autograd.grad(loss, (queries, keys), torch.linspace(0, 1, 9) if loss.ndim else None)
+        results.append(((queries, keys), loss, *gradients))
+        assert loss_of.last["active_anchors"] == 9
+        assert loss_of.last["positives_per_anchor"].tolist() == [1.0] * 9
+    for mine, theirs in zip(results[0][1:], results[1][1:], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-10)
+
+
+def test_bad_input_is_refused():
+    """A push of another shape, with negative weights, or an unknown backend is an error that says so."""
+    z, push = torch.eye(3), pairs.AllPairs(3, 3)
+    for change, message in [
+        ({"push": pairs.AllPairs(3, 4)}, "push weighs 3 queries by 3 references"),
+        ({"push": push * -1.0}, "push holds weights ≥ 0"),
+        ({"backend": "fast"}, "backend is one of"),
+        ({"temperature": 0.0}, "temperature is a positive number"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            log_sum_exp_both_ways(z, z, **{"push": push, "temperature": 0.1} | change)

@@ -11,7 +11,10 @@ from likewise.pairs.keys import Keys
 from likewise.pairs.weight import PairWeight, blocks, same_shape
 
 WIDE = 2**19
-"""How many values are widened to float64 at a time, about: 4 MiB."""
+"""How many values are widened to float64 at a time, about: 4 MiB, which a cache holds."""
+
+WIDE_ON_GPU = 2**24
+"""How many are on a GPU: 128 MiB, so that few kernels are launched."""
 
 SIMILAR = 8
 """Rows whose lengths differ by this factor at most are taken from sums of each other in their own dtype."""
@@ -63,13 +66,14 @@ class KeySet(PairWeight):
         if not self._all_but_diagonal:
             super().weigh(similarities, rows, columns, logits=logits)
         else:
-            similarities.diagonal(rows.start - columns.start).fill_(-torch.inf if logits else 0)
+            shift = next(keys.shift or 0 for keys in self.terms if keys)
+            similarities.diagonal(rows.start + shift - columns.start).fill_(-torch.inf if logits else 0)
 
     @property
     def _all_but_diagonal(self) -> bool:
         """Whether the set is every pair but those of an anchor with itself."""
         return len(self.terms) == 2 and all(
-            coefficient == (1 if keys is None else -1) and (keys is None or keys.distinct)
+            coefficient == (1 if keys is None else -1) and (keys is None or keys.shift is not None)
             for keys, coefficient in self.terms.items()
         )
 
@@ -85,7 +89,8 @@ class KeySet(PairWeight):
         if values.dtype == wide or not self._cancels(values):
             return self._summed(values, length, transpose=transpose)
         result = values.new_empty(length, values.shape[1])
-        for columns in blocks(values.shape[1], max(32, WIDE // (length + len(values) + 1))):
+        cells, fewest = (WIDE, 32) if values.device.type == "cpu" else (WIDE_ON_GPU, 8)
+        for columns in blocks(values.shape[1], max(fewest, cells // (length + len(values) + 1))):
             result[:, columns] = self._summed(values[:, columns].to(wide), length, transpose=transpose)
         return result
 
@@ -113,7 +118,7 @@ class KeySet(PairWeight):
             if result is not None:
                 result.add_(part, alpha=coefficient)
             else:  # class sums are a tensor of their own already
-                result = part if coefficient == 1 and keys and not keys.distinct else part * coefficient
+                result = part if coefficient == 1 and keys and keys.shift is None else part * coefficient
         return values.new_zeros(length, values.shape[1]) if result is None else result
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:

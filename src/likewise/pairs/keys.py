@@ -1,18 +1,22 @@
 """Equality of keys, [key_i = key'_r]: tiles, sums over the equal, and which tiles hold none."""
 
-import math
 from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
+
+from likewise.pairs.segments import SeenSegments, UnseenSegments
+
+SEEN = ("cpu",)
+"""The types of devices whose keys are looked at: looking makes a GPU wait, and breaks the capture of a CUDA graph."""
 
 
 class Keys:
     """A key for each of N anchors and one for each of R references; pairs with equal keys are in.
 
-    A sum over the references with an anchor's key is a class sum, looked up: the references are sorted by key once
-    and summed segment by segment, in the same order every time and without atomics, in O((N + R)·D).
+    A sum over the references with an anchor's key is a class sum, looked up, in O((N + R)·D) and without atomics.
 
     Args:
         anchors: Integer keys, shape (N,).
@@ -44,14 +48,20 @@ class Keys:
     def to(self, device: torch.device) -> "Keys":
         """The same keys on a device, moved there once."""
         if device not in self._moved:
-            anchors = self.anchors.to(device)
-            references = anchors if self.is_symmetric else self.references.to(device)
+            if self.shift is None:
+                anchors = self.anchors.to(device)
+                references = anchors if self.is_symmetric else self.references.to(device)
+            else:  # made there, since what is copied to a GPU is waited for
+                n, r = len(self.anchors), len(self.references)
+                references = torch.arange(r, device=device)
+                anchors = references if self.distinct else torch.arange(self.shift, self.shift + n, device=device)
             self._moved[device] = Keys(anchors, references, shift=self.shift)
         return self._moved[device]
 
     def joined(self, other: "Keys") -> "Keys":
         """The keys that are equal where both are: one key for each pair of keys."""
-        if self is other or (self.distinct and other.is_symmetric):
+        same = self.shift is not None and self.shift == other.shift
+        if self is other or same or (self.distinct and other.is_symmetric):
             return self
         if other.distinct and self.is_symmetric:
             return other
@@ -69,7 +79,7 @@ class Keys:
 
     def constant(self, rows: slice, columns: slice) -> bool | None:
         """The one value of a tile where the ranges of its keys tell, else None; keys on a GPU are not looked at."""
-        if self.anchors.device.type != "cpu" or rows.start >= rows.stop or columns.start >= columns.stop:
+        if not (self._seen or self.shift is not None) or rows.start >= rows.stop or columns.start >= columns.stop:
             return None
         low, high = self._range(rows, of_references=False)
         low_r, high_r = self._range(columns, of_references=True)
@@ -78,8 +88,9 @@ class Keys:
         return True if low == high == low_r == high_r else None
 
     def _range(self, part: slice, *, of_references: bool) -> tuple[int, int]:
-        if self.distinct:
-            return part.start, part.stop - 1
+        if self.shift is not None:
+            shift = 0 if of_references else self.shift
+            return part.start + shift, part.stop + shift - 1
         key = (of_references and not self.is_symmetric, part.start, part.stop)
         if key not in self._ranges:
             low, high = (self.references if of_references else self.anchors)[part].aminmax()
@@ -89,52 +100,52 @@ class Keys:
     @cached_property
     def compact(self) -> tuple[Tensor, Tensor, int]:
         """Both keys as numbers from 0, and how many there are of them; some may occur nowhere."""
+        if self.is_symmetric and not self._seen:
+            return self._unseen.first, self._unseen.first, len(self.anchors)
         keys = self.anchors if self.is_symmetric else torch.cat([self.anchors, self.references])
-        if keys.device.type == "cpu" and len(keys):
-            low, high = (int(end) for end in keys.aminmax())
-            if low >= 0 and high < len(keys):  # class labels, as they mostly come
-                return self.anchors, self.references, high + 1
-        values, keys = torch.unique(keys, return_inverse=True)
+        if not self._seen:
+            count, keys = len(keys), torch.searchsorted(keys.sort().values, keys)
+        else:
+            if len(keys):
+                low, high = (int(end) for end in keys.aminmax())
+                if low >= 0 and high < len(keys):  # class labels, as they mostly come
+                    return self.anchors, self.references, high + 1
+            values, keys = torch.unique(keys, return_inverse=True)
+            count = len(values)
         anchors = keys[: len(self.anchors)]
-        return anchors, anchors if self.is_symmetric else keys[len(self.anchors) :], len(values)
+        return anchors, anchors if self.is_symmetric else keys[len(self.anchors) :], count
+
+    @property
+    def _seen(self) -> bool:
+        return self.anchors.device.type in SEEN
 
     @cached_property
-    def _segments(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The references sorted by key, where each key's segment starts, and how long it is."""
-        _, references, count = self.compact
-        lengths = torch.bincount(references, minlength=count)
-        return torch.argsort(references, stable=True), lengths.cumsum(dim=0).sub_(lengths), lengths
+    def _unseen(self) -> UnseenSegments:
+        return UnseenSegments(self.anchors, self.references)
 
     @cached_property
-    def _pieces(self) -> tuple[Tensor, Tensor | None]:
-        """Where each piece of a segment starts, and each segment's first piece; None where no segment is cut.
-
-        A long segment is summed in pieces of about √R, and these are summed: the rounding of one long running sum would
-        grow with its length.
-        """
-        _, starts, lengths = self._segments
-        size = max(32, math.isqrt(len(self.references)))
-        if len(lengths) == 0 or lengths.amax() <= size:
-            return starts, None
-        pieces = (lengths + (size - 1)).div(size, rounding_mode="floor")
-        first = pieces.cumsum(dim=0).sub_(pieces)
-        within = torch.arange(int(pieces.sum()), device=starts.device) - first.repeat_interleave(pieces)
-        return starts.repeat_interleave(pieces) + size * within, first
+    def _segments(self) -> SeenSegments | UnseenSegments:
+        return SeenSegments(*self.compact) if self._seen else self._unseen
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return for each anchor the sum of the values of the references with its key; ``values`` where distinct."""
         if self.distinct:
             return values
-        starts, first = self._pieces
-        sums = torch.embedding_bag(values, self._segments[0], starts)[0]
-        if first is not None:
-            everything = torch.arange(len(sums), device=sums.device)
-            sums = torch.embedding_bag(sums, everything, first)[0]
-        return sums.index_select(0, self.compact[0])
+        if self.shift is None:
+            return self._segments.sum(values)
+        n, r = len(self.anchors), len(self.references)
+        low, high = min(max(self.shift, 0), r), max(min(self.shift + n, r), 0)
+        before = min(max(-self.shift, 0), n)
+        own = values[low : max(low, high)]
+        return own if len(own) == n else pad(own, (0, 0, before, n - before - len(own)))
 
     @cached_property
     def counts(self) -> Int[Tensor, " n"] | int:
         """How many references have each anchor's key."""
-        if self.distinct:
+        if self.shift is None:
+            return self._segments.counts
+        n, r = len(self.anchors), len(self.references)
+        if self.shift >= 0 and self.shift + n <= r:
             return 1
-        return self._segments[2].index_select(0, self.compact[0])
+        partner = torch.arange(self.shift, self.shift + n, device=self.anchors.device)
+        return ((partner >= 0) & (partner < r)).long()

@@ -340,7 +340,7 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
         ({"push": pairs.AllPairs(3, 4)}, "push weighs 3 queries by 3 references"),
         ({"pull": pairs.AllPairs(2, 3)}, "pull weighs 3 queries by 3 references"),
         ({"push": ALL * -1.0}, "push holds weights ≥ 0"),
-        ({"backend": "fast"}, "backend is one of auto, dense, tiled, got 'fast'"),
+        ({"backend": "fast"}, "backend is one of auto, dense, tiled, triton, got 'fast'"),
         ({"references": torch.ones(3, 5)}, "2 features"),
         ({"references": ()}, "empty tuple"),
         ({"references": torch.ones(3, 2).long()}, "floating"),

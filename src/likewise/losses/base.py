@@ -4,6 +4,7 @@ A loss is its pair weights: its ``forward`` checks what only it takes, asks for 
 and hands both to `ContrastiveLoss.evaluate`.
 """
 
+import functools
 import inspect
 import zlib
 from abc import ABC, abstractmethod
@@ -19,7 +20,7 @@ from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.checks import Flag, one_of
 from likewise.losses.normalization import normalized
-from likewise.operator import Backend, contrast_and_activity
+from likewise.operator import Backend, contrast_and_activity, half_of, log_sum_exp_of_rows, rounded
 from likewise.operator.contrast import check_temperature
 from likewise.pairs import AllPairs, NotSelf, PairWeight
 
@@ -34,7 +35,8 @@ class LossOptions(TypedDict, total=False):
         normalize: Whether embeddings are L2-normalised inside. Default: True.
         gather_distributed: Whether the references are those of all processes; the loss returned is then that of all,
             and its gradient, averaged over processes, that of one process holding everything. Default: False.
-        backend: What evaluates the equation: "auto", "dense" or "tiled". Default: "auto".
+        backend: What evaluates the equation: "auto", "dense", "tiled" or, on NVIDIA GPUs, "triton", which "auto" takes
+            there. Default: "auto".
     """
 
     reduction: Reduction
@@ -61,6 +63,8 @@ class Rows(NamedTuple):
     """The references of each process."""
     whole: tuple[Tensor, ...]
     """Further sections of references, the same on every process."""
+    half: torch.dtype | None
+    """The half precision to which rows are rounded, where kernels are to multiply in it."""
 
     @property
     def sections(self) -> tuple[Tensor, ...]:
@@ -166,12 +170,13 @@ class ContrastiveLoss(nn.Module, ABC):
         ``shared`` says what else all ranks have in common, such as the number of labels; they are compared first.
         ``local`` says that no anchor meets references of another process: nothing is gathered, whatever was asked for.
         """
-        dtype = torch.float32
-        for given in (embeddings, *(() if references is None else (references,)), *whole):
-            dtype = torch.promote_types(dtype, given.dtype)
+        dtypes = {given.dtype for given in (embeddings, *(() if references is None else (references,)), *whole)}
+        dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
+        half = half_of(self.backend, embeddings.device, dtypes)
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
-        queries = self._prepared(torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings, dtype)
-        here = queries if references is None else self._prepared(references, dtype)
+        flat = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
+        queries = self._prepared(flat, dtype, half)
+        here = queries if references is None else self._prepared(references, dtype, half)
         alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None)
         # One number, so that ranks which share different things exchange messages of one length.
         digest = zlib.crc32(repr((*map(len, whole), *shared)).encode())
@@ -193,12 +198,24 @@ class ContrastiveLoss(nn.Module, ABC):
             others=references is not None,
             sample_shards=Shards(tuple(theirs[0] for theirs in everyone), rank),
             reference_shards=shards,
-            whole=tuple(self._prepared(section, dtype) for section in whole),
+            whole=tuple(self._prepared(section, dtype, half) for section in whole),
+            half=half,
         )
 
-    def _prepared(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    def _prepared(self, rows: Tensor, dtype: torch.dtype, half: torch.dtype | None) -> Tensor:
         rows = rows.to(dtype)
-        return normalized(rows) if self.normalize else rows
+        return rounded(normalized(rows) if self.normalize else rows, half)
+
+    def log_sum_exp(self, rows: Rows, push: PairWeight, temperature: float | Tensor | None = None) -> Tensor:
+        """Return each row's log Σ push·e^{s} over ``rows.sections``, at the loss's temperature unless told another."""
+        return log_sum_exp_of_rows(
+            rows.queries,
+            rows.sections,
+            push=push,
+            temperature=self.temperature if temperature is None else temperature,
+            backend=self.backend,
+            half=rows.half,
+        )
 
     def evaluate(
         self,
@@ -232,6 +249,7 @@ class ContrastiveLoss(nn.Module, ABC):
             coefficient=totals if coefficient is None else coefficient,
             support=None if totals is None else totals > 0,
             backend=self.backend,
+            half=rows.half,
         )
         return self.reduce(losses, active, positives, anchors)
 

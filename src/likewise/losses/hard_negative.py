@@ -10,7 +10,6 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
 from likewise.losses.checks import check_number
 from likewise.losses.views import stacked
-from likewise.operator import log_sum_exp
 from likewise.pairs import PairWeight, SameSample
 
 
@@ -101,8 +100,7 @@ class HardNegativeLoss(ContrastiveLoss):
 
     def _log_sum(self, rows: Rows, negatives: PairWeight, power: float) -> Tensor:
         """Return the logarithm of the sum of e^{power·s} over the negatives."""
-        temperature = self.temperature / power
-        return log_sum_exp(rows.queries, rows.references, push=negatives, temperature=temperature, backend=self.backend)
+        return self.log_sum_exp(rows, negatives, self.temperature / power)
 
     def _debiased(self, excess: Tensor, bound: Tensor) -> Tensor:
         """Return log(G/N) − s_ip, which is log((e^x − τ⁺)/(1 − τ⁺)), or the bound where that is above it.

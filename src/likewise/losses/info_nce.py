@@ -111,18 +111,23 @@ class InfoNCELoss(ContrastiveLoss):
             return self._with_negatives(queries, keys, negatives)
         if not self.symmetric:
             return self._within_batch(queries, keys)
-        wide = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
-        queries, keys = queries.to(wide), keys.to(wide)  # once, so that the sum of both gradients is rounded once
         if not self.gathers:
             return self._both_ways(queries, keys)
         # With keys of all processes a query meets other pairs than its key does among the queries of all.
+        wide = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
+        queries, keys = queries.to(wide), keys.to(wide)  # once, so that the sum of both gradients is rounded once
         return (self._within_batch(queries, keys) + self._within_batch(keys, queries)) / 2
 
     def _both_ways(self, queries: Tensor, keys: Tensor) -> Tensor:
         rows = self.rows(queries, keys)
         queries, keys = rows.queries, rows.references
         forth, back = log_sum_exp_both_ways(
-            queries, keys, push=AllPairs(len(queries), len(keys)), temperature=self.temperature, backend=self.backend
+            queries,
+            keys,
+            push=AllPairs(len(queries), len(keys)),
+            temperature=self.temperature,
+            backend=self.backend,
+            half=rows.half,
         )
         losses = (forth + back) / 2 - (queries * keys).sum(dim=1) / self.temperature
         everyone = torch.ones_like(losses, dtype=torch.bool)

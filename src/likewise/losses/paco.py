@@ -8,7 +8,6 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
-from likewise.operator import log_sum_exp
 from likewise.operator.contrast import check_finite
 from likewise.pairs import SameClass
 
@@ -90,9 +89,7 @@ class PaCoLoss(ContrastiveLoss):
         classes = rows.of_anchors(labels.to(logits.device, torch.int64))
         push = rows.not_self()
         positives = SameClass(classes, rows.of_references(classes)) & push
-        repulsion = log_sum_exp(
-            rows.queries, rows.references, push=push, temperature=self.temperature, backend=self.backend
-        )
+        repulsion = self.log_sum_exp(rows, push)
         tau = torch.as_tensor(self.temperature, dtype=rows.queries.dtype, device=logits.device)
         attraction = (rows.queries * (positives @ rows.references)).sum(dim=1) / tau
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)

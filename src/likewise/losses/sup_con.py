@@ -8,7 +8,6 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
 from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
-from likewise.operator import log_sum_exp
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel, concat
 
 Form = Literal["out", "in"]
@@ -116,10 +115,7 @@ class SupConLoss(ContrastiveLoss):
         """Return the "in" form, which needs a second log-sum-exp, over the positives."""
         count = positives.row_sum(rows.queries.dtype, rows.queries.device)
         active = count > 0
-        everything, inside = (
-            log_sum_exp(rows.queries, rows.sections, push=of, temperature=self.temperature, backend=self.backend)
-            for of in (push, positives)
-        )
+        everything, inside = (self.log_sum_exp(rows, of) for of in (push, positives))
         losses = everything.masked_fill(~active, 0) - inside.masked_fill(~active, 0) + count.clamp(min=1).log()
         return self.reduce(losses, active, positives)
 

@@ -1,5 +1,22 @@
 """The operator: one equation with two pair weights, exact, in linear memory."""
 
-from likewise.operator.contrast import Backend, contrast, contrast_and_activity, log_sum_exp, log_sum_exp_both_ways
+from likewise.operator.backends import Backend, half_of
+from likewise.operator.contrast import (
+    contrast,
+    contrast_and_activity,
+    log_sum_exp,
+    log_sum_exp_both_ways,
+    log_sum_exp_of_rows,
+)
+from likewise.operator.precision import rounded
 
-__all__ = ["Backend", "contrast", "contrast_and_activity", "log_sum_exp", "log_sum_exp_both_ways"]
+__all__ = [
+    "Backend",
+    "contrast",
+    "contrast_and_activity",
+    "half_of",
+    "log_sum_exp",
+    "log_sum_exp_both_ways",
+    "log_sum_exp_of_rows",
+    "rounded",
+]

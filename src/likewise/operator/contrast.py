@@ -1,28 +1,21 @@
-"""The one equation: check what comes, choose a backend once, and put its two terms together."""
+"""The one equation: check what comes, and put its two terms together."""
 
 import math
 from numbers import Real
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from likewise.operator import dense, tiled
-from likewise.operator.precision import without_autocast
+from likewise.operator import backends
+from likewise.operator.backends import Backend, check_backend, half_of
+from likewise.operator.precision import rounded, without_autocast
 from likewise.pairs import PairWeight
 
-Backend = Literal["auto", "dense", "tiled"]
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
-
-BACKENDS = {"dense": dense.log_sum_exp, "tiled": tiled.log_sum_exp}
-BOTH_WAYS = {"dense": dense.log_sum_exp_both_ways, "tiled": tiled.log_sum_exp_both_ways}
 
 RANGE = 1e-15, 1e15
 """Between these a temperature may lie."""
-
-SMALL = 64 * 64
-"""Up to this many pairs, ``backend="auto"`` computes all of them at once."""
 
 
 def log_sum_exp(
@@ -45,7 +38,7 @@ def log_sum_exp(
             the queries themselves.
         push: Weights ≥ 0 of shape (N, R).
         temperature: τ > 0, a number or a 0-d tensor, which then receives its gradient.
-        backend: "auto", "dense" or "tiled".
+        backend: "auto", "dense", "tiled" or "triton".
 
     Returns:
         One value for each query, shape (N,), in float32 or wider; −inf without gradient where its push is empty.
@@ -66,10 +59,27 @@ def log_sum_exp(
         >>> log_sum_exp(z, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.6931, 0.6931, 0.6931])
     """
-    queries, sections = _rows(queries, references)
-    _check_shape("push", push, queries, sections)
+    queries, sections, half = _rows(queries, references, backend)
+    return log_sum_exp_of_rows(queries, sections, push=push, temperature=temperature, backend=backend, half=half)
+
+
+def log_sum_exp_of_rows(
+    queries: Float[Tensor, "n d"],
+    sections: tuple[Float[Tensor, "_ d"], ...],
+    *,
+    push: PairWeight,
+    temperature: float | Tensor,
+    backend: Backend = "auto",
+    half: torch.dtype | None = None,
+) -> Float[Tensor, " n"]:
+    """Return what `log_sum_exp` returns of rows that were checked, of one dtype.
+
+    ``half`` is the half precision in which their values are exact, where kernels are to multiply in it.
+    """
+    _check_push(push, queries, sections)
     with without_autocast(queries.device):
-        return _repulsion(queries, sections, push, _temperature(temperature, queries), backend)
+        tau = _temperature(temperature, queries)
+        return backends.log_sum_exp(queries, sections, push, tau, backend=backend, half=half)
 
 
 def log_sum_exp_both_ways(
@@ -79,6 +89,7 @@ def log_sum_exp_both_ways(
     push: PairWeight,
     temperature: float | Tensor,
     backend: Backend = "auto",
+    half: torch.dtype | None = None,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
     r"""Return the weighted log-sum-exp of each query over the references, and of each reference over the queries.
 
@@ -90,10 +101,10 @@ def log_sum_exp_both_ways(
     Both come from one product of queries and references, in the backward too. Rows were checked, and are of one dtype,
     float32 or wider; see `log_sum_exp` for the arguments, for what is raised, and for the memory.
     """
-    _check_shape("push", push, queries, (references,))
+    _check_push(push, queries, (references,))
     with without_autocast(queries.device):
-        chosen = _backend(push, backend)
-        return BOTH_WAYS[chosen](queries, references, push, _temperature(temperature, queries))
+        tau = _temperature(temperature, queries)
+        return backends.log_sum_exp_both_ways(queries, references, push, tau, backend=backend, half=half)
 
 
 def contrast(
@@ -121,7 +132,7 @@ def contrast(
         push: Weights ≥ 0 of shape (N, R), from which it is driven.
         temperature: τ > 0, a number or a 0-d tensor, which then receives its gradient.
         coefficient: c, shape (N,), constant under differentiation; None: the pull's row sums.
-        backend: "auto", "dense" or "tiled".
+        backend: "auto", "dense", "tiled" or "triton".
 
     Returns:
         One loss for each query, shape (N,), in float32 or wider. A query is active when its push has mass and its
@@ -145,9 +156,16 @@ def contrast(
         >>> contrast(z, pull=pull, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.3133, 0.3133, 0.0000])
     """
-    rows, sections = _rows(queries, references)
+    rows, sections, half = _rows(queries, references, backend)
     return contrast_and_activity(
-        rows, sections, pull=pull, push=push, temperature=temperature, coefficient=coefficient, backend=backend
+        rows,
+        sections,
+        pull=pull,
+        push=push,
+        temperature=temperature,
+        coefficient=coefficient,
+        backend=backend,
+        half=half,
     )[0]
 
 
@@ -161,16 +179,18 @@ def contrast_and_activity(
     coefficient: Float[Tensor, " n"] | None = None,
     support: Bool[Tensor, " n"] | None = None,
     backend: Backend = "auto",
+    half: torch.dtype | None = None,
 ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
     """Return what `contrast` returns of rows that were checked, of one dtype, and which of the queries are active.
 
-    ``support`` says which queries pull draws, where that is known; it is asked of pull otherwise.
+    ``support`` says which queries pull draws, where that is known; it is asked of pull otherwise. ``half`` is the half
+    precision in which the rows' values are exact, where kernels are to multiply in it.
     """
     _check_shape("pull", pull, queries, sections)
-    _check_shape("push", push, queries, sections)
+    _check_push(push, queries, sections)
     with without_autocast(queries.device):
         tau = _temperature(temperature, queries)
-        repulsion = _repulsion(queries, sections, push, tau, backend)
+        repulsion = backends.log_sum_exp(queries, sections, push, tau, backend=backend, half=half)
         attraction = torch.linalg.vecdot(queries, pull @ sections) / tau
         if coefficient is None:
             coefficient = pull.row_sum(queries.dtype, queries.device)
@@ -185,25 +205,10 @@ def contrast_and_activity(
         return torch.where(active, losses, 0), active
 
 
-def _repulsion(
-    queries: Tensor, sections: tuple[Tensor, ...], push: PairWeight, temperature: Tensor, backend: Backend
-) -> Tensor:
-    return BACKENDS[_backend(push, backend)](queries, sections, push, temperature)
-
-
-def _backend(push: PairWeight, backend: Backend) -> Literal["dense", "tiled"]:
-    """Return which backend evaluates a push, whose weights are ≥ 0."""
-    if not push.is_nonnegative:
-        raise ValueError(f"push holds weights ≥ 0, got {push} with negative ones; only pull may be negative")
-    if backend not in get_args(Backend):
-        raise ValueError(f"backend is one of {', '.join(get_args(Backend))}, got {backend!r}")
-    if backend == "auto":
-        return "dense" if math.prod(push.shape) <= SMALL else "tiled"
-    return backend
-
-
-def _rows(queries: Tensor, references: References) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Check the embeddings, and promote them to one dtype, float32 or wider."""
+def _rows(
+    queries: Tensor, references: References, backend: Backend
+) -> tuple[Tensor, tuple[Tensor, ...], torch.dtype | None]:
+    """Check the embeddings and promote them to one dtype, float32 or wider; say in which half they are multiplied."""
     references = tuple(references) if isinstance(references, list) else references
     given = () if references is None else references if isinstance(references, tuple) else (references,)
     if isinstance(references, tuple) and not references:
@@ -216,8 +221,11 @@ def _rows(queries: Tensor, references: References) -> tuple[Tensor, tuple[Tensor
     for name, rows in zip(names, (queries, *given), strict=True):
         _check_embeddings(name, rows, queries)
         dtype = torch.promote_types(dtype, rows.dtype)
-    promoted = queries.to(dtype)
-    return promoted, tuple(promoted if v is queries else v.to(dtype) for v in given) or (promoted,)
+    check_backend(backend, queries.device, dtype)
+    half = half_of(backend, queries.device, (v.dtype for v in (queries, *given)))
+    promoted = rounded(queries.to(dtype), half)
+    sections = tuple(promoted if v is queries else rounded(v.to(dtype), half) for v in given)
+    return promoted, sections or (promoted,), half
 
 
 def _check_embeddings(name: str, rows: Tensor, queries: Tensor) -> None:
@@ -241,6 +249,12 @@ def check_finite(name: str, rows: Tensor) -> None:
             f"{name} are finite, got NaN or infinity in {len(bad)} of {len(rows)} rows, the first at {bad[0]}; "
             "look for a diverged learning rate, a division by zero or a bad input upstream"
         )
+
+
+def _check_push(push: PairWeight, queries: Tensor, sections: tuple[Tensor, ...]) -> None:
+    _check_shape("push", push, queries, sections)
+    if not push.is_nonnegative:
+        raise ValueError(f"push holds weights ≥ 0, got {push} with negative ones; only pull may be negative")
 
 
 def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple[Tensor, ...]) -> None:

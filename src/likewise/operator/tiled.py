@@ -12,9 +12,12 @@ similarities is made again. When the queries are the references and push is symm
 which needs the upper triangle only, twice, and no maximum as long as no e^{s} nor the sum of them leaves the range.
 Likewise a tile serves the queries over the references and the references over the queries, with lse' and h of these:
 
-    ∂z_i = 1/τ Σ_u W_iu v_u,  ∂v_u = 1/τ Σ_i W_iu z_i,  W_iu = push_iu (g_i e^{s_iu − lse_i} + h_u e^{s_iu − lse'_u})
+    ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i      W_iu = push_iu (g_i e^{s_iu − lse_i} + h_u e^{s_iu − lse'_u})
 
 Sections without gradient (keys, a queue) need one pass: the forward sums P_iu v_u over them as it sums e^{s}.
+
+Exponentials are taken as powers of two, e^{s} = 2^{s/ln 2}, three times as fast. Beyond the safe range they are relative
+to a row's highest s so far; what τ divides is then a difference of products, not each of their D terms, which rounds less.
 """
 
 import math
@@ -32,8 +35,13 @@ from likewise.pairs.weight import blocks
 TILE = 512
 """Rows and columns of a tile: 1 MiB in float32, so that a tile stays in a core's cache between its passes."""
 
+LAUNCHES = 8
+"""By how much a tile is longer and wider on a GPU: 64 MiB in float32, work enough to outlast the calls for it."""
+
 SAFE = {torch.float32: 40.0, torch.float64: 300.0}
 """The largest |s| for which e^{s}, e^{−s} and the sums of them are far from the ends of the dtype's range."""
+
+OCTAVE = math.log(2)
 
 
 def log_sum_exp(
@@ -51,8 +59,9 @@ def log_sum_exp(
     derivative: asking for one raises.
     """
     if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
-        inverse, highest = _range(queries, queries, temperature)
-        if highest <= SAFE[queries.dtype]:
+        longest = float(torch.linalg.vector_norm(queries.detach(), dim=1).amax()) if len(queries) else 0.0
+        inverse = 1 / float(temperature.detach())
+        if longest**2 * inverse <= SAFE[queries.dtype]:
             return _Triangle.apply(push, inverse, temperature, queries)
     return _Rectangle.apply(push, temperature, queries, *sections)
 
@@ -66,22 +75,14 @@ def log_sum_exp_both_ways(
     """Return what `log_sum_exp` returns of the queries over the references, and of the references over the queries.
 
     Memory:
-        O((N + R)·D + tile). On a GPU, whether e^{s} is safe costs one synchronisation.
+        O((N + R)·D + tile).
     """
-    inverse, highest = _range(queries, references, temperature) if push.is_set else (0.0, math.inf)
-    if highest <= SAFE[queries.dtype]:
-        return _BothWays.apply(push, inverse, temperature, queries, references)
-    return _BothWaysAtAnyRange.apply(push, temperature, queries, references)
+    return _BothWays.apply(push, temperature, queries, references)
 
 
-def _range(queries: Tensor, references: Tensor, temperature: Tensor) -> tuple[float, float]:
-    """Return 1/τ, and what no |s| exceeds."""
-    inverse = 1 / float(temperature.detach())
-    if not (len(queries) and len(references)):
-        return inverse, 0.0
-    longest = torch.linalg.vector_norm(queries.detach(), dim=1).amax()
-    other = longest if references is queries else torch.linalg.vector_norm(references.detach(), dim=1).amax()
-    return inverse, float(longest * other) * inverse
+def _side(rows: Tensor) -> int:
+    """Return the rows and columns of a tile."""
+    return TILE if rows.device.type == "cpu" else TILE * LAUNCHES
 
 
 class _Triangle(torch.autograd.Function):
@@ -118,112 +119,23 @@ class _Triangle(torch.autograd.Function):
         return None, None, slope, gradient
 
 
-def _exponentials(
-    push: PairWeight, inverse: float, z: Tensor, references: Tensor | None = None
-) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield the rows, the columns and push·e^{s} of each tile, in a buffer that is used again.
-
-    Without references, these are the rows themselves, and the tiles those of the upper triangle.
-    """
-    v = z if references is None else references
-    buffer = z.new_empty(min(TILE, len(z)) * min(TILE, len(v)))
-    for rows in blocks(len(z), TILE):
-        for columns in blocks(len(v), TILE):
-            below = references is None and columns.start < rows.start
-            if below or (weight := push.constant(rows, columns)) == 0:
+def _exponentials(push: PairWeight, inverse: float, z: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield the rows, the columns and push·e^{s} of each tile of the upper triangle, in a buffer that is used again."""
+    size = _side(z)
+    buffer = z.new_empty(min(size, len(z)) ** 2)
+    mantissa, exponent = math.frexp(inverse / OCTAVE)
+    for rows in blocks(len(z), size):
+        # Multiplied in the product, the mantissa would be rounded alike for all pairs: here one rounding is each row's.
+        scaled = torch.add(z[rows], z[rows], alpha=mantissa - 1)
+        for columns in blocks(len(z), size):
+            if columns.start < rows.start or (weight := push.constant(rows, columns)) == 0:
                 continue
             n, r = rows.stop - rows.start, columns.stop - columns.start
             e = buffer[: n * r].view(n, r)
-            e.addmm_(z[rows], v[columns].T, beta=0, alpha=inverse).exp_()
+            e.addmm_(scaled, z[columns].T, beta=0, alpha=math.ldexp(1, exponent)).exp2_()
             if weight is None:
                 push.weigh(e, rows, columns, logits=False)
             yield rows, columns, e
-
-
-class _BothWays(torch.autograd.Function):
-    """Queries over references and references over queries, under a set of pairs whose e^{s} are safe."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, push: PairWeight, inverse: float, temperature: Tensor, *both: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        del temperature  # comes for its gradient; its value is in the inverse
-        z, v = both
-        sums, sums_back = z.new_zeros(len(z)), v.new_zeros(len(v))
-        kept = None
-        for rows, columns, e in _exponentials(push, inverse, z, v):
-            sums[rows].add_(e.sum(dim=1))
-            sums_back[columns].add_(e.sum(dim=0))
-            kept = e if max(len(z), len(v)) <= TILE else None  # a batch of one tile is not computed twice
-        ctx.push, ctx.inverse = push, inverse
-        ctx.save_for_backward(z, v, sums, sums_back, kept)
-        return sums.log(), sums_back.log()
-
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        z, v, sums, sums_back, kept = ctx.saved_tensors
-        a = (gradients[0] / sums).masked_fill_(sums == 0, 0)
-        b = (gradients[1] / sums_back).masked_fill_(sums_back == 0, 0)
-        everything = slice(0, len(z)), slice(0, len(v))
-        tiles = _exponentials(ctx.push, ctx.inverse, z, v) if kept is None else [(*everything, kept)]
-        weighted = ((rows, columns, (a[rows, None] + b[columns]).mul_(e)) for rows, columns, e in tiles)
-        return None, None, *_moved(weighted, z, v, ctx.inverse, ctx.needs_input_grad[2:])
-
-
-class _BothWaysAtAnyRange(torch.autograd.Function):
-    """Queries over references and references over queries, under any push ≥ 0, at any range of similarities."""
-
-    @staticmethod
-    def forward(ctx: Any, push: PairWeight, temperature: Tensor, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        highest, highest_back = z.new_full((len(z),), -torch.inf), v.new_full((len(v),), -torch.inf)
-        sums, sums_back = z.new_zeros(len(z)), v.new_zeros(len(v))
-        for rows, _, columns, s in _logits(push, temperature, z, (v,)):
-            _add_exponentials(highest[rows], sums[rows], s, dim=1)
-            _add_exponentials(highest_back[columns], sums_back[columns], s, dim=0)
-        lse, lse_back = sums.log_().add_(highest), sums_back.log_().add_(highest_back)
-        ctx.push = push
-        ctx.save_for_backward(temperature, z, v, lse, lse_back)
-        return lse, lse_back
-
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, z, v, *lse = ctx.saved_tensors
-        empty = [values == -torch.inf for values in lse]
-        lse, lse_back = (values.masked_fill(none, torch.inf) for values, none in zip(lse, empty, strict=True))
-        g, h = (values.masked_fill(none, 0) for values, none in zip(gradients, empty, strict=True))
-
-        def weighted() -> Iterator[tuple[slice, slice, Tensor]]:
-            for rows, _, columns, s in _logits(ctx.push, temperature, z, (v,)):
-                weights = (s - lse[rows, None]).exp_().mul_(g[rows, None])
-                yield rows, columns, weights.addcmul_(s.sub_(lse_back[columns]).exp_(), h[columns])
-
-        return None, *_moved(weighted(), z, v, 1 / float(temperature), ctx.needs_input_grad[1:])
-
-
-def _add_exponentials(highest: Tensor, sums: Tensor, s: Tensor, dim: int) -> None:
-    """Add e^{s} along a dimension to sums that are kept relative to the highest s so far, both changed in place."""
-    higher = torch.maximum(highest, s.amax(dim=dim))
-    shift = higher.masked_fill(higher == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
-    e = (s - shift.unsqueeze(dim)).exp_()
-    sums.mul_((highest - shift).exp_()).add_(e.sum(dim=dim))
-    highest.copy_(higher)
-
-
-def _moved(
-    weighted: Iterator[tuple[slice, slice, Tensor]], z: Tensor, v: Tensor, inverse: float, needs: tuple[bool, ...]
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients of τ, queries and references, whichever are needed, from tiles of weights W."""
-    of_z = torch.zeros_like(z) if needs[0] or needs[1] else None
-    of_v = torch.zeros_like(v) if needs[2] else None
-    for rows, columns, weights in weighted:
-        if of_z is not None:
-            of_z[rows].addmm_(weights, v[columns], alpha=inverse)
-        if of_v is not None:
-            of_v[columns].addmm_(weights.T, z[rows], alpha=inverse)
-    slope = -(z * of_z).sum() * inverse if needs[0] and of_z is not None else None
-    return slope, of_z, of_v
 
 
 class _Rectangle(torch.autograd.Function):
@@ -233,78 +145,159 @@ class _Rectangle(torch.autograd.Function):
     def forward(ctx: Any, push: PairWeight, temperature: Tensor, queries: Tensor, *sections: Tensor) -> Tensor:
         needs_queries = any(ctx.needs_input_grad[1:3])
         constant = tuple(needs_queries and not need for need in ctx.needs_input_grad[3:])
-        highest = queries.new_full((len(queries),), -torch.inf)
-        sums = queries.new_zeros(len(queries))
+        sums = _Sums(len(queries), _unit(push, temperature))
         average = torch.zeros_like(queries) if any(constant) else None
-        for rows, k, columns, s in _logits(push, temperature, queries, sections):
-            higher = torch.maximum(highest[rows], s.amax(dim=1))
-            shift = higher.masked_fill(higher == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
-            fading = (highest[rows] - shift).exp_()
-            e = s.sub_(shift[:, None]).exp_()
-            sums[rows] = sums[rows] * fading + e.sum(dim=1)
-            highest[rows] = higher
+        for rows, k, columns, x in _products(push, temperature, queries, sections):
+            e, fading = sums.add(x, rows, dim=1)
             if average is not None:
                 average[rows] *= fading[:, None]
                 if constant[k]:
                     average[rows].addmm_(e, sections[k][columns])
         if average is not None:
-            average /= sums.masked_fill(sums == 0, 1)[:, None]
-        lse = sums.log_().add_(highest)
-        ctx.push, ctx.constant = push, constant
-        ctx.save_for_backward(temperature, lse, average, queries, *sections)
-        return lse
+            average /= sums.total.masked_fill(sums.total == 0, 1)[:, None]
+        ctx.push, ctx.constant, ctx.sums = push, constant, sums
+        ctx.save_for_backward(temperature, average, queries, *sections)
+        return sums.logarithms()
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, lse, average, queries, *sections = ctx.saved_tensors
-        empty = lse == -torch.inf  # of such a row every P is e^{−inf} = 0, and its upstream is not looked at
-        lse, upstream = lse.masked_fill(empty, torch.inf), gradients[0].masked_fill(empty, 0)
+        temperature, average, queries, *sections = ctx.saved_tensors
         needs_queries = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
         of_queries = torch.zeros_like(queries) if needs_queries else None
         if of_queries is not None and average is not None:
-            torch.mul(average, upstream[:, None], out=of_queries)
+            torch.mul(average, gradients[0].masked_fill(ctx.sums.total == 0, 0)[:, None], out=of_queries)
         of_sections = [
             torch.zeros_like(v) if need else None for v, need in zip(sections, ctx.needs_input_grad[3:], strict=True)
         ]
-        for rows, k, columns, s in _logits(ctx.push, temperature, queries, tuple(sections), skip=ctx.constant):
-            weights = s.sub_(lse[rows, None]).exp_().mul_(upstream[rows, None])
+        a = ctx.sums.shares(gradients[0])
+        for rows, k, columns, x in _products(ctx.push, temperature, queries, tuple(sections), skip=ctx.constant):
+            weights = ctx.sums.exponentials(x, rows, dim=1).mul_(a[rows, None])
             if of_queries is not None:
                 of_queries[rows].addmm_(weights, sections[k][columns])
             if (of_section := of_sections[k]) is not None:
                 of_section[columns].addmm_(weights.T, queries[rows])
-        for gradient in (of_queries, *of_sections):
-            if gradient is not None:
-                gradient.div_(temperature)
-        slope = None
-        if ctx.needs_input_grad[1] and of_queries is not None:
-            slope = -(queries * of_queries).sum() / temperature
+        slope = _over(temperature, queries, (of_queries, *of_sections))
         return None, slope, of_queries, *of_sections
 
 
-def _logits(
+class _BothWays(torch.autograd.Function):
+    """Queries over references and references over queries, under any push ≥ 0, at any range of similarities."""
+
+    @staticmethod
+    def forward(ctx: Any, push: PairWeight, temperature: Tensor, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        unit = _unit(push, temperature)
+        forth, back = _Sums(len(z), unit), _Sums(len(v), unit)
+        kept = None
+        for rows, _, columns, x in _products(push, temperature, z, (v,)):
+            forth.add(x, rows, dim=1)
+            back.add(x, columns, dim=0)
+            kept = x if max(len(z), len(v)) <= TILE else None  # a batch of one tile is not computed twice
+        ctx.push, ctx.forth, ctx.back = push, forth, back
+        ctx.save_for_backward(temperature, z, v, kept)
+        return forth.logarithms(), back.logarithms()
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        temperature, z, v, kept = ctx.saved_tensors
+        forth, back = ctx.forth, ctx.back
+        a, b = forth.shares(gradients[0]), back.shares(gradients[1])
+        of_z = torch.zeros_like(z) if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None
+        of_v = torch.zeros_like(v) if ctx.needs_input_grad[3] else None
+        everything = slice(0, len(z)), 0, slice(0, len(v))
+        tiles = _products(ctx.push, temperature, z, (v,)) if kept is None else [(*everything, kept)]
+        for rows, _, columns, x in tiles:
+            weights = forth.exponentials(x, rows, dim=1).mul_(a[rows, None])
+            weights.addcmul_(back.exponentials(x, columns, dim=0), b[columns])
+            if of_z is not None:
+                of_z[rows].addmm_(weights, v[columns])
+            if of_v is not None:
+                of_v[columns].addmm_(weights.T, z[rows])
+        return None, _over(temperature, z, (of_z, of_v)), of_z, of_v
+
+
+class _Sums:
+    """Σ e^{s} of the rows (or columns) of similarities that come in tiles, each relative to its highest s so far.
+
+    A tile holds x, where s = x/unit, so that what is divided by τ is a difference of x.
+    """
+
+    def __init__(self, count: int, unit: Tensor) -> None:
+        self.unit, self.rate = unit, 1 / (unit * OCTAVE)
+        self.highest = unit.new_full((count,), -torch.inf)
+        self.total = unit.new_zeros(count)
+
+    def add(self, x: Tensor, rows: slice, dim: int) -> tuple[Tensor, Tensor]:
+        """Add a tile along a dimension; return its exponentials, and by what older ones are to be multiplied."""
+        before = self.highest[rows].clone()
+        torch.maximum(before, x.amax(dim=dim), out=self.highest[rows])
+        e = self.exponentials(x, rows, dim)
+        fading = self._power(before - self._shift(rows))
+        self.total[rows] = self.total[rows] * fading + e.sum(dim=dim)
+        return e, fading
+
+    def exponentials(self, x: Tensor, rows: slice, dim: int) -> Tensor:
+        """Return e^{s − highest} of a tile."""
+        return self._power(x - self._shift(rows).unsqueeze(dim))
+
+    def _power(self, x: Tensor) -> Tensor:
+        return x.mul_(self.rate).exp2_()
+
+    def _shift(self, rows: slice) -> Tensor:
+        highest = self.highest[rows]
+        return highest.masked_fill(highest == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
+
+    def logarithms(self) -> Tensor:
+        """Return log Σ e^{s}, −inf where there was no pair."""
+        return self.total.log().add_(self._shift(slice(None)) / self.unit)
+
+    def shares(self, upstream: Tensor) -> Tensor:
+        """Return the upstream over the total; 0 where there was no pair, whatever comes there."""
+        return (upstream / self.total).masked_fill_(self.total == 0, 0)
+
+
+def _products(
     push: PairWeight,
     temperature: Tensor,
     queries: Tensor,
     sections: tuple[Tensor, ...],
     skip: tuple[bool, ...] = (),
 ) -> Iterator[tuple[slice, int, slice, Tensor]]:
-    """Yield the rows, the section, its columns and s + log push of each tile, in a buffer that is used again."""
-    buffer = queries.new_empty(min(TILE, len(queries)) * min(TILE, max(len(v) for v in sections)))
-    for rows in blocks(len(queries), TILE):
+    """Yield the rows, the section, its columns and x of each tile, in a buffer that is used again.
+
+    Of a set of pairs x = z·v, −inf outside it; of other weights x = s + log push. See `_unit`.
+    """
+    size = _side(queries)
+    buffer = queries.new_empty(min(size, len(queries)) * min(size, max(len(v) for v in sections)))
+    for rows in blocks(len(queries), size):
         start = 0
         for k, references in enumerate(sections):
-            for columns in blocks(0 if skip and skip[k] else len(references), TILE):
+            for columns in blocks(0 if skip and skip[k] else len(references), size):
                 among_all = slice(start + columns.start, start + columns.stop)
                 weight = push.constant(rows, among_all)
                 if weight == 0:
                     continue
                 n, r = rows.stop - rows.start, columns.stop - columns.start
-                s = buffer[: n * r].view(n, r)
-                torch.mm(queries[rows], references[columns].T, out=s).div_(temperature)  # before it would round more
+                x = torch.mm(queries[rows], references[columns].T, out=buffer[: n * r].view(n, r))
+                if not push.is_set:
+                    x.div_(temperature)
                 if weight is None:
-                    push.weigh(s, rows, among_all, logits=True)
+                    push.weigh(x, rows, among_all, logits=True)
                 elif weight != 1:
-                    s.add_(math.log(weight))
-                yield rows, k, columns, s
+                    x.add_(math.log(weight))
+                yield rows, k, columns, x
             start += len(references)
+
+
+def _unit(push: PairWeight, temperature: Tensor) -> Tensor:
+    """Return what x is to be divided by for s, or for s + log push."""
+    return temperature if push.is_set else torch.ones_like(temperature)
+
+
+def _over(temperature: Tensor, queries: Tensor, gradients: tuple[Tensor | None, ...]) -> Tensor | None:
+    """Divide the gradients of queries and references by τ, in place, and return that of τ."""
+    for gradient in gradients:
+        if gradient is not None:
+            gradient.div_(temperature)
+    return None if gradients[0] is None else -(queries * gradients[0]).sum() / temperature

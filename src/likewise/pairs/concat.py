@@ -25,6 +25,15 @@ class Concat(PairWeight):
         )
         self.parts = parts
 
+    @property
+    def flat(self) -> Iterator[PairWeight]:
+        """The sections, with those of a section that is itself several in its place."""
+        for part in self.parts:
+            if isinstance(part, Concat):
+                yield from part.flat
+            else:
+                yield part
+
     def _cut(self, columns: slice) -> Iterator[tuple[PairWeight, slice]]:
         """Yield each section that the columns touch, with its own columns."""
         start = 0

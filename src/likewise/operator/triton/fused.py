@@ -18,15 +18,16 @@ from torch import Tensor
 from likewise.operator.precision import first_derivative
 from likewise.operator.triton import launches
 from likewise.operator.triton.launches import Rows
-from likewise.operator.triton.operands import Operand, Precision, operand
+from likewise.operator.triton.operands import Operand, Precision, operand, precision
 from likewise.operator.triton.weights import Plan
+
 
 def log_sum_exp(
     queries: Float[Tensor, "n d"],
     sections: tuple[Tensor, ...],
     plans: tuple[Plan, ...],
     temperature: Float[Tensor, ""],
-    how: Precision,
+    half: torch.dtype | None,
 ) -> Float[Tensor, " n"]:
     """Return log Σ_u push_iu e^{z_i·v_u/τ} of each query, −inf (and no gradient) where its push is empty.
 
@@ -35,12 +36,12 @@ def log_sum_exp(
         sections: v, each (R, D); the same tensor as queries where they are the references.
         plans: The push of each section.
         temperature: τ.
-        how: How rows are multiplied.
+        half: The half precision in which rows are exact, or None: float32, multiplied as two halves.
 
     Memory:
         O((N + R)·D).
     """
-    return _Fused.apply(plans, how, temperature, queries, *sections)
+    return _Fused.apply(plans, precision(half, queries.device), temperature, queries, *sections)
 
 
 def log_sum_exp_both_ways(
@@ -48,14 +49,14 @@ def log_sum_exp_both_ways(
     references: Float[Tensor, "r d"],
     plan: Plan,
     temperature: Float[Tensor, ""],
-    how: Precision,
+    half: torch.dtype | None,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
     """Return the log-sum-exp of each query over the references and of each reference over the queries.
 
     Memory:
         O((N + R)·D). In the backward one product serves both directions.
     """
-    return _BothWays.apply(plan, how, temperature, queries, references)
+    return _BothWays.apply((plan, precision(half, queries.device)), temperature, queries, references)
 
 
 class _Fused(torch.autograd.Function):
@@ -75,12 +76,8 @@ class _Fused(torch.autograd.Function):
             lses.append(lse)
             averages.append(product)
         lse = torch.logsumexp(torch.cat(lses), dim=0)
-        average = None
-        for part, product in zip(lses, averages, strict=True):
-            if product is not None:
-                shares = torch.exp(part - lse.masked_fill(lse == -torch.inf, torch.inf))
-                product = product.mul_(shares[:, :, None]).sum(dim=0) if len(product) > 1 else product[0].mul_(shares.T)
-                average = product if average is None else average.add_(product)
+        parts = [(part, product) for part, product in zip(lses, averages, strict=True) if product is not None]
+        average = _merged(parts, lse) if parts else None
         ctx.plans, ctx.how, ctx.constant = plans, how, constant
         ctx.same = [v is z for v in operands]
         ctx.features = queries.shape[1]
@@ -124,8 +121,11 @@ class _Fused(torch.autograd.Function):
             slope = -sum((_inner(queries, part) for part in parts), start=temperature.new_zeros(())) / temperature
         whole = [part for part in (once, twice) if part is not None]
         of_queries = (whole[0] if len(whole) == 1 else sum(whole)) if whole else None
-        return None, None, slope, *(
-            None if gradient is None else gradient[:, : ctx.features] for gradient in (of_queries, *of_sections)
+        return (
+            None,
+            None,
+            slope,
+            *(None if gradient is None else gradient[:, : ctx.features] for gradient in (of_queries, *of_sections)),
         )
 
 
@@ -134,14 +134,15 @@ class _BothWays(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, plan: Plan, how: Precision, temperature: Tensor, queries: Tensor, references: Tensor
+        ctx: Any, how: tuple[Plan, Precision], temperature: Tensor, queries: Tensor, references: Tensor
     ) -> tuple[Tensor, Tensor]:
-        z, v = operand(queries, how), operand(references, how)
-        lse, _ = launches.forward(z, v, plan, temperature, how)
-        lse_of_references, _ = launches.forward(v, z, plan.transposed, temperature, how)
+        plan, precision = how
+        z, v = operand(queries, precision), operand(references, precision)
+        lse, _ = launches.forward(z, v, plan, temperature, precision)
+        lse_of_references, _ = launches.forward(v, z, plan.transposed, temperature, precision)
         result = torch.logsumexp(lse, dim=0), torch.logsumexp(lse_of_references, dim=0)
-        ctx.plan, ctx.how, ctx.features = plan, how, queries.shape[1]
-        ctx.save_for_backward(temperature, queries if ctx.needs_input_grad[2] else None, *result, *z, *v)
+        ctx.plan, ctx.precision, ctx.features = plan, precision, queries.shape[1]
+        ctx.save_for_backward(temperature, queries if ctx.needs_input_grad[1] else None, *result, *z, *v)
         return result
 
     @staticmethod
@@ -150,20 +151,32 @@ class _BothWays(torch.autograd.Function):
         temperature, queries, lse, lse_of_references, *saved = ctx.saved_tensors
         z, v = Operand(*saved[:3]), Operand(*saved[3:])
         rows, columns = _rows(lse, gradients[0]), _rows(lse_of_references, gradients[1])
-        _, _, needs_temperature, needs_queries, needs_references = ctx.needs_input_grad
+        _, needs_temperature, needs_queries, needs_references = ctx.needs_input_grad
         plan, fixable = ctx.plan, ctx.plan.is_set
         of_queries = of_references = slope = None
         if needs_queries or needs_temperature:
             of_queries = launches.backward(
-                z, v, plan, temperature, ctx.how, of_own=rows, of_other=columns, fixable=fixable
+                z, v, plan, temperature, ctx.precision, of_own=rows, of_other=columns, fixable=fixable
             )[:, : ctx.features]
         if needs_references:
             of_references = launches.backward(
-                v, z, plan.transposed, temperature, ctx.how, of_own=columns, of_other=rows, fixable=fixable
+                v, z, plan.transposed, temperature, ctx.precision, of_own=columns, of_other=rows, fixable=fixable
             )[:, : ctx.features]
         if queries is not None and of_queries is not None:
             slope = -_inner(queries, of_queries) / temperature
-        return None, None, slope, of_queries, of_references
+        return None, slope, of_queries, of_references
+
+
+def _merged(parts: list[tuple[Tensor, Tensor]], lse: Tensor) -> Tensor:
+    """Return the average over all references, (N, D), from those over parts of them, each (S, N, D), with its log-sums."""
+    whole = lse.masked_fill(lse == -torch.inf, torch.inf)
+    total = None
+    for sums, average in parts:
+        average.mul_(torch.exp(sums - whole)[:, :, None])
+        share = average[0] if len(average) == 1 else average.sum(dim=0)
+        total = share if total is None else total.add_(share)
+    assert total is not None
+    return total
 
 
 def _rows(lse: Tensor, upstream: Tensor) -> Rows:

@@ -244,14 +244,14 @@ def _sum_tiles(
     state = highest, total, lost, average
     first, last, full = _tiles(start, stop, r, first_row, shift, BLOCK_N, BLOCK_R, SELF)
     met = last - first
-    for step in range(0, full - start - met):
+    for step in range(full - start - met):
         tile = start + step
         tile += tl.where(tile >= first, met, 0)
         state = _sum_tile(
             state, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
             FIXED, False, AVERAGE, PLAN, THIN, ALL, SET, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
-    for step in range(0, met + stop - full):
+    for step in range(met + stop - full):
         tile = tl.where(step < met, first + step, full + step - met)
         state = _sum_tile(
             state, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
@@ -393,7 +393,7 @@ def _draw_tiles(
     total = tl.zeros((BLOCK_N, CHUNK), tl.float32)
     first, last, full = _tiles(start, stop, r, first_row, shift, BLOCK_N, BLOCK_R, SELF)
     met = last - first
-    for step in range(0, full - start - met):
+    for step in range(full - start - met):
         tile = start + step
         tile += tl.where(tile >= first, met, 0)
         total = _draw_tile(
@@ -401,7 +401,7 @@ def _draw_tiles(
             own_lse, own_upstream, lse, upstream,
             FIXED, False, OWN, OTHER, PLAN, THIN, ALL, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
-    for step in range(0, met + stop - full):
+    for step in range(met + stop - full):
         tile = tl.where(step < met, first + step, full + step - met)
         total = _draw_tile(
             total, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,

@@ -110,6 +110,7 @@ def _shared(padded: int, how: Precision, size: tuning.Tiles) -> dict[str, Any]:
         "BLOCK_R": size.other,
         "num_warps": size.warps,
         "num_stages": size.stages,
+        "enable_fp_fusion": True,
     }
 
 

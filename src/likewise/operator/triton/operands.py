@@ -28,28 +28,29 @@ class Operand(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """How kernels multiply: in one part of a dtype or two of float16; emulated where the interpreter lacks the dtype."""
+    """How kernels multiply: one part in a dtype, or two in float16; emulated where the interpreter lacks the dtype."""
 
     half: torch.dtype
     two: bool
     emulated: bool
 
 
-def precision(low: torch.dtype | None, *, interpreted: bool) -> Precision:
-    """Return how rows are multiplied whose values are those of a half precision, or, given None, of float32.
-
-    Float32 follows ``torch.set_float32_matmul_precision``: "highest", the default, and "high" multiply two halves in
-    float16, "medium" rounds rows to bfloat16.
-    """
-    half = low or (torch.bfloat16 if _medium() else torch.float16)
-    return Precision(half, low is None and not _medium(), interpreted and half == torch.bfloat16)
-
-
-def _medium() -> bool:
+def half_of(came: set[torch.dtype]) -> torch.dtype | None:
+    """Return the half precision in which rows that came in these dtypes are multiplied, or None: two halves."""
+    if len(came) == 1 and came <= set(HALVES):
+        return came.pop()
     try:
-        return torch.get_float32_matmul_precision() == "medium"
-    except RuntimeError:  # set by backend: no such setting says "medium"
-        return False
+        return torch.bfloat16 if torch.get_float32_matmul_precision() == "medium" else None
+    except RuntimeError:  # set backend by backend, where nothing says "medium"
+        return None
+
+
+def precision(half: torch.dtype | None, device: torch.device) -> Precision:
+    """Return how rows are multiplied that are exact in a half precision, or, given None, float32.
+
+    Off a GPU kernels are interpreted, and the interpreter has no products in bfloat16.
+    """
+    return Precision(half or torch.float16, half is None, half == torch.bfloat16 and device.type != "cuda")
 
 
 def operand(rows: Float[Tensor, "n d"], how: Precision) -> Operand:

@@ -1,4 +1,4 @@
-"""A pair weight in the form that the kernels evaluate: a plan, known when they are compiled, and the values it refers to."""
+"""A pair weight as the kernels evaluate it: a plan, known when they are compiled, and the values that it refers to."""
 
 from typing import Any, NamedTuple
 

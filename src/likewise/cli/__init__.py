@@ -5,7 +5,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module, metadata
 
-VERBS = {"train": "pretrain an encoder, evaluate it, write the run's folder and its report"}
+VERBS = {
+    "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
+    "bench": "measure time and peak memory of every loss and backend on this machine, beside the dense form",
+}
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 

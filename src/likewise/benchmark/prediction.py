@@ -1,0 +1,142 @@
+"""What a step would take, foretold from smaller sizes, so that none runs out of memory or of time."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+SHARE = 0.6
+"""Of the memory that is free, so much may be taken."""
+
+HIDDEN = 32 << 20
+"""Below so many bytes a measurement drowns in what the process uses again."""
+
+WHOLE_ROWS = 12
+"""Without a measurement: so many copies of its rows a loss that is linear in memory holds, and…"""
+
+TILES = 256 << 20
+"""… so many bytes of tiles."""
+
+FLAT = 1024
+"""Below so many rows a step's time is that of its calls."""
+
+UNTOLD = 4 << 30
+"""What is taken to be free where the system does not tell."""
+
+
+class Growth(NamedTuple):
+    """How a contender's time and memory grow with rows.
+
+    Args:
+        time: The power of N that its time grows with.
+        memory: The power of N that its memory grows with.
+        matrices: How many times N^memory values of float32 it holds at its peak, where memory > 1.
+        setup: Seconds before its first step at each size.
+    """
+
+    time: int = 2
+    memory: int = 1
+    matrices: float = 0
+    setup: float = 0
+
+
+def seconds(earlier: Mapping[int, float], rows: int, growth: Growth) -> float:
+    """Foretell the seconds of a step from the largest size below it that was measured; 0 where none was.
+
+    Example:
+        >>> seconds({256: 0.5, 2048: 1.0}, 4096, Growth())
+        4.0
+        >>> seconds({256: 0.5}, 1024, Growth())
+        0.5
+    """
+    smaller = max((n for n in earlier if n < rows), default=0)
+    return earlier[smaller] * (max(rows, FLAT) / max(smaller, FLAT)) ** growth.time if smaller else 0.0
+
+
+def memory(earlier: Mapping[int, int], rows: int, features: int, growth: Growth) -> int:
+    """Foretell the peak bytes of a step from the largest size below it, and before that from what its form holds.
+
+    Example:
+        >>> memory({}, 16384, 128, Growth(memory=2, matrices=8)) > 8 * 16384**2 * 4
+        True
+        >>> memory({4096: 1 << 30}, 16384, 128, Growth(memory=2, matrices=8)) == 16 << 30
+        True
+    """
+    prior = 4 * (growth.matrices * rows**growth.memory + WHOLE_ROWS * rows * features) + TILES * (growth.memory == 1)
+    smaller = max((n for n in earlier if n < rows), default=0)
+    if not smaller:
+        return int(prior)
+    scaled = earlier[smaller] * (rows / smaller) ** growth.memory
+    return int(scaled if earlier[smaller] >= HIDDEN else max(scaled, prior))
+
+
+def why_not(needed: int, free: int, takes: float, left: float) -> str | None:
+    """Say why a step should not run: it would take more than a share of the free memory, or than the time left.
+
+    Example:
+        >>> why_not(needed=34 << 30, free=20 << 30, takes=1, left=9)
+        'would take about 34 GiB of 20 GiB free'
+        >>> why_not(needed=1, free=9, takes=300, left=120)
+        'would take about 300 s, and 120 s are left for it'
+    """
+    if needed > SHARE * free:
+        return f"would take about {in_units(needed)} of {in_units(free)} free"
+    if left <= 0:
+        return "no time is left for it"
+    if takes > left:
+        return f"would take about {takes:,.0f} s, and {max(0, left):,.0f} s are left for it"
+    return None
+
+
+def in_units(size: float) -> str:
+    """Return bytes in the unit in which they are read.
+
+    Example:
+        >>> in_units(34.4 * 2**30), in_units(11.8 * 2**20), in_units(100)
+        ('34 GiB', '12 MiB', '0.0 MiB')
+    """
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB")):
+        if size >= unit:
+            return f"{size / unit:,.{0 if size >= 10 * unit else 1}f} {name}"
+    return f"{size / (1 << 20):.{0 if size >= 10 << 20 else 1}f} MiB"
+
+
+def free_bytes(device: str, root: Path = Path("/")) -> int:
+    """Return how much memory is free now: on the device, or on the machine within what its control group allows.
+
+    Args:
+        device: "cpu" or "cuda".
+        root: Where ``proc`` and ``sys`` stand.
+    """
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    account = root / "proc/meminfo"
+    available = _field(account, "MemAvailable:")
+    free = [] if available is None else [1024 * available]
+    groups = root / "sys/fs/cgroup"
+    for folder, limit, used, cache in (
+        (groups, "memory.max", "memory.current", "inactive_file"),
+        (groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        allowed, taken = _number(folder / limit), _number(folder / used)
+        if allowed is not None and taken is not None:
+            free.append(allowed - taken + (_field(folder / "memory.stat", cache) or 0))
+    return max(0, min(free, default=UNTOLD))
+
+
+def _number(path: Path) -> int | None:
+    """Read a file that holds one number; "max" and no file are none."""
+    try:
+        return int(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _field(path: Path, name: str) -> int | None:
+    """Read the number after a name from a file of such lines."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.split()[:1] == [name]), None)

@@ -1,0 +1,107 @@
+"""What was measured, on what, and the file that holds it."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, final
+
+import torch
+
+VERSIONS = (
+    "likewise",
+    "torch",
+    "triton",
+    "pytorch-metric-learning",
+    "lightly",
+    "inf-cl",
+    "cut-cross-entropy",
+)
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """What one contender took at one size, or why it was skipped.
+
+    Args:
+        loss: The loss, or a primitive.
+        contender: Who computed it.
+        backend: The operator's, or "".
+        rows: N.
+        dtype: Of the embeddings.
+        milliseconds: The median of one step, forward and backward.
+        quartiles: The lower and the upper one, of three steps or more.
+        repeats: How many steps were timed.
+        peak_bytes: The peak memory of a step over its inputs, gradients among it; None where the system does not tell.
+        skipped: Why nothing was measured.
+    """
+
+    loss: str
+    contender: str
+    backend: str
+    rows: int
+    dtype: str
+    milliseconds: float | None = None
+    quartiles: tuple[float, float] | None = None
+    repeats: int = 0
+    peak_bytes: int | None = None
+    skipped: str | None = None
+
+
+def summary(seconds: Sequence[float]) -> dict[str, Any]:
+    """Return the median, the quartiles and the number of steps that took these seconds.
+
+    Example:
+        >>> summary([0.002, 0.001, 0.003])
+        {'milliseconds': 2.0, 'quartiles': (1.5, 2.5), 'repeats': 3}
+    """
+    values = [1e3 * value for value in seconds]
+    low, _, high = quantiles(values, method="inclusive") if len(values) > 2 else (None, None, None)
+    return {
+        "milliseconds": median(values),
+        "quartiles": None if low is None or high is None else (low, high),
+        "repeats": len(values),
+    }
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Return what results depend on: the device, the processor, threads, load, versions."""
+    processor = _processor()
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else processor,
+        "processor": processor,
+        "threads": torch.get_num_threads(),
+        "load": [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "versions": {name: version for name in VERSIONS if (version := _version(name))},
+    }
+
+
+def write(path: Path, facts: Mapping[str, Any], results: Sequence[Result]) -> None:
+    """Write the file whole or not at all, so that whoever looks finds it valid."""
+    partial = path.with_name(path.name + ".partial")
+    rows = ",\n".join(f"    {json.dumps(asdict(result), ensure_ascii=False)}" for result in results)
+    head = json.dumps(facts, indent=2, ensure_ascii=False).removesuffix("\n}")
+    partial.write_text(f'{head},\n  "results": [\n{rows}\n  ]\n}}\n', encoding="utf-8")
+    partial.replace(path)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

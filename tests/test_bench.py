@@ -1,0 +1,338 @@
+"""`likewise bench`: what it measures, what it foretells and skips, and what it leaves behind."""
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+import likewise as lw
+from likewise.benchmark import (
+    ENTRIES,
+    PRIMITIVES,
+    Case,
+    CpuMeter,
+    Failed,
+    Peak,
+    Result,
+    Schedule,
+    Settings,
+    backends,
+    contenders,
+    machine,
+    missing,
+    prediction,
+    rivals,
+    write,
+)
+from likewise.benchmark.case import Draw, leaves, run
+from likewise.benchmark.prediction import Growth
+from likewise.cli import main
+from likewise.operator import Backend
+
+NAMES = [*ENTRIES, *PRIMITIVES]
+CASE = Case(64, 16, "float32", "cpu")
+OURS = contenders(NAMES, ["dense", "tiled"], "cpu")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+TARGETS = Path(__file__).parents[1] / "benchmarks/targets.py"
+
+
+def test_every_public_loss_and_primitive_is_measured():
+    public = {name for name in lw.__all__ if name.endswith("Loss")} | {"contrast", "log_sum_exp"}
+    assert set(NAMES) == public
+    assert Counter(each.loss for each in OURS if each.name == "likewise").keys() == set(ENTRIES)
+
+
+def test_every_backend_is_measured_where_it_runs():
+    assert backends("cuda") == [name for name in get_args(Backend) if name != "auto"]
+    assert set(backends("cuda")) - set(backends("cpu")) <= {"triton"}
+    assert {"dense", "tiled"} <= set(backends("cpu"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_two_contenders_have_one_name(device):
+    keys = Counter(each.key for each in contenders(NAMES, backends(device), device))
+    assert set(keys.values()) == {1}
+
+
+@pytest.mark.parametrize("contender", [each for each in OURS if each.name != "torch.compile"], ids=str)
+def test_every_step_gives_a_gradient_to_all_that_is_learned(contender):
+    batch = contender.batch(Draw(CASE))
+    run(contender.make(CASE), batch)
+    assert leaves(batch)
+    for leaf in leaves(batch):
+        assert leaf.grad.isfinite().all()
+        assert leaf.grad.abs().sum() > 0
+
+
+def _value_and_gradients(contender, case):
+    batch = contender.batch(Draw(case))
+    loss = contender.make(case)(*batch)
+    loss.backward()
+    return [loss.detach(), *(leaf.grad for leaf in leaves(batch))]
+
+
+def _assert_same(contender, other, case):
+    for found, expected in zip(_value_and_gradients(contender, case), _value_and_gradients(other, case), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "key", [each.key for each in OURS if each.backend == "dense" and each.loss != "KCLLoss"], ids=str
+)
+def test_backends_compute_the_same(key):
+    loss, name, _ = key
+    dense, tiled = (each for each in OURS if (each.loss, each.name) == (loss, name))
+    _assert_same(tiled, dense, CASE)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [("dense form", loss) for loss in ("SupConLoss", "NTXentLoss", "InfoNCELoss")]
+    + [(library.install, loss) for library in rivals.LIBRARIES if not library.device for loss in library.losses],
+)
+def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
+    if name in missing("cpu"):
+        pytest.skip(f"{name} is not installed: {missing('cpu')[name]}")
+    case = CASE._replace(rows=256)  # classes have positives: there are 100
+    (rival,) = (each for each in OURS if (each.name, each.loss) == (name, loss))
+    (ours,) = (each for each in OURS if each.key == (loss, "likewise", "dense"))
+    _assert_same(rival, ours, case)
+
+
+def test_flex_attention_computes_sup_con():
+    """Its forward at least: on the CPU it has no backward."""
+    draw = Draw(Case(256, 16, "float32", "cpu"))
+    rows, labels = draw.embeddings(256).detach(), draw.classes(256)
+    with pytest.warns(UserWarning, match="flex_attention called without torch.compile"):
+        found = rivals.flex_sup_con(rows, labels)
+    torch.testing.assert_close(found, lw.SupConLoss()(rows, labels), rtol=1e-4, atol=1e-6)
+
+
+def test_time_and_memory_are_foretold_from_the_largest_smaller_size():
+    assert prediction.seconds({}, 4096, Growth()) == 0
+    assert prediction.seconds({2048: 1.0, 8192: 3.0}, 16384, Growth()) == 12
+    assert prediction.seconds({2048: 1.0, 8192: 3.0}, 4096, Growth(time=1)) == 2
+    dense = Growth(memory=2, matrices=8)
+    assert prediction.memory({}, 65536, 128, dense) >= 8 * 4 * 65536**2
+    assert prediction.memory({4096: 1 << 30, 64: 5}, 8192, 128, dense) == 4 << 30
+    assert prediction.memory({256: 0}, 16384, 128, dense) >= 8 * 4 * 16384**2  # what is reused hides a small one
+    assert prediction.memory({65536: 1 << 30}, 262144, 128, Growth()) == 4 << 30
+
+
+def test_a_step_runs_only_where_memory_and_time_reach():
+    assert prediction.why_not(6, 10, 1, 2) is None
+    assert prediction.why_not(7 << 30, 10 << 30, 1, 2) == "would take about 7.0 GiB of 10 GiB free"
+    assert prediction.why_not(0, 10, 30, 12) == "would take about 30 s, and 12 s are left for it"
+    assert prediction.why_not(0, 10, 0, -1) == "no time is left for it"
+
+
+def test_free_memory_is_the_least_that_the_machine_and_the_control_group_tell(tmp_path):
+    assert prediction.free_bytes("cpu", tmp_path) == prediction.UNTOLD
+    groups = tmp_path / "sys/fs/cgroup"
+    groups.mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    assert prediction.free_bytes("cpu", tmp_path) == 8000 * 1024
+    (groups / "memory.max").write_text("max\n")
+    (groups / "memory.current").write_text("3000000\n")
+    assert prediction.free_bytes("cpu", tmp_path) == 8000 * 1024
+    (groups / "memory.max").write_text("5000000\n")
+    (groups / "memory.stat").write_text("anon 2000000\ninactive_file 1000000\n")
+    assert prediction.free_bytes("cpu", tmp_path) == 3_000_000
+
+
+class _Told:
+    """A meter that measures nothing: seconds and bytes are told by a function of contender and rows."""
+
+    device = "cpu"
+
+    def __init__(self, tell):
+        self.tell, self.peaks = tell, []
+
+    def peak(self, contender, case):
+        self.peaks.append((str(contender), case.rows))
+        return self.tell(contender, case.rows)
+
+    def turns(self, contender, case, expected):  # noqa: ARG002 - as a meter has it
+        return lambda: expected
+
+
+def _results(meter, *sizes, names=("SupConLoss",), budget=100.0):
+    chosen = [each for each in contenders(list(names), ["dense", "tiled"], "cpu") if each.name == "likewise"]
+    settings = Settings(sizes, 128, "float32", budget)
+    return list(Schedule(chosen, settings, meter, lambda _: None).results())
+
+
+def test_what_is_too_large_or_too_slow_is_a_row_that_says_so():
+    meter = _Told(lambda each, n: Peak(int(8 * 4 * n**2 if each.backend == "dense" else 1000 * n), n**2 / 2**22))
+    found = {(each.backend, each.rows): each for each in _results(meter, 4096, 65536, 1048576)}
+    assert len(found) == 6
+    assert "free" in found["dense", 65536].skipped
+    assert found["tiled", 4096].milliseconds == 4000
+    assert found["tiled", 4096].skipped is None
+    assert "would take about 2,048 s" in found["tiled", 65536].skipped
+    assert ("SupConLoss likewise dense", 65536) not in meter.peaks
+
+
+def test_a_large_size_alone_is_preceded_by_a_small_one():
+    meter = _Told(lambda _, n: Peak(1000 * n, n**2 / 2**20))
+    (_, tiled) = sorted(_results(meter, 1048576), key=lambda each: each.backend)
+    assert meter.peaks.count(("SupConLoss likewise tiled", 1024)) == 1
+    assert ("SupConLoss likewise tiled", 1048576) not in meter.peaks
+    assert "would take about 2,097,152 s" in tiled.skipped
+
+
+def test_a_contender_that_fails_once_is_named_and_left_alone():
+    def fail(each, _):
+        if each.backend == "dense":
+            raise Failed("failed: RuntimeError: no luck")
+        return Peak(None, 1e-6)
+
+    meter = _Told(fail)
+    found = _results(meter, 256, 1024)
+    assert [each.skipped for each in found if each.backend == "dense"] == ["failed: RuntimeError: no luck"] * 2
+    assert all(each.milliseconds for each in found if each.backend == "tiled")
+    assert meter.peaks.count(("SupConLoss likewise dense", 256)) == 1
+    assert ("SupConLoss likewise dense", 1024) not in meter.peaks
+
+
+def test_time_is_kept_for_larger_sizes_and_small_ones_repeat():
+    found = _results(_Told(lambda *_: Peak(0, 0.25)), 256, 1024, budget=3600)
+    assert [each.rows for each in found] == [256, 256, 1024, 1024]
+    assert all(each.repeats == 5 and each.quartiles == (250, 250) for each in found)
+
+
+def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    meter = CpuMeter()
+    dense, *_ = (each for each in OURS if each.name == "dense form")
+    case = Case(2048, 16, "float32", "cpu")
+    peak = meter.peak(dense, case)
+    if peak.bytes is None:
+        pytest.skip("this system does not tell a process's peak")
+    matrix = 4 * case.rows**2
+    assert 3 * matrix < peak.bytes < 12 * matrix
+    (tiled,) = (each for each in OURS if each.key == ("SupConLoss", "likewise", "tiled"))
+    assert meter.peak(tiled, case).bytes < 2 * matrix
+
+
+def test_a_step_that_raises_in_its_process_says_why():
+    (patch,) = (each for each in OURS if each.loss == "BYOLLoss")
+    with pytest.raises(Failed, match=r"^failed: \w*Error: "):
+        CpuMeter().peak(patch, Case(64, 16, "int8", "cpu"))
+
+
+def test_the_file_is_valid_json_whatever_it_holds(tmp_path):
+    path = tmp_path / "a.json"
+    for results in ([], [Result("SupConLoss", "likewise", "tiled", 64, "float32", skipped="würde „34 GB“ nehmen")]):
+        write(path, machine("cpu"), results)
+        held = json.loads(path.read_text(encoding="utf-8"))
+        assert held["results"] == [asdict(result) for result in results]
+    assert held["threads"] == torch.get_num_threads()
+    assert held["versions"]["torch"] == torch.__version__.partition("+")[0]
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
+    options = ("--losses", "NPairsLoss", "TripletLoss", "--sizes", "64", "32", "--features", "8", "--device", "cpu")
+    assert main(["bench", *options, "--budget", "8", "--out", str(tmp_path / "o")]) == 0
+    out = capsys.readouterr().out
+    page, results = sorted((tmp_path / "o").iterdir(), key=lambda path: path.suffix)
+    assert (page.suffix, results.suffix) == (".html", ".json")
+    assert f"plot: {page}" in out
+    held = json.loads(results.read_text(encoding="utf-8"))
+    assert held["settings"]["sizes"] == [32, 64]
+    measured = [each for each in held["results"] if each["skipped"] is None]
+    assert {(each["loss"], each["backend"]) for each in measured} == {
+        ("NPairsLoss", "dense"),
+        ("NPairsLoss", "tiled"),
+        ("TripletLoss", ""),
+    }
+    assert all(each["milliseconds"] > 0 and each["repeats"] >= 1 for each in measured)
+    assert sum(line.startswith("       64  ") for line in out.splitlines()) == len(held["results"]) // 2
+    text = page.read_text(encoding="utf-8")
+    assert "NPairsLoss" in text
+    assert re.search(r'(src|href)="?https?:', text.partition("</script>")[0][:1000]) is None
+    assert len(text) > 1_000_000
+
+
+def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(rivals, "find_spec", lambda _: None)
+    options = ("--losses", "BYOLLoss", "--sizes", "32", "--features", "8", "--device", "cpu", "--budget", "5")
+    assert main(["bench", *options, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    for name in ("pytorch-metric-learning", "lightly"):
+        assert f"without {name}, which is not installed: pip install {name}\n" in out
+    (results,) = tmp_path.glob("*.json")
+    assert json.loads(results.read_text())["not_installed"]["lightly"] == "pip install lightly"
+    assert set(missing("cuda")) - set(missing("cpu")) == {"inf-cl", "cut-cross-entropy"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "tpu"], "expected --device to be one of auto, cpu, cuda, got tpu"),
+        (["--losses", "SupCon"], "got SupCon, did you mean SupConLoss?"),
+        (["--backends", "tile"], "expected --backends to be among auto, "),
+        (["--sizes", "many"], "expected --sizes to be an integer, got many"),
+        (["--sizes", "16"], "expected --sizes to be 32 or more, got 16"),
+        (["--dtype", "int8"], "expected --dtype to be one of float32, bfloat16, float16, got int8"),
+        (["--features", "0"], "expected --features to be 1 or more, got 0"),
+        (["--budget", "0"], "expected --budget to be 1 or more, got 0"),
+        (["--budget", "soon"], "expected --budget to be a number, got soon"),
+        (["--out", __file__], "expected --out to be a folder to write into, got "),
+        (["--speed", "high"], "unrecognized arguments: --speed high"),
+    ],
+)
+def test_a_bad_option_ends_in_one_line(options, message, capsys):
+    assert main(["bench", *options]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert message in told
+    assert told.count("\n") == 1
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["bench", "--device", "cuda"]) == 2
+    assert capsys.readouterr().err == "error: expected --device auto or cpu, got cuda: torch sees no GPU here\n"
+
+
+def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
+    options = ("--losses", "NPairsLoss", "--backends", "tiled", "--device", "cpu", "--out", "o", "--budget", "600")
+    command = [sys.executable, "-m", "likewise.cli", "bench", *options, "--sizes", "32", "64", "4096", "65536"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # a background job of a shell inherits "ignore"
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing else runs here
+    ) as process:
+        while not (line := process.stdout.readline()).startswith(b"       32  NPairsLoss       likewise, tiled"):
+            assert line, process.stderr.read()
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read().decode()
+    assert process.returncode == 130
+    (results,) = (tmp_path / "o").iterdir()
+    held = json.loads(results.read_text(encoding="utf-8"))["results"]
+    assert rest == f"interrupted; {len(held)} results are in o/{results.name}\n"
+    assert any(each["rows"] == 32 and math.isfinite(each["milliseconds"]) for each in held if not each["skipped"])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_the_targets_of_a_gpu_ask_for_one():
+    told = subprocess.run([sys.executable, str(TARGETS)], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert told.stderr == "error: torch sees no GPU here, and these are the targets of one\n"

@@ -102,6 +102,11 @@ class Rows(NamedTuple):
         return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
 
 
+def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
+    """Return a number as a 0-d tensor of rows' dtype, made on their device: a GPU would wait for one that is copied."""
+    return value.to(rows) if isinstance(value, Tensor) else rows.new_full((), value)
+
+
 class ContrastiveLoss(nn.Module, ABC):
     """Abstract: a loss made of pair weights.
 
@@ -261,7 +266,7 @@ class ContrastiveLoss(nn.Module, ABC):
         anchors: Tensor | None = None,
     ) -> Tensor:
         """Reduce the losses of rows as asked, note what the step did, and scale for an exact gradient if gathered."""
-        count = active.sum() if anchors is None else anchors.masked_select(active).sum()
+        count = active.sum() if anchors is None else anchors.where(active, 0).sum()
         count = distributed.total(count) if self.gathers else count
         per_anchor = positives.row_sum(device=losses.device) if isinstance(positives, PairWeight) else positives
         self.last = {"active_anchors": count, "positives_per_anchor": per_anchor}

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions, Rows, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.views import stacked
 from likewise.pairs import PairWeight, SameSample
@@ -89,7 +89,7 @@ class HardNegativeLoss(ContrastiveLoss):
         count = negatives.row_sum(rows.queries.dtype, rows.queries.device)
         active = count > 0
         # A sample's two views are on one process, half a batch apart.
-        tau = torch.as_tensor(self.temperature, dtype=count.dtype, device=count.device)
+        tau = scalar(self.temperature, count)
         positive = (rows.queries * rows.queries.roll(len(rows.queries) // 2, dims=0)).sum(dim=1) / tau
         near = self._log_sum(rows, negatives, self.beta + 1)
         weights = self._log_sum(rows, negatives, self.beta) if self.beta else count.log()

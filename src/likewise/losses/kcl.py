@@ -35,7 +35,8 @@ class KCLLoss(ContrastiveLoss):
     Returns:
         From a call, see `forward`: the mean over active anchors, a scalar; with ``reduction="none"`` one loss for each
         row, (N,), 0 on inactive ones; of (B, V, D) the row of sample b's view v is v·B + b. Each call takes one number
-        from torch's global generator (of rank 0, if gathered), so that ``torch.manual_seed`` repeats its draw.
+        from torch's global generator (of rank 0, if gathered), so that ``torch.manual_seed`` repeats its draw; not
+        gathered, a GPU's own generator draws there, which ``torch.manual_seed`` seeds, too.
 
     Raises:
         ValueError: If k < 1, τ ≤ 0, or a call's input does not agree; see `forward`.
@@ -90,8 +91,9 @@ class KCLLoss(ContrastiveLoss):
         """
         device, views, generator = rows.queries.device, rows.views, self._generator(rows)
         labels = distributed.gather(labels.to(device, torch.int64), rows.sample_shards).contiguous()
-        shuffled = torch.randperm(len(labels), generator=generator, device="cpu").to(device)
-        view = torch.randint(views, (self.k, views, len(labels)), generator=generator, device="cpu").to(device)
+        source = device if generator is None else "cpu"
+        shuffled = torch.randperm(len(labels), generator=generator, device=source).to(device)
+        view = torch.randint(views, (self.k, views, len(labels)), generator=generator, device=source).to(device)
         order = shuffled[torch.argsort(labels[shuffled], stable=True)]  # class after class, at random within each
         first, end = (torch.searchsorted(labels[order], labels, right=right) for right in (False, True))
         members, place = end - first, torch.argsort(order) - first
@@ -103,8 +105,13 @@ class KCLLoss(ContrastiveLoss):
         start = rows.sample_shards.offset
         return drawn[:, :, start : start + len(rows.queries) // views].flatten(1)
 
-    def _generator(self, rows: Rows) -> torch.Generator:
-        """Return a generator seeded by the global one, by that of rank 0 if rows are gathered."""
+    def _generator(self, rows: Rows) -> torch.Generator | None:
+        """Return a generator seeded by the global one, by that of rank 0 if rows are gathered, or a GPU's own, None.
+
+        A GPU would wait for what is drawn on the CPU, and a CUDA graph would replay the same draw.
+        """
+        if rows.queries.device.type != "cpu" and not rows.gathered:
+            return None
         seed = int(torch.randint(2**63 - 1, (), device="cpu"))
         if rows.gathered:
             seed = distributed.exchange((seed,), rows.queries.device)[0][0]

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
 from likewise.operator.contrast import check_finite
 from likewise.pairs import SameClass
@@ -90,7 +90,7 @@ class PaCoLoss(ContrastiveLoss):
         push = rows.not_self()
         positives = SameClass(classes, rows.of_references(classes)) & push
         repulsion = self.log_sum_exp(rows, push)
-        tau = torch.as_tensor(self.temperature, dtype=rows.queries.dtype, device=logits.device)
+        tau = scalar(self.temperature, rows.queries)
         attraction = (rows.queries * (positives @ rows.references)).sum(dim=1) / tau
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)

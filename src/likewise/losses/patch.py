@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_classes, check_embeddings, check_tensor
 from likewise.operator.contrast import check_temperature
 from likewise.pairs import SameClass
@@ -83,7 +83,7 @@ class PatchLoss(ContrastiveLoss):
         wide = torch.promote_types(support_maps.dtype, torch.float32)
         means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
         rows = self.rows(query_maps.movedim(2, -1).flatten(0, 3), means, local=True)
-        cells = rows.queries * torch.as_tensor(self.scale, dtype=rows.queries.dtype, device=rows.queries.device)
+        cells = rows.queries * scalar(self.scale, rows.queries)
         e, k = support_maps.shape[:2]
         episodes = torch.arange(e, device=cells.device)
         of_cells = episodes.view(-1, 1, 1, 1).expand(cell_labels.shape).flatten()

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_aligned, check_embeddings, check_number
 
 
@@ -72,7 +72,7 @@ class TripletLoss(ContrastiveLoss):
             check_aligned("negatives", negatives, anchors, beside="anchors")
         rows = self.rows(anchors, positives, whole=(negatives,), local=True)
         a, p, n = rows.queries, rows.references, rows.whole[0]
-        temperature = torch.as_tensor(self.temperature, dtype=a.dtype, device=a.device)
+        temperature = scalar(self.temperature, a)
         logits = ((a * (n - p)).sum(dim=1) + self.margin) / temperature
         losses = torch.logaddexp(logits, torch.zeros_like(logits))
         one = torch.ones_like(losses)

@@ -3,13 +3,19 @@
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from likewise.pairs import form
 from likewise.pairs.form import EVERYTHING, Form, Term
 from likewise.pairs.label_sets import LabelSets, MultiHot
 from likewise.pairs.weight import STREAM, blocks
+
+Lists = tuple[Tensor, Tensor] | Tensor
+"""Labels of one set after another and where each set starts; or label sets as they are."""
+
+VALUES = 2**24
+"""How many values are compared at a time on a GPU: 64 MiB in float32."""
 
 
 class LabelSimilarity(LabelSets):
@@ -108,8 +114,8 @@ class MaxSimilarity(LabelSimilarity):
         self, label_sets: MultiHot, similarity: Float[Tensor, "l l"], reference_label_sets: MultiHot | None = None
     ) -> None:
         super().__init__(label_sets, similarity, reference_label_sets)
-        self._lists = _listed(self.references)
-        own = _listed(self.anchors)
+        self._lists = _lists(self.references)
+        own = _lists(self.anchors)
         parts = [_highest(self.similarity, own, rows) for rows in blocks(len(self.anchors), STREAM)]
         self._best = torch.cat(parts) if parts else self.similarity[:0]
 
@@ -118,14 +124,21 @@ class MaxSimilarity(LabelSimilarity):
         return _highest(best, self._lists, columns).T
 
 
-def _listed(label_sets: Tensor) -> tuple[Int[Tensor, " p"], Int[Tensor, " n"]]:
-    """Return the labels of each set one after another, and where each set starts, with the end of the last."""
+def _lists(label_sets: Tensor) -> Lists:
+    """Return the labels of each set one after another, and where each set starts, with the end of the last.
+
+    On a GPU, which would wait for how many there are, return the sets as they are.
+    """
+    if label_sets.device.type != "cpu":
+        return label_sets
     sizes = label_sets.sum(dim=1)
     return label_sets.nonzero()[:, 1], torch.cat([sizes.new_zeros(1), sizes.cumsum(dim=0)])
 
 
-def _highest(values: Float[Tensor, "l d"], lists: tuple[Tensor, Tensor], rows: slice) -> Float[Tensor, "n d"]:
+def _highest(values: Float[Tensor, "l d"], lists: Lists, rows: slice) -> Float[Tensor, "n d"]:
     """Return for each of some sets the largest of its labels' values, one dimension at a time; 0 for an empty set."""
+    if isinstance(lists, Tensor):
+        return _highest_of_all(values, lists[rows].to(values))
     labels, starts = lists
     first, last = int(starts[rows.start]), int(starts[rows.stop])
     return torch.segment_reduce(
@@ -134,6 +147,14 @@ def _highest(values: Float[Tensor, "l d"], lists: tuple[Tensor, Tensor], rows: s
         offsets=(starts[rows.start : rows.stop + 1] - first).to(values.device),
         initial=0,
     )
+
+
+def _highest_of_all(values: Float[Tensor, "l d"], sets: Float[Tensor, "n l"]) -> Float[Tensor, "n d"]:
+    """Return the same from every label's value, 0 where a set has not the label: some labels at a time."""
+    result = values.new_zeros(len(sets), values.shape[1])
+    for labels in blocks(len(values), max(1, VALUES // max(1, result.numel()))):
+        result = torch.maximum(result, (sets[:, labels, None] * values[labels]).amax(dim=1))
+    return result
 
 
 def _within_one(similarity: Tensor, labels: int) -> Tensor:

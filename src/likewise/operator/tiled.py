@@ -12,12 +12,11 @@ similarities is made again. When the queries are the references and push is symm
 which needs the upper triangle only, twice, and no maximum as long as no e^{s} nor the sum of them leaves the range.
 Likewise a tile serves the queries over the references and the references over the queries, with lse' and h of these:
 
-    ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i      W_iu = push_iu (g_i e^{s_iu − lse_i} + h_u e^{s_iu − lse'_u})
+    ∂z_i = 1/τ Σ_u W_iu v_u    ∂v_u = 1/τ Σ_i W_iu z_i    W_iu = push_iu (g_i e^{s_iu − lse_i} + h_u e^{s_iu − lse'_u})
 
 Sections without gradient (keys, a queue) need one pass: the forward sums P_iu v_u over them as it sums e^{s}.
 
-Exponentials are taken as powers of two, e^{s} = 2^{s/ln 2}, three times as fast. Beyond the safe range they are relative
-to a row's highest s so far; what τ divides is then a difference of products, not each of their D terms, which rounds less.
+Exponentials are powers of two, e^{s} = 2^{s/ln 2}, which take a third of the time. Beyond the safe range see `Sums`.
 """
 
 import math
@@ -29,6 +28,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator.precision import first_derivative
+from likewise.operator.sums import OCTAVE, Sums, shares
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import blocks
 
@@ -40,8 +40,6 @@ LAUNCHES = 8
 
 SAFE = {torch.float32: 40.0, torch.float64: 300.0}
 """The largest |s| for which e^{s}, e^{−s} and the sums of them are far from the ends of the dtype's range."""
-
-OCTAVE = math.log(2)
 
 
 def log_sum_exp(
@@ -59,9 +57,8 @@ def log_sum_exp(
     derivative: asking for one raises.
     """
     if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
-        longest = float(torch.linalg.vector_norm(queries.detach(), dim=1).amax()) if len(queries) else 0.0
-        inverse = 1 / float(temperature.detach())
-        if longest**2 * inverse <= SAFE[queries.dtype]:
+        inverse, highest = _range(queries, queries, temperature)
+        if highest <= SAFE[queries.dtype]:
             return _Triangle.apply(push, inverse, temperature, queries)
     return _Rectangle.apply(push, temperature, queries, *sections)
 
@@ -75,9 +72,23 @@ def log_sum_exp_both_ways(
     """Return what `log_sum_exp` returns of the queries over the references, and of the references over the queries.
 
     Memory:
-        O((N + R)·D + tile).
+        O((N + R)·D + tile). On a GPU, whether e^{s} is safe costs one synchronisation.
     """
-    return _BothWays.apply(push, temperature, queries, references)
+    if push.is_set:
+        inverse, highest = _range(queries, references, temperature)
+        if highest <= SAFE[queries.dtype]:
+            return _BothWays.apply(push, inverse, temperature, queries, references)
+    return _BothWaysAtAnyRange.apply(push, temperature, queries, references)
+
+
+def _range(queries: Tensor, references: Tensor, temperature: Tensor) -> tuple[float, float]:
+    """Return 1/τ, and what no |s| exceeds."""
+    inverse = 1 / float(temperature.detach())
+    if not (len(queries) and len(references)):
+        return inverse, 0.0
+    longest = torch.linalg.vector_norm(queries.detach(), dim=1).amax()
+    other = longest if references is queries else torch.linalg.vector_norm(references.detach(), dim=1).amax()
+    return inverse, float(longest * other) * inverse
 
 
 def _side(rows: Tensor) -> int:
@@ -106,7 +117,7 @@ class _Triangle(torch.autograd.Function):
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         z, sums, kept = ctx.saved_tensors
-        a = (gradients[0] / sums).masked_fill_(sums == 0, 0)
+        a = shares(gradients[0], sums)
         gradient = torch.zeros_like(z)
         everything = slice(0, len(z))
         tiles = _exponentials(ctx.push, ctx.inverse, z) if kept is None else [(everything, everything, kept)]
@@ -119,20 +130,26 @@ class _Triangle(torch.autograd.Function):
         return None, None, slope, gradient
 
 
-def _exponentials(push: PairWeight, inverse: float, z: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield the rows, the columns and push·e^{s} of each tile of the upper triangle, in a buffer that is used again."""
-    size = _side(z)
-    buffer = z.new_empty(min(size, len(z)) ** 2)
+def _exponentials(
+    push: PairWeight, inverse: float, z: Tensor, references: Tensor | None = None
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield the rows, the columns and push·e^{s} of each tile, in a buffer that is used again.
+
+    Without references these are the rows themselves, and the tiles those of the upper triangle.
+    """
+    size, v = _side(z), z if references is None else references
+    buffer = z.new_empty(min(size, len(z)) * min(size, len(v)))
     mantissa, exponent = math.frexp(inverse / OCTAVE)
     for rows in blocks(len(z), size):
         # Multiplied in the product, the mantissa would be rounded alike for all pairs: here one rounding is each row's.
         scaled = torch.add(z[rows], z[rows], alpha=mantissa - 1)
-        for columns in blocks(len(z), size):
-            if columns.start < rows.start or (weight := push.constant(rows, columns)) == 0:
+        for columns in blocks(len(v), size):
+            below = references is None and columns.start < rows.start
+            if below or (weight := push.constant(rows, columns)) == 0:
                 continue
             n, r = rows.stop - rows.start, columns.stop - columns.start
             e = buffer[: n * r].view(n, r)
-            e.addmm_(scaled, z[columns].T, beta=0, alpha=math.ldexp(1, exponent)).exp2_()
+            e.addmm_(scaled, v[columns].T, beta=0, alpha=math.ldexp(1, exponent)).exp2_()
             if weight is None:
                 push.weigh(e, rows, columns, logits=False)
             yield rows, columns, e
@@ -145,10 +162,10 @@ class _Rectangle(torch.autograd.Function):
     def forward(ctx: Any, push: PairWeight, temperature: Tensor, queries: Tensor, *sections: Tensor) -> Tensor:
         needs_queries = any(ctx.needs_input_grad[1:3])
         constant = tuple(needs_queries and not need for need in ctx.needs_input_grad[3:])
-        sums = _Sums(len(queries), _unit(push, temperature))
+        sums = Sums(len(queries), _unit(push, temperature))
         average = torch.zeros_like(queries) if any(constant) else None
         for rows, k, columns, x in _products(push, temperature, queries, sections):
-            e, fading = sums.add(x, rows, dim=1)
+            e, fading = sums.add(x, rows, dim=1, out=x)
             if average is not None:
                 average[rows] *= fading[:, None]
                 if constant[k]:
@@ -170,9 +187,9 @@ class _Rectangle(torch.autograd.Function):
         of_sections = [
             torch.zeros_like(v) if need else None for v, need in zip(sections, ctx.needs_input_grad[3:], strict=True)
         ]
-        a = ctx.sums.shares(gradients[0])
+        a = shares(gradients[0], ctx.sums.total)
         for rows, k, columns, x in _products(ctx.push, temperature, queries, tuple(sections), skip=ctx.constant):
-            weights = ctx.sums.exponentials(x, rows, dim=1).mul_(a[rows, None])
+            weights = ctx.sums.exponentials(x, rows, dim=1, out=x).mul_(a[rows, None])
             if of_queries is not None:
                 of_queries[rows].addmm_(weights, sections[k][columns])
             if (of_section := of_sections[k]) is not None:
@@ -182,79 +199,73 @@ class _Rectangle(torch.autograd.Function):
 
 
 class _BothWays(torch.autograd.Function):
+    """Queries over references and references over queries, under a set of pairs whose e^{s} are safe."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, push: PairWeight, inverse: float, temperature: Tensor, *rows_of_both: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        z, v = rows_of_both
+        sums, sums_back = z.new_zeros(len(z)), v.new_zeros(len(v))
+        kept = None
+        for rows, columns, e in _exponentials(push, inverse, z, v):
+            sums[rows].add_(e.sum(dim=1))
+            sums_back[columns].add_(e.sum(dim=0))
+            kept = e if max(len(z), len(v)) <= TILE else None  # a batch of one tile is not computed twice
+        ctx.push, ctx.inverse = push, inverse
+        ctx.save_for_backward(temperature, z, v, sums, sums_back, kept)
+        return sums.log(), sums_back.log()
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        temperature, z, v, sums, sums_back, kept = ctx.saved_tensors
+        a, b = shares(gradients[0], sums), shares(gradients[1], sums_back)
+        everything = slice(0, len(z)), slice(0, len(v))
+        tiles = _exponentials(ctx.push, ctx.inverse, z, v) if kept is None else [(*everything, kept)]
+        weighted = ((rows, columns, (a[rows, None] + b[columns]).mul_(e)) for rows, columns, e in tiles)
+        return None, None, *_drawn(weighted, temperature, z, v, ctx.needs_input_grad[2:])
+
+
+class _BothWaysAtAnyRange(torch.autograd.Function):
     """Queries over references and references over queries, under any push ≥ 0, at any range of similarities."""
 
     @staticmethod
     def forward(ctx: Any, push: PairWeight, temperature: Tensor, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         unit = _unit(push, temperature)
-        forth, back = _Sums(len(z), unit), _Sums(len(v), unit)
-        kept = None
+        ctx.push, ctx.forth, ctx.back = push, Sums(len(z), unit), Sums(len(v), unit)
         for rows, _, columns, x in _products(push, temperature, z, (v,)):
-            forth.add(x, rows, dim=1)
-            back.add(x, columns, dim=0)
-            kept = x if max(len(z), len(v)) <= TILE else None  # a batch of one tile is not computed twice
-        ctx.push, ctx.forth, ctx.back = push, forth, back
-        ctx.save_for_backward(temperature, z, v, kept)
-        return forth.logarithms(), back.logarithms()
+            ctx.forth.add(x, rows, dim=1)
+            ctx.back.add(x, columns, dim=0, out=x)
+        ctx.save_for_backward(temperature, z, v)
+        return ctx.forth.logarithms(), ctx.back.logarithms()
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, z, v, kept = ctx.saved_tensors
-        forth, back = ctx.forth, ctx.back
-        a, b = forth.shares(gradients[0]), back.shares(gradients[1])
-        of_z = torch.zeros_like(z) if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None
-        of_v = torch.zeros_like(v) if ctx.needs_input_grad[3] else None
-        everything = slice(0, len(z)), 0, slice(0, len(v))
-        tiles = _products(ctx.push, temperature, z, (v,)) if kept is None else [(*everything, kept)]
-        for rows, _, columns, x in tiles:
-            weights = forth.exponentials(x, rows, dim=1).mul_(a[rows, None])
-            weights.addcmul_(back.exponentials(x, columns, dim=0), b[columns])
-            if of_z is not None:
-                of_z[rows].addmm_(weights, v[columns])
-            if of_v is not None:
-                of_v[columns].addmm_(weights.T, z[rows])
-        return None, _over(temperature, z, (of_z, of_v)), of_z, of_v
+        temperature, z, v = ctx.saved_tensors
+        a, b = shares(gradients[0], ctx.forth.total), shares(gradients[1], ctx.back.total)
+
+        def weighted() -> Iterator[tuple[slice, slice, Tensor]]:
+            for rows, _, columns, x in _products(ctx.push, temperature, z, (v,)):
+                weights = ctx.forth.exponentials(x, rows, dim=1).mul_(a[rows, None])
+                yield rows, columns, weights.addcmul_(ctx.back.exponentials(x, columns, dim=0, out=x), b[columns])
+
+        return None, *_drawn(weighted(), temperature, z, v, ctx.needs_input_grad[1:])
 
 
-class _Sums:
-    """Σ e^{s} of the rows (or columns) of similarities that come in tiles, each relative to its highest s so far.
-
-    A tile holds x, where s = x/unit, so that what is divided by τ is a difference of x.
-    """
-
-    def __init__(self, count: int, unit: Tensor) -> None:
-        self.unit, self.rate = unit, 1 / (unit * OCTAVE)
-        self.highest = unit.new_full((count,), -torch.inf)
-        self.total = unit.new_zeros(count)
-
-    def add(self, x: Tensor, rows: slice, dim: int) -> tuple[Tensor, Tensor]:
-        """Add a tile along a dimension; return its exponentials, and by what older ones are to be multiplied."""
-        before = self.highest[rows].clone()
-        torch.maximum(before, x.amax(dim=dim), out=self.highest[rows])
-        e = self.exponentials(x, rows, dim)
-        fading = self._power(before - self._shift(rows))
-        self.total[rows] = self.total[rows] * fading + e.sum(dim=dim)
-        return e, fading
-
-    def exponentials(self, x: Tensor, rows: slice, dim: int) -> Tensor:
-        """Return e^{s − highest} of a tile."""
-        return self._power(x - self._shift(rows).unsqueeze(dim))
-
-    def _power(self, x: Tensor) -> Tensor:
-        return x.mul_(self.rate).exp2_()
-
-    def _shift(self, rows: slice) -> Tensor:
-        highest = self.highest[rows]
-        return highest.masked_fill(highest == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
-
-    def logarithms(self) -> Tensor:
-        """Return log Σ e^{s}, −inf where there was no pair."""
-        return self.total.log().add_(self._shift(slice(None)) / self.unit)
-
-    def shares(self, upstream: Tensor) -> Tensor:
-        """Return the upstream over the total; 0 where there was no pair, whatever comes there."""
-        return (upstream / self.total).masked_fill_(self.total == 0, 0)
+def _drawn(
+    weighted: Iterator[tuple[slice, slice, Tensor]], temperature: Tensor, z: Tensor, v: Tensor, needs: tuple[bool, ...]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of τ, queries and references, whichever are needed, from tiles of W."""
+    of_z = torch.zeros_like(z) if needs[0] or needs[1] else None
+    of_v = torch.zeros_like(v) if needs[2] else None
+    for rows, columns, weights in weighted:
+        if of_z is not None:
+            of_z[rows].addmm_(weights, v[columns])
+        if of_v is not None:
+            of_v[columns].addmm_(weights.T, z[rows])
+    return _over(temperature, z, (of_z, of_v)), of_z, of_v
 
 
 def _products(

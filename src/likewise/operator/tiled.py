@@ -72,9 +72,9 @@ def log_sum_exp_both_ways(
     """Return what `log_sum_exp` returns of the queries over the references, and of the references over the queries.
 
     Memory:
-        O((N + R)·D + tile). On a GPU, whether e^{s} is safe costs one synchronisation.
+        O((N + R)·D + tile). On a GPU, whether e^{s} is safe would cost a synchronisation, and is not looked at.
     """
-    if push.is_set:
+    if push.is_set and queries.device.type == "cpu":
         inverse, highest = _range(queries, references, temperature)
         if highest <= SAFE[queries.dtype]:
             return _BothWays.apply(push, inverse, temperature, queries, references)

@@ -154,7 +154,7 @@ def test_free_memory_is_the_least_that_the_machine_and_the_control_group_tell(tm
 class _Told:
     """A meter that measures nothing: seconds and bytes are told by a function of contender and rows."""
 
-    device = "cpu"
+    device, inputs = "cpu", 0
 
     def __init__(self, tell):
         self.tell, self.peaks = tell, []

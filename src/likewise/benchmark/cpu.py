@@ -34,7 +34,7 @@ class CpuMeter:
         modules: What contenders import; loaded once, before anything is measured.
     """
 
-    device = "cpu"
+    device, inputs = "cpu", 0
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         for module in modules:

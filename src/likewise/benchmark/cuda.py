@@ -21,6 +21,9 @@ class CudaMeter:
 
     device = "cuda"
 
+    def __init__(self) -> None:
+        self.inputs = 2 * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+
     def peak(self, contender: Contender, case: Case) -> Peak:
         """Return the peak of the memory allocated during a step over what was before it, and the step's seconds.
 
@@ -44,7 +47,7 @@ class CudaMeter:
 
     def turns(self, contender: Contender, case: Case, expected: float) -> Callable[[], float]:
         """Return what runs a step on the next copy of the inputs and returns its seconds."""
-        loss, batches = contender.make(case), _copies(contender, case)
+        loss, batches = contender.make(case), self._copies(contender, case)
         if contender.in_graph:
             return _replayed(loss, batches[:GRAPH_STEPS])
         for batch in batches[: WARM if expected < 1 else 1]:
@@ -58,6 +61,13 @@ class CudaMeter:
 
         return turn
 
+    def _copies(self, contender: Contender, case: Case) -> list[tuple[Any, ...]]:
+        """Return as many batches as together are twice the cache, at most COPIES of them; one, if it is larger."""
+        first = contender.batch(Draw(case))
+        size = sum(part.nbytes for part in first if isinstance(part, Tensor))
+        count = min(COPIES, -(-self.inputs // max(1, size)))
+        return [first, *(contender.batch(Draw(case, seed)) for seed in range(1, count))]
+
 
 def _timed(step: Callable[[], None]) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -67,16 +77,6 @@ def _timed(step: Callable[[], None]) -> float:
     end.record()
     torch.cuda.synchronize()
     return start.elapsed_time(end) / 1e3
-
-
-def _copies(contender: Contender, case: Case) -> list[tuple[Any, ...]]:
-    """Return as many batches as together are twice the cache, at least WARM and at most COPIES of them."""
-    first = contender.batch(Draw(case))
-    size = sum(part.nbytes for part in first if isinstance(part, Tensor))
-    cache = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
-    fewest = 1 if size > cache else WARM
-    count = min(COPIES, max(fewest, -(-2 * cache // max(1, size))))
-    return [first, *(contender.batch(Draw(case, seed)) for seed in range(1, count))]
 
 
 def _replayed(loss: Callable[..., Tensor], batches: list[tuple[Any, ...]]) -> Callable[[], float]:

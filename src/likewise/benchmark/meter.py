@@ -32,6 +32,8 @@ class Meter(Protocol):
     """Measures steps on one device."""
 
     device: str
+    inputs: int
+    """Bytes of inputs that each who takes turns holds at least."""
 
     def peak(self, contender: Contender, case: Case) -> Peak:
         """Run a step and return its peak memory and its seconds, or raise `Failed`."""

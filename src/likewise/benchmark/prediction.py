@@ -109,8 +109,8 @@ def free_bytes(device: str, root: Path = Path("/")) -> int:
         device: "cpu" or "cuda".
         root: Where ``proc`` and ``sys`` stand.
     """
-    if device == "cuda":
-        return torch.cuda.mem_get_info()[0]
+    if device == "cuda":  # what torch holds and does not use is free for the next step
+        return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     account = root / "proc/meminfo"
     available = _field(account, "MemAvailable:")
     free = [] if available is None else [1024 * available]

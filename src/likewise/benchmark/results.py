@@ -76,6 +76,7 @@ def machine(device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if device == "cuda" else processor,
         "processor": processor,
         "threads": torch.get_num_threads(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "load": [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "versions": {name: version for name in VERSIONS if (version := _version(name))},

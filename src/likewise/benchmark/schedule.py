@@ -138,12 +138,13 @@ class Schedule:
 
     def _groups(self, running: Sequence[_Running]) -> Iterator[list[_Running]]:
         """Cut those who run into groups that take turns, whose inputs fit beside each other; who is apart, alone."""
-        case_bytes = 8 * self._settings.features  # per row: two matrices of float32, as most have
+        row = 8 * self._settings.features  # two matrices of float32, as most have
         group: list[_Running] = []
         for each in (each for each in running if not each.contender.apart):
             group.append(each)
             rows = max(self._known[each.contender].seconds)
-            if len(group) * case_bytes * rows > BESIDE * prediction.free_bytes(self._meter.device):
+            inputs = max(self._meter.inputs, row * rows)
+            if len(group) * inputs > BESIDE * prediction.free_bytes(self._meter.device):
                 yield group
                 group = []
         if group:

@@ -2,18 +2,15 @@
 
 import argparse
 import re
-import sys
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
-from tqdm import tqdm
 
 from likewise.benchmark import (
     ENTRIES,
@@ -26,11 +23,11 @@ from likewise.benchmark import (
     Settings,
     backends,
     contenders,
-    in_units,
     machine,
     missing,
     write,
 )
+from likewise.cli.table import Table, by_loss, who
 from likewise.diagnostics import plots
 
 SIZES = [256, 1024, 4096, 16384, 65536, 262144, 1048576]
@@ -70,7 +67,7 @@ def run(arguments: Sequence[str]) -> None:
     results: list[Result] = []
     write(path, facts, results)
     try:
-        with _Table(sum(rows <= (each.largest or rows) for each in everyone for rows in config.sizes)) as table:
+        with Table(sum(rows <= (each.largest or rows) for each in everyone for rows in config.sizes)) as table:
             table.say("loading")
             modules = sorted({each.module for each in everyone} - {""})
             meter = CudaMeter() if device == "cuda" else CpuMeter(modules)
@@ -82,7 +79,7 @@ def run(arguments: Sequence[str]) -> None:
         error.add_note(f"{len(results)} results are in {path}")
         raise
     _plot(path.with_suffix(".html"), about, results)
-    print(f"\nresults: {path}\nplot: {path.with_suffix('.html')}")
+    print(f"\n{by_loss(results, NAMES)}\n\nresults: {path}\nplot: {path.with_suffix('.html')}")
 
 
 def _parsed(arguments: Sequence[str]) -> Namespace:
@@ -165,71 +162,13 @@ def _say_facts(facts: dict[str, Any], path: Path) -> None:
     print(f"results as they come: {path}\n", flush=True)
 
 
-class _Table:
-    """The table, row by row, and on a terminal a bar below it."""
-
-    def __init__(self, total: int) -> None:
-        self._bar: Any = tqdm(total=total, unit="result", file=sys.stderr) if sys.stderr.isatty() else None
-        self._told = time.monotonic()
-        self._rows: int | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def say(self, doing: str) -> None:
-        """Tell what goes on now."""
-        if self._bar is not None and time.monotonic() > self._told + 0.1:
-            self._told = time.monotonic()
-            self._bar.set_description_str(doing)
-
-    def row(self, result: Result) -> None:
-        """Print a result."""
-        if result.rows != self._rows:
-            self._rows = result.rows
-            self._print(f"{'rows':>9}  {'loss':<17}{'contender':<32}{'ms':>10}  {'quartiles':<19}{'memory':>9}")
-        self._print(line(result))
-        if self._bar is not None:
-            self._bar.update()
-
-    def _print(self, text: str) -> None:
-        if self._bar is None:
-            print(text, flush=True)
-        else:
-            self._bar.write(text, file=sys.stdout)
-
-
-def line(result: Result) -> str:
-    """Return a result as a line of the table.
-
-    Example:
-        >>> line(Result("SupConLoss", "likewise", "tiled", 4096, "float32", 80.12, (79.0, 83.4), 9, 12 << 20))
-        '    4,096  SupConLoss       likewise, tiled                      80.12  79.00 – 83.40         12 MiB'
-    """
-    who = ", ".join(filter(None, (result.contender, result.backend)))
-    head = f"{result.rows:>9,}  {result.loss:<17}{who:<32}"
-    if result.milliseconds is None:
-        return f"{head}   skipped: {result.skipped}"
-    spread = " – ".join(_figures(value) for value in result.quartiles) if result.quartiles else ""
-    memory = "–" if result.peak_bytes is None else in_units(result.peak_bytes)
-    return f"{head}{_figures(result.milliseconds):>10}  {spread:<19}{memory:>9}"
-
-
-def _figures(milliseconds: float) -> str:
-    return f"{milliseconds:,.{0 if milliseconds >= 1000 else 1 if milliseconds >= 100 else 2}f}"
-
-
 def _plot(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
     """Write the plot as a page that needs nothing else."""
     measured: dict[str, dict[str, list[tuple[int, float, float | None]]]] = {}
     for result in sorted(results, key=lambda result: result.rows):
         if result.milliseconds is not None:
-            who = ", ".join(filter(None, (result.contender, result.backend)))
             lines = measured.setdefault(result.loss, {})
-            lines.setdefault(who, []).append((result.rows, result.milliseconds, result.peak_bytes))
+            lines.setdefault(who(result), []).append((result.rows, result.milliseconds, result.peak_bytes))
     ordered = {name: measured[name] for name in NAMES if name in measured}
     title = escape(f"likewise bench: {about['device']}, {about['threads']} threads, torch {about['versions']['torch']}")
     figure = plots.as_html(plots.costs(ordered), "costs")

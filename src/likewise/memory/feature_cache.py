@@ -77,7 +77,7 @@ class FeatureCache(nn.Module):
         self.register_buffer("step", torch.tensor(0), persistent=persistent)
 
     def write(self, sample_index: Int[Tensor, " n"], features: Float[Tensor, "n d"]) -> None:
-        """Put features in the place of those of their samples, and count the write; a GPU is waited for, to sort them.
+        """Put features in the place of those of their samples, and count the write; on a GPU nothing waits for it.
 
         Args:
             sample_index: Which samples, integers (N,).

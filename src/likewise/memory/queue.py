@@ -77,10 +77,16 @@ class Queue(nn.Module):
         self.register_buffer("id_ring", torch.full_like(labels, -1))
         self.register_buffer("enqueued", torch.tensor(0))
         self.register_buffer("labelled", torch.tensor(0))
+        self._known: dict[str, tuple[Tensor, int]] = {}
 
     def __len__(self) -> int:
-        """Return how many keys are held; on a GPU this waits for the device, as reading the queue does."""
-        return min(int(self.enqueued), len(self.key_ring))
+        """Return how many keys are held; a GPU is waited for until the queue is full, and not from then on."""
+        if not self._is_known("full"):
+            enqueued = int(self.enqueued)
+            if enqueued < len(self.key_ring):
+                return enqueued
+            self._know("full")
+        return len(self.key_ring)
 
     @property
     def keys(self) -> Float[Tensor, "r d"]:
@@ -94,12 +100,14 @@ class Queue(nn.Module):
         Raises:
             ValueError: If keys were enqueued without labels.
         """
-        labelled, enqueued = int(self.labelled), int(self.enqueued)
-        if labelled < enqueued:
-            raise ValueError(
-                f"labels of a queue are there where all keys had some, got {labelled} for {enqueued} keys; "
-                "call enqueue(keys, labels) from the first batch on, or reset() the queue"
-            )
+        if not self._is_known("labelled"):
+            labelled, enqueued = int(self.labelled), int(self.enqueued)
+            if labelled < enqueued:
+                raise ValueError(
+                    f"labels of a queue are there where all keys had some, got {labelled} for {enqueued} keys; "
+                    "call enqueue(keys, labels) from the first batch on, or reset() the queue"
+                )
+            self._know("labelled")
         return self.label_ring[: len(self)].clone()
 
     @property
@@ -135,6 +143,7 @@ class Queue(nn.Module):
 
     def reset(self) -> None:
         """Forget all keys."""
+        self._known.clear()
         for counter in (self.enqueued, self.labelled):
             counter.zero_()
         for ring, empty in ((self.key_ring, 0), (self.label_ring, 0), (self.id_ring, -1)):
@@ -145,8 +154,17 @@ class Queue(nn.Module):
         size, feature_dim = self.key_ring.shape
         return f"{size=}, {feature_dim=}, num_labels={self.num_labels}, gather_distributed={self.gather_distributed}"
 
+    def _know(self, *facts: str) -> None:
+        """Note what holds of the counters as they are now, so that a GPU need not be waited for again."""
+        self._known |= dict.fromkeys(facts, (self.enqueued, _version(self.enqueued)))
+
+    def _is_known(self, fact: str) -> bool:
+        counter, version = self._known.get(fact, (None, 0))
+        return counter is self.enqueued and version == _version(self.enqueued)
+
     def _write(self, keys: Tensor, labels: Tensor | None, ids: Tensor) -> None:
         size, count = len(self.key_ring), len(keys)
+        stays = [fact for fact in self._known if self._is_known(fact) and (fact == "full" or labels is not None)]
         skipped = max(count - size, 0)
         places = (self.enqueued + torch.arange(skipped, count, device=keys.device)) % size
         self.key_ring.index_copy_(0, places, keys[skipped:])
@@ -155,6 +173,8 @@ class Queue(nn.Module):
             self.label_ring.index_copy_(0, places, labels[skipped:])
             self.labelled += count
         self.enqueued += count
+        self._known.clear()
+        self._know(*stays)
 
     def _gathered(self, keys: Tensor, labels: Tensor | None, ids: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return the batches of all processes as one, in the order of ranks."""
@@ -201,6 +221,11 @@ class Queue(nn.Module):
                 f"labels come with every batch or with none, got {got} where the batches before had {had}; "
                 "pass them always, or reset() the queue"
             )
+
+
+def _version(counter: Tensor) -> int:
+    """Return how often a counter was changed in place, as torch itself tells; in inference mode it does not."""
+    return 0 if counter.is_inference() else counter._version  # noqa: SLF001 - torch has no public name for it
 
 
 def _check_integers(name: str, values: Tensor, count: int) -> None:

@@ -143,19 +143,22 @@ def verdict(target: Target, results: Sequence[Result]) -> tuple[str, str]:
     """Return what was measured, in words, and whether the target holds."""
     value = target.value(results)
     holds = value >= target.limit if target.at_least else value <= target.limit
-    return f"{value:,.3g} {target.unit}", "holds" if holds else "falls short"
+    return (
+        f"{value:,.0f} {target.unit}" if value >= 100 else f"{value:.3g} {target.unit}",
+        "holds" if holds else "falls short",
+    )
 
 
-def main() -> int:
-    """Measure, print the table, write the file; return the exit status."""
+def main(folder: Path = Path(__file__).parent / "results") -> int:
+    """Measure, print the table, write the file into a folder; return the exit status."""
     if not torch.cuda.is_available():
         print("error: torch sees no GPU here, and these are the targets of one", file=sys.stderr)
         return 2
     facts = machine("cuda")
     told: list[dict[str, str]] = []
     name = "-".join(facts["device"].split())
-    path = Path(__file__).parent / "results" / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
+    folder.mkdir(exist_ok=True)
     measurements = Measurements()
     print(f"{facts['device']}, torch {facts['versions']['torch']}, D = {FEATURES}, forward and backward\n")
     print("| | rows | type | target | measured | |\n|---|---|---|---|---|---|", flush=True)

@@ -1,5 +1,6 @@
 """`likewise bench`: what it measures, what it foretells and skips, and what it leaves behind."""
 
+import importlib.util
 import json
 import math
 import os
@@ -329,6 +330,41 @@ def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
     held = json.loads(results.read_text(encoding="utf-8"))["results"]
     assert rest == f"interrupted; {len(held)} results are in o/{results.name}\n"
     assert any(each["rows"] == 32 and math.isfinite(each["milliseconds"]) for each in held if not each["skipped"])
+
+
+def _targets():
+    spec = importlib.util.spec_from_file_location("targets", TARGETS)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_target_is_measured_and_held_against_its_limit(tmp_path, monkeypatch, capsys):
+    """With a meter in the GPU's place: who computes faster than all others, and fails to run FlexAttention."""
+
+    def tell(contender, rows):
+        if contender.name == "FlexAttention":
+            raise Failed("failed: RuntimeError: no luck")
+        dense = contender.name in {"dense form", "torch.compile"}
+        return Peak(1000 * rows**2 if dense else 100 * rows, 1e-12 * rows**2 * (30 if dense else 1))
+
+    targets = _targets()
+    monkeypatch.setattr(targets, "CudaMeter", lambda: _Told(tell))
+    monkeypatch.setattr(targets, "machine", lambda _: {"device": "A GPU", "versions": {"torch": "2"}})
+    monkeypatch.setattr(targets, "SECONDS", 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(prediction, "free_bytes", lambda _: 140 << 30)
+    assert targets.main(tmp_path) == 0
+    held = json.loads((tmp_path / "A-GPU.json").read_text(encoding="utf-8"))
+    verdicts = {(each["title"], each["rows"], each["dtype"]): each for each in held["targets"]}
+    assert len(verdicts) == len(held["targets"]) == len(list(targets.targets())) == 17
+    assert {each["holds"] for each in held["targets"]} == {"holds", "failed: RuntimeError: no luck"}
+    one = verdicts["symmetric SupCon, the operator", "1,048,576", "bfloat16"]
+    assert (one["target"], one["measured"]) == ("≤ 2300 ms", "1,100 ms")
+    ratio = verdicts["the dense form beside SupConLoss, time", "16,384", "float32"]
+    assert (ratio["target"], ratio["measured"]) == ("≥ 20 ×", "30 ×")
+    assert verdicts["peak memory over the inputs", "1,048,576", "bfloat16"]["measured"] == "0.105 GB"
+    assert capsys.readouterr().out.count("holds |") == 15
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

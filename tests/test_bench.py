@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
 
@@ -22,6 +22,7 @@ from likewise.benchmark import (
     PRIMITIVES,
     Case,
     CpuMeter,
+    CudaMeter,
     Failed,
     Peak,
     Result,
@@ -233,6 +234,79 @@ def test_a_step_that_raises_in_its_process_says_why():
         CpuMeter().peak(patch, Case(64, 16, "int8", "cpu"))
 
 
+class _Gpu:
+    """Stands in for `torch.cuda`: its clock runs a millisecond a step or replay, its memory is what it is told."""
+
+    L2_cache_size = 3000
+
+    def __init__(self):
+        self.replays = 0
+
+    def __call__(self, *_, **__):
+        return self
+
+    def __getattr__(self, _):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def elapsed_time(self, _):
+        return 1.0
+
+    def replay(self):
+        self.replays += 1
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    found = _Gpu()
+    for name in ("CUDAGraph", "Event", "Stream", "current_device", "current_stream", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, found)
+    for name in ("get_device_properties", "graph", "reset_peak_memory_stats", "stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, found)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 500)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1700)
+    return found
+
+
+def test_inputs_on_a_gpu_are_rotated_past_its_cache(gpu):  # noqa: ARG001 - it stands there
+    meter = CudaMeter()
+    seen = []
+    triplet = next(each for each in OURS if each.loss == "TripletLoss")
+    case = Case(32, 4, "float32", "cpu")  # three inputs of 512 bytes: four copies fill twice the cache
+
+    def spied(_):
+        loss = triplet.make(case)
+        return lambda *batch: (seen.append(batch[0]), loss(*batch))[1]
+
+    turn = meter.turns(replace(triplet, make=spied), case, 0.0)
+    seen.clear()
+    assert [turn() for _ in range(8)] == [0.001] * 8
+    assert len({id(rows) for rows in seen}) == 4
+    assert all(first is again for first, again in zip(seen[:4], seen[4:], strict=True))
+    assert meter.peak(triplet, case) == Peak(1200, 0.001)
+
+
+def test_steps_in_a_graph_are_captured_once_and_replayed(gpu):
+    captured = next(each for each in contenders(["contrast"], ["tiled"], "cuda") if each.in_graph)
+    case = Case(32, 4, "float32", "cpu")
+    turn = CudaMeter().turns(captured, case, 0.0)
+    assert turn() == turn() == 0.001 / 12  # twice the cache over 512 bytes: a replay is of so many steps
+    assert gpu.replays == 2
+
+
+def test_a_step_that_a_gpu_cannot_run_says_why(gpu):  # noqa: ARG001 - it stands there
+    def fail(_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB\nSee the documentation")
+
+    with pytest.raises(Failed, match=r"^failed: OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB$"):
+        CudaMeter().peak(replace(OURS[0], make=fail), CASE)
+
+
 def test_the_file_is_valid_json_whatever_it_holds(tmp_path):
     path = tmp_path / "a.json"
     for results in ([], [Result("SupConLoss", "likewise", "tiled", 64, "float32", skipped="würde „34 GB“ nehmen")]):
@@ -328,7 +402,8 @@ def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
     assert process.returncode == 130
     (results,) = (tmp_path / "o").iterdir()
     held = json.loads(results.read_text(encoding="utf-8"))["results"]
-    assert rest == f"interrupted; {len(held)} results are in o/{results.name}\n"
+    assert rest.endswith(f"interrupted; {len(held)} results are in o/{results.name}\n")
+    assert "Traceback" not in rest
     assert any(each["rows"] == 32 and math.isfinite(each["milliseconds"]) for each in held if not each["skipped"])
 
 

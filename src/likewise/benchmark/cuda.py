@@ -12,7 +12,6 @@ from likewise.benchmark.meter import Failed, Peak
 
 WARM = 3
 COPIES = 64  # of the inputs at most, so that they do not stay in the cache
-GRAPH_STEPS = 8  # in one graph, whose replay is timed as a whole
 
 
 @final
@@ -49,7 +48,7 @@ class CudaMeter:
         """Return what runs a step on the next copy of the inputs and returns its seconds."""
         loss, batches = contender.make(case), self._copies(contender, case)
         if contender.in_graph:
-            return _replayed(loss, batches[:GRAPH_STEPS])
+            return _replayed(loss, batches)
         for batch in batches[: WARM if expected < 1 else 1]:
             run(loss, batch)
         following = cycle(batches)

@@ -12,7 +12,7 @@ from likewise.benchmark.meter import Failed, Meter
 from likewise.benchmark.results import Result, summary
 
 REPEATS, MOST = 5, 1000  # at least, where time is left, and at most
-SECONDS = 1.0  # of steps of one contender at one size, at most
+SECONDS = 0.6  # of steps of one contender at one size, at most
 PROBE_ROWS = 1024  # where a large size comes first
 BESIDE = 0.1  # of the free memory, that inputs of those who take turns may fill
 

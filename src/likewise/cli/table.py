@@ -9,6 +9,8 @@ from tqdm import tqdm
 
 from likewise.benchmark import Result, in_units
 
+BAR_APART, LINES_APART = 0.1, 30.0  # seconds between what is told
+
 
 @final
 class Table:
@@ -31,9 +33,13 @@ class Table:
             self._bar.close()
 
     def say(self, doing: str) -> None:
-        """Tell what goes on now."""
-        if self._bar is not None and time.monotonic() > self._told + 0.1:
-            self._told = time.monotonic()
+        """Tell what goes on now: beside the bar, or once in a while on a line."""
+        if time.monotonic() < self._told + (LINES_APART if self._bar is None else BAR_APART):
+            return
+        self._told = time.monotonic()
+        if self._bar is None:
+            print(doing, file=sys.stderr, flush=True)
+        else:
             self._bar.set_description_str(doing)
 
     def row(self, result: Result) -> None:

@@ -298,7 +298,9 @@ def summed(anchors, references, x, g, seen):
         (own,) = (keys for keys in shifted if keys)
         both = one, one.joined(halved), one.joined(own), own
         sums = [keys.sum(x) for keys in both] + [keys.transposed.sum(g) for keys in both]
-        return sums, [torch.as_tensor(of.counts) for keys in both for of in (keys, keys.transposed)]
+        return sums, [
+            torch.as_tensor(of.counts(torch.device("cpu"))) for keys in both for of in (keys, keys.transposed)
+        ]
 
 
 @settings(max_examples=300, deadline=None)

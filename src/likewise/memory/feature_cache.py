@@ -94,7 +94,7 @@ class FeatureCache(nn.Module):
         wide = torch.float32 if features.device.type == "mps" else torch.float64  # which that device lacks
         with torch.no_grad():
             total = sample.sum(features.to(wide))
-            mean = (total / torch.as_tensor(sample.counts).unsqueeze(-1)).to(self.features.dtype)
+            mean = (total / torch.as_tensor(sample.counts(index.device)).unsqueeze(-1)).to(self.features.dtype)
             check_finite("features", mean)
             self.features[index] = mean
             self.valid[index] = True

@@ -59,10 +59,10 @@ class Concat(PairWeight):
         return torch.cat([part.transposed_product(anchors) for part in self.parts])
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.stack([part.row_sum(dtype, device) for part in self.parts]).sum(dim=0)
+        return torch.stack([part.known_row_sum(dtype, device) for part in self.parts]).sum(dim=0)
 
     def _support(self, device: torch.device) -> Tensor:
-        return torch.stack([part.support(device) for part in self.parts]).any(dim=0)
+        return torch.stack([part.known_support(device) for part in self.parts]).any(dim=0)
 
     def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
         if isinstance(references, tuple) and [len(v) for v in references] == [part.shape[1] for part in self.parts]:

@@ -113,8 +113,7 @@ class KeySet(PairWeight):
             if keys is None:
                 part = values.sum(dim=0).expand(length, -1)
             else:
-                here = keys.to(values.device)
-                part = (here.transposed if transpose else here).sum(values)
+                part = (keys.transposed if transpose else keys).sum(values)
             if result is not None:
                 result.add_(part, alpha=coefficient)
             else:  # class sums are a tensor of their own already
@@ -124,14 +123,16 @@ class KeySet(PairWeight):
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         constant, result = 0, None
         for keys, coefficient in self.terms.items():
-            counts = self.shape[1] if keys is None else keys.to(device).counts
+            counts = self.shape[1] if keys is None else keys.counts(device)
             if isinstance(counts, int):
                 constant += coefficient * counts
+            elif result is None:
+                result = counts if coefficient == 1 else counts * coefficient
             else:
-                result = counts * coefficient if result is None else result.add_(counts, alpha=coefficient)
+                result = result.add(counts, alpha=coefficient)
         if result is None:
             return torch.full((self.shape[0],), constant, dtype=dtype, device=device)
-        return result.add_(constant).to(dtype)
+        return (result + constant).to(dtype)
 
     def __mul__(self, other: PairWeight | float) -> PairWeight:
         if not isinstance(other, KeySet):

@@ -132,20 +132,19 @@ class Keys:
         if self.distinct:
             return values
         if self.shift is None:
-            return self._segments.sum(values)
+            return self.to(values.device)._segments.sum(values)  # noqa: SLF001 - its own class's
         n, r = len(self.anchors), len(self.references)
         low, high = min(max(self.shift, 0), r), max(min(self.shift + n, r), 0)
         before = min(max(-self.shift, 0), n)
         own = values[low : max(low, high)]
         return own if len(own) == n else pad(own, (0, 0, before, n - before - len(own)))
 
-    @cached_property
-    def counts(self) -> Int[Tensor, " n"] | int:
-        """How many references have each anchor's key."""
+    def counts(self, device: torch.device) -> Int[Tensor, " n"] | int:
+        """Return how many references have each anchor's key; one number where that is the same for all."""
         if self.shift is None:
-            return self._segments.counts
+            return self.to(device)._segments.counts  # noqa: SLF001 - its own class's
         n, r = len(self.anchors), len(self.references)
         if self.shift >= 0 and self.shift + n <= r:
             return 1
-        partner = torch.arange(self.shift, self.shift + n, device=self.anchors.device)
+        partner = torch.arange(self.shift, self.shift + n, device=device)
         return ((partner >= 0) & (partner < r)).long()

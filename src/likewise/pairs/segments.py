@@ -13,7 +13,6 @@ from typing import final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
 
 
 def piece_size(references: int) -> int:
@@ -70,8 +69,8 @@ class SeenSegments:
 class UnseenSegments:
     """Segments of which nothing is looked at: as many sums as there could be keys, most of them of nothing.
 
-    In the order of keys, position p is the place of a segment's sum if it is the segment's last, and of nothing
-    otherwise; position R is the place of nothing, for anchors whose key no reference has.
+    A segment's sum is in the place, 1 … R, where it ends in the order of keys; in all other places is the sum of
+    nothing, in place 0 for anchors whose key no reference has.
 
     Args:
         anchors: Key of each anchor, any integers, shape (N,).
@@ -94,22 +93,22 @@ class UnseenSegments:
     @cached_property
     def _places(self) -> Tensor:
         """The place of each anchor's sum."""
-        last = self.end - 1
-        return last if self.is_symmetric else last.masked_fill_(self.counts == 0, self.references)
+        return self.end if self.is_symmetric else self.end.masked_fill(self.counts == 0, 0)
 
     @cached_property
     def _pieces(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Where each piece starts, R beyond the last; the positions; and each position's first piece, with two more.
+        """Where each piece starts, R beyond the last; all positions; and each place's first piece, with the last's end.
 
-        The pieces of a place are those from its own first piece to the next place's, which is the same within a
-        segment.
+        The pieces of a place are those from its own first piece to the next place's, which within a segment is the
+        same.
         """
         position = torch.arange(self.references, device=self.ordered.device)
         first = torch.searchsorted(self.ordered, self.ordered)
         starts_piece = (position - first).remainder_(piece_size(self.references)) == 0
-        before = pad(starts_piece, (1, 0)).cumsum(dim=0)  # how many pieces start before each position, and before R
-        starts = torch.searchsorted(before[1:], position, right=True)
-        return starts, position, before.index_select(0, pad(first, (0, 2), value=self.references))
+        before = position.new_zeros(self.references + 1)  # how many pieces start before each position, and before R
+        through = torch.cumsum(starts_piece, dim=0, out=before[1:])
+        starts = torch.searchsorted(through, position, right=True)
+        return starts, position, torch.cat([before[:1], before.index_select(0, first), before[-1:]])
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return for each anchor the sum of the values of the references with its key."""

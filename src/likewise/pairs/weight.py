@@ -87,24 +87,30 @@ class PairWeight(ABC):
 
     def row_sum(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, " n"]:
         """Return each anchor's sum of weights; computed once for each dtype and device."""
-        key = (dtype, torch.device(device))
-        if key not in self._row_sums:
-            self._row_sums[key] = self._row_sum(*key)
-        return self._row_sums[key].clone()
+        return self.known_row_sum(dtype, torch.device(device)).clone()
+
+    def known_row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
+        """Return the row sums themselves, which nobody may change."""
+        if (dtype, device) not in self._row_sums:
+            self._row_sums[dtype, device] = self._row_sum(dtype, device)
+        return self._row_sums[dtype, device]
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
         return self.product(torch.ones(self.shape[1], 1, dtype=dtype, device=device)).squeeze(1)
 
     def support(self, device: torch.device | str = "cpu") -> Bool[Tensor, " n"]:
         """Return which anchors have a weight other than zero; computed once for each device."""
-        device = torch.device(device)
+        return self.known_support(torch.device(device)).clone()
+
+    def known_support(self, device: torch.device) -> Bool[Tensor, " n"]:
+        """Return the support itself, which nobody may change."""
         if device not in self._supports:
             self._supports[device] = self._support(device)
-        return self._supports[device].clone()
+        return self._supports[device]
 
     def _support(self, device: torch.device) -> Bool[Tensor, " n"]:
         if self.is_set:
-            return self.row_sum(device=device) > 0
+            return self.known_row_sum(torch.float32, device) > 0
         wide = torch.float32 if device.type == "mps" else torch.float64
         found = torch.zeros(self.shape[0], dtype=torch.bool, device=device)
         for rows in blocks(self.shape[0], STREAM):
@@ -284,7 +290,7 @@ class Sum(PairWeight):
     def _support(self, device: torch.device) -> Tensor:
         if not self.is_nonnegative:  # a row of the two may cancel
             return super()._support(device)
-        return self.one.support(device) | self.other.support(device)
+        return self.one.known_support(device) | self.other.known_support(device)
 
 
 @final
@@ -374,7 +380,7 @@ class Scaled(PairWeight):
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         # A difference of scaled sums may leave rounding where the row has no pair: such a row is exactly zero.
-        return super()._row_sum(dtype, device).where(self.support(device), 0)
+        return super()._row_sum(dtype, device).where(self.known_support(device), 0)
 
     def _support(self, device: torch.device) -> Tensor:
         if not self.base.is_set:
@@ -402,8 +408,8 @@ class RowMean(PairWeight):
     def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """What a row is divided by, (N, 1): its sum, infinity where that is zero."""
         if (dtype, device) not in self._totals:
-            total = self.base.row_sum(dtype, device)
-            self._totals[dtype, device] = total.masked_fill_(total == 0, torch.inf).unsqueeze(1)
+            total = self.base.known_row_sum(dtype, device)
+            self._totals[dtype, device] = total.masked_fill(total == 0, torch.inf).unsqueeze(1)
         return self._totals[dtype, device]
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -419,7 +425,7 @@ class RowMean(PairWeight):
         return self.base.transposed_product(anchors / self._total(anchors.dtype, anchors.device))
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return (self.base.row_sum(dtype, device) > 0).to(dtype)
+        return (self.base.known_row_sum(dtype, device) > 0).to(dtype)
 
     def _support(self, device: torch.device) -> Tensor:
-        return self.base.support(device)
+        return self.base.known_support(device)

@@ -1,13 +1,16 @@
-"""Time and peak memory of SupCon, forward and backward, beside the dense formula as it is usually written.
+"""Time and peak memory of SupCon, forward and backward, beside the dense formula and the products that it cannot avoid.
 
 uv run python benchmarks/sup_con.py            the table of README.md: all sizes, time and memory
 uv run python benchmarks/sup_con.py 256 512    these numbers of rows
 
-Times are medians of calls taken turn about in one process; memory is the growth of the peak resident size over one call
-in a process of its own, after a small call that loads everything.
+"sgemm" is the time of the tile products alone: of each tile of the upper triangle one in the forward, and in the
+backward one to make it again and one for the rows' gradient, off the diagonal another for the columns'. Times are
+medians of calls taken turn about in one process; memory is the growth of the peak resident size over one call in a
+process of its own, after a small call that loads everything.
 """
 
 import argparse
+import os
 import resource
 import statistics
 import subprocess
@@ -21,7 +24,7 @@ from torch import Tensor
 
 import likewise as lw
 
-FEATURES, CLASSES, TEMPERATURE = 128, 100, 0.1
+FEATURES, CLASSES, TEMPERATURE, TILE = 128, 100, 0.1, 512
 MIB = 1 << 20
 
 
@@ -37,49 +40,70 @@ def dense_sup_con(embeddings: Tensor, labels: Tensor) -> Tensor:
     return -((positive * log_probability).sum(dim=1) / positive.sum(dim=1)).mean()
 
 
+def products(rows: int) -> None:
+    """Multiply the tiles that forward and backward of the upper triangle consist of."""
+    z, gradient, e = torch.randn(rows, FEATURES), torch.zeros(rows, FEATURES), torch.rand(TILE, TILE)
+    tiles = [slice(start, start + TILE) for start in range(0, rows, TILE)]
+    for backward in (False, True):
+        for k, i in enumerate(tiles):
+            for j in tiles[k:]:
+                torch.mm(z[i], z[j].T, out=e)
+                if backward:
+                    gradient[i].addmm_(e, z[j])
+                if backward and i is not j:
+                    gradient[j].addmm_(e.T, z[i])
+
+
 def implementations() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    """Return what is compared, by name."""
+    """Return the losses that are compared, by name."""
     return {
-        "likewise": lw.SupConLoss(temperature=TEMPERATURE),
+        "ours": lw.SupConLoss(temperature=TEMPERATURE),
+        "ours, bf16": lw.SupConLoss(temperature=TEMPERATURE),
         "dense": dense_sup_con,
         "compiled": torch.compile(dense_sup_con, dynamic=False),
     }
 
 
-def batch(rows: int) -> tuple[Tensor, Tensor]:
+def batch(rows: int, name: str) -> tuple[Tensor, Tensor]:
     """Return random embeddings, which require a gradient, and labels of which every one occurs twice or more."""
     generator = torch.Generator().manual_seed(0)
-    embeddings = torch.randn(rows, FEATURES, generator=generator, requires_grad=True)
+    embeddings = torch.randn(rows, FEATURES, generator=generator)
+    embeddings = embeddings.to(torch.bfloat16 if name.endswith("bf16") else torch.float32).requires_grad_()
     return embeddings, torch.arange(rows)[torch.randperm(rows, generator=generator)] % CLASSES
 
 
-def step(loss: Callable[[Tensor, Tensor], Tensor], embeddings: Tensor, labels: Tensor) -> float:
-    """Run forward and backward once, and return the seconds."""
-    embeddings.grad = None
-    start = time.perf_counter()
-    loss(embeddings, labels).backward()
-    return time.perf_counter() - start
+def step_of(name: str, rows: int) -> Callable[[], None]:
+    """Return what is timed: one step, forward and backward, on a batch of its own."""
+    if name == "sgemm":
+        return lambda: products(rows)
+    loss, (embeddings, labels) = implementations()[name], batch(rows, name)
+
+    def step() -> None:
+        embeddings.grad = None
+        loss(embeddings, labels).backward()
+
+    return step
 
 
 def times(rows: int, names: list[str], seconds: float) -> dict[str, float]:
-    """Return each implementation's median time, in seconds, of calls taken turn about for about so long."""
-    embeddings, labels = batch(rows)
-    chosen = {name: implementations()[name] for name in names}
-    for loss in chosen.values():
-        step(loss, embeddings, labels)
-    taken: dict[str, list[float]] = {name: [] for name in chosen}
+    """Return each contender's median time, in seconds, of calls taken turn about for about so long."""
+    steps = {name: step_of(name, rows) for name in names}
+    for step in steps.values():
+        step()
+    taken: dict[str, list[float]] = {name: [] for name in steps}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(taken[names[0]]) < 5:
-        for name, loss in chosen.items():
-            taken[name].append(step(loss, embeddings, labels))
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            taken[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
 def peak_memory(rows: int, name: str) -> float:
     """Return by how many MiB one call raises the peak resident size of this process."""
-    loss = implementations()[name]
-    step(loss, *batch(rows if name == "compiled" else 128))
-    embeddings, labels = batch(rows)
+    step_of(name, rows if name == "compiled" else 128)()
+    loss, (embeddings, labels) = implementations()[name], batch(rows, name)
     embeddings.grad = torch.zeros_like(embeddings)  # the gradient itself belongs to the caller, not to the loss
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident now
     before = resident("VmRSS")
@@ -98,18 +122,32 @@ def resident(field: str) -> int:
 def measured_memory(rows: int, name: str) -> float | None:
     """Return `peak_memory` from a process of its own, or None if it could not run."""
     command = [sys.executable, __file__, str(rows), "--memory-of", name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed goes back, and the runs agree
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return float(done.stdout) if done.returncode == 0 else None
+
+
+def contenders(rows: int, arguments: argparse.Namespace) -> list[str]:
+    """Return what is compared at a number of rows."""
+    names = ["ours"]
+    if rows >= arguments.compiled_from and rows % TILE == 0:
+        names += ["sgemm", "ours, bf16"]
+    names += ["dense"] if rows <= arguments.dense_up_to else []
+    # A compiled function's threads spin on into the next one's turn, which small sizes would feel.
+    return names + (["compiled"] if arguments.compiled_from <= rows <= arguments.compiled_up_to else [])
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", type=int, default=[256, 512, 1024, 4096, 8192, 32768])
+    parser.add_argument("rows", nargs="*", type=int, default=[256, 512, 1024, 4096, 8192, 16384, 32768])
     parser.add_argument("--seconds", type=float, default=20, help="how long to take turns at each size")
-    parser.add_argument("--dense-up-to", type=int, default=8192, help="the most rows that the dense forms are given")
+    parser.add_argument("--dense-up-to", type=int, default=8192, help="the most rows that the dense form is given")
     parser.add_argument(
-        "--compiled-from", type=int, default=1024, help="the fewest rows that the compiled form is given"
+        "--compiled-from", type=int, default=1024, help="the fewest rows of all that small ones leave out"
+    )
+    parser.add_argument(
+        "--compiled-up-to", type=int, default=16384, help="the most rows that the compiled form is given"
     )
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -117,17 +155,18 @@ def main() -> None:
         print(peak_memory(arguments.rows[0], arguments.memory_of))
         return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, D = {FEATURES}, {CLASSES} classes")
-    print("| rows | ours | dense | compiled dense | dense / ours | compiled / ours | memory: ours | dense | compiled |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    timed, measured = ["ours", "sgemm", "ours, bf16", "dense", "compiled"], ["ours", "dense", "compiled"]
+    print(f"| rows | {' | '.join(timed)} | memory: {' | '.join(measured)} |")
+    print("|---" * (1 + len(timed) + len(measured)) + "|")
     for rows in arguments.rows:
-        names = ["likewise", "dense", "compiled"] if rows <= arguments.dense_up_to else ["likewise"]
-        names = names if rows >= arguments.compiled_from else names[:2]  # its threads spin on into the next one's turn
-        taken = times(rows, names, arguments.seconds)
-        memory = {name: measured_memory(rows, name) for name in names}
-        ours = taken["likewise"]
-        cells = [f"{taken[name] * 1e3:.2f} ms" if name in taken else "–" for name in ("likewise", "dense", "compiled")]
-        cells += [f"{taken[name] / ours:.2f} x" if name in taken else "–" for name in ("dense", "compiled")]
-        cells += [f"{memory[name]:.1f} MiB" if memory.get(name) else "–" for name in ("likewise", "dense", "compiled")]
+        taken = times(rows, contenders(rows, arguments), arguments.seconds)
+        memory = {name: measured_memory(rows, name) for name in measured if name in taken}
+        cells = [f"{taken['ours'] * 1e3:.2f} ms"]
+        cells += [
+            f"{taken[name] * 1e3:.2f} ms, {taken[name] / taken['ours']:.2f} x" if name in taken else "–"
+            for name in timed[1:]
+        ]
+        cells += [f"{memory[name]:.1f} MiB" if memory.get(name) is not None else "–" for name in measured]
         print(f"| {rows:,} | {' | '.join(cells)} |", flush=True)
 
 

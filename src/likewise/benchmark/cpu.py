@@ -22,7 +22,10 @@ from likewise.benchmark.meter import Failed, Peak
 
 WARM_ROWS = 128
 QUICK = 1.0  # seconds; a longer step needs no call before the first one that counts
-THRESHOLD = "MALLOC_MMAP_THRESHOLD_", "65536"
+ENVIRONMENT = {
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",  # a library's locks, which end with the server
+}
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -93,17 +96,18 @@ def _seconds(loss: Callable[..., Any], batch: tuple[Any, ...]) -> float:
 
 @contextmanager
 def _settled() -> Generator[None]:
-    """Let the server start with the threshold in its environment, and with Ctrl-C left to this process."""
-    before = os.environ.get(THRESHOLD[0])
+    """Let the server start with its environment, and with Ctrl-C left to this process."""
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    os.environ[THRESHOLD[0]] = THRESHOLD[1]
+    os.environ.update(ENVIRONMENT)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[THRESHOLD[0]]
-        else:
-            os.environ[THRESHOLD[0]] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 

@@ -14,6 +14,7 @@ from likewise.benchmark.results import Result, summary
 REPEATS, MOST = 5, 1000  # at least, where time is left, and at most
 SECONDS = 0.6  # of steps of one contender at one size, at most
 PROBE_ROWS = 1024  # where a large size comes first
+CHEAP = 0.005  # of a size's time: who takes no more comes first
 BESIDE = 0.1  # of the free memory, that inputs of those who take turns may fill
 
 
@@ -84,7 +85,7 @@ class Schedule:
             now = time.monotonic()
             size_end = end if rows == self._settings.sizes[-1] else now + (end - now) / 2
             running: list[_Running] = []
-            for contender in self._in_order(rows):
+            for contender in self._in_order(rows, CHEAP * (size_end - now)):
                 found = self._admitted(contender, self._case(rows), size_end - sum(each.expected for each in running))
                 if isinstance(found, Result):
                     yield found
@@ -97,12 +98,14 @@ class Schedule:
     def _case(self, rows: int) -> Case:
         return Case(rows, self._settings.features, self._settings.dtype, self._meter.device)
 
-    def _in_order(self, rows: int) -> list[Contender]:
-        """Return who is meant for this size: those people compare first, then those that take the least time."""
-        meant = [each for each in self._contenders if each.largest is None or rows <= each.largest]
-        return sorted(
-            meant, key=lambda each: (not each.first, prediction.seconds(self._known[each].seconds, rows, each.growth))
-        )
+    def _in_order(self, rows: int, cheap: float) -> list[Contender]:
+        """Return who is meant for this size: the cheap ones, then those people compare first, then the quickest."""
+
+        def place(each: Contender) -> tuple[bool, bool, float]:
+            takes = prediction.seconds(self._known[each].seconds, rows, each.growth) + each.growth.setup
+            return takes > cheap, not each.first, takes
+
+        return sorted((each for each in self._contenders if each.largest is None or rows <= each.largest), key=place)
 
     def _admitted(self, contender: Contender, case: Case, end: float) -> Result | _Running:
         """Foretell a step and run one for its peak memory, or say why not."""

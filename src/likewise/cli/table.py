@@ -80,7 +80,7 @@ def by_loss(results: Sequence[Result], losses: Sequence[str]) -> str:
     sizes = sorted({rows for _, _, rows in found})
     contenders = dict.fromkeys((each.loss, who(each)) for each in results)
     lines = [f"| loss | by | {' | '.join(f'{rows:,}' for rows in sizes)} |", "|---|---" + "|---" * len(sizes) + "|"]
-    for loss, name in sorted(contenders, key=lambda row: losses.index(row[0])):
+    for loss, name in sorted(contenders, key=lambda row: (losses.index(row[0]), not row[1].startswith("likewise"))):
         cells = [_cell(found.get((loss, name, rows))) for rows in sizes]
         lines.append(f"| {loss} | {name} | {' | '.join(cells)} |")
     return "\n".join(lines)

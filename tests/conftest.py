@@ -19,6 +19,10 @@ install_import_hook(
     "beartype.beartype",
 )
 
+# Where there is no GPU, kernels run in Triton's interpreter, which has to be known before they are imported.
+if not any(Path("/dev").glob("nvidia[0-9]*")):
+    os.environ["TRITON_INTERPRET"] = "1"
+
 import torch  # noqa: E402 - after the hook, so that whatever imports the library finds it in place
 
 

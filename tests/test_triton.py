@@ -1,32 +1,38 @@
 """The kernels against a float64 oracle: on a GPU where there is one, else in Triton's interpreter, in small tiles."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import itertools
 
 import pytest
 import torch
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import backends
+from likewise.losses import base
+from likewise.operator import backends, log_sum_exp_both_ways
+from loss_table import LOSSES, draw, evaluate
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
-from likewise.operator.triton import launches, tuning  # noqa: E402 - imported only where Triton is
+from likewise.operator.triton import launches, tuning
+from likewise.operator.triton.operands import Operand, precision
+from likewise.operator.triton.weights import plan
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DOUBLE = torch.float64
 PRECISIONS = [torch.float32, torch.bfloat16, torch.float16]
 
 
-@pytest.fixture(params=["whole", "split"], autouse=True)
-def _small_tiles(request, monkeypatch):
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch):
     """Take tiles of 16 and 32 rows, so that small problems have tiles inside, on the diagonal and at the edge."""
     monkeypatch.setattr(tuning, "tiles", lambda *_, **__: tuning.Tiles(16, 32, 4, 2))
-    if request.param == "split":
-        monkeypatch.setattr(tuning, "splits", lambda _programs, walked, _device: min(3, walked))
+
+
+@pytest.fixture(params=[1, 3])
+def splits(request, monkeypatch):
+    """Walk all tiles in one program, or in several whose sums are put together."""
+    monkeypatch.setattr(tuning, "splits", lambda _programs, walked, _device: min(request.param, walked))
+    return request.param
 
 
 def clustered(n, d, dtype=torch.float32, clusters=5, spread=0.3, seed=0):
@@ -70,10 +76,7 @@ def plain(queries, sections, push, temperature, upstream, half=None):
     if sections[0] is queries and len(sections) == 1:
         both = product(drawn + drawn.T, queries)
         return [lse, both], -(queries * product(drawn, queries)).sum() / temperature
-    starts = [0]
-    for v in sections:
-        starts.append(starts[-1] + len(v))
-    parts = [drawn[:, a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    parts = drawn.split([len(v) for v in sections], dim=1)
     own = sum(product(part, v) for part, v in zip(parts, sections, strict=True))
     if sections[0] is queries:
         own = own + product(parts[0].T, queries)
@@ -117,25 +120,297 @@ def check(queries, others, push, temperature, *, among_themselves=True, constant
     for k, (mine, theirs, true) in enumerate(zip(ours, usual, exact, strict=True)):
         if mine is None:
             continue
-        theirs = theirs if half is None or k == 0 else theirs.to(half)  # its gradient arrives in its own dtype
-        error, allowed = (mine.to(DOUBLE) - true).norm(), (theirs.to(DOUBLE) - true).norm()
+        arrives = torch.float32 if half is None or k == 0 else half  # a gradient has the dtype of its rows
+        error, allowed = (mine.to(DOUBLE) - true).norm(), (theirs.to(arrives).to(DOUBLE) - true).norm()
         errors.append(allowed)
         assert error <= 2 * allowed, f"output {k}: {error:.2e}, the plain formula {allowed:.2e} of {true.norm():.2e}"
     lengths = double.norm()
     assert (slope.to(DOUBLE) - true_slope).abs() <= 2 * errors[1] * lengths / temperature
 
 
+def beta_and_labels(n, r):
+    """Return NWS's push of a queue: β times how unlike the labels are, where none is shared."""
+    own, others = sets(n, 70, seed=2).to(DEVICE), sets(r, 70, seed=3).to(DEVICE)
+    similarity = torch.rand(70, 70, generator=torch.Generator().manual_seed(4)).to(DEVICE)
+    return ~pairs.SharesLabel(own, others) * (1 - pairs.MeanSimilarity(own, similarity, others)) * 0.1
+
+
+def by_frequency(n, r):
+    """Return BCL's push: each class weighs alike, an anchor's own without what it draws."""
+    own, others = torch.arange(n) % 5, torch.arange(r) % 5
+    same, counts = pairs.SameClass(own, others), torch.bincount(others, minlength=5)
+    positives = same & pairs.NotSelf(n, r, 2)
+    return (~same).scale(references=1 / counts[others]) + positives.scale(anchors=1 / (1 + torch.arange(n)))
+
+
+@pytest.mark.usefixtures("splits")
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("temperature", [0.003, 0.01, 0.1, 1.0])
-@pytest.mark.parametrize(("n", "d"), [(150, 20), (97, 64)])
-def test_a_batch_among_itself(dtype, temperature, n, d):
-    """Every pair, all but an anchor itself, one class, another class, a shared label: values and all gradients."""
-    rows = clustered(n, d, dtype)
+@pytest.mark.parametrize("temperature", [0.003, 0.1, 1.0])
+def test_a_batch_among_itself(dtype, temperature):
+    """Every pair but an anchor itself, one class, other classes, a shared label: values and all gradients."""
+    n = 101
     labels = torch.arange(n) % 7
     for push in (
         pairs.NotSelf(n),
         pairs.SameClass(labels) & pairs.NotSelf(n),
         ~pairs.SameClass(labels),
         pairs.SharesLabel(sets(n, 70)) & pairs.NotSelf(n),
+        pairs.NotSelf(n) * 0.3,
     ):
-        check(rows, (), push, temperature)
+        check(clustered(n, 20, dtype), (), push, temperature)
+
+
+@pytest.mark.usefixtures("splits")
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("temperature", [0.003, 0.1])
+@pytest.mark.parametrize("constant", [(), (1,), (0, 1)])
+def test_sections(dtype, temperature, constant):
+    """Keys and a queue, with gradient and without, beside the batch or not, with weights of every form."""
+    n, keys, queue = 70, clustered(37, 20, dtype, seed=1), clustered(97, 20, dtype, seed=2)
+    rows = clustered(n, 20, dtype)
+    push = pairs.concat([by_frequency(n, 37), beta_and_labels(n, 97)])
+    check(rows, (keys, queue), push, temperature, among_themselves=False, constant=constant)
+    push = pairs.concat([pairs.NotSelf(n), pairs.concat([pairs.NotSelf(n, 37, 3), pairs.AllPairs(n, 97) * 0.5])])
+    check(rows, (keys, queue), push, temperature, constant=constant)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("d", [1, 16, 17, 128, 200, 300])
+def test_any_number_of_features(dtype, d):
+    """Few features are padded, and many come in chunks, also where the forward yields the backward's product."""
+    check(clustered(50, d, dtype), (), pairs.NotSelf(50), 0.1)
+    check(
+        clustered(50, d, dtype),
+        (clustered(41, d, dtype),),
+        pairs.AllPairs(50, 41),
+        0.1,
+        among_themselves=False,
+        constant=(0,),
+    )
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize(("n", "r"), [(1, 1), (1, 5), (2, 33), (33, 1), (0, 0), (0, 3), (3, 0)])
+def test_tiny_problems(dtype, n, r):
+    """One row, one reference, none."""
+    rows, others = clustered(n, 4, dtype), clustered(r, 4, dtype, seed=1)
+    for weight in (pairs.AllPairs(n, r), pairs.NotSelf(n, r), pairs.SameClass(torch.arange(n), torch.arange(r) % 2)):
+        ours, slope = kernels(rows, (others,), weight, 0.1, torch.ones(n, device=DEVICE), among_themselves=False)
+        (value, *gradients), true_slope = plain(
+            rows.double(), (others.double(),), weight, 0.1, torch.ones(n, device=DEVICE)
+        )
+        close = {"rtol": 2 * torch.finfo(dtype).eps, "atol": 40 * torch.finfo(dtype).eps, "check_dtype": False}
+        torch.testing.assert_close(ours[0], value, rtol=1e-6, atol=1e-5, check_dtype=False)
+        torch.testing.assert_close(
+            slope, true_slope, rtol=4 * torch.finfo(dtype).eps, atol=400 * torch.finfo(dtype).eps, check_dtype=False
+        )
+        for mine, true in zip(ours[1:], gradients, strict=True):
+            torch.testing.assert_close(mine, true, **close)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_duplicates(dtype):
+    """Equal rows: the largest similarity that there is, on the diagonal and off it."""
+    check(clustered(90, 20, dtype, clusters=30, spread=0.0), (), pairs.NotSelf(90), 0.01)
+
+
+def test_empty_rows_are_minus_infinity_without_gradient():
+    """A row that nothing pushes is −inf, and no upstream reaches it, whatever is asked."""
+    z = clustered(70, 8).requires_grad_()
+    labels = torch.arange(70).clamp(max=40)
+    for push in (pairs.SameClass(labels) & pairs.NotSelf(70), (pairs.SameClass(labels) & pairs.NotSelf(70)) * 0.5):
+        lse = lw.log_sum_exp(z, push=push, temperature=0.1, backend="triton")
+        assert torch.isneginf(lse).tolist() == [i < 40 for i in range(70)]
+        (gradient,) = torch.autograd.grad(lse, z, torch.zeros_like(lse).masked_fill(torch.isneginf(lse), torch.inf))
+        assert gradient.abs().sum() == 0
+
+
+def test_similarities_of_any_size():
+    """Rows that are not normalised are exact, beyond the range of e^s, and excluded pairs may overflow."""
+    for length in (1e-3, 30.0):
+        rows = clustered(50, 12) * length * (1 + torch.arange(50, device=DEVICE)[:, None] % 3)
+        check(rows, (), pairs.NotSelf(50), 0.1)
+    rows = torch.eye(3, device=DEVICE) * 1e20
+    lse = lw.log_sum_exp(rows, push=pairs.NotSelf(3), temperature=1.0, backend="triton")
+    torch.testing.assert_close(lse, torch.full_like(lse, 2).log())
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16, None])
+@pytest.mark.parametrize("average", [False, True])
+def test_nothing_is_read_beside_the_rows(half, average):
+    """Rows and sums that lie among NaN give what they give alone."""
+    how = precision(half, DEVICE)
+    push, tau = plan(pairs.SameClass(torch.arange(37) % 3, torch.arange(45) % 3), DEVICE), torch.tensor(0.1).to(DEVICE)
+    assert push is not None
+
+    def among_nan(values):
+        whole = values.new_full((*values.shape[:-1], values.shape[-1] + 128), torch.nan)
+        whole[..., 64:-64] = values
+        return whole[..., 64:-64]
+
+    def placed(n, poisoned):
+        rows = clustered(n, 16).to(how.stored)
+        rows = among_nan(rows.flatten()).view(n, 16) if poisoned else rows
+        one = torch.ones((), device=DEVICE)
+        return Operand(rows[None] if half else torch.stack([rows, torch.zeros_like(rows)]), one, one)
+
+    results = []
+    for poisoned in (False, True):
+        x, y = placed(37, poisoned), placed(45, poisoned)
+        sums = launches.forward(x, y, push, tau, how, average=average)
+        rows = [sums.offset[0], torch.ones(37, device=DEVICE)]
+        of_own = launches.Rows(*(map(among_nan, rows) if poisoned else rows), torch.ones((), device=DEVICE))
+        gradients = (
+            launches.backward(x, y, push, tau, how, of_own=of_own),
+            launches.backward(y, x, push.transposed, tau, how, of_other=of_own),
+        )
+        results.append([*gradients, *(part for part in sums if part is not None)])
+    for clean, among in zip(*results, strict=True):
+        assert torch.isfinite(clean).all()
+        assert torch.equal(clean, among)
+
+
+@pytest.mark.usefixtures("splits")
+def test_same_input_same_bits():
+    """Forward and backward repeat bit for bit."""
+    push = pairs.concat([pairs.NotSelf(70), pairs.AllPairs(70, 97)])
+    arguments = clustered(70, 20), (clustered(97, 20, seed=1),), push, 0.1, torch.randn(70, device=DEVICE)
+    one, other = (kernels(*arguments, among_themselves=True) for _ in range(2))
+    assert torch.equal(one[1], other[1])
+    assert all(torch.equal(a, b) for a, b in zip(one[0], other[0], strict=True))
+
+
+@pytest.mark.usefixtures("splits")
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("temperature", [0.003, 0.1])
+def test_both_ways(dtype, temperature):
+    """Rows and columns from one product: what each direction gives by itself, with any upstream of the two."""
+    queries, keys = clustered(70, 20, dtype), clustered(45, 20, dtype, seed=1)
+    half = None if dtype == torch.float32 else dtype
+    upstreams = torch.randn(70, device=DEVICE), torch.randn(45, device=DEVICE)
+    labels = torch.arange(70) % 6, torch.arange(45) % 9
+    for push in (pairs.AllPairs(70, 45), pairs.SameClass(*labels), by_frequency(70, 45)):
+        leaves = [rows.float().requires_grad_() for rows in (queries, keys)]
+        tau = torch.tensor(temperature, device=DEVICE, requires_grad=True)
+        forth, back = log_sum_exp_both_ways(*leaves, push=push, temperature=tau, backend="triton", half=half)
+        mine = torch.autograd.grad([forth, back], [*leaves, tau], upstreams)
+        results = []
+        for number, low in ((DOUBLE, None), (torch.float32, half)):
+            rows, columns = (v.to(number) for v in (queries, keys))
+            one, slope = plain(rows, (columns,), push, temperature, upstreams[0], low)
+            other, other_slope = plain(columns, (rows,), push.T, temperature, upstreams[1], low)
+            results.append([one[0], other[0], one[1] + other[2], one[2] + other[1], slope + other_slope])
+        exact, usual = results
+        for k, (ours, theirs, true) in enumerate(zip((forth, back, *mine[:2]), usual[:4], exact[:4], strict=True)):
+            known = true != -torch.inf
+            assert torch.equal(ours != -torch.inf, known)
+            error, allowed = ((x.to(DOUBLE) - true)[known].norm() for x in (ours, theirs))
+            assert error <= 2 * allowed, f"output {k}: {error:.2e}, the plain formula {allowed:.2e}"
+        slack = 2 * (usual[2].to(DOUBLE) - exact[2]).norm() * queries.double().norm() / temperature
+        assert (mine[2].to(DOUBLE) - exact[4]).abs() <= slack
+
+
+def test_weights_without_a_form_go_by_tiles():
+    """Explicit weights, alone or in one section of several, give what tiles give."""
+    rows, queue = clustered(70, 20), clustered(97, 20, seed=1)
+    given = torch.rand(70, 97) * (torch.rand(70, 97) > 0.4)
+    given[3] = 0
+    explicit = pairs.Explicit(given)
+    matrix = torch.rand(70, 70) * (torch.arange(70)[:, None] != 5)
+    for push, others in (
+        (pairs.concat([pairs.NotSelf(70), explicit]), (queue,)),
+        (pairs.Explicit(matrix), ()),
+        (pairs.concat([pairs.SameClass(torch.arange(70).clamp(max=3)) & pairs.NotSelf(70), explicit * 0.5]), (queue,)),
+    ):
+        check(rows, others, push, 0.1)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss(name, dtype, monkeypatch):
+    """Loss and gradients of every loss are those of the equation on the same rounded rows, in float64."""
+    row = LOSSES[name]
+    batch = row.batch(40, draw(3))
+    options = {"temperature": 0.1} if row.temperature else {}
+    results, halves = [], []
+
+    def half_of(*arguments):
+        halves.append(backends.half_of(*arguments))
+        return halves[-1]
+
+    for backend, number in (("triton", dtype), ("dense", DOUBLE), ("dense", torch.float32)):
+        # Kernels round rows to the half precision that they multiply in: the equation is given the same rows.
+        monkeypatch.setattr(base, "half_of", half_of if backend == "triton" else lambda *_: halves[0])
+        given = {k: v.detach().to(dtype if v.is_floating_point() else v.dtype) for k, v in batch.items()}
+        given = {k: v.to(number if v.is_floating_point() else v.dtype) for k, v in given.items()}
+        learned = [given[part].requires_grad_() for part in row.learned]
+        loss = evaluate(row.make(backend=backend, **options).to(DEVICE), {k: v.to(DEVICE) for k, v in given.items()})
+        results.append([loss, *torch.autograd.grad(loss, learned)])
+    half = halves[0]
+    for k, (ours, true, usual) in enumerate(zip(*results, strict=True)):
+        arrives = torch.float32 if k == 0 else dtype  # a gradient has the dtype of its rows
+        error, allowed = ((value.detach().to(DOUBLE) - true.detach()).norm() for value in (ours, usual.to(arrives)))
+        rounding = 0 if half is None or k == 0 else 4 * torch.finfo(half).eps * true.norm()
+        assert error <= 2 * allowed + rounding + 2e-6 * true.detach().norm().clamp(min=1), f"output {k}"
+
+
+def test_medium_precision_rounds_rows_once():
+    """Asked for "medium", float32 rows are rounded to bfloat16, in pull and in push; the gradient passes."""
+    rows = clustered(70, 20)
+    weights = {
+        "pull": (pairs.SameClass(torch.arange(70) % 9) & pairs.NotSelf(70)).mean_over_row(),
+        "push": pairs.NotSelf(70),
+    }
+    torch.set_float32_matmul_precision("medium")
+    try:
+        losses = lw.contrast(rows, **weights, temperature=0.1, backend="triton")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    exact = lw.contrast(rows.bfloat16().double(), **weights, temperature=0.1, backend="dense")
+    torch.testing.assert_close(losses.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_there_is_no_second_derivative():
+    """A gradient of the gradient is refused, and not left out."""
+    z = clustered(20, 4).requires_grad_()
+    lse = lw.log_sum_exp(z, push=pairs.NotSelf(20), temperature=0.1, backend="triton")
+    with pytest.raises(RuntimeError, match="create_graph=True"):
+        torch.autograd.grad(lse.sum(), z, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": torch.float64}, "kernels multiply in float32 or less, got float64"),
+        ({"interpreter": False}, "kernels need tensors on an NVIDIA GPU, got cpu"),
+        ({"version": "3.1.0"}, "Triton 3.4 or newer is needed, got 3.1.0"),
+        ({"missing": True}, "Triton is not installed"),
+        ({"capability": (7, 5)}, "kernels need compute capability 8.0 or newer, got 7.5, an old GPU"),
+    ],
+)
+def test_what_cannot_run_says_why(change, message, monkeypatch):
+    """One line says what is missing and what to take instead, and "auto" takes it."""
+    backends.triton_is_missing.cache_clear()
+    device = torch.device("cuda" if "capability" in change else "cpu")
+    if not change.get("interpreter", True):
+        monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    if "version" in change:
+        monkeypatch.setattr(backends.metadata, "version", lambda _: change["version"])
+    if "missing" in change:
+        monkeypatch.setattr(backends.importlib.util, "find_spec", lambda _: None)
+    if "capability" in change:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: change["capability"])
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "an old GPU")
+    with pytest.raises(ValueError, match="cannot run here") as error:
+        backends.check_backend("triton", device, change.get("rows", torch.float32))
+    assert message in str(error.value)
+    assert '"auto" and "tiled" run anywhere' in str(error.value)
+    assert backends.half_of("auto", device, [torch.bfloat16]) is None
+    backends.triton_is_missing.cache_clear()
+
+
+def test_auto_never_interprets():
+    """On the CPU "auto" takes tiles, interpreter or not."""
+    z = clustered(70, 4).cpu().requires_grad_()
+    lse = lw.log_sum_exp(z, push=pairs.NotSelf(70), temperature=0.1)
+    assert "Triangle" in type(lse.grad_fn).__name__

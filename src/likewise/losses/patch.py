@@ -90,7 +90,7 @@ class PatchLoss(ContrastiveLoss):
         push = SameClass(of_cells, episodes.repeat_interleave(k))
         own = of_cells * k + cell_labels.flatten().to(of_cells)
         pull = SameClass(own, torch.arange(e * k, device=cells.device)) & push  # within the episode, whatever the label
-        return self.evaluate(rows._replace(queries=cells), pull=pull, push=push, positives=pull)
+        return self.evaluate(rows._replace(queries=cells, half=None), pull=pull, push=push, positives=pull)
 
 
 def _check(query_maps: Tensor, support_maps: Tensor, cell_labels: Tensor) -> None:

@@ -56,7 +56,7 @@ def half_of(backend: Backend, device: torch.device, dtypes: Iterable[torch.dtype
 
 
 @cache
-def _triton_is_missing() -> str | None:
+def triton_is_missing() -> str | None:
     """Return what is wrong with the Triton of this environment, or None."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
@@ -69,7 +69,7 @@ def _triton_is_missing() -> str | None:
 def no_triton(device: torch.device) -> str | None:
     """Return why no kernel can run on a device, or None if they can; the CPU stands in under Triton's interpreter."""
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
-        return _triton_is_missing()
+        return triton_is_missing()
     if device.type != "cuda" or torch.version.hip is not None:
         return f"kernels need tensors on an NVIDIA GPU, got {device.type} (TRITON_INTERPRET=1 interprets them on a CPU)"
     if (capability := torch.cuda.get_device_capability(device)) < AMPERE:
@@ -77,7 +77,7 @@ def no_triton(device: torch.device) -> str | None:
             f"kernels need compute capability {AMPERE[0]}.{AMPERE[1]} or newer, "
             f"got {capability[0]}.{capability[1]}, {torch.cuda.get_device_name(device)}"
         )
-    return _triton_is_missing()
+    return triton_is_missing()
 
 
 def kernels() -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from likewise.operator.precision import first_derivative
 from likewise.operator.triton import launches
-from likewise.operator.triton.launches import Rows
+from likewise.operator.triton.launches import Rows, Sums
 from likewise.operator.triton.operands import Operand, Precision, operand, precision
 from likewise.operator.triton.weights import Plan
 
@@ -70,36 +70,35 @@ class _Fused(torch.autograd.Function):
         constant = [needs_queries and not need for need in ctx.needs_input_grad[4:]]
         z = operand(queries, how)
         operands = [z if v is queries else operand(v, how) for v in sections]
-        lses, averages = [], []
-        for plan, v, average in zip(plans, operands, constant, strict=True):
-            lse, product = launches.forward(z, v, plan, temperature, how, average=average)
-            lses.append(lse)
-            averages.append(product)
-        lse = torch.logsumexp(torch.cat(lses), dim=0)
-        parts = [(part, product) for part, product in zip(lses, averages, strict=True) if product is not None]
-        average = _merged(parts, lse) if parts else None
+        parts = [
+            launches.forward(z, v, plan, temperature, how, average=average)
+            for plan, v, average in zip(plans, operands, constant, strict=True)
+        ]
+        offset, total = _merged(parts)
+        average = _averaged(parts, offset, total)
         ctx.plans, ctx.how, ctx.constant = plans, how, constant
         ctx.same = [v is z for v in operands]
         ctx.features = queries.shape[1]
         ctx.save_for_backward(
             temperature,
             queries if ctx.needs_input_grad[2] else None,
-            lse,
+            offset,
+            total,
             average,
             *z,
             *(part for v in operands if v is not z for part in v),
         )
-        return lse
+        return _log_sum(offset, total, parts[0].unit)
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, queries, lse, average, *saved = ctx.saved_tensors
+        temperature, queries, offset, total, average, *saved = ctx.saved_tensors
         others = iter(Operand(*saved[k : k + 3]) for k in range(3, len(saved), 3))
         z = Operand(*saved[:3])
-        rows = _rows(lse, gradients[0])
+        rows = _rows(offset, total, gradients[0])
         needs_queries = any(ctx.needs_input_grad[2:4])
-        once = None if average is None else average.mul_((rows.upstream / temperature)[:, None])
+        once = None if average is None else average * (rows.share * total / temperature)[:, None]
         twice: Tensor | None = None  # from sections that are the queries, whose gradient came with it
         of_sections: list[Tensor | None] = []
         for plan, same, needed in zip(ctx.plans, ctx.same, ctx.needs_input_grad[4:], strict=True):
@@ -117,10 +116,10 @@ class _Fused(torch.autograd.Function):
             )
         slope = None
         if queries is not None:
-            parts = [part * share for part, share in ((once, 1.0), (twice, 0.5)) if part is not None]
-            slope = -sum((_inner(queries, part) for part in parts), start=temperature.new_zeros(())) / temperature
-        whole = [part for part in (once, twice) if part is not None]
-        of_queries = (whole[0] if len(whole) == 1 else sum(whole)) if whole else None
+            slope = torch.zeros_like(temperature)
+            for part, share in ((once, 1.0), (twice, 0.5)):  # what came twice is both ends of each pair
+                slope = slope if part is None else slope - _inner(queries, part) * share / temperature
+        of_queries = twice if once is None else once if twice is None else once.add_(twice)
         return (
             None,
             None,
@@ -138,19 +137,20 @@ class _BothWays(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         plan, precision = how
         z, v = operand(queries, precision), operand(references, precision)
-        lse, _ = launches.forward(z, v, plan, temperature, precision)
-        lse_of_references, _ = launches.forward(v, z, plan.transposed, temperature, precision)
-        result = torch.logsumexp(lse, dim=0), torch.logsumexp(lse_of_references, dim=0)
+        sums = launches.forward(z, v, plan, temperature, precision)
+        forth = _merged([sums])
+        back = _merged([launches.forward(v, z, plan.transposed, temperature, precision)])
         ctx.plan, ctx.precision, ctx.features = plan, precision, queries.shape[1]
-        ctx.save_for_backward(temperature, queries if ctx.needs_input_grad[1] else None, *result, *z, *v)
-        return result
+        ctx.save_for_backward(temperature, queries if ctx.needs_input_grad[1] else None, *forth, *back, *z, *v)
+        return _log_sum(*forth, sums.unit), _log_sum(*back, sums.unit)
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, queries, lse, lse_of_references, *saved = ctx.saved_tensors
+        temperature, queries, *saved = ctx.saved_tensors
+        forth, back, saved = saved[:2], saved[2:4], saved[4:]
         z, v = Operand(*saved[:3]), Operand(*saved[3:])
-        rows, columns = _rows(lse, gradients[0]), _rows(lse_of_references, gradients[1])
+        rows, columns = _rows(*forth, gradients[0]), _rows(*back, gradients[1])
         _, needs_temperature, needs_queries, needs_references = ctx.needs_input_grad
         plan, fixable = ctx.plan, ctx.plan.is_set
         of_queries = of_references = slope = None
@@ -167,22 +167,45 @@ class _BothWays(torch.autograd.Function):
         return None, slope, of_queries, of_references
 
 
-def _merged(parts: list[tuple[Tensor, Tensor]], lse: Tensor) -> Tensor:
-    """Return the average over all references, (N, D), from those over parts of them, each (S, N, D), with its log-sums."""
-    whole = lse.masked_fill(lse == -torch.inf, torch.inf)
-    total = None
-    for sums, average in parts:
-        average.mul_(torch.exp(sums - whole)[:, :, None])
-        share = average[0] if len(average) == 1 else average.sum(dim=0)
-        total = share if total is None else total.add_(share)
-    assert total is not None
-    return total
+def _merged(parts: list[Sums]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Return the offset and the total of each row over all parts of all sections."""
+    offset = torch.cat([part.offset for part in parts])
+    total = torch.cat([part.total for part in parts])
+    if len(offset) == 1:
+        return offset[0], total[0]
+    highest = offset.amax(dim=0)
+    return highest, (total * _fading(offset, highest)).sum(dim=0)
 
 
-def _rows(lse: Tensor, upstream: Tensor) -> Rows:
+def _averaged(parts: list[Sums], offset: Tensor, total: Tensor) -> Tensor | None:
+    """Return the average over all references, (N, D), of those over parts that have one."""
+    result = None
+    for part in parts:
+        if part.average is not None:
+            shares = part.total * _fading(part.offset, offset) / total.masked_fill(total == 0, 1)
+            average = part.average.mul_(shares[:, :, None])
+            share = average[0] if len(average) == 1 else average.sum(dim=0)
+            result = share if result is None else result.add_(share)
+    return result
+
+
+def _fading(offset: Tensor, highest: Tensor) -> Tensor:
+    """Return 2^{offset − highest}, where both may be −∞."""
+    return torch.exp2(offset - highest.masked_fill(highest == -torch.inf, 0))
+
+
+def _log_sum(offset: Tensor, total: Tensor, unit: Tensor) -> Tensor:
+    """Return log Σ w e^s; in float64, since an offset may be far above it."""
+    value = offset.double() * unit.double() + total.double().log()
+    return torch.where(total > 0, value, -torch.inf).to(torch.float32)
+
+
+def _rows(offset: Tensor, total: Tensor, upstream: Tensor) -> Rows:
     """Return what the backward reads of rows; an empty one has no part in it, and its upstream is not looked at."""
-    empty = lse == -torch.inf
-    return Rows(lse.masked_fill(empty, torch.inf), upstream.masked_fill(empty, 0).contiguous())
+    empty = total == 0
+    upstream = upstream.masked_fill(empty, 0)
+    strongest = upstream.abs().amax() if len(upstream) else upstream.sum()
+    return Rows(offset.masked_fill(empty, torch.inf), upstream / total.masked_fill(empty, 1), strongest)
 
 
 def _inner(one: Tensor, other: Tensor) -> Tensor:

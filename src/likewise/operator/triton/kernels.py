@@ -4,16 +4,18 @@ A program owns BLOCK_N rows of one side and walks the rows of the other, BLOCK_R
 two programs and every run adds in the same order. "Own" is the side whose rows it keeps, "other" the one it walks:
 queries and references in the forward, and in the backward either way round. With s the similarities over τ,
 
-    forward     lse_i = log Σ_j w_ij e^{s_ij},      average_i = Σ_j w_ij e^{s_ij − lse_i} y_j
-    backward    out_i = Σ_j w_ij (g_i e^{s_ij − lse_i} + h_j e^{s_ij − lse'_j}) y_j
+    forward     total_i = Σ_j w_ij e^{s_ij − o_i},      average_i = Σ_j w_ij e^{s_ij − o_i} y_j / total_i
+    backward    out_i = Σ_j w_ij (a_i e^{s_ij − o_i} + b_j e^{s_ij − o'_j}) y_j
 
-where g and lse belong to the own rows, h and lse' to the other; either part may be left out. With both, and as long as
-e^{s − o} stays within range (o a bound of |s|), the exponential is computed once: e^{s_ij − o} (a_i + b_j) with
-a_i = g_i e^{o − lse_i} and b_j = h_j e^{o − lse'_j}. Whether it stays in range is read from the device.
+where lse = o + log total, a is the gradient of the own rows' lse over their totals, b that of the other rows; either
+part may be left out. A row's offset o is the largest of its exponents, unless all stay within range of a bound of |s|,
+which is read from the device: then it is that bound for all, and the backward of both has one exponential,
+e^{s_ij − o} (a_i + b_j). Offset and total stay two numbers, since their sum would round away what the total says.
 
-Exponents are of base 2. Rows hold one part, in half precision, or two halves, whose three products of any weight are
-those of float32 to 22 bits. Sums of exponentials are compensated. Tiles whose pairs need no look, all inside and off
-the diagonal, run in a loop without masks.
+Exponents are of base 2, s · scale − o rounded once. Rows hold one part in half precision, or float32 as two halves.
+Sums of exponentials are compensated. Tiles whose pairs need no look, all inside and off the diagonal, run in a loop
+without masks. Where a block reaches beyond the last row, it holds that row again: other rows then weigh nothing, and
+own rows are not stored.
 """
 
 import triton
@@ -22,21 +24,19 @@ import triton.language as tl
 SAFE = tl.constexpr(57.0)
 """The largest bound o of |s|, about 40 in base 2, for which e^{s − o} stays in float32's range."""
 
-LN2 = tl.constexpr(0.6931471805599453)
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _load(pointer, rows, inside, columns, D: tl.constexpr, MASKED: tl.constexpr):
-    """Return some columns of some rows of a matrix (_, D); zeros for rows that are not inside."""
-    at = pointer + rows.to(tl.int64)[:, None] * D + columns[None, :]
-    return tl.load(at, mask=inside[:, None], other=0.0) if MASKED else tl.load(at)
+def _load(pointer, rows, columns, D: tl.constexpr):
+    """Return some columns of some rows of a matrix (_, D)."""
+    return tl.load(pointer + rows.to(tl.int64)[:, None] * D + columns[None, :])
 
 
 @triton.jit
-def _rounded(values, HALF: tl.constexpr, EMULATED: tl.constexpr):
+def _rounded(values, HALF: tl.constexpr, INTERPRETED: tl.constexpr):
     """Return values in half precision; bfloat16 is emulated in float32 where the interpreter has none."""
-    if EMULATED:
+    if INTERPRETED and HALF == tl.bfloat16:
         bits = values.to(tl.int32, bitcast=True)
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
         return bits.to(tl.float32, bitcast=True)
@@ -44,8 +44,21 @@ def _rounded(values, HALF: tl.constexpr, EMULATED: tl.constexpr):
 
 
 @triton.jit
-def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr):
-    """Return total + a b of one part or two each, the small products first; the smallest is below rounding."""
+def _exponents(s, scale, offset, INTERPRETED: tl.constexpr):
+    """Return s · scale − offset, rounded once: the interpreter's own multiply-add rounds twice."""
+    if INTERPRETED:
+        return (s.to(tl.float64) * scale - offset).to(tl.float32)
+    return tl.fma(s, scale, -offset)
+
+
+@triton.jit
+def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr, ALL4: tl.constexpr):
+    """Return total + a b of one part or two each, the small products first.
+
+    The smallest is below rounding, but adds up in similarities of equal rows: there it is left out only if asked.
+    """
+    if ALL4:
+        total = tl.dot(a1, b1, total, input_precision="ieee")
     if A2:
         total = tl.dot(a1, b0, total, input_precision="ieee")
     if B2:
@@ -55,34 +68,34 @@ def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr):
 
 @triton.jit
 def _similarities(
-    x, y, x0, x1, rows, rows_inside, others, others_inside, n, r,
-    MASKED: tl.constexpr, N: tl.constexpr, R: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr,
+    x, y, x0, x1, rows, others, n, r,
+    N: tl.constexpr, R: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr,
 ):  # fmt: skip
     """Return x yᵀ of a tile, and y's two parts where a tile holds all features."""
     columns = tl.arange(0, CHUNK)
     s = tl.zeros((N, R), tl.float32)
-    y0 = _load(y, others, others_inside, columns, D, MASKED)
+    y0 = _load(y, others, columns, D)
     y1 = y0
     if D == CHUNK:
         if TWO:
-            y1 = _load(y + r.to(tl.int64) * D, others, others_inside, columns, D, MASKED)
-        s = _dot(x0, x1, tl.trans(y0), tl.trans(y1), s, TWO, TWO)
+            y1 = _load(y + r.to(tl.int64) * D, others, columns, D)
+        s = _dot(x0, x1, tl.trans(y0), tl.trans(y1), s, TWO, TWO, ALL4)
     else:
         for start in range(0, D, CHUNK):
-            a0 = _load(x, rows, rows_inside, start + columns, D, True)
-            b0 = _load(y, others, others_inside, start + columns, D, MASKED)
+            a0 = _load(x, rows, start + columns, D)
+            b0 = _load(y, others, start + columns, D)
             a1, b1 = a0, b0
             if TWO:
-                a1 = _load(x + n.to(tl.int64) * D, rows, rows_inside, start + columns, D, True)
-                b1 = _load(y + r.to(tl.int64) * D, others, others_inside, start + columns, D, MASKED)
-            s = _dot(a0, a1, tl.trans(b0), tl.trans(b1), s, TWO, TWO)
+                a1 = _load(x + n.to(tl.int64) * D, rows, start + columns, D)
+                b1 = _load(y + r.to(tl.int64) * D, others, start + columns, D)
+            s = _dot(a0, a1, tl.trans(b0), tl.trans(b1), s, TWO, TWO, ALL4)
     return s, y0, y1
 
 
 @triton.jit
 def _overlap(
-    own, other, rows, rows_inside, others, others_inside, n, r,
-    MASKED: tl.constexpr, N: tl.constexpr, R: tl.constexpr, THIN: tl.constexpr,
+    own, other, rows, others, n, r,
+    N: tl.constexpr, R: tl.constexpr, THIN: tl.constexpr,
 ):  # fmt: skip
     """Return a bᵀ of a tile: a thin product over labels, of one part or two on either side."""
     L: tl.constexpr = THIN[0]
@@ -90,20 +103,20 @@ def _overlap(
     labels = tl.arange(0, CHUNK)
     total = tl.zeros((N, R), tl.float32)
     for start in range(0, L, CHUNK):
-        a0 = _load(own, rows, rows_inside, start + labels, L, True)
-        b0 = _load(other, others, others_inside, start + labels, L, MASKED)
+        a0 = _load(own, rows, start + labels, L)
+        b0 = _load(other, others, start + labels, L)
         a1, b1 = a0, b0
         if THIN[2]:
-            a1 = _load(own + n.to(tl.int64) * L, rows, rows_inside, start + labels, L, True)
+            a1 = _load(own + n.to(tl.int64) * L, rows, start + labels, L)
         if THIN[3]:
-            b1 = _load(other + r.to(tl.int64) * L, others, others_inside, start + labels, L, MASKED)
-        total = _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, THIN[2], THIN[3])
+            b1 = _load(other + r.to(tl.int64) * L, others, start + labels, L)
+        total = _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, THIN[2], THIN[3], False)
     return total
 
 
 @triton.jit
 def _weights(
-    weight, rows, rows_inside, others, others_inside, n, r, shift,
+    weight, rows, others, inside, n, r, shift,
     MASKED: tl.constexpr, N: tl.constexpr, R: tl.constexpr, PLAN: tl.constexpr, THIN: tl.constexpr,
 ):  # fmt: skip
     """Return the weights of a tile: a sum of terms, each a product of tests of keys, thin products and scales."""
@@ -111,13 +124,9 @@ def _weights(
     first = tl.zeros((N, R), tl.float32)
     second = first
     if len(THIN) > 0:
-        first = _overlap(
-            own_sets[0], other_sets[0], rows, rows_inside, others, others_inside, n, r, MASKED, N, R, THIN[0]
-        )
+        first = _overlap(own_sets[0], other_sets[0], rows, others, n, r, N, R, THIN[0])
     if len(THIN) > 1:
-        second = _overlap(
-            own_sets[1], other_sets[1], rows, rows_inside, others, others_inside, n, r, MASKED, N, R, THIN[1]
-        )
+        second = _overlap(own_sets[1], other_sets[1], rows, others, n, r, N, R, THIN[1])
     total = tl.zeros((N, R), tl.float32)
     for t in tl.static_range(len(PLAN)):
         value = tl.zeros((N, R), tl.float32) + PLAN[t][0]
@@ -128,11 +137,8 @@ def _weights(
                     value += tl.where(equal, PLAN[t][1][k][0], 0).to(tl.float32)
             else:
                 at = PLAN[t][1][k][1]
-                here = tl.load(own_keys + at * n.to(tl.int64) + rows, mask=rows_inside, other=-1)
-                if MASKED:
-                    there = tl.load(other_keys + at * r.to(tl.int64) + others, mask=others_inside, other=-2)
-                else:
-                    there = tl.load(other_keys + at * r.to(tl.int64) + others)
+                here = tl.load(own_keys + at * n.to(tl.int64) + rows)
+                there = tl.load(other_keys + at * r.to(tl.int64) + others)
                 value += tl.where(here[:, None] == there[None, :], PLAN[t][1][k][0], 0).to(tl.float32)
         for k in tl.static_range(len(PLAN[t][2])):
             product = first if PLAN[t][2][k][0] == 0 else second
@@ -143,15 +149,15 @@ def _weights(
             else:
                 value = tl.where(product > 0, 0.0, value)
         if PLAN[t][3] >= 0:
-            scale = tl.load(own_scales + PLAN[t][3] * n.to(tl.int64) + rows, mask=rows_inside, other=0.0)
+            scale = tl.load(own_scales + PLAN[t][3] * n.to(tl.int64) + rows)
             value *= scale[:, None]
         if PLAN[t][4] >= 0:
-            scale = tl.load(other_scales + PLAN[t][4] * r.to(tl.int64) + others, mask=others_inside, other=0.0)
+            scale = tl.load(other_scales + PLAN[t][4] * r.to(tl.int64) + others)
             value *= scale[None, :]
         if PLAN[t][5]:
             value *= tl.load(factors + t)
         total += value
-    return tl.where(others_inside[None, :], total, 0.0) if MASKED else total
+    return tl.where(inside[None, :], total, 0.0) if MASKED else total
 
 
 @triton.jit
@@ -167,39 +173,38 @@ def _tiles(start, stop, r, first_row, shift, BLOCK_N: tl.constexpr, BLOCK_R: tl.
 
 @triton.jit
 def _sum_tile(
-    state, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
+    state, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
     FIXED: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr,
     PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SET: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr, EMULATED: tl.constexpr,
+    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Add a tile's exponentials to the running sums, and their products with y to the running average."""
     highest, total, lost, average = state
     others = tile * BLOCK_R + tl.arange(0, BLOCK_R)
-    others_inside = others < r
-    s, y0, y1 = _similarities(
-        x, y, x0, x1, rows, rows_inside, others, others_inside, n, r, MASKED, BLOCK_N, BLOCK_R, D, CHUNK, TWO
-    )
-    s *= scale
+    inside = others < r
+    if MASKED:
+        others = tl.minimum(others, r - 1)
+    s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, BLOCK_N, BLOCK_R, D, CHUNK, TWO, ALL4)
     w = tl.full((BLOCK_N, BLOCK_R), 1.0, tl.float32)
     if MASKED or not ALL:
-        w = _weights(
-            weight, rows, rows_inside, others, others_inside, n, r, shift, MASKED, BLOCK_N, BLOCK_R, PLAN, THIN
-        )
+        w = _weights(weight, rows, others, inside, n, r, shift, MASKED, BLOCK_N, BLOCK_R, PLAN, THIN)
     if FIXED:
-        e = tl.exp2(s - bound)
+        e = tl.exp2(_exponents(s, scale, bound, INTERPRETED))
         if MASKED or not ALL:
             e *= w
     else:
         if MASKED or not ALL:
-            if AVERAGE and not SET:
-                s += tl.log2(tl.where(w > 0, w, 1.0))
             s = tl.where(w > 0, s, -float("inf"))
-        higher = tl.maximum(highest, tl.max(s, axis=1))
+        if SET:
+            tallest = tl.max(s, axis=1) * scale
+        else:  # with the weight, so that no product with it is above 1
+            tallest = tl.max(s * scale + tl.log2(tl.where(w > 0, w, 1.0)), axis=1)
+        higher = tl.maximum(highest, tallest)
         fallback = tl.where(higher == -float("inf"), 0.0, higher)  # of a row that has met no pair yet
         fading = tl.exp2(highest - fallback)
-        e = tl.exp2(s - fallback[:, None])
-        if not SET and not AVERAGE:
+        e = tl.exp2(_exponents(s, scale, fallback[:, None], INTERPRETED))
+        if not SET:
             e *= w
         total *= fading
         lost *= fading
@@ -213,30 +218,30 @@ def _sum_tile(
     if AVERAGE:
         if D != CHUNK:
             columns = chunk * CHUNK + tl.arange(0, CHUNK)
-            y0 = _load(y, others, others_inside, columns, D, MASKED)
+            y0 = _load(y, others, columns, D)
             y1 = y0
             if TWO:
-                y1 = _load(y + r.to(tl.int64) * D, others, others_inside, columns, D, MASKED)
+                y1 = _load(y + r.to(tl.int64) * D, others, columns, D)
         e *= lift
-        e0 = _rounded(e, HALF, EMULATED)
+        e0 = _rounded(e, HALF, INTERPRETED)
         e1 = e0
         if TWO:
             e1 = (e - e0.to(tl.float32)).to(HALF)
-            average += _dot(e0, e1, y0, y1, tl.zeros((BLOCK_N, CHUNK), tl.float32), True, True)
+            average += _dot(e0, e1, y0, y1, tl.zeros((BLOCK_N, CHUNK), tl.float32), True, True, False)
         else:
-            average = _dot(e0, e1, y0, y1, average, False, False)
+            average = _dot(e0, e1, y0, y1, average, False, False, False)
     return highest, total, lost, average
 
 
 @triton.jit
 def _sum_tiles(
-    start, stop, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk, first_row,
+    start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk, first_row,
     FIXED: tl.constexpr, AVERAGE: tl.constexpr,
     PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SELF: tl.constexpr, SET: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr, EMULATED: tl.constexpr,
+    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
-    """Return the log-sum of tiles [start, stop) and their average: first the tiles without masks, then the others."""
+    """Return the offset, the sum and the average of tiles [start, stop): first the tiles without masks, then the others."""
     highest = tl.full((BLOCK_N,), -float("inf"), tl.float32)
     total = tl.zeros((BLOCK_N,), tl.float32)
     lost = tl.zeros((BLOCK_N,), tl.float32)
@@ -248,145 +253,140 @@ def _sum_tiles(
         tile = start + step
         tile += tl.where(tile >= first, met, 0)
         state = _sum_tile(
-            state, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-            FIXED, False, AVERAGE, PLAN, THIN, ALL, SET, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+            state, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+            FIXED, False, AVERAGE, PLAN, THIN, ALL, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
     for step in range(met + stop - full):
         tile = tl.where(step < met, first + step, full + step - met)
         state = _sum_tile(
-            state, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-            FIXED, True, AVERAGE, PLAN, THIN, ALL, SET, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+            state, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+            FIXED, True, AVERAGE, PLAN, THIN, ALL, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
     highest, total, lost, average = state
     if FIXED:
         highest = tl.zeros_like(total) + bound
-    present = tl.where(total > 0, total, 1.0)
-    return tl.where(total > 0, (tl.log2(present) + highest) * LN2, -float("inf")), average / present[:, None]
+    return highest, total, average / tl.where(total > 0, total, 1.0)[:, None]
 
 
 @triton.jit
 def scalars_kernel(temperature, own_scale, other_scale, own_longest, other_longest, lift, scalars):
-    """Store what products of rows are scaled by, the bound of that, and what weights are lifted by and lowered."""
+    """Store what products of rows are scaled by, the bound of that, lift, 1/(lift · scale), 1/τ, and a power in units of τ.
+
+    The last is ln 2, but for the rounding of the first: a log-sum goes back by what its terms came by.
+    """
     tau, other = tl.load(temperature).to(tl.float32), tl.load(other_scale)
     scale = LOG2E / tau
     tl.store(scalars, scale / tl.load(own_scale) / other)
-    tl.store(scalars + 1, scale * tl.load(own_longest) * tl.load(other_longest) * 1.0001)
+    tl.store(scalars + 1, scale * (tl.load(own_longest) * tl.load(other_longest)) * 1.0001)
     power = tl.exp2(tl.minimum(tl.maximum(tl.floor(tl.log2(tl.load(lift))), -100.0), 100.0))
     tl.store(scalars + 2, power)
-    tl.store(scalars + 3, 1.0 / (tau * power * other))
+    tl.store(scalars + 3, 1.0 / (power * other))
+    tl.store(scalars + 4, 1.0 / tau)
+    tl.store(scalars + 5, (1.0 / (tau.to(tl.float64) * scale.to(tl.float64))).to(tl.float32))
 
 
 @triton.jit(do_not_specialize=["n", "r", "shift", "tiles"])
 def forward_kernel(
-    x, y, scalars, weight, lse, product, n, r, shift, tiles,
+    x, y, scalars, weight, offsets, totals, product, n, r, shift, tiles,
     PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SELF: tl.constexpr, SET: tl.constexpr,
     AVERAGE: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr, EMULATED: tl.constexpr,
+    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
-    """Store the log-sum-exp of some rows over one split of the others, and a chunk of the average."""
+    """Store the sums Σ w 2^{s − offset} of some rows over one split of the others, and a chunk of the average."""
     block, split, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row = block * BLOCK_N
-    rows = first_row + tl.arange(0, BLOCK_N)
-    rows_inside = rows < n
+    places = first_row + tl.arange(0, BLOCK_N)
+    rows = tl.minimum(places, n - 1)
     start = split * tiles
     stop = tl.minimum(start + tiles, tl.cdiv(r, BLOCK_R))
     scale, bound, lift = tl.load(scalars), tl.load(scalars + 1), tl.load(scalars + 2)
-    x0 = _load(x, rows, rows_inside, tl.arange(0, CHUNK), D, True)
+    x0 = _load(x, rows, tl.arange(0, CHUNK), D)
     x1 = x0
     if TWO:
-        x1 = _load(x + n.to(tl.int64) * D, rows, rows_inside, tl.arange(0, CHUNK), D, True)
+        x1 = _load(x + n.to(tl.int64) * D, rows, tl.arange(0, CHUNK), D)
     if SET and not AVERAGE:
         if bound <= SAFE:
-            value, average = _sum_tiles(
-                start, stop, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-                first_row, True, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+            highest, total, average = _sum_tiles(
+                start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+                first_row, True, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
             )  # fmt: skip
         else:
-            value, average = _sum_tiles(
-                start, stop, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-                first_row, False, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+            highest, total, average = _sum_tiles(
+                start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+                first_row, False, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
             )  # fmt: skip
     else:
-        value, average = _sum_tiles(
-            start, stop, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-            first_row, False, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+        highest, total, average = _sum_tiles(
+            start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+            first_row, False, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
-    at = split * n.to(tl.int64) + rows
+    at = split * n.to(tl.int64) + places
     if chunk == 0:
-        tl.store(lse + at, value, mask=rows_inside)
+        tl.store(offsets + at, highest, mask=places < n)
+        tl.store(totals + at, total, mask=places < n)
     if AVERAGE:
         columns = chunk * CHUNK + tl.arange(0, CHUNK)
-        tl.store(product + at[:, None] * D + columns[None, :], average, mask=rows_inside[:, None])
+        average *= tl.load(scalars + 3)
+        tl.store(product + at[:, None] * D + columns[None, :], average, mask=(places < n)[:, None])
 
 
 @triton.jit
 def _draw_tile(
-    total, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-    own_lse, own_upstream, lse, upstream,
+    total, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+    own_offset, own_share, offsets, shares,
     FIXED: tl.constexpr, MASKED: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
     PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr, EMULATED: tl.constexpr,
+    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Add a tile's part of the gradient of the own rows."""
     others = tile * BLOCK_R + tl.arange(0, BLOCK_R)
-    others_inside = others < r
-    s, y0, y1 = _similarities(
-        x, y, x0, x1, rows, rows_inside, others, others_inside, n, r, MASKED, BLOCK_N, BLOCK_R, D, CHUNK, TWO
-    )
-    s *= scale
-    other_lse, other_upstream = own_lse, own_upstream
+    inside = others < r
+    if MASKED:
+        others = tl.minimum(others, r - 1)
+    s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, BLOCK_N, BLOCK_R, D, CHUNK, TWO, ALL4)
+    other_offset, other_share = own_offset, own_share
     if OTHER:
-        if MASKED:
-            other_lse = tl.load(lse + others, mask=others_inside, other=float("inf"))
-            other_upstream = tl.load(upstream + others, mask=others_inside, other=0.0)
-        else:
-            other_lse = tl.load(lse + others)
-            other_upstream = tl.load(upstream + others)
-        other_lse *= LOG2E
+        other_offset = tl.load(offsets + others)
+        other_share = tl.load(shares + others)
     w = tl.full((BLOCK_N, BLOCK_R), 1.0, tl.float32)
     if MASKED or not ALL:
-        w = _weights(
-            weight, rows, rows_inside, others, others_inside, n, r, shift, MASKED, BLOCK_N, BLOCK_R, PLAN, THIN
-        )
+        w = _weights(weight, rows, others, inside, n, r, shift, MASKED, BLOCK_N, BLOCK_R, PLAN, THIN)
     if FIXED:
-        # An empty row's lse stands as ∞ here, so that its a is 0.
-        a = own_upstream * tl.exp2(bound - own_lse)
-        b = other_upstream * tl.exp2(bound - other_lse)
-        drawn = tl.exp2(s - bound) * (a[:, None] + b[None, :])
+        drawn = tl.exp2(_exponents(s, scale, bound, INTERPRETED)) * (own_share[:, None] + other_share[None, :])
     else:
         if MASKED or not ALL:
             s = tl.where(w > 0, s, -float("inf"))
         drawn = tl.zeros((BLOCK_N, BLOCK_R), tl.float32)
         if OWN:
-            drawn += own_upstream[:, None] * tl.exp2(s - own_lse[:, None])
+            drawn += own_share[:, None] * tl.exp2(_exponents(s, scale, own_offset[:, None], INTERPRETED))
         if OTHER:
-            drawn += other_upstream[None, :] * tl.exp2(s - other_lse[None, :])
+            drawn += other_share[None, :] * tl.exp2(_exponents(s, scale, other_offset[None, :], INTERPRETED))
     if MASKED or not ALL:
         drawn *= w
     if D != CHUNK:
         columns = chunk * CHUNK + tl.arange(0, CHUNK)
-        y0 = _load(y, others, others_inside, columns, D, MASKED)
+        y0 = _load(y, others, columns, D)
         y1 = y0
         if TWO:
-            y1 = _load(y + r.to(tl.int64) * D, others, others_inside, columns, D, MASKED)
+            y1 = _load(y + r.to(tl.int64) * D, others, columns, D)
     drawn *= lift
-    d0 = _rounded(drawn, HALF, EMULATED)
+    d0 = _rounded(drawn, HALF, INTERPRETED)
     d1 = d0
     if TWO:  # the tensor cores' own sums are cut, not rounded: they span one tile
         d1 = (drawn - d0.to(tl.float32)).to(HALF)
-        return total + _dot(d0, d1, y0, y1, tl.zeros((BLOCK_N, CHUNK), tl.float32), True, True)
-    return _dot(d0, d1, y0, y1, total, False, False)
+        return total + _dot(d0, d1, y0, y1, tl.zeros((BLOCK_N, CHUNK), tl.float32), True, True, False)
+    return _dot(d0, d1, y0, y1, total, False, False, False)
 
 
 @triton.jit
 def _draw_tiles(
-    start, stop, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk, first_row,
-    own_lse, own_upstream, lse, upstream,
+    start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk, first_row,
+    own_offset, own_share, offsets, shares,
     FIXED: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
     PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SELF: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr, EMULATED: tl.constexpr,
+    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Return the gradient of the own rows over tiles [start, stop)."""
@@ -397,66 +397,65 @@ def _draw_tiles(
         tile = start + step
         tile += tl.where(tile >= first, met, 0)
         total = _draw_tile(
-            total, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-            own_lse, own_upstream, lse, upstream,
-            FIXED, False, OWN, OTHER, PLAN, THIN, ALL, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+            total, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+            own_offset, own_share, offsets, shares,
+            FIXED, False, OWN, OTHER, PLAN, THIN, ALL, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
     for step in range(met + stop - full):
         tile = tl.where(step < met, first + step, full + step - met)
         total = _draw_tile(
-            total, tile, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-            own_lse, own_upstream, lse, upstream,
-            FIXED, True, OWN, OTHER, PLAN, THIN, ALL, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+            total, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+            own_offset, own_share, offsets, shares,
+            FIXED, True, OWN, OTHER, PLAN, THIN, ALL, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
     return total
 
 
 @triton.jit(do_not_specialize=["n", "r", "shift", "tiles"])
 def backward_kernel(
-    x, y, scalars, weight, own_lses, own_upstreams, lse, upstream, out, n, r, shift, tiles,
+    x, y, scalars, weight, own_offsets, own_shares, offsets, shares, out, n, r, shift, tiles,
     PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SELF: tl.constexpr, FIXABLE: tl.constexpr,
     OWN: tl.constexpr, OTHER: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr, EMULATED: tl.constexpr,
+    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Store a chunk of the gradient of some rows over one split of the others."""
     block, split, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row = block * BLOCK_N
-    rows = first_row + tl.arange(0, BLOCK_N)
-    rows_inside = rows < n
+    places = first_row + tl.arange(0, BLOCK_N)
+    rows = tl.minimum(places, n - 1)
     start = split * tiles
     stop = tl.minimum(start + tiles, tl.cdiv(r, BLOCK_R))
-    scale, bound, lift, unlift = (
-        tl.load(scalars), tl.load(scalars + 1), tl.load(scalars + 2), tl.load(scalars + 3)
-    )  # fmt: skip
-    x0 = _load(x, rows, rows_inside, tl.arange(0, CHUNK), D, True)
+    scale, bound, lift = tl.load(scalars), tl.load(scalars + 1), tl.load(scalars + 2)
+    x0 = _load(x, rows, tl.arange(0, CHUNK), D)
     x1 = x0
     if TWO:
-        x1 = _load(x + n.to(tl.int64) * D, rows, rows_inside, tl.arange(0, CHUNK), D, True)
-    own_lse = tl.full((BLOCK_N,), float("inf"), tl.float32)
-    own_upstream = tl.zeros((BLOCK_N,), tl.float32)
+        x1 = _load(x + n.to(tl.int64) * D, rows, tl.arange(0, CHUNK), D)
+    own_offset = tl.full((BLOCK_N,), float("inf"), tl.float32)
+    own_share = tl.zeros((BLOCK_N,), tl.float32)
     if OWN:
-        own_lse = tl.load(own_lses + rows, mask=rows_inside, other=float("inf")) * LOG2E
-        own_upstream = tl.load(own_upstreams + rows, mask=rows_inside, other=0.0)
+        own_offset = tl.load(own_offsets + rows)
+        own_share = tl.load(own_shares + rows)
     if FIXABLE:
         if bound <= SAFE:
             total = _draw_tiles(
-                start, stop, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-                first_row, own_lse, own_upstream, lse, upstream, True, OWN, OTHER,
-                PLAN, THIN, ALL, SELF, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+                start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+                first_row, own_offset, own_share, offsets, shares, True, OWN, OTHER,
+                PLAN, THIN, ALL, SELF, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
             )  # fmt: skip
         else:
             total = _draw_tiles(
-                start, stop, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-                first_row, own_lse, own_upstream, lse, upstream, False, OWN, OTHER,
-                PLAN, THIN, ALL, SELF, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+                start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+                first_row, own_offset, own_share, offsets, shares, False, OWN, OTHER,
+                PLAN, THIN, ALL, SELF, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
             )  # fmt: skip
     else:
         total = _draw_tiles(
-            start, stop, x, y, x0, x1, rows, rows_inside, weight, n, r, shift, scale, bound, lift, chunk,
-            first_row, own_lse, own_upstream, lse, upstream, False, OWN, OTHER,
-            PLAN, THIN, ALL, SELF, D, CHUNK, TWO, HALF, EMULATED, BLOCK_N, BLOCK_R,
+            start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
+            first_row, own_offset, own_share, offsets, shares, False, OWN, OTHER,
+            PLAN, THIN, ALL, SELF, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
     columns = chunk * CHUNK + tl.arange(0, CHUNK)
-    at = (split * n.to(tl.int64) + rows)[:, None] * D + columns[None, :]
-    tl.store(out + at, total * unlift, mask=rows_inside[:, None])
+    at = (split * n.to(tl.int64) + places)[:, None] * D + columns[None, :]
+    total *= tl.load(scalars + 3) * tl.load(scalars + 4)
+    tl.store(out + at, total, mask=(places < n)[:, None])

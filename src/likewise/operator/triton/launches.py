@@ -1,5 +1,7 @@
 """What launches the kernels: grids, tiles, and the few numbers that they read from the device."""
 
+import functools
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -13,37 +15,51 @@ from likewise.operator.triton.operands import LARGEST, Operand, Precision, chunk
 from likewise.operator.triton.weights import Plan, Side
 
 
-class Rows(NamedTuple):
-    """What the gradient of rows is made of: their log-sums and the gradient of these; ∞ and 0 where there is none."""
+class Sums(NamedTuple):
+    """Sums of rows over parts of the others: Σ w e^{s} is total · 2^offset."""
 
-    lse: Float[Tensor, " n"]
-    upstream: Float[Tensor, " n"]
+    offset: Float[Tensor, "s n"]
+    total: Float[Tensor, "s n"]
+    average: Float[Tensor, "s n d"] | None
+    unit: Float[Tensor, ""]
+    """What an offset is multiplied by in a logarithm of base e: ln 2, but for rounding."""
+
+
+class Rows(NamedTuple):
+    """What the gradient of rows is made of; an offset of ∞ and a share of 0 where there is none."""
+
+    offset: Float[Tensor, " n"]
+    share: Float[Tensor, " n"]
+    """The gradient of the row's log-sum-exp over its total."""
+    strongest: Float[Tensor, ""]
+    """The largest of these gradients' sizes."""
 
 
 def forward(
     own: Operand, other: Operand, plan: Plan, temperature: Tensor, how: Precision, *, average: bool = False
-) -> tuple[Float[Tensor, "s n"], Float[Tensor, "s n d"] | None]:
-    """Return each own row's log-sum over each split of the other rows, and, if asked, their weighted average there."""
+) -> Sums:
+    """Return each own row's sums over each split of the other rows, and, if asked, their weighted average there."""
     n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
-    device, dtype = own.parts.device, torch.float32
+    device = own.parts.device
     if not n or not r:
-        empty = torch.full((1, n), -torch.inf, dtype=dtype, device=device)
-        return empty, torch.zeros(1, n, padded, dtype=dtype, device=device) if average else None
-    size = tuning.tiles("average" if average else "sums", chunk(padded), two=how.two)
-    chunks = padded // chunk(padded) if average else 1
+        offset, total = torch.full((1, n), -torch.inf, device=device), torch.zeros(1, n, device=device)
+        zeros = torch.zeros(1, n, padded, device=device) if average else None
+        return Sums(offset, total, zeros, torch.full((), math.log(2), device=device))
+    size = tuning.tiles("average" if average else "sums", chunk(padded, two=how.two), two=how.two)
+    chunks = padded // chunk(padded, two=how.two) if average else 1
     grid, walk = _grid(n, r, chunks, size, device)
-    lse = torch.empty(grid[1], n, dtype=dtype, device=device)
-    product = torch.empty(grid[1], n, padded, dtype=dtype, device=device) if average else None
-    lift = torch.full((), LARGEST, dtype=dtype, device=device)
+    offset, total = torch.empty(2, grid[1], n, device=device)
+    product = torch.empty(grid[1], n, padded, device=device) if average else None
+    lift = torch.full((), LARGEST, device=device)
     scalars = _scalars(own, other, temperature, lift)
     with _on(device):
-        kernels.forward_kernel[grid](
-            own.parts, other.parts, scalars, _pointers(plan, scalars), lse, lse if product is None else product,
-            n, r, plan.shift, walk,
+        _kernel(kernels.forward_kernel, grid)(
+            own.parts, other.parts, scalars, _pointers(plan, scalars), offset, total,
+            total if product is None else product, n, r, plan.shift, walk,
             PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.has_self, SET=plan.is_set, AVERAGE=average,
             **_shared(padded, how, size),
         )  # fmt: skip
-    return lse, product
+    return Sums(offset, total, product, scalars[5])
 
 
 def backward(
@@ -59,22 +75,24 @@ def backward(
 ) -> Float[Tensor, "n d"]:
     """Return the gradient of own rows: what their own log-sums draw, and what those of the other rows do.
 
-    ``fixable`` says that every pair has weight 0 or 1 and that the log-sums are over these pairs alone.
+    ``fixable`` says that the offsets are the bound of |s| where that is within range: every pair has weight 0 or 1, and
+    the sums are over these pairs alone.
     """
     n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
     device = own.parts.device
     if not n or not r:
         return torch.zeros(n, padded, device=device)
-    size = tuning.tiles("backward", chunk(padded), two=how.two)
-    grid, walk = _grid(n, r, padded // chunk(padded), size, device)
+    size = tuning.tiles("backward", chunk(padded, two=how.two), two=how.two)
+    grid, walk = _grid(n, r, padded // chunk(padded, two=how.two), size, device)
     out = torch.empty(grid[1], n, padded, device=device)
-    strongest = torch.stack([rows.upstream.abs().amax() for rows in (of_own, of_other) if rows is not None]).amax()
+    strongest = functools.reduce(torch.maximum, [rows.strongest for rows in (of_own, of_other) if rows is not None])
     scalars = _scalars(own, other, temperature, LARGEST / strongest)
-    none = Rows(scalars, scalars)
-    mine, theirs = of_own or none, of_other or none
+    none = Rows(scalars, scalars, strongest)
+    (mine, my_share, _), (theirs, their_share, _) = of_own or none, of_other or none
     with _on(device):
-        kernels.backward_kernel[grid](
-            own.parts, other.parts, scalars, _pointers(plan, scalars), *mine, *theirs, out, n, r, plan.shift, walk,
+        _kernel(kernels.backward_kernel, grid)(
+            own.parts, other.parts, scalars, _pointers(plan, scalars), mine, my_share, theirs, their_share, out,
+            n, r, plan.shift, walk,
             PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.has_self, FIXABLE=fixable,
             OWN=of_own is not None, OTHER=of_other is not None,
             **_shared(padded, how, size),
@@ -89,11 +107,16 @@ def _grid(n: int, r: int, chunks: int, size: tuning.Tiles, device: torch.device)
     return (blocks, triton.cdiv(walked, walk), chunks), walk
 
 
-def _scalars(own: Operand, other: Operand, temperature: Tensor, lift: Tensor) -> Float[Tensor, " 4"]:
-    """Return what similarities are scaled by, a bound of them, and what weights are lifted by and results lowered."""
-    scalars = torch.empty(4, device=own.parts.device)
+def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
+    """Return a kernel on a grid; its own types are those of Triton's language."""
+    return kernel[grid]
+
+
+def _scalars(own: Operand, other: Operand, temperature: Tensor, lift: Tensor) -> Float[Tensor, " 6"]:
+    """Return the few numbers that kernels read from the device; see `kernels.scalars_kernel`."""
+    scalars = torch.empty(6, device=own.parts.device)
     with _on(own.parts.device):
-        kernels.scalars_kernel[1,](
+        _kernel(kernels.scalars_kernel, (1,))(
             temperature, own.scale, other.scale, own.longest, other.longest, lift, scalars, num_warps=1
         )
     return scalars
@@ -102,10 +125,11 @@ def _scalars(own: Operand, other: Operand, temperature: Tensor, lift: Tensor) ->
 def _shared(padded: int, how: Precision, size: tuning.Tiles) -> dict[str, Any]:
     return {
         "D": padded,
-        "CHUNK": chunk(padded),
+        "CHUNK": chunk(padded, two=how.two),
         "TWO": how.two,
+        "ALL4": how.two and how.products == 4,
         "HALF": kernel_dtype(how.half),
-        "EMULATED": how.emulated,
+        "INTERPRETED": how.interpreted,
         "BLOCK_N": size.own,
         "BLOCK_R": size.other,
         "num_warps": size.warps,

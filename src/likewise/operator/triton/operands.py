@@ -11,10 +11,8 @@ HALVES = torch.bfloat16, torch.float16
 LARGEST = 2.0**14
 """What the largest value of two halves is scaled to, so that the smaller half keeps its bits in float16's range."""
 
-WIDEST = 256
-"""The most features that a tile holds whole; more come in chunks of `CHUNK`."""
-
 CHUNK = 128
+"""More features than this come to a tile in chunks; up to twice as many are held whole in one part."""
 
 
 class Operand(NamedTuple):
@@ -28,29 +26,43 @@ class Operand(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """How kernels multiply: one part in a dtype, or two in float16; emulated where the interpreter lacks the dtype."""
+    """How kernels multiply: one part in a half precision, or two in float16; on a GPU, or interpreted."""
 
     half: torch.dtype
     two: bool
-    emulated: bool
+    products: int
+    """Of two parts by two, all four, or the three that do not lie below the rounding of one similarity."""
+    interpreted: bool
+
+    @property
+    def stored(self) -> torch.dtype:
+        """How a part is stored: the interpreter has no products in bfloat16, whose values float32 holds."""
+        return torch.float32 if self.interpreted and self.half == torch.bfloat16 else self.half
 
 
 def half_of(came: set[torch.dtype]) -> torch.dtype | None:
     """Return the half precision in which rows that came in these dtypes are multiplied, or None: two halves."""
     if len(came) == 1 and came <= set(HALVES):
         return came.pop()
-    try:
-        return torch.bfloat16 if torch.get_float32_matmul_precision() == "medium" else None
-    except RuntimeError:  # set backend by backend, where nothing says "medium"
-        return None
+    return torch.bfloat16 if _asked() == "medium" else None
 
 
 def precision(half: torch.dtype | None, device: torch.device) -> Precision:
     """Return how rows are multiplied that are exact in a half precision, or, given None, float32.
 
-    Off a GPU kernels are interpreted, and the interpreter has no products in bfloat16.
+    Two halves hold float32 to 23 bits. With all four products the error is that of products in float32; "high" asks
+    for three, whose error is that of 22 bits where rows are equal.
     """
-    return Precision(half or torch.float16, half is None, half == torch.bfloat16 and device.type != "cuda")
+    products = 3 if _asked() == "high" else 4
+    return Precision(half or torch.float16, half is None, products, interpreted=device.type != "cuda")
+
+
+def _asked() -> str:
+    """Return what ``torch.set_float32_matmul_precision`` was told: "highest", "high" or "medium"."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set backend by backend, in words that this function has not
+        return "highest"
 
 
 def operand(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
@@ -59,8 +71,7 @@ def operand(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
     longest = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
     longest = longest.amax() if len(rows) else longest.sum()
     if not how.two:
-        stored = torch.float32 if how.emulated else how.half
-        rows = rows.to(how.half).to(stored)
+        rows = rows.to(how.half).to(how.stored)
         return Operand(_padded(rows, padded)[None], torch.ones_like(longest), longest)
     parts, scale = halves(_padded(rows.to(torch.float32), padded))
     return Operand(parts, scale, longest)
@@ -78,8 +89,8 @@ def halves(values: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "2 n d"], Float[
 
 
 def width(features: int) -> int:
-    """Return to how many features rows are padded: a power of two, beyond `WIDEST` a multiple of `CHUNK`."""
-    if features > WIDEST:
+    """Return to how many features rows are padded: a power of two, beyond two chunks a multiple of the chunk."""
+    if features > 2 * CHUNK:
         return -(-features // CHUNK) * CHUNK
     return max(16, 1 << max(features - 1, 0).bit_length())
 
@@ -90,9 +101,9 @@ def _padded(rows: Tensor, features: int) -> Tensor:
     return torch.nn.functional.pad(rows, (0, features - rows.shape[1]))
 
 
-def chunk(features: int) -> int:
-    """Return how many of the padded features a tile holds."""
-    return features if features <= WIDEST else CHUNK
+def chunk(padded: int, *, two: bool) -> int:
+    """Return how many of the padded features a tile holds at a time."""
+    return padded if padded <= CHUNK or (padded <= 2 * CHUNK and not two) else CHUNK
 
 
 def kernel_dtype(dtype: torch.dtype) -> Any:

@@ -155,7 +155,7 @@ def _factors(form: Form, terms: list[Any], scales: list[tuple[Tensor, Tensor]], 
     factors = [torch.full((), term.factor, dtype=torch.float32, device=device) for term in form]
     for t, (_, _, overlaps, *_) in enumerate(terms):
         for k, _ in overlaps:
-            factors[t] = factors[t] / scales[k][0] / scales[k][1]
+            factors[t] = (factors[t] / scales[k][0] / scales[k][1]).to(torch.float32)
     return torch.stack(factors)
 
 

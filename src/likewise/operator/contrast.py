@@ -223,9 +223,13 @@ def _rows(
         dtype = torch.promote_types(dtype, rows.dtype)
     check_backend(backend, queries.device, dtype)
     half = half_of(backend, queries.device, (v.dtype for v in (queries, *given)))
-    promoted = rounded(queries.to(dtype), half)
-    sections = tuple(promoted if v is queries else rounded(v.to(dtype), half) for v in given)
+    promoted = _promoted(queries, dtype, half)
+    sections = tuple(promoted if v is queries else _promoted(v, dtype, half) for v in given)
     return promoted, sections or (promoted,), half
+
+
+def _promoted(rows: Tensor, dtype: torch.dtype, half: torch.dtype | None) -> Tensor:
+    return rows.to(dtype) if rows.dtype == half else rounded(rows.to(dtype), half)
 
 
 def _check_embeddings(name: str, rows: Tensor, queries: Tensor) -> None:

@@ -9,6 +9,7 @@ gradients, Σ_j push_ij e^{s_ij} (a_i + a_j) z_j. Where it has no gradient (keys
 Σ_u P_iu v_u, and the backward has nothing left to multiply. Any other has one product for each gradient.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -88,7 +89,7 @@ class _Fused(torch.autograd.Function):
             *z,
             *(part for v in operands if v is not z for part in v),
         )
-        return _log_sum(offset, total, parts[0].unit)
+        return _log_sum(offset, total, parts[0].off)
 
     @staticmethod
     @first_derivative
@@ -142,7 +143,7 @@ class _BothWays(torch.autograd.Function):
         back = _merged([launches.forward(v, z, plan.transposed, temperature, precision)])
         ctx.plan, ctx.precision, ctx.features = plan, precision, queries.shape[1]
         ctx.save_for_backward(temperature, queries if ctx.needs_input_grad[1] else None, *forth, *back, *z, *v)
-        return _log_sum(*forth, sums.unit), _log_sum(*back, sums.unit)
+        return _log_sum(*forth, sums.off), _log_sum(*back, sums.off)
 
     @staticmethod
     @first_derivative
@@ -194,9 +195,9 @@ def _fading(offset: Tensor, highest: Tensor) -> Tensor:
     return torch.exp2(offset - highest.masked_fill(highest == -torch.inf, 0))
 
 
-def _log_sum(offset: Tensor, total: Tensor, unit: Tensor) -> Tensor:
+def _log_sum(offset: Tensor, total: Tensor, off: Tensor) -> Tensor:
     """Return log Σ w e^s; in float64, since an offset may be far above it."""
-    value = offset.double() * unit.double() + total.double().log()
+    value = offset.double() * (math.log(2) * (1 + off.double())) + total.double().log()
     return torch.where(total > 0, value, -torch.inf).to(torch.float32)
 
 

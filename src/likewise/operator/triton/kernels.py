@@ -270,9 +270,9 @@ def _sum_tiles(
 
 @triton.jit
 def scalars_kernel(temperature, own_scale, other_scale, own_longest, other_longest, lift, scalars):
-    """Store what products of rows are scaled by, the bound of that, lift, 1/(lift · scale), 1/τ, and a power in units of τ.
+    """Store what products of rows are scaled by, the bound of that, lift, 1/(lift · scale), 1/τ, and how far off it is.
 
-    The last is ln 2, but for the rounding of the first: a log-sum goes back by what its terms came by.
+    The last is by how much 1/(τ · scale) is above ln 2, relatively, since the scale is rounded.
     """
     tau, other = tl.load(temperature).to(tl.float32), tl.load(other_scale)
     scale = LOG2E / tau
@@ -282,7 +282,7 @@ def scalars_kernel(temperature, own_scale, other_scale, own_longest, other_longe
     tl.store(scalars + 2, power)
     tl.store(scalars + 3, 1.0 / (power * other))
     tl.store(scalars + 4, 1.0 / tau)
-    tl.store(scalars + 5, (1.0 / (tau.to(tl.float64) * scale.to(tl.float64))).to(tl.float32))
+    tl.store(scalars + 5, (1.4426950408889634 / (tau.to(tl.float64) * scale.to(tl.float64)) - 1.0).to(tl.float32))
 
 
 @triton.jit(do_not_specialize=["n", "r", "shift", "tiles"])

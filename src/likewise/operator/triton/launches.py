@@ -1,7 +1,6 @@
 """What launches the kernels: grids, tiles, and the few numbers that they read from the device."""
 
 import functools
-import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -21,8 +20,8 @@ class Sums(NamedTuple):
     offset: Float[Tensor, "s n"]
     total: Float[Tensor, "s n"]
     average: Float[Tensor, "s n d"] | None
-    unit: Float[Tensor, ""]
-    """What an offset is multiplied by in a logarithm of base e: ln 2, but for rounding."""
+    off: Float[Tensor, ""]
+    """By how much an offset's unit is above ln 2, relatively."""
 
 
 class Rows(NamedTuple):
@@ -44,7 +43,7 @@ def forward(
     if not n or not r:
         offset, total = torch.full((1, n), -torch.inf, device=device), torch.zeros(1, n, device=device)
         zeros = torch.zeros(1, n, padded, device=device) if average else None
-        return Sums(offset, total, zeros, torch.full((), math.log(2), device=device))
+        return Sums(offset, total, zeros, torch.zeros((), device=device))
     size = tuning.tiles("average" if average else "sums", chunk(padded, two=how.two), two=how.two)
     chunks = padded // chunk(padded, two=how.two) if average else 1
     grid, walk = _grid(n, r, chunks, size, device)

@@ -70,7 +70,7 @@ class Watch(TorchDispatchMode):
                 raise TransferError(operation)
             if name in PUTS and any(index is not None and index.dtype == torch.bool for index in args[1]):
                 raise TransferError(operation)  # the places are counted first
-            if not operation.is_view and "aten::empty" not in name:
+            if made and not operation.is_view and "aten::empty" not in name:
                 self.launched.append(name)
         return result
 

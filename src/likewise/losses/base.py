@@ -101,6 +101,10 @@ class Rows(NamedTuple):
         n, r = len(self.queries), len(self.references)
         return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
 
+    def beside(self) -> PairWeight:
+        """Return each anchor with the reference that stands beside it, where there is one for each: by place alone."""
+        return ~NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
+
 
 def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     """Return a number as a 0-d tensor of rows' dtype, made on their device: a GPU would wait for one that is copied."""

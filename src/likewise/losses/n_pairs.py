@@ -7,7 +7,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_aligned, check_embeddings
-from likewise.pairs import AllPairs, SameSample
+from likewise.pairs import AllPairs
 
 
 @final
@@ -55,5 +55,5 @@ class NPairsLoss(ContrastiveLoss):
             check_embeddings("anchors", anchors)
             check_aligned("positives", positives, anchors, beside="anchors")
         rows = self.rows(anchors, positives)
-        own = SameSample(*rows.samples())
+        own = rows.beside()
         return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)

@@ -1,7 +1,5 @@
 """The kernels against a float64 oracle: on a GPU where there is one, else in Triton's interpreter, in small tiles."""
 
-import itertools
-
 import pytest
 import torch
 

@@ -151,7 +151,8 @@ class _BothWays(torch.autograd.Function):
         temperature, queries, *saved = ctx.saved_tensors
         forth, back, saved = saved[:2], saved[2:4], saved[4:]
         z, v = Operand(*saved[:3]), Operand(*saved[3:])
-        rows, columns = _rows(*forth, gradients[0]), _rows(*back, gradients[1])
+        rows = _rows(forth[0], forth[1], gradients[0])
+        columns = _rows(back[0], back[1], gradients[1])
         _, needs_temperature, needs_queries, needs_references = ctx.needs_input_grad
         plan, fixable = ctx.plan, ctx.plan.is_set
         of_queries = of_references = slope = None
@@ -198,7 +199,7 @@ def _fading(offset: Tensor, highest: Tensor) -> Tensor:
 def _log_sum(offset: Tensor, total: Tensor, off: Tensor) -> Tensor:
     """Return log Σ w e^s; in float64, since an offset may be far above it."""
     value = offset.double() * (math.log(2) * (1 + off.double())) + total.double().log()
-    return torch.where(total > 0, value, -torch.inf).to(torch.float32)
+    return value.masked_fill(total == 0, -torch.inf).to(torch.float32)  # what is NaN shows
 
 
 def _rows(offset: Tensor, total: Tensor, upstream: Tensor) -> Rows:

@@ -251,7 +251,9 @@ def test_nothing_is_read_beside_the_rows(half, average):
         rows = clustered(n, 16).to(how.stored)
         rows = among_nan(rows.flatten()).view(n, 16) if poisoned else rows
         one = torch.ones((), device=DEVICE)
-        return Operand(rows[None] if half else torch.stack([rows, torch.zeros_like(rows)]), one, one)
+        return (
+            Operand(rows[None], None, one) if half else Operand(torch.stack([rows, torch.zeros_like(rows)]), one, one)
+        )
 
     results = []
     for poisoned in (False, True):

@@ -9,7 +9,6 @@ gradients, Σ_j push_ij e^{s_ij} (a_i + a_j) z_j. Where it has no gradient (keys
 Σ_u P_iu v_u, and the backward has nothing left to multiply. Any other has one product for each gradient.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from likewise.operator.precision import first_derivative
 from likewise.operator.triton import launches
-from likewise.operator.triton.launches import Rows, Sums
+from likewise.operator.triton.launches import Sums
 from likewise.operator.triton.operands import Operand, Precision, operand, precision
 from likewise.operator.triton.weights import Plan
 
@@ -75,7 +74,7 @@ class _Fused(torch.autograd.Function):
             launches.forward(z, v, plan, temperature, how, average=average)
             for plan, v, average in zip(plans, operands, constant, strict=True)
         ]
-        offset, total = _merged(parts)
+        offset, total, lse = launches.merged(parts)
         average = _averaged(parts, offset, total)
         ctx.plans, ctx.how, ctx.constant = plans, how, constant
         ctx.same = [v is z for v in operands]
@@ -89,7 +88,7 @@ class _Fused(torch.autograd.Function):
             *z,
             *(part for v in operands if v is not z for part in v),
         )
-        return _log_sum(offset, total, parts[0].off)
+        return lse
 
     @staticmethod
     @first_derivative
@@ -97,7 +96,7 @@ class _Fused(torch.autograd.Function):
         temperature, queries, offset, total, average, *saved = ctx.saved_tensors
         others = iter(Operand(*saved[k : k + 3]) for k in range(3, len(saved), 3))
         z = Operand(*saved[:3])
-        rows = _rows(offset, total, gradients[0])
+        rows = launches.rows(offset, total, gradients[0])
         needs_queries = any(ctx.needs_input_grad[2:4])
         once = None if average is None else average * (rows.share * total / temperature)[:, None]
         twice: Tensor | None = None  # from sections that are the queries, whose gradient came with it
@@ -138,12 +137,11 @@ class _BothWays(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         plan, precision = how
         z, v = operand(queries, precision), operand(references, precision)
-        sums = launches.forward(z, v, plan, temperature, precision)
-        forth = _merged([sums])
-        back = _merged([launches.forward(v, z, plan.transposed, temperature, precision)])
+        *forth, lse = launches.merged([launches.forward(z, v, plan, temperature, precision)])
+        *back, other_lse = launches.merged([launches.forward(v, z, plan.transposed, temperature, precision)])
         ctx.plan, ctx.precision, ctx.features = plan, precision, queries.shape[1]
         ctx.save_for_backward(temperature, queries if ctx.needs_input_grad[1] else None, *forth, *back, *z, *v)
-        return _log_sum(*forth, sums.off), _log_sum(*back, sums.off)
+        return lse, other_lse
 
     @staticmethod
     @first_derivative
@@ -151,8 +149,8 @@ class _BothWays(torch.autograd.Function):
         temperature, queries, *saved = ctx.saved_tensors
         forth, back, saved = saved[:2], saved[2:4], saved[4:]
         z, v = Operand(*saved[:3]), Operand(*saved[3:])
-        rows = _rows(forth[0], forth[1], gradients[0])
-        columns = _rows(back[0], back[1], gradients[1])
+        rows = launches.rows(forth[0], forth[1], gradients[0])
+        columns = launches.rows(back[0], back[1], gradients[1])
         _, needs_temperature, needs_queries, needs_references = ctx.needs_input_grad
         plan, fixable = ctx.plan, ctx.plan.is_set
         of_queries = of_references = slope = None
@@ -169,45 +167,17 @@ class _BothWays(torch.autograd.Function):
         return None, slope, of_queries, of_references
 
 
-def _merged(parts: list[Sums]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Return the offset and the total of each row over all parts of all sections."""
-    offset = torch.cat([part.offset for part in parts])
-    total = torch.cat([part.total for part in parts])
-    if len(offset) == 1:
-        return offset[0], total[0]
-    highest = offset.amax(dim=0)
-    return highest, (total * _fading(offset, highest)).sum(dim=0)
-
-
 def _averaged(parts: list[Sums], offset: Tensor, total: Tensor) -> Tensor | None:
     """Return the average over all references, (N, D), of those over parts that have one."""
     result = None
     for part in parts:
         if part.average is not None:
-            shares = part.total * _fading(part.offset, offset) / total.masked_fill(total == 0, 1)
+            # An empty row's offset is ∞, so that nothing of it remains.
+            shares = part.total * torch.exp2(part.offset - offset) / total.masked_fill(total == 0, 1)
             average = part.average.mul_(shares[:, :, None])
             share = average[0] if len(average) == 1 else average.sum(dim=0)
             result = share if result is None else result.add_(share)
     return result
-
-
-def _fading(offset: Tensor, highest: Tensor) -> Tensor:
-    """Return 2^{offset − highest}, where both may be −∞."""
-    return torch.exp2(offset - highest.masked_fill(highest == -torch.inf, 0))
-
-
-def _log_sum(offset: Tensor, total: Tensor, off: Tensor) -> Tensor:
-    """Return log Σ w e^s; in float64, since an offset may be far above it."""
-    value = offset.double() * (math.log(2) * (1 + off.double())) + total.double().log()
-    return value.masked_fill(total == 0, -torch.inf).to(torch.float32)  # what is NaN shows
-
-
-def _rows(offset: Tensor, total: Tensor, upstream: Tensor) -> Rows:
-    """Return what the backward reads of rows; an empty one has no part in it, and its upstream is not looked at."""
-    empty = total == 0
-    upstream = upstream.masked_fill(empty, 0)
-    strongest = upstream.abs().amax() if len(upstream) else upstream.sum()
-    return Rows(offset.masked_fill(empty, torch.inf), upstream / total.masked_fill(empty, 1), strongest)
 
 
 def _inner(one: Tensor, other: Tensor) -> Tensor:

@@ -269,20 +269,64 @@ def _sum_tiles(
 
 
 @triton.jit
-def scalars_kernel(temperature, own_scale, other_scale, own_longest, other_longest, lift, scalars):
+def scalars_kernel(
+    temperature, own_scale, other_scale, own_longest, other_longest, strongest, scalars,
+    LARGEST: tl.constexpr, BACKWARD: tl.constexpr, TWO: tl.constexpr,
+):  # fmt: skip
     """Store what products of rows are scaled by, the bound of that, lift, 1/(lift · scale), 1/τ, and how far off it is.
 
-    The last is by how much 1/(τ · scale) is above ln 2, relatively, since the scale is rounded.
+    The lift brings the largest weight close to LARGEST: 1 in the forward, the strongest upstream in the backward. The
+    last number is by how much 1/(τ · scale) is above ln 2, relatively, since the scale is rounded.
     """
-    tau, other = tl.load(temperature).to(tl.float32), tl.load(other_scale)
+    tau = tl.load(temperature).to(tl.float32)
     scale = LOG2E / tau
-    tl.store(scalars, scale / tl.load(own_scale) / other)
+    own, other = 1.0, 1.0
+    if TWO:
+        own, other = tl.load(own_scale), tl.load(other_scale)
+    lift = LARGEST
+    if BACKWARD:
+        upstream = tl.load(strongest)
+        wanted = tl.floor(tl.log2(LARGEST / tl.where(upstream == 0, LARGEST, upstream)))
+        lift = tl.exp2(tl.minimum(tl.maximum(wanted, -100.0), 100.0))
+    tl.store(scalars, scale / own / other)
     tl.store(scalars + 1, scale * (tl.load(own_longest) * tl.load(other_longest)) * 1.0001)
-    power = tl.exp2(tl.minimum(tl.maximum(tl.floor(tl.log2(tl.load(lift))), -100.0), 100.0))
-    tl.store(scalars + 2, power)
-    tl.store(scalars + 3, 1.0 / (power * other))
+    tl.store(scalars + 2, lift)
+    tl.store(scalars + 3, 1.0 / (lift * other))
     tl.store(scalars + 4, 1.0 / tau)
     tl.store(scalars + 5, (1.4426950408889634 / (tau.to(tl.float64) * scale.to(tl.float64)) - 1.0).to(tl.float32))
+
+
+@triton.jit(do_not_specialize=["parts", "n"])
+def merge_kernel(offsets, totals, scalars, offset, total, lse, parts, n, BLOCK: tl.constexpr):
+    """Store the offset and the total of rows over all parts, and the log-sum-exp: in float64, far below the offset."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = rows < n
+    highest = tl.full((BLOCK,), -float("inf"), tl.float32)
+    for part in range(parts):
+        highest = tl.maximum(highest, tl.load(offsets + part * n.to(tl.int64) + rows, mask=inside, other=0.0))
+    base = tl.where(highest == -float("inf"), 0.0, highest)
+    together = tl.zeros((BLOCK,), tl.float32)
+    for part in range(parts):
+        at = part * n.to(tl.int64) + rows
+        fading = tl.exp2(tl.load(offsets + at, mask=inside, other=0.0) - base)
+        together += tl.load(totals + at, mask=inside, other=0.0) * fading
+    empty = together == 0
+    unit = 0.6931471805599453 * (1.0 + tl.load(scalars + 5).to(tl.float64))
+    value = base.to(tl.float64) * unit + tl.log(tl.where(empty, 1.0, together).to(tl.float64))
+    tl.store(offset + rows, tl.where(empty, float("inf"), highest), mask=inside)
+    tl.store(total + rows, together, mask=inside)
+    tl.store(lse + rows, tl.where(empty, -float("inf"), value.to(tl.float32)), mask=inside)
+
+
+@triton.jit(do_not_specialize=["n"])
+def shares_kernel(total, upstream, share, strongest, n, BLOCK: tl.constexpr):
+    """Store the upstream of rows over their totals, 0 where these are, and the largest upstream of the block."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = rows < n
+    sums = tl.load(total + rows, mask=inside, other=0.0)
+    given = tl.where(sums == 0, 0.0, tl.load(upstream + rows, mask=inside, other=0.0))
+    tl.store(share + rows, given / tl.where(sums == 0, 1.0, sums), mask=inside)
+    tl.store(strongest + tl.program_id(0), tl.max(tl.abs(given), axis=0))
 
 
 @triton.jit(do_not_specialize=["n", "r", "shift", "tiles"])

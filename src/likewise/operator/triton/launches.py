@@ -13,6 +13,9 @@ from likewise.operator.triton import kernels, tuning
 from likewise.operator.triton.operands import LARGEST, Operand, Precision, chunk, kernel_dtype
 from likewise.operator.triton.weights import Plan, Side
 
+BLOCK = 256
+"""Rows of a program that puts sums together."""
+
 
 class Sums(NamedTuple):
     """Sums of rows over parts of the others: Σ w e^{s} is total · 2^offset."""
@@ -20,8 +23,7 @@ class Sums(NamedTuple):
     offset: Float[Tensor, "s n"]
     total: Float[Tensor, "s n"]
     average: Float[Tensor, "s n d"] | None
-    off: Float[Tensor, ""]
-    """By how much an offset's unit is above ln 2, relatively."""
+    scalars: Float[Tensor, " 6"] | None
 
 
 class Rows(NamedTuple):
@@ -43,14 +45,13 @@ def forward(
     if not n or not r:
         offset, total = torch.full((1, n), -torch.inf, device=device), torch.zeros(1, n, device=device)
         zeros = torch.zeros(1, n, padded, device=device) if average else None
-        return Sums(offset, total, zeros, torch.zeros((), device=device))
+        return Sums(offset, total, zeros, None)
     size = tuning.tiles("average" if average else "sums", chunk(padded, two=how.two), two=how.two)
     chunks = padded // chunk(padded, two=how.two) if average else 1
     grid, walk = _grid(n, r, chunks, size, device)
     offset, total = torch.empty(2, grid[1], n, device=device)
     product = torch.empty(grid[1], n, padded, device=device) if average else None
-    lift = torch.full((), LARGEST, device=device)
-    scalars = _scalars(own, other, temperature, lift)
+    scalars = _scalars(own, other, temperature)
     with _on(device):
         _kernel(kernels.forward_kernel, grid)(
             own.parts, other.parts, scalars, _pointers(plan, scalars), offset, total,
@@ -58,7 +59,7 @@ def forward(
             PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.has_self, SET=plan.is_set, AVERAGE=average,
             **_shared(padded, how, size),
         )  # fmt: skip
-    return Sums(offset, total, product, scalars[5])
+    return Sums(offset, total, product, scalars)
 
 
 def backward(
@@ -85,7 +86,7 @@ def backward(
     grid, walk = _grid(n, r, padded // chunk(padded, two=how.two), size, device)
     out = torch.empty(grid[1], n, padded, device=device)
     strongest = functools.reduce(torch.maximum, [rows.strongest for rows in (of_own, of_other) if rows is not None])
-    scalars = _scalars(own, other, temperature, LARGEST / strongest)
+    scalars = _scalars(own, other, temperature, strongest)
     none = Rows(scalars, scalars, strongest)
     (mine, my_share, _), (theirs, their_share, _) = of_own or none, of_other or none
     with _on(device):
@@ -97,6 +98,35 @@ def backward(
             **_shared(padded, how, size),
         )  # fmt: skip
     return out[0] if grid[1] == 1 else out.sum(dim=0)
+
+
+def merged(parts: list[Sums]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Return each row's offset (∞ where it has no pair) and total over all parts, and its log-sum-exp."""
+    offsets = parts[0].offset if len(parts) == 1 else torch.cat([part.offset for part in parts])
+    totals = parts[0].total if len(parts) == 1 else torch.cat([part.total for part in parts])
+    count, n = offsets.shape
+    offset, total, lse = (torch.empty(n, device=offsets.device) for _ in range(3))
+    if n:
+        known = [part.scalars for part in parts if part.scalars is not None]
+        scalars = known[0] if known else torch.zeros(6, device=offsets.device)
+        with _on(offsets.device):
+            _kernel(kernels.merge_kernel, (triton.cdiv(n, BLOCK),))(
+                offsets, totals, scalars, offset, total, lse, count, n, BLOCK=BLOCK
+            )
+    return offset, total, lse
+
+
+def rows(offset: Float[Tensor, " n"], total: Float[Tensor, " n"], upstream: Float[Tensor, " n"]) -> Rows:
+    """Return what the backward reads of rows; an empty one has no part in it, and its upstream is not looked at."""
+    n, device = len(total), total.device
+    share = torch.empty(n, device=device)
+    strongest = torch.zeros(max(1, triton.cdiv(n, BLOCK)), device=device)
+    if n:
+        with _on(device):
+            _kernel(kernels.shares_kernel, (triton.cdiv(n, BLOCK),))(
+                total, upstream.contiguous(), share, strongest, n, BLOCK=BLOCK
+            )
+    return Rows(offset, share, strongest.amax())
 
 
 def _grid(n: int, r: int, chunks: int, size: tuning.Tiles, device: torch.device) -> tuple[tuple[int, int, int], int]:
@@ -111,13 +141,14 @@ def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
     return kernel[grid]
 
 
-def _scalars(own: Operand, other: Operand, temperature: Tensor, lift: Tensor) -> Float[Tensor, " 6"]:
-    """Return the few numbers that kernels read from the device; see `kernels.scalars_kernel`."""
+def _scalars(own: Operand, other: Operand, temperature: Tensor, strongest: Tensor | None = None) -> Tensor:
+    """Return the few numbers that kernels read from the device, (6,); see `kernels.scalars_kernel`."""
     scalars = torch.empty(6, device=own.parts.device)
     with _on(own.parts.device):
         _kernel(kernels.scalars_kernel, (1,))(
-            temperature, own.scale, other.scale, own.longest, other.longest, lift, scalars, num_warps=1
-        )
+            temperature, own.scale, other.scale, own.longest, other.longest, strongest, scalars,
+            LARGEST=LARGEST, BACKWARD=strongest is not None, TWO=own.scale is not None, num_warps=1,
+        )  # fmt: skip
     return scalars
 
 

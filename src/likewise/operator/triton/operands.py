@@ -19,8 +19,8 @@ class Operand(NamedTuple):
     """Rows in parts (P, N, D), D padded with zeros: their values are those of the sum of the parts over the scale."""
 
     parts: Tensor
-    scale: Float[Tensor, ""]
-    """A power of two."""
+    scale: Float[Tensor, ""] | None
+    """A power of two, of two parts."""
     longest: Float[Tensor, ""]
     """The largest length of a row."""
 
@@ -72,7 +72,7 @@ def operand(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
     longest = longest.amax() if len(rows) else longest.sum()
     if not how.two:
         rows = rows.to(how.half).to(how.stored)
-        return Operand(_padded(rows, padded)[None], torch.ones_like(longest), longest)
+        return Operand(_padded(rows, padded)[None], None, longest)
     parts, scale = halves(_padded(rows.to(torch.float32), padded))
     return Operand(parts, scale, longest)
 

@@ -146,7 +146,7 @@ def by_frequency(n, r):
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("temperature", [0.003, 0.1, 1.0])
 def test_a_batch_among_itself(dtype, temperature):
-    """Every pair but an anchor itself, one class, other classes, a shared label: values and all gradients."""
+    """All but an anchor itself, one class, other classes, a shared label: values and all gradients."""
     n = 75
     labels = torch.arange(n) % 7
     for push in (
@@ -157,6 +157,20 @@ def test_a_batch_among_itself(dtype, temperature):
         pairs.NotSelf(n) * 0.3,
     ):
         check(clustered(n, 20, dtype), (), push, temperature)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_one_pair_has_all_the_weight(dtype):
+    """Nothing averages the rounding of one pair: to 22 bits of float32, else as the half precision rounds."""
+    rows, others = clustered(75, 20, dtype), clustered(75, 20, dtype, seed=1)
+    push = ~pairs.NotSelf(75)
+    (lse, of_queries, of_keys), _ = kernels(
+        rows, (others,), push, 0.1, torch.ones(75, device=DEVICE), among_themselves=False
+    )
+    torch.testing.assert_close(lse.double(), (rows.double() * others.double()).sum(dim=1) / 0.1, rtol=1e-6, atol=1e-6)
+    bound = 2**-22 if dtype == torch.float32 else torch.finfo(dtype).eps
+    for mine, true in ((of_queries, others), (of_keys, rows)):
+        assert (mine.double() - true.double() / 0.1).norm() <= bound * (true.double() / 0.1).norm()
 
 
 @pytest.mark.usefixtures("splits")

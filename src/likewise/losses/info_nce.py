@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_aligned, check_embeddings, check_references, one_of
 from likewise.operator import log_sum_exp_both_ways
-from likewise.pairs import AllPairs, NoPairs, SameSample, concat
+from likewise.pairs import AllPairs, NoPairs, concat
 
 
 @final
@@ -135,12 +135,12 @@ class InfoNCELoss(ContrastiveLoss):
 
     def _with_negatives(self, queries: Tensor, keys: Tensor, negatives: Tensor) -> Tensor:
         rows = self.rows(queries, keys, whole=(negatives,), local=True)
-        own = SameSample(*rows.samples())
+        own = rows.beside()
         pull = concat([own, NoPairs(len(queries), len(negatives))])
         push = concat([own, AllPairs(len(queries), len(negatives))])
         return self.evaluate(rows, pull=pull, push=push, positives=pull)
 
     def _within_batch(self, queries: Tensor, keys: Tensor) -> Tensor:
         rows = self.rows(queries, keys)
-        own = SameSample(*rows.samples())
+        own = rows.beside()
         return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)

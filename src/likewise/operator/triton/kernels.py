@@ -162,7 +162,10 @@ def _weights(
 
 @triton.jit
 def _tiles(start, stop, r, first_row, shift, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, SELF: tl.constexpr):
-    """Return of the tiles [start, stop) where those to be masked lie: [first, last) on the diagonal, [full, stop)."""
+    """Return of the tiles [start, stop) where those to be masked lie: [first, last) on the diagonal, [full, stop).
+
+    SELF says whether a row with itself stands out (1), or is all there is (2).
+    """
     full = tl.minimum(tl.maximum(r // BLOCK_R, start), stop)
     first, last = start, start
     if SELF:
@@ -249,14 +252,14 @@ def _sum_tiles(
     state = highest, total, lost, average
     first, last, full = _tiles(start, stop, r, first_row, shift, BLOCK_N, BLOCK_R, SELF)
     met = last - first
-    for step in range(full - start - met):
+    for step in range(0, 0 if SELF == 2 else full - start - met):
         tile = start + step
         tile += tl.where(tile >= first, met, 0)
         state = _sum_tile(
             state, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
             FIXED, False, AVERAGE, PLAN, THIN, ALL, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
-    for step in range(met + stop - full):
+    for step in range(0, met + stop - full):
         tile = tl.where(step < met, first + step, full + step - met)
         state = _sum_tile(
             state, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
@@ -437,7 +440,7 @@ def _draw_tiles(
     total = tl.zeros((BLOCK_N, CHUNK), tl.float32)
     first, last, full = _tiles(start, stop, r, first_row, shift, BLOCK_N, BLOCK_R, SELF)
     met = last - first
-    for step in range(full - start - met):
+    for step in range(0, 0 if SELF == 2 else full - start - met):
         tile = start + step
         tile += tl.where(tile >= first, met, 0)
         total = _draw_tile(
@@ -445,7 +448,7 @@ def _draw_tiles(
             own_offset, own_share, offsets, shares,
             FIXED, False, OWN, OTHER, PLAN, THIN, ALL, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
         )  # fmt: skip
-    for step in range(met + stop - full):
+    for step in range(0, met + stop - full):
         tile = tl.where(step < met, first + step, full + step - met)
         total = _draw_tile(
             total, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,

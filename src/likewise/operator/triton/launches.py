@@ -56,7 +56,7 @@ def forward(
         _kernel(kernels.forward_kernel, grid)(
             own.parts, other.parts, scalars, _pointers(plan, scalars), offset, total,
             total if product is None else product, n, r, plan.shift, walk,
-            PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.has_self, SET=plan.is_set, AVERAGE=average,
+            PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.of_self, SET=plan.is_set, AVERAGE=average,
             **_shared(padded, how, size),
         )  # fmt: skip
     return Sums(offset, total, product, scalars)
@@ -93,7 +93,7 @@ def backward(
         _kernel(kernels.backward_kernel, grid)(
             own.parts, other.parts, scalars, _pointers(plan, scalars), mine, my_share, theirs, their_share, out,
             n, r, plan.shift, walk,
-            PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.has_self, FIXABLE=fixable,
+            PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.of_self, FIXABLE=fixable,
             OWN=of_own is not None, OTHER=of_other is not None,
             **_shared(padded, how, size),
         )  # fmt: skip

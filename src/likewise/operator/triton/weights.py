@@ -47,9 +47,11 @@ class Plan(NamedTuple):
     is_symmetric: bool
 
     @property
-    def has_self(self) -> bool:
-        """Whether pairs of a row with itself stand out."""
-        return any(key == SELF for term in self.terms for _, key in term[1])
+    def of_self(self) -> int:
+        """Whether pairs of a row with itself stand out (1), or are all there are (2); 0 if neither."""
+        if not any(key == SELF for term in self.terms for _, key in term[1]):
+            return 0
+        return 2 if all(term[0] == 0 and all(key == SELF for _, key in term[1]) for term in self.terms) else 1
 
     @property
     def is_all(self) -> bool:

@@ -27,7 +27,7 @@ def compiled(results, *options):
     return json.loads(results.read_text(encoding="utf-8"))["kernels"], done
 
 
-@pytest.mark.parametrize("capability", [90])
+@pytest.mark.parametrize("capability", [80, 90])
 def test_what_sup_con_needs(capability, tmp_path):
     """Forward and backward, in bfloat16 and in two halves, with class labels and label sets, at D = 128."""
     found, done = compiled(tmp_path / "kernels.json", "--few", "--capability", str(capability))

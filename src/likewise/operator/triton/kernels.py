@@ -92,25 +92,44 @@ def _similarities(
     return s, y0, y1
 
 
+_static = getattr(triton, "constexpr_function", None) or tl.constexpr_function  # where it is in Triton 3.4
+
+
+@_static
+def _at(nested, *path):
+    """Return what stands in a nested constant; Triton 3.6 takes no tuple out of a tuple."""
+    for k in path:
+        nested = nested[k]
+    return nested
+
+
+@_static
+def _count(nested, *path):
+    """Return how many things stand there."""
+    for k in path:
+        nested = nested[k]
+    return len(nested)
+
+
 @triton.jit
 def _overlap(
     own, other, rows, others, n, r,
-    N: tl.constexpr, R: tl.constexpr, THIN: tl.constexpr,
+    N: tl.constexpr, R: tl.constexpr, THIN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     """Return a bᵀ of a tile: a thin product over labels, of one part or two on either side."""
-    L: tl.constexpr = THIN[0]
-    CHUNK: tl.constexpr = THIN[1]
+    L: tl.constexpr = _at(THIN, K, 0)
+    CHUNK: tl.constexpr = _at(THIN, K, 1)
     labels = tl.arange(0, CHUNK)
     total = tl.zeros((N, R), tl.float32)
     for start in range(0, L, CHUNK):
         a0 = _load(own, rows, start + labels, L)
         b0 = _load(other, others, start + labels, L)
         a1, b1 = a0, b0
-        if THIN[2]:
+        if _at(THIN, K, 2):
             a1 = _load(own + n.to(tl.int64) * L, rows, start + labels, L)
-        if THIN[3]:
+        if _at(THIN, K, 3):
             b1 = _load(other + r.to(tl.int64) * L, others, start + labels, L)
-        total = _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, THIN[2], THIN[3], False)
+        total = _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, _at(THIN, K, 2), _at(THIN, K, 3), False)
     return total
 
 
@@ -124,37 +143,37 @@ def _weights(
     first = tl.zeros((N, R), tl.float32)
     second = first
     if len(THIN) > 0:
-        first = _overlap(own_sets[0], other_sets[0], rows, others, n, r, N, R, THIN[0])
+        first = _overlap(own_sets[0], other_sets[0], rows, others, n, r, N, R, THIN, 0)
     if len(THIN) > 1:
-        second = _overlap(own_sets[1], other_sets[1], rows, others, n, r, N, R, THIN[1])
+        second = _overlap(own_sets[1], other_sets[1], rows, others, n, r, N, R, THIN, 1)
     total = tl.zeros((N, R), tl.float32)
     for t in tl.static_range(len(PLAN)):
-        value = tl.zeros((N, R), tl.float32) + PLAN[t][0]
-        for k in tl.static_range(len(PLAN[t][1])):
-            if PLAN[t][1][k][1] < 0:  # the pair of a row with itself, which only tiles on the diagonal have
+        value = tl.zeros((N, R), tl.float32) + _at(PLAN, t, 0)
+        for k in tl.static_range(_count(PLAN, t, 1)):
+            if _at(PLAN, t, 1, k, 1) < 0:  # the pair of a row with itself, which only tiles on the diagonal have
                 if MASKED:
                     equal = (rows + shift)[:, None] == others[None, :]
-                    value += tl.where(equal, PLAN[t][1][k][0], 0).to(tl.float32)
+                    value += tl.where(equal, _at(PLAN, t, 1, k, 0), 0).to(tl.float32)
             else:
-                at = PLAN[t][1][k][1]
+                at = _at(PLAN, t, 1, k, 1)
                 here = tl.load(own_keys + at * n.to(tl.int64) + rows)
                 there = tl.load(other_keys + at * r.to(tl.int64) + others)
-                value += tl.where(here[:, None] == there[None, :], PLAN[t][1][k][0], 0).to(tl.float32)
-        for k in tl.static_range(len(PLAN[t][2])):
-            product = first if PLAN[t][2][k][0] == 0 else second
-            if PLAN[t][2][k][1] == 0:
+                value += tl.where(here[:, None] == there[None, :], _at(PLAN, t, 1, k, 0), 0).to(tl.float32)
+        for k in tl.static_range(_count(PLAN, t, 2)):
+            product = first if _at(PLAN, t, 2, k, 0) == 0 else second
+            if _at(PLAN, t, 2, k, 1) == 0:
                 value *= product
-            elif PLAN[t][2][k][1] == 1:
+            elif _at(PLAN, t, 2, k, 1) == 1:
                 value = tl.where(product > 0, value, 0.0)
             else:
                 value = tl.where(product > 0, 0.0, value)
-        if PLAN[t][3] >= 0:
-            scale = tl.load(own_scales + PLAN[t][3] * n.to(tl.int64) + rows)
+        if _at(PLAN, t, 3) >= 0:
+            scale = tl.load(own_scales + _at(PLAN, t, 3) * n.to(tl.int64) + rows)
             value *= scale[:, None]
-        if PLAN[t][4] >= 0:
-            scale = tl.load(other_scales + PLAN[t][4] * r.to(tl.int64) + others)
+        if _at(PLAN, t, 4) >= 0:
+            scale = tl.load(other_scales + _at(PLAN, t, 4) * r.to(tl.int64) + others)
             value *= scale[None, :]
-        if PLAN[t][5]:
+        if _at(PLAN, t, 5):
             value *= tl.load(factors + t)
         total += value
     return tl.where(inside[None, :], total, 0.0) if MASKED else total
@@ -199,9 +218,9 @@ def _sum_tile(
     else:
         if MASKED or not ALL:
             s = tl.where(w > 0, s, -float("inf"))
-        if SET:
+        if SET or not AVERAGE:
             tallest = tl.max(s, axis=1) * scale
-        else:  # with the weight, so that no product with it is above 1
+        else:  # with the weight, so that no product with it is above 1, which float16 could not hold
             tallest = tl.max(s * scale + tl.log2(tl.where(w > 0, w, 1.0)), axis=1)
         higher = tl.maximum(highest, tallest)
         fallback = tl.where(higher == -float("inf"), 0.0, higher)  # of a row that has met no pair yet
@@ -396,7 +415,7 @@ def _draw_tile(
     other_offset, other_share = own_offset, own_share
     if OTHER:
         other_offset = tl.load(offsets + others)
-        other_share = tl.load(shares + others)
+        other_share = tl.load(shares + others) * lift
     w = tl.full((BLOCK_N, BLOCK_R), 1.0, tl.float32)
     if MASKED or not ALL:
         w = _weights(weight, rows, others, inside, n, r, shift, MASKED, BLOCK_N, BLOCK_R, PLAN, THIN)
@@ -418,7 +437,6 @@ def _draw_tile(
         y1 = y0
         if TWO:
             y1 = _load(y + r.to(tl.int64) * D, others, columns, D)
-    drawn *= lift
     d0 = _rounded(drawn, HALF, INTERPRETED)
     d1 = d0
     if TWO:  # the tensor cores' own sums are cut, not rounded: they span one tile
@@ -482,7 +500,7 @@ def backward_kernel(
     own_share = tl.zeros((BLOCK_N,), tl.float32)
     if OWN:
         own_offset = tl.load(own_offsets + rows)
-        own_share = tl.load(own_shares + rows)
+        own_share = tl.load(own_shares + rows) * lift
     if FIXABLE:
         if bound <= SAFE:
             total = _draw_tiles(

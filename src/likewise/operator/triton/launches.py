@@ -46,7 +46,7 @@ def forward(
         offset, total = torch.full((1, n), -torch.inf, device=device), torch.zeros(1, n, device=device)
         zeros = torch.zeros(1, n, padded, device=device) if average else None
         return Sums(offset, total, zeros, None)
-    size = tuning.tiles("average" if average else "sums", chunk(padded, two=how.two), two=how.two)
+    size = _tiles("average" if average else "sums", padded, plan, how, device)
     chunks = padded // chunk(padded, two=how.two) if average else 1
     grid, walk = _grid(n, r, chunks, size, device)
     offset, total = torch.empty(2, grid[1], n, device=device)
@@ -82,7 +82,7 @@ def backward(
     device = own.parts.device
     if not n or not r:
         return torch.zeros(n, padded, device=device)
-    size = tuning.tiles("backward", chunk(padded, two=how.two), two=how.two)
+    size = _tiles("backward", padded, plan, how, device)
     grid, walk = _grid(n, r, padded // chunk(padded, two=how.two), size, device)
     out = torch.empty(grid[1], n, padded, device=device)
     strongest = functools.reduce(torch.maximum, [rows.strongest for rows in (of_own, of_other) if rows is not None])
@@ -111,7 +111,7 @@ def merged(parts: list[Sums]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"],
         scalars = known[0] if known else torch.zeros(6, device=offsets.device)
         with _on(offsets.device):
             _kernel(kernels.merge_kernel, (triton.cdiv(n, BLOCK),))(
-                offsets, totals, scalars, offset, total, lse, count, n, BLOCK=BLOCK
+                offsets, totals, scalars, offset, total, lse, count, n, BLOCK=BLOCK, enable_fp_fusion=True
             )
     return offset, total, lse
 
@@ -124,9 +124,14 @@ def rows(offset: Float[Tensor, " n"], total: Float[Tensor, " n"], upstream: Floa
     if n:
         with _on(device):
             _kernel(kernels.shares_kernel, (triton.cdiv(n, BLOCK),))(
-                total, upstream.contiguous(), share, strongest, n, BLOCK=BLOCK
+                total, upstream.contiguous(), share, strongest, n, BLOCK=BLOCK, enable_fp_fusion=True
             )
     return Rows(offset, share, strongest.amax())
+
+
+def _tiles(kernel: str, padded: int, plan: Plan, how: Precision, device: torch.device) -> tuning.Tiles:
+    held = chunk(padded, two=how.two)
+    return tuning.tiles(kernel, held, two=how.two, whole=held == padded, overlaps=len(plan.thin), device=device)
 
 
 def _grid(n: int, r: int, chunks: int, size: tuning.Tiles, device: torch.device) -> tuple[tuple[int, int, int], int]:
@@ -147,7 +152,8 @@ def _scalars(own: Operand, other: Operand, temperature: Tensor, strongest: Tenso
     with _on(own.parts.device):
         _kernel(kernels.scalars_kernel, (1,))(
             temperature, own.scale, other.scale, own.longest, other.longest, strongest, scalars,
-            LARGEST=LARGEST, BACKWARD=strongest is not None, TWO=own.scale is not None, num_warps=1,
+            LARGEST=LARGEST, BACKWARD=strongest is not None, TWO=own.scale is not None,
+            num_warps=1, enable_fp_fusion=True,
         )  # fmt: skip
     return scalars
 

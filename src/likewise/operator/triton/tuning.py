@@ -21,14 +21,53 @@ class Tiles(NamedTuple):
     stages: int
 
 
-def tiles(kernel: str, chunk: int, *, two: bool) -> Tiles:
-    """Return the tiles of a kernel, "sums", "average" or "backward", for a chunk of features and one part or two."""
-    wide = chunk > 128
+WARPGROUPS = 9, 10
+"""The generations whose tensor cores read both operands from shared memory, of which a program may have 227 KiB."""
+
+
+def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, device: torch.device) -> Tiles:
+    """Return the tiles in which a kernel was seen to spill no register in its loop without masks, or few.
+
+    Args:
+        kernel: "sums", "average" or "backward".
+        chunk: The features that a tile holds.
+        two: Whether rows have two parts.
+        whole: Whether these are all features.
+        overlaps: How many thin products the weight has.
+        device: The GPU; what stands in for one is taken for an H100.
+    """
+    if capability(device) // 10 not in WARPGROUPS:
+        return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps)
     if kernel == "sums":
-        return Tiles(128, 64, 8, 2) if two else Tiles(128, 64 if wide else 128, 8, 3)
+        narrow = overlaps > 1 or (two and not whole)
+        return Tiles(128, 64 if narrow else 128, 8, 2 if narrow or two or chunk > 128 or not whole else 3)
+    if kernel == "average" and two and not whole:
+        return Tiles(64, 64, 8, 2)
+    if not two and not overlaps and chunk <= 128 and whole:
+        return Tiles(128, 64, 8, 3)
+    halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)
+    return Tiles(128, max(32, 128 >> halvings), 8, 2)
+
+
+def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int) -> Tiles:
+    """Return tiles that fit the 99 KiB of shared memory that a program has at the least, and mma instructions."""
+    simple = chunk <= 128 and whole and not overlaps
+    if kernel == "sums":
+        if two:
+            return Tiles(128, 32, 8, 2)
+        return Tiles(128, 128, 8, 3) if simple else Tiles(128, 64, 8, 2)
     if two:
-        return Tiles(64 if wide else 128, 32 if wide else 64, 8, 2)
-    return Tiles(128, 64, 8, 2 if wide else 3)
+        return Tiles(64, 64 if whole and not overlaps else 32, 8, 2)
+    return Tiles(128 if simple else 64, 64, 8, 2)
+
+
+@cache
+def capability(device: torch.device) -> int:
+    """Return a GPU's compute capability times ten; that of an H100 for what stands in for one."""
+    if device.type != "cuda":
+        return 90
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
 
 
 @cache

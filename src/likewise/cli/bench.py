@@ -29,6 +29,7 @@ from likewise.benchmark import (
 )
 from likewise.cli.table import Table, by_loss, who
 from likewise.diagnostics import plots
+from likewise.operator import no_triton
 
 SIZES = [256, 1024, 4096, 16384, 65536, 262144, 1048576]
 FEWEST_ROWS = 32
@@ -53,6 +54,9 @@ def run(arguments: Sequence[str]) -> None:
     """
     config = _parsed(arguments)
     device = _device(config.device)
+    if "triton" in (config.backends or ()) and "triton" not in backends(device):
+        why = no_triton(torch.device(device)) or "Triton's interpreter tells nothing of a kernel's speed"
+        raise ValueError(f"--backends triton cannot be measured here: {why}")
     chosen = _chosen("--backends", config.backends or backends(device), ["auto", *backends(device)])
     names = _chosen("--losses", config.losses or NAMES, NAMES)
     everyone = contenders(names, chosen, device)

@@ -1,5 +1,7 @@
 """Views of samples: several tensors, or one, become embeddings (B, V, D)."""
 
+import functools
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -28,7 +30,5 @@ def stacked(views: tuple[Tensor, ...], loss: str) -> Float[Tensor, "b v d"]:
         raise ValueError(f"views have one shape, got {shapes}; give every sample the same number of views")
     if len({view.device for view in views}) > 1:
         raise ValueError(f"views lie on one device, got {', '.join(str(view.device) for view in views)}; move them")
-    dtype = torch.float32
-    for view in views:
-        dtype = torch.promote_types(dtype, view.dtype)
+    dtype = functools.reduce(torch.promote_types, (view.dtype for view in views))
     return torch.stack([view.to(dtype) for view in views], dim=1)

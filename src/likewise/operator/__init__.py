@@ -1,6 +1,6 @@
 """The operator: one equation with two pair weights, exact, in linear memory."""
 
-from likewise.operator.backends import Backend, half_of
+from likewise.operator.backends import Backend, half_of, no_triton
 from likewise.operator.contrast import (
     contrast,
     contrast_and_activity,
@@ -18,5 +18,6 @@ __all__ = [
     "log_sum_exp",
     "log_sum_exp_both_ways",
     "log_sum_exp_of_rows",
+    "no_triton",
     "rounded",
 ]

@@ -29,7 +29,7 @@ def _small_tiles(monkeypatch):
 @pytest.fixture(params=[1, 3])
 def splits(request, monkeypatch):
     """Walk all tiles in one program, or in several whose sums are put together."""
-    monkeypatch.setattr(tuning, "splits", lambda _programs, walked, _device: min(request.param, walked))
+    monkeypatch.setattr(tuning, "splits", lambda _programs, walked, _device, **_: min(request.param, walked))
     return request.param
 
 
@@ -384,6 +384,88 @@ def test_medium_precision_rounds_rows_once():
         torch.set_float32_matmul_precision("highest")
     exact = lw.contrast(rows.bfloat16().double(), **weights, temperature=0.1, backend="dense")
     torch.testing.assert_close(losses.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_label_sets_in_any_layout():
+    """Sets that lie column by column are read as those that lie row by row."""
+    rows = clustered(64, 8)
+    for labels in (16, 50, 64, 128):
+        given = sets(labels, 64, seed=labels).T
+        assert not given.is_contiguous()
+        check(rows, (), ~pairs.SharesLabel(given) & pairs.NotSelf(64), 0.1)
+
+
+def test_queries_in_two_sections():
+    """Queries that are their own references twice over receive the gradient of both."""
+    rows, labels = clustered(40, 8), torch.arange(40) % 3
+    gradients = []
+    for backend, dtype in (("triton", torch.float32), ("dense", DOUBLE)):
+        z = rows.to(dtype).requires_grad_()
+        push = pairs.concat([pairs.NotSelf(40), pairs.SameClass(labels)])
+        lse = lw.log_sum_exp(z, (z, z), push=push, temperature=0.1, backend=backend)
+        gradients.append(torch.autograd.grad(lse.sum(), z)[0].to(DOUBLE))
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.0255, 0.02, 0.04])
+@pytest.mark.parametrize("upstream", [2.0**16, 1.0, 2.0**-60])
+def test_opposite_rows_and_a_gradient_scaler(temperature, upstream):
+    """The lowest similarity there is, near the end of the fixed offset's range, under any upstream."""
+    rows = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]], device=DEVICE)
+    for push in (pairs.NotSelf(3), pairs.Equal(torch.tensor([0, 0, 1])) & pairs.NotSelf(3)):
+        results = []
+        for backend, dtype in (("triton", torch.float32), ("dense", DOUBLE)):
+            z = rows.to(dtype).requires_grad_()
+            lse = lw.log_sum_exp(z, push=push, temperature=torch.tensor(temperature).item(), backend=backend)
+            given = torch.full_like(lse, upstream).masked_fill(lse == -torch.inf, 0)
+            results.append([lse.detach().to(DOUBLE), torch.autograd.grad(lse, z, given)[0].to(DOUBLE)])
+        (lse, gradient), (true_lse, true_gradient) = results
+        torch.testing.assert_close(lse, true_lse, rtol=1e-6, atol=0)
+        torch.testing.assert_close(gradient, true_gradient, rtol=1e-6, atol=0)
+
+
+def test_a_weight_that_is_zero_is_exactly_zero():
+    """One minus a mean similarity of one is no pair, in kernels as in tiles."""
+    for labels in (41, 47, 55, 61):
+        own = torch.ones(20, labels, dtype=torch.bool)
+        own[10:, labels // 2 :] = False
+        for similarity in (torch.ones(labels, labels), torch.eye(labels)):
+            push = 1 - pairs.MeanSimilarity(own, similarity)
+            ours, tiles = (
+                lw.log_sum_exp(clustered(20, 8), push=push, temperature=0.1, backend=backend)
+                for backend in ("triton", "tiled")
+            )
+            torch.testing.assert_close(ours, tiles, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_of_weak_upstream():
+    """Each row is as exact as its own upstream is large, down to a hundred thousandth of the strongest."""
+    rows, others = clustered(64, 20), clustered(600, 20, seed=1)
+    upstream = torch.full((64,), 1e-5, device=DEVICE)
+    upstream[0] = 1
+    (_, ours, _), _ = kernels(rows, (others,), pairs.AllPairs(64, 600), 0.1, upstream, among_themselves=False)
+    (_, true, _), _ = plain(rows.double(), (others,), pairs.AllPairs(64, 600), 0.1, upstream)
+    error = (ours.double() - true).norm(dim=1) / true.norm(dim=1)
+    assert error.max() <= 2e-6
+
+
+def test_magnitudes_that_are_far_from_one():
+    """Tiny rows under a tiny upstream have a gradient, and a backward can be run again."""
+    rows, others = clustered(20, 8) * 1e-12, clustered(40, 8, seed=1) * 1e-12
+    z = rows.clone().requires_grad_()
+    lse = lw.log_sum_exp(z, others, push=pairs.AllPairs(20, 40), temperature=1e-6, backend="triton")
+    given = torch.full_like(lse, 1e-15)
+    first = torch.autograd.grad(lse, z, given, retain_graph=True)[0]
+    (_, true, _), _ = plain(rows.double(), (others,), pairs.AllPairs(20, 40), 1e-6, given)
+    assert (first.double() - true).norm() <= 1e-6 * true.norm()
+    assert torch.equal(first, torch.autograd.grad(lse, z, given)[0])
+
+
+def test_the_tiles_of_a_gpu(monkeypatch):
+    """The sizes that a GPU takes give the same, where tests take smaller ones."""
+    monkeypatch.undo()
+    check(clustered(150, 20), (), pairs.NotSelf(150), 0.1)
+    check(clustered(150, 20, torch.bfloat16), (), pairs.SameClass(torch.arange(150) % 7) & pairs.NotSelf(150), 0.1)
 
 
 def test_there_is_no_second_derivative():

@@ -47,10 +47,10 @@ def log_sum_exp(
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
             holds NaN or infinity. Values are looked at on the CPU; on a GPU that would synchronise, and an explicit
             push is taken there to hold no negative weight.
-        RuntimeError: In the backward of "tiled", if it is asked for a gradient of the gradient.
+        RuntimeError: In the backward of "tiled" and "triton", if it is asked for a gradient of the gradient.
 
     Memory:
-        O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
 
     Example:
         >>> import torch
@@ -98,8 +98,9 @@ def log_sum_exp_both_ways(
     \text{lse}'_u = \log \sum_i \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
     $$
 
-    Both come from one product of queries and references, in the backward too. Rows were checked, and are of one dtype,
-    float32 or wider; see `log_sum_exp` for the arguments, for what is raised, and for the memory.
+    Dense and tiles make one product of queries and references for both, forward and backward; kernels make one for
+    each direction forward, and one for each gradient, of both directions, backward. Rows were checked, and are of one
+    dtype, float32 or wider; see `log_sum_exp` for the arguments, for what is raised, and for the memory.
     """
     _check_push(push, queries, (references,))
     with without_autocast(queries.device):
@@ -142,10 +143,10 @@ def contrast(
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
             holds NaN or infinity. Values are looked at on the CPU; on a GPU that would synchronise, and an explicit
             push is taken there to hold no negative weight.
-        RuntimeError: In the backward of "tiled", if it is asked for a gradient of the gradient.
+        RuntimeError: In the backward of "tiled" and "triton", if it is asked for a gradient of the gradient.
 
     Memory:
-        O((N + R)·D + tile) with "tiled", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
 
     Example:
         >>> import torch

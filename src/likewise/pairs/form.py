@@ -24,6 +24,8 @@ class Overlap(NamedTuple):
     anchors: Float[Tensor, "n l"]
     references: Float[Tensor, "r l"]
     taken: Taken
+    sizes: tuple[Float[Tensor, " n"], Float[Tensor, " r"]] | None = None
+    """What x is divided by, first, for each anchor and each reference."""
 
 
 class Term(NamedTuple):

@@ -76,9 +76,8 @@ class MeanSimilarity(LabelSimilarity):
 
     def form(self) -> Form:
         alike = self.anchors.to(self.similarity) @ self.similarity
-        sizes, reference_sizes = (1 / size.to(alike).clamp_(min=1) for size in self._sizes)
-        overlap = form.Overlap(alike, self.references, "as it is")
-        return (Term(EVERYTHING, anchors=sizes, references=reference_sizes, overlaps=(overlap,)),)
+        own, others = (size.to(alike).clamp_(min=1) for size in self._sizes)
+        return (Term(EVERYTHING, overlaps=(form.Overlap(alike, self.references, "as it is", (own, others)),)),)
 
 
 @final

@@ -105,7 +105,8 @@ class _Fused(torch.autograd.Function):
             v = z if same else next(others)
             if same and needed and needs_queries and plan.is_symmetric:
                 fixable = plan.is_set and len(ctx.plans) == 1
-                twice = launches.backward(z, z, plan, temperature, ctx.how, of_own=rows, of_other=rows, fixable=fixable)
+                both = launches.backward(z, z, plan, temperature, ctx.how, of_own=rows, of_other=rows, fixable=fixable)
+                twice = both if twice is None else twice.add_(both)
                 of_sections.append(None)
                 continue
             if needs_queries and needed:

@@ -21,8 +21,12 @@ own rows are not stored.
 import triton
 import triton.language as tl
 
-SAFE = tl.constexpr(57.0)
-"""The largest bound o of |s|, about 40 in base 2, for which e^{s − o} stays in float32's range."""
+SAFE = tl.constexpr(44.0)
+"""The largest bound o of |s|, in base 2, that is a fixed offset: a total is 2^−88 at least, and the gradient of a row's
+log-sum-exp over it stays within float32's range up to 2^39."""
+
+SMALLER = tl.constexpr(2048.0)
+"""What the second half of a weight is lifted by once more, so that float16 keeps its bits, too."""
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -64,6 +68,14 @@ def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr, ALL4: tl.con
     if B2:
         total = tl.dot(a0, b1, total, input_precision="ieee")
     return tl.dot(a0, b0, total, input_precision="ieee")
+
+
+@triton.jit
+def _weighted(w0, w1, y0, y1):
+    """Return w y of two parts each, the second of w lifted once more; the product of the small ones is left out."""
+    total = tl.dot(w1, y0, input_precision="ieee") * (1.0 / SMALLER)
+    total = tl.dot(w0, y1, total, input_precision="ieee")
+    return tl.dot(w0, y0, total, input_precision="ieee")
 
 
 @triton.jit
@@ -113,10 +125,10 @@ def _count(nested, *path):
 
 @triton.jit
 def _overlap(
-    own, other, rows, others, n, r,
+    own, other, own_scales, other_scales, rows, others, n, r,
     N: tl.constexpr, R: tl.constexpr, THIN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """Return a bᵀ of a tile: a thin product over labels, of one part or two on either side."""
+    """Return a bᵀ of a tile, over the sizes of the sets if asked: a thin product over labels, in one part or two."""
     L: tl.constexpr = _at(THIN, K, 0)
     CHUNK: tl.constexpr = _at(THIN, K, 1)
     labels = tl.arange(0, CHUNK)
@@ -130,6 +142,12 @@ def _overlap(
         if _at(THIN, K, 3):
             b1 = _load(other + r.to(tl.int64) * L, others, start + labels, L)
         total = _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, _at(THIN, K, 2), _at(THIN, K, 3), False)
+    if _at(THIN, K, 4) >= 0:  # divided as tiles divide, so that a weight that is 1 there is 1
+        size = tl.load(own_scales + _at(THIN, K, 4) * n.to(tl.int64) + rows)
+        total = tl.div_rn(total, size[:, None] + tl.zeros((N, R), tl.float32))
+    if _at(THIN, K, 5) >= 0:
+        size = tl.load(other_scales + _at(THIN, K, 5) * r.to(tl.int64) + others)
+        total = tl.div_rn(total, size[None, :] + tl.zeros((N, R), tl.float32))
     return total
 
 
@@ -143,9 +161,9 @@ def _weights(
     first = tl.zeros((N, R), tl.float32)
     second = first
     if len(THIN) > 0:
-        first = _overlap(own_sets[0], other_sets[0], rows, others, n, r, N, R, THIN, 0)
+        first = _overlap(own_sets[0], other_sets[0], own_scales, other_scales, rows, others, n, r, N, R, THIN, 0)
     if len(THIN) > 1:
-        second = _overlap(own_sets[1], other_sets[1], rows, others, n, r, N, R, THIN, 1)
+        second = _overlap(own_sets[1], other_sets[1], own_scales, other_scales, rows, others, n, r, N, R, THIN, 1)
     total = tl.zeros((N, R), tl.float32)
     for t in tl.static_range(len(PLAN)):
         value = tl.zeros((N, R), tl.float32) + _at(PLAN, t, 0)
@@ -248,8 +266,8 @@ def _sum_tile(
         e0 = _rounded(e, HALF, INTERPRETED)
         e1 = e0
         if TWO:
-            e1 = (e - e0.to(tl.float32)).to(HALF)
-            average += _dot(e0, e1, y0, y1, tl.zeros((BLOCK_N, CHUNK), tl.float32), True, True, False)
+            e1 = ((e - e0.to(tl.float32)) * SMALLER).to(HALF)
+            average += _weighted(e0, e1, y0, y1)
         else:
             average = _dot(e0, e1, y0, y1, average, False, False, False)
     return highest, total, lost, average
@@ -309,11 +327,11 @@ def scalars_kernel(
     if BACKWARD:
         upstream = tl.load(strongest)
         wanted = tl.floor(tl.log2(LARGEST / tl.where(upstream == 0, LARGEST, upstream)))
-        lift = tl.exp2(tl.minimum(tl.maximum(wanted, -100.0), 100.0))
+        lift = tl.exp2(tl.minimum(tl.maximum(wanted, -60.0), 60.0))
     tl.store(scalars, scale / own / other)
     tl.store(scalars + 1, scale * (tl.load(own_longest) * tl.load(other_longest)) * 1.0001)
     tl.store(scalars + 2, lift)
-    tl.store(scalars + 3, 1.0 / (lift * other))
+    tl.store(scalars + 3, (1.0 / lift) * (1.0 / other))
     tl.store(scalars + 4, 1.0 / tau)
     tl.store(scalars + 5, (1.4426950408889634 / (tau.to(tl.float64) * scale.to(tl.float64)) - 1.0).to(tl.float32))
 
@@ -440,8 +458,8 @@ def _draw_tile(
     d0 = _rounded(drawn, HALF, INTERPRETED)
     d1 = d0
     if TWO:  # the tensor cores' own sums are cut, not rounded: they span one tile
-        d1 = (drawn - d0.to(tl.float32)).to(HALF)
-        return total + _dot(d0, d1, y0, y1, tl.zeros((BLOCK_N, CHUNK), tl.float32), True, True, False)
+        d1 = ((drawn - d0.to(tl.float32)) * SMALLER).to(HALF)
+        return total + _weighted(d0, d1, y0, y1)
     return _dot(d0, d1, y0, y1, total, False, False, False)
 
 

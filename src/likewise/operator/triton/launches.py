@@ -1,6 +1,5 @@
 """What launches the kernels: grids, tiles, and the few numbers that they read from the device."""
 
-import functools
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -48,8 +47,8 @@ def forward(
         return Sums(offset, total, zeros, None)
     size = _tiles("average" if average else "sums", padded, plan, how, device)
     chunks = padded // chunk(padded, two=how.two) if average else 1
-    grid, walk = _grid(n, r, chunks, size, device)
-    offset, total = torch.empty(2, grid[1], n, device=device)
+    grid, walk = _grid(n, r, chunks, size, device, products=average)
+    offset, total = (torch.empty(grid[1], n, device=device) for _ in range(2))  # aligned, each, for any n
     product = torch.empty(grid[1], n, padded, device=device) if average else None
     scalars = _scalars(own, other, temperature)
     with _on(device):
@@ -83,9 +82,11 @@ def backward(
     if not n or not r:
         return torch.zeros(n, padded, device=device)
     size = _tiles("backward", padded, plan, how, device)
-    grid, walk = _grid(n, r, padded // chunk(padded, two=how.two), size, device)
+    grid, walk = _grid(n, r, padded // chunk(padded, two=how.two), size, device, products=True)
     out = torch.empty(grid[1], n, padded, device=device)
-    strongest = functools.reduce(torch.maximum, [rows.strongest for rows in (of_own, of_other) if rows is not None])
+    strongest = next(rows.strongest for rows in (of_own, of_other) if rows is not None)
+    if of_own is not None and of_other is not None and of_own is not of_other:
+        strongest = torch.maximum(of_own.strongest, of_other.strongest)
     scalars = _scalars(own, other, temperature, strongest)
     none = Rows(scalars, scalars, strongest)
     (mine, my_share, _), (theirs, their_share, _) = of_own or none, of_other or none
@@ -120,7 +121,7 @@ def rows(offset: Float[Tensor, " n"], total: Float[Tensor, " n"], upstream: Floa
     """Return what the backward reads of rows; an empty one has no part in it, and its upstream is not looked at."""
     n, device = len(total), total.device
     share = torch.empty(n, device=device)
-    strongest = torch.zeros(max(1, triton.cdiv(n, BLOCK)), device=device)
+    strongest = torch.empty(triton.cdiv(n, BLOCK), device=device) if n else torch.zeros(1, device=device)
     if n:
         with _on(device):
             _kernel(kernels.shares_kernel, (triton.cdiv(n, BLOCK),))(
@@ -134,10 +135,12 @@ def _tiles(kernel: str, padded: int, plan: Plan, how: Precision, device: torch.d
     return tuning.tiles(kernel, held, two=how.two, whole=held == padded, overlaps=len(plan.thin), device=device)
 
 
-def _grid(n: int, r: int, chunks: int, size: tuning.Tiles, device: torch.device) -> tuple[tuple[int, int, int], int]:
+def _grid(
+    n: int, r: int, chunks: int, size: tuning.Tiles, device: torch.device, *, products: bool
+) -> tuple[tuple[int, int, int], int]:
     """Return the programs (blocks of own rows, splits, chunks of features), and how many tiles each walks."""
     blocks, walked = triton.cdiv(n, size.own), triton.cdiv(r, size.other)
-    walk = triton.cdiv(walked, tuning.splits(blocks * chunks, walked, device))
+    walk = triton.cdiv(walked, tuning.splits(blocks * chunks, walked, device, products=products))
     return (blocks, triton.cdiv(walked, walk), chunks), walk
 
 
@@ -185,7 +188,15 @@ def _pointers(plan: Plan, unused: Tensor) -> tuple[Any, ...]:
         )
 
     (keys, scales, overlaps), (other_keys, other_scales, other_overlaps) = of(plan.anchors), of(plan.references)
-    return keys, other_keys, scales, other_scales, overlaps, other_overlaps, plan.factors
+    return (
+        keys,
+        other_keys,
+        scales,
+        other_scales,
+        overlaps,
+        other_overlaps,
+        unused if plan.factors is None else plan.factors,
+    )
 
 
 def _on(device: torch.device) -> AbstractContextManager[Any]:

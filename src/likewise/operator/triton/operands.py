@@ -80,7 +80,7 @@ def operand(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
 def halves(values: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
     """Return float32 values as two halves of float16, (2, N, D), and the power of two by which they are scaled."""
     largest = values.abs().amax() if values.numel() else values.sum()
-    scale = torch.exp2(torch.floor(math.log2(LARGEST) - torch.log2(largest))).clamp(2.0**-100, 2.0**100)
+    scale = torch.exp2(torch.floor(math.log2(LARGEST) - torch.log2(largest))).clamp(2.0**-60, 2.0**60)
     parts = values.new_empty(2, *values.shape, dtype=torch.float16)
     scaled = values.to(torch.float32) * scale
     parts[0] = scaled

@@ -8,8 +8,8 @@ import torch
 WAVES = 2
 """Programs for each multiprocessor, below which the rows that a program walks are split among several."""
 
-SPLITS = 16
-"""The most parts of a walk: each has sums, and in the backward a gradient, of its own."""
+SPLITS = 256, 16
+"""The most parts of a walk: of sums, two numbers a row each, and of products, which are all features of a row."""
 
 
 class Tiles(NamedTuple):
@@ -76,7 +76,7 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def splits(programs: int, walked: int, device: torch.device) -> int:
+def splits(programs: int, walked: int, device: torch.device, *, products: bool) -> int:
     """Return into how many parts a walk of so many tiles is split, to occupy a GPU that has few programs otherwise."""
     wanted = -(-WAVES * multiprocessors(device) // max(programs, 1))
-    return max(1, min(wanted, SPLITS, walked // 2))
+    return max(1, min(wanted, SPLITS[products], walked // 2))

@@ -40,7 +40,9 @@ class Plan(NamedTuple):
     """Each (constant, ((coefficient, key), …), ((overlap, what is taken), …), own scale, other scale, has a factor)."""
     anchors: Side
     references: Side
-    factors: Float[Tensor, " t"]
+    factors: Float[Tensor, " t"] | None
+    divisors: tuple[tuple[int, int], ...]
+    """Of each thin product, which scale of anchors and of references it is divided by; −1 for none."""
     shift: int
     """Anchor i is reference i + shift, where the plan tells rows from each other."""
     is_set: bool
@@ -59,18 +61,21 @@ class Plan(NamedTuple):
         return len(self.terms) == 1 and self.terms[0] in (PLAIN, NOT_SELF)
 
     @property
-    def thin(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Of each thin product: its labels, those at a time, and whether either side has two parts, anchors first."""
+    def thin(self) -> tuple[tuple[int, ...], ...]:
+        """Of each thin product: its labels, those at a time, whether either side has two parts, and its divisors."""
         return tuple(
-            (a.shape[2], min(LABELS, a.shape[2]), int(len(a) > 1), int(len(r) > 1))
-            for a, r in zip(self.anchors.overlaps, self.references.overlaps, strict=True)
+            (a.shape[2], min(LABELS, a.shape[2]), int(len(a) > 1), int(len(r) > 1), *sizes)
+            for a, r, sizes in zip(self.anchors.overlaps, self.references.overlaps, self.divisors, strict=True)
         )
 
     @property
     def transposed(self) -> "Plan":
         """The plan with anchors and references exchanged."""
         terms = tuple((*term[:3], term[4], term[3], term[5]) for term in self.terms)
-        return self._replace(terms=terms, anchors=self.references, references=self.anchors, shift=-self.shift)
+        divisors = tuple((references, anchors) for anchors, references in self.divisors)
+        return self._replace(
+            terms=terms, anchors=self.references, references=self.anchors, divisors=divisors, shift=-self.shift
+        )
 
 
 PLAIN = (1, (), (), -1, -1, False)
@@ -107,6 +112,12 @@ def _plan(weight: PairWeight, form: Form, device: torch.device) -> Plan | None:
         terms.append((term.keys.get(None, 0), tuple(tests), taken, own, other, term.factor != 1 or bool(taken)))
     if len(overlaps) > OVERLAPS or len(shifts) > 1:
         return None
+    divisors = tuple(
+        (-1, -1)
+        if overlap.sizes is None
+        else (_index(scales[0], overlap.sizes[0]), _index(scales[1], overlap.sizes[1]))
+        for overlap in overlaps
+    )
     n, r = weight.shape
     parts = [(_parts(overlap.anchors, device), _parts(overlap.references, device)) for overlap in overlaps]
     compact = [key.to(device).compact for key in keys]
@@ -123,6 +134,7 @@ def _plan(weight: PairWeight, form: Form, device: torch.device) -> Plan | None:
             tuple(others for _, (others, _) in parts),
         ),
         _factors(form, terms, [(own, other) for (_, own), (_, other) in parts], device),
+        divisors,
         next(iter(shifts), 0),
         weight.is_set,
         weight.is_symmetric,
@@ -152,11 +164,15 @@ def _stacked(values: list[Tensor], length: int, dtype: torch.dtype, device: torc
     return torch.stack([value.to(device, dtype) for value in values])
 
 
-def _factors(form: Form, terms: list[Any], scales: list[tuple[Tensor, Tensor]], device: torch.device) -> Tensor:
+def _factors(form: Form, terms: list[Any], scales: list[tuple[Tensor, Tensor]], device: torch.device) -> Tensor | None:
     """Return what each term is multiplied by, (T,), without a copy of numbers from the host that a GPU waits for."""
+    if not any(multiplied for *_, multiplied in terms):
+        return None
     factors = [torch.full((), term.factor, dtype=torch.float32, device=device) for term in form]
     for t, (_, _, overlaps, *_) in enumerate(terms):
-        for k, _ in overlaps:
+        for k, taken in overlaps:
+            if taken != TAKEN["as it is"]:
+                continue
             factors[t] = (factors[t] / scales[k][0] / scales[k][1]).to(torch.float32)
     return torch.stack(factors)
 
@@ -168,7 +184,7 @@ def _parts(values: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """
     labels = values.shape[1]
     padded = -(-labels // LABELS) * LABELS if labels > LABELS else max(16, 1 << max(labels - 1, 0).bit_length())
-    values = torch.nn.functional.pad(values.to(device), (0, padded - labels))
+    values = torch.nn.functional.pad(values.to(device), (0, padded - labels)).contiguous()  # as kernels read it
     if values.dtype == torch.bool:
         return values.to(torch.float16)[None], torch.ones((), device=device)
     return halves(values)

@@ -19,11 +19,12 @@ install_import_hook(
     "beartype.beartype",
 )
 
-# Where there is no GPU, kernels run in Triton's interpreter, which has to be known before they are imported.
-if not any(Path("/dev").glob("nvidia[0-9]*")):
-    os.environ["TRITON_INTERPRET"] = "1"
-
 import torch  # noqa: E402 - after the hook, so that whatever imports the library finds it in place
+
+if (
+    not torch.cuda.is_available()
+):  # kernels then run in Triton's interpreter, which has to be known before they are made
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(autouse=True)

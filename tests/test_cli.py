@@ -345,7 +345,7 @@ def test_help_leaves_out_what_no_command_line_can_give(arguments, hidden, capsys
 
 def test_an_unknown_verb_is_refused(capsys):
     assert main(["dance"]) == 2
-    assert capsys.readouterr().err == "error: expected a verb, one of train, got dance: see likewise --help\n"
+    assert capsys.readouterr().err == "error: expected a verb, one of train, bench, got dance: see likewise --help\n"
 
 
 def test_a_missing_extra_is_named_with_its_remedy(tmp_path):

@@ -461,6 +461,15 @@ def test_magnitudes_that_are_far_from_one():
     assert torch.equal(first, torch.autograd.grad(lse, z, given)[0])
 
 
+def test_long_sums_are_compensated():
+    """Twenty thousand equal exponentials, none a power of two, do not round the same way twenty thousand times."""
+    rows, others = torch.full((2, 1), 0.9, device=DEVICE), torch.full((20_000, 1), 0.8, device=DEVICE)
+    others[0] = 1.3
+    lse = lw.log_sum_exp(rows, others, push=pairs.AllPairs(2, 20_000), temperature=1.0, backend="triton")
+    exact = (rows.double() @ others.double().T).logsumexp(dim=1)
+    torch.testing.assert_close(lse.double(), exact, rtol=0, atol=1e-6)
+
+
 def test_the_tiles_of_a_gpu(monkeypatch):
     """The sizes that a GPU takes give the same, where tests take smaller ones."""
     monkeypatch.undo()

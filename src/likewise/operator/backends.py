@@ -20,7 +20,6 @@ Backend = Literal["auto", "dense", "tiled", "triton"]
 SMALL = 64 * 64
 """Up to this many pairs, ``backend="auto"`` computes all of them at once."""
 
-HALVES = torch.bfloat16, torch.float16
 TRITON = 3, 4
 """The oldest Triton with what the kernels are written in."""
 

@@ -66,7 +66,7 @@ def _asked() -> str:
 
 
 def operand(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
-    """Return rows as kernels take them; no copy is made of rows in half precision whose features need no padding."""
+    """Return rows as kernels take them, a copy: (N, D) in a half precision, or as large as float32 in two parts."""
     padded = width(rows.shape[1])
     longest = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
     longest = longest.amax() if len(rows) else longest.sum()

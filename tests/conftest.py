@@ -10,6 +10,7 @@ from jaxtyping import install_import_hook
 install_import_hook(
     [
         "likewise.pairs.weight",
+        "likewise.pairs.expressions",
         "likewise.pairs.keys",
         "likewise.operator.dense",
         "likewise.operator.tiled",

@@ -11,7 +11,6 @@ from torch import Tensor
 from likewise import pairs
 from likewise.pairs import label_sets as label_sets_module
 from likewise.pairs import weight as weight_module
-from likewise.pairs.weight import PairWeight
 
 CPU = torch.device("cpu")
 ONE = torch.tensor([[1, 0]])
@@ -21,7 +20,7 @@ DOUBLE = torch.float64
 class Twin(NamedTuple):
     """A weight, and what it should be."""
 
-    weight: PairWeight
+    weight: pairs.PairWeight
     matrix: Tensor
 
 
@@ -42,11 +41,16 @@ def loop(n, r, value):
 def sets(draw, n, r, depth=2):
     """Draw a set of pairs and its matrix."""
     kind = draw(
-        st.sampled_from(["class", "sample", "self", "all", "none", "mask", "labels", "and", "not"][: 9 if depth else 7])
+        st.sampled_from(
+            ["class", "sample", "self", "all", "none", "mask", "labels", "and", "or", "not"][: 10 if depth else 7]
+        )
     )
     if kind == "and":
         one, other = draw(sets(n, r, depth - 1)), draw(sets(n, r, depth - 1))
         return Twin(one.weight & other.weight, one.matrix * other.matrix)
+    if kind == "or":
+        one, other = draw(sets(n, r, depth - 1)), draw(sets(n, r, depth - 1))
+        return Twin(one.weight | other.weight, torch.maximum(one.matrix, other.matrix))
     if kind == "not":
         one = draw(sets(n, r, depth - 1))
         return Twin(~one.weight, 1 - one.matrix)
@@ -90,11 +94,11 @@ def label_weights(draw, n, r):
     a = torch.ones(n, 3, dtype=DOUBLE) if worth is None else worth
     alike = torch.tensor([[1, 0.5, 0.25], [0.5, 1, 0], [0.25, 0, 1]], dtype=DOUBLE)
     both = [[[alike[c, d] for c in range(3) if y[c] for d in range(3) if v[d]] for v in other] for y in one]
-    kind = draw(st.sampled_from(["overlap", "union", "jaccard", "mean", "max", "unlike"]))
+    kind = draw(st.sampled_from(["overlap", "jaccard", "mean", "max", "unlike", "explicit"]))
     union = loop(n, r, lambda i, j: (one[i] | other[j]).sum())
     overlap = loop(n, r, lambda i, j: (a[i] * (one[i] & other[j])).sum())
-    if kind == "union":
-        return Twin(pairs.Union(*given), union)
+    if kind == "explicit":
+        return Twin(1 - pairs.Explicit(overlap / 8), 1 - overlap / 8)
     if kind == "jaccard" and worth is None and draw(st.booleans()):
         return Twin(1 - pairs.Jaccard(*given), 1 - overlap / union.clamp(min=1))
     if kind in ("overlap", "jaccard"):
@@ -244,11 +248,44 @@ def test_row_sums_are_ones_own():
     assert weight.support().all()
 
 
+def test_known_row_sums_are_not_computed(monkeypatch):
+    """A weight that knows its row sums gives them, and its support, in any dtype, whatever was computed before."""
+    weight = pairs.Overlap(torch.tensor([[1, 0, 1], [0, 0, 0]]), torch.ones(4, 3))
+    assert weight.row_sum().tolist() == [8, 0]  # cached, and not to be taken over
+    assert weight.support().tolist() == [True, False]
+    sums = torch.tensor([0, 5])  # not the true ones, so that it shows which are taken
+    known = weight.with_row_sums(sums)
+    sums.zero_()  # what came in may change
+    monkeypatch.setattr(pairs.Overlap, "tile", lambda *_: pytest.fail("a tile was computed"))
+    monkeypatch.setattr(pairs.Overlap, "product", lambda *_: pytest.fail("a product was computed"))
+    monkeypatch.setattr(pairs.Overlap, "_support", lambda *_: pytest.fail("a support was computed"))
+    assert torch.equal(known.row_sum(), torch.tensor([0.0, 5.0]))
+    assert torch.equal(known.row_sum(DOUBLE), torch.tensor([0, 5], dtype=DOUBLE))
+    assert known.row_sum(device="meta").device.type == "meta"
+    assert known.support().tolist() == [False, True]
+    assert known.support("meta").device.type == "meta"
+    assert known.mean_over_row().support().tolist() == [False, True]
+    assert weight.row_sum().tolist() == [8, 0]  # the weight itself is as it was
+    assert isinstance(known, pairs.Overlap)
+
+
+def test_a_weight_with_known_row_sums_is_the_same_weight():
+    """Its tiles, products and transpose are those of the weight it was made of; the transpose sums for itself."""
+    weight = pairs.Overlap(torch.tensor([[1, 0, 1], [0, 1, 1]]), torch.tensor([[1, 1, 0]]))
+    known = weight.with_row_sums(weight.row_sum())
+    assert torch.equal(known.dense(), weight.dense())
+    assert torch.equal(known @ torch.ones(1, 2), weight @ torch.ones(1, 2))
+    assert torch.equal(known.T.row_sum(), weight.dense().sum(dim=0))
+
+
 def test_equal_stays_closed_form(monkeypatch):
-    """Expressions of keys under &, ~, +, numbers, scale and row means never compute a tile for sums and products."""
+    """Expressions of keys under &, |, ~, +, numbers, scale and row means never compute a tile for sums and products."""
     monkeypatch.setattr(pairs.KeySet, "tile", lambda *_: pytest.fail("a tile was computed"))
     labels, samples = torch.arange(6) % 3, torch.arange(6) // 2
-    expression = (pairs.SameClass(labels) * ~pairs.SameSample(samples)) * 2 + pairs.NotSelf(6).scale(torch.rand(6))
+    either = pairs.SameClass(labels) | pairs.SameSample(samples)
+    expression = (
+        (pairs.SameClass(labels) * ~pairs.SameSample(samples)) * 2 + either + pairs.NotSelf(6).scale(torch.rand(6))
+    )
     weight = (expression + (pairs.SameClass(labels) & pairs.NotSelf(6)).mean_over_row()).mean_over_row()
     x = torch.randn(6, 2, requires_grad=True)
     (weight @ x).sum().backward()
@@ -292,7 +329,18 @@ def test_class_sums_repeat_bit_for_bit():
             r"similarity lies within \[0, 1\]",
         ),
         (lambda: 2 - pairs.MeanSimilarity(ONE, torch.eye(2)), TypeError, "1 - weight is of sets and of similarities"),
-        (lambda: 1 - pairs.Union(ONE), TypeError, "1 - weight is of sets"),
+        (lambda: 1 - pairs.Overlap(ONE), TypeError, "1 - weight is of sets"),
+        (lambda: 1 - pairs.Explicit(torch.tensor([[1.5]])), TypeError, "1 - weight is of sets"),
+        (lambda: 1 - pairs.Explicit(torch.tensor([[-0.5]])), TypeError, "1 - weight is of sets"),
+        (lambda: pairs.Explicit(torch.ones(1, 1, requires_grad=True)), ValueError, r"requires a gradient; .detach\(\)"),
+        (lambda: pairs.AllPairs(2, 2) * 0.5 | pairs.NotSelf(2), TypeError, r"\| unites sets .* use \+"),
+        (lambda: pairs.NotSelf(2) | 1, TypeError, r"\| takes another pair weight, got int"),
+        (lambda: pairs.NotSelf(2) | pairs.NotSelf(3), ValueError, "one shape"),
+        (lambda: pairs.SharesLabel(ONE) | pairs.NotSelf(2), ValueError, r"one shape, got SharesLabel.* and NotSelf"),
+        (lambda: pairs.AllPairs(2, 2).with_row_sums(torch.ones(3)), ValueError, r"each of 2 anchors, got shape \(3,\)"),
+        (lambda: pairs.AllPairs(1, 2).with_row_sums(-torch.ones(1)), ValueError, "finite and ≥ 0"),
+        (lambda: pairs.AllPairs(1, 2).with_row_sums(torch.tensor([torch.nan])), ValueError, "finite and ≥ 0"),
+        (lambda: (pairs.AllPairs(1, 2) * -1).with_row_sums(torch.ones(1)), ValueError, "weights ≥ 0, got Scaled"),
         (lambda: pairs.Explicit(torch.tensor([[1.0, torch.nan]])), ValueError, "NaN"),
         (lambda: pairs.Explicit(torch.ones(3)), ValueError, "matrix"),
         (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.tensor([2])), ValueError, "0 … 1"),

@@ -1,8 +1,8 @@
 """Pair weights: what may pull or push, as a value for any tile of (anchor, reference) pairs.
 
-Sets of pairs combine with ``&`` and ``~``, weights with ``*``, ``+``, `scale` and `mean_over_row`. Expressions of keys
-(`AllPairs`, `NotSelf`, `SameSample`, `SameClass`, `Equal`) keep closed forms for row sums and products; the others
-stream in tiles.
+Sets of pairs combine with ``&``, ``|`` and ``~``, weights with ``*``, ``+``, `scale` and `mean_over_row`. Expressions
+of keys (`AllPairs`, `NotSelf`, `SameSample`, `SameClass`, `Equal`) keep closed forms for row sums and products; the
+others stream in tiles.
 
 Example:
     >>> import torch
@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from likewise.pairs.concat import Concat
 from likewise.pairs.equal import AllPairs, Equal, KeySet, NoPairs, NotSelf, SameClass, SameSample
 from likewise.pairs.explicit import Explicit
-from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel, Union
+from likewise.pairs.expressions import PairWeight
+from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel
 from likewise.pairs.label_similarity import MaxSimilarity, MeanSimilarity
-from likewise.pairs.weight import PairWeight
 from likewise.pairs.within_class import Block, WithinClass
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "SameClass",
     "SameSample",
     "SharesLabel",
-    "Union",
     "WithinClass",
     "concat",
 ]

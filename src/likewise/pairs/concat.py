@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from likewise.pairs.weight import PairWeight
+from likewise.pairs.expressions import PairWeight
 
 
 @final

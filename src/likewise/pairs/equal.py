@@ -1,4 +1,4 @@
-"""Sets of pairs with equal keys, [key_i = key'_r], closed under & and ~: pairs whose sums need no N x R."""
+"""Sets of pairs with equal keys, [key_i = key'_r], closed under &, | and ~: pairs whose sums need no N x R."""
 
 from typing import final
 
@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.pairs.form import Form, Term, Terms, joined
+from likewise.pairs.expressions import PairWeight
+from likewise.pairs.form import Form, Term, Terms, joined, united
 from likewise.pairs.keys import Keys
-from likewise.pairs.weight import PairWeight, blocks, same_shape
+from likewise.pairs.weight import blocks, same_shape
 
 WIDE = 2**19
 """How many values are widened to float64 at a time, about: 4 MiB, which a cache holds."""
@@ -21,10 +22,10 @@ SIMILAR = 8
 
 
 class KeySet(PairWeight):
-    """Abstract: a set written as Σ coefficient · [key = key']: a conjunction joins keys, ~a is 1 − a.
+    """Abstract: a set written as Σ coefficient · [key = key'].
 
-    Products and row sums are sums over equal keys, in O((N + R)·D) time and memory; this is the form that a kernel
-    can evaluate within a tile.
+    A conjunction joins keys, ~a is 1 − a, and a | b is a + b − a & b. Products and row sums are sums over equal
+    keys, in O((N + R)·D) time and memory; this is the form that a kernel can evaluate within a tile.
 
     Args:
         shape: (N, R).
@@ -140,6 +141,12 @@ class KeySet(PairWeight):
         same_shape(self, other)
         return KeyExpression(self.shape, joined(self.terms, other.terms))
 
+    def __or__(self, other: PairWeight) -> PairWeight:
+        if not isinstance(other, KeySet):
+            return super().__or__(other)
+        same_shape(self, other)
+        return KeyExpression(self.shape, united(self.terms, other.terms))
+
     def __invert__(self) -> PairWeight:
         terms: Terms = {keys: -coefficient for keys, coefficient in self.terms.items()}
         terms[None] = terms.get(None, 0) + 1
@@ -148,22 +155,37 @@ class KeySet(PairWeight):
 
 @final
 class KeyExpression(KeySet):
-    """What & and ~ make of sets of keys."""
+    """What &, | and ~ make of sets of keys."""
 
 
-@final
-class Equal(KeySet):
-    """The pairs with equal keys, [key_i = key'_r].
+class EqualKeys(KeySet):
+    """Abstract: the pairs whose anchor and reference have one key; subclasses say what the key is.
 
     Args:
-        key: Integer keys of the anchors, shape (N,).
-        reference_key: Integer keys of the references, shape (R,); None: the anchors are the references.
+        anchors: Integer keys of the anchors, shape (N,).
+        references: Integer keys of the references, shape (R,); None: the anchors are the references.
+        name: What the keys are called.
 
     Raises:
         ValueError: If a key is not a vector of integers.
 
     Memory:
         O(N + R).
+    """
+
+    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"] | None, name: str) -> None:
+        own = _vector(anchors, name)
+        others = own if references is None else _vector(references, f"reference_{name}").to(own.device)
+        super().__init__((len(own), len(others)), {Keys(own, others): 1})
+
+
+@final
+class Equal(EqualKeys):
+    """The pairs with equal keys, [key_i = key'_r].
+
+    Args:
+        key: Integer keys of the anchors, shape (N,).
+        reference_key: Integer keys of the references, shape (R,); None: the anchors are the references.
 
     Example:
         >>> import torch
@@ -174,23 +196,16 @@ class Equal(KeySet):
     """
 
     def __init__(self, key: Int[Tensor, " n"], reference_key: Int[Tensor, " r"] | None = None) -> None:
-        keys = _keys(key, reference_key, "key")
-        super().__init__((len(keys.anchors), len(keys.references)), {keys: 1})
+        super().__init__(key, reference_key, "key")
 
 
 @final
-class SameClass(KeySet):
+class SameClass(EqualKeys):
     """The pairs of one class, an anchor and itself among them.
 
     Args:
         labels: Class of each anchor, any integers, shape (N,).
         reference_labels: Class of each reference, shape (R,); None: the anchors are the references.
-
-    Raises:
-        ValueError: If labels are not a vector of integers.
-
-    Memory:
-        O(N + R).
 
     Example:
         >>> import torch
@@ -200,23 +215,16 @@ class SameClass(KeySet):
     """
 
     def __init__(self, labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"] | None = None) -> None:
-        keys = _keys(labels, reference_labels, "labels")
-        super().__init__((len(keys.anchors), len(keys.references)), {keys: 1})
+        super().__init__(labels, reference_labels, "labels")
 
 
 @final
-class SameSample(KeySet):
+class SameSample(EqualKeys):
     """The pairs of views of one sample, a view and itself among them.
 
     Args:
         ids: Sample of each anchor, any integers, shape (N,).
         reference_ids: Sample of each reference, shape (R,); None: the anchors are the references.
-
-    Raises:
-        ValueError: If ids are not a vector of integers.
-
-    Memory:
-        O(N + R).
 
     Example:
         >>> import torch
@@ -225,8 +233,7 @@ class SameSample(KeySet):
     """
 
     def __init__(self, ids: Int[Tensor, " n"], reference_ids: Int[Tensor, " r"] | None = None) -> None:
-        keys = _keys(ids, reference_ids, "ids")
-        super().__init__((len(keys.anchors), len(keys.references)), {keys: 1})
+        super().__init__(ids, reference_ids, "ids")
 
 
 @final
@@ -313,11 +320,6 @@ def _counts(n: int, r: int) -> tuple[int, int]:
     if min(n, r) < 0:
         raise ValueError(f"numbers of anchors and references are ≥ 0, got {n} and {r}")
     return n, r
-
-
-def _keys(anchors: Tensor, references: Tensor | None, name: str) -> Keys:
-    anchors = _vector(anchors, name)
-    return Keys(anchors, anchors if references is None else _vector(references, f"reference_{name}").to(anchors.device))
 
 
 def _vector(values: Tensor, name: str) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.pairs.weight import PairWeight
+from likewise.pairs.expressions import PairWeight
 
 
 @final
@@ -20,7 +20,8 @@ class Explicit(PairWeight):
         columns: Column of the matrix for each reference, integers, shape (R,); None: each column once.
 
     Raises:
-        ValueError: If weights are not a finite matrix, or an index lies outside it (values are looked at on the CPU).
+        ValueError: If weights are not a finite matrix, or require a gradient, or an index lies outside the matrix
+            (values are looked at on the CPU).
 
     Memory:
         The matrix itself, and O(N + R).
@@ -41,7 +42,11 @@ class Explicit(PairWeight):
         rows: Int[Tensor, " n"] | None = None,
         columns: Int[Tensor, " r"] | None = None,
     ) -> None:
-        weights = torch.as_tensor(weights).detach()
+        weights = torch.as_tensor(weights)
+        if weights.requires_grad:
+            raise ValueError(
+                "weights are constant under differentiation, got a tensor that requires a gradient; .detach() them"
+            )
         if weights.ndim != 2:
             raise ValueError(f"weights are a matrix (anchors, references), got shape {tuple(weights.shape)}")
         self.weights = weights
@@ -50,7 +55,7 @@ class Explicit(PairWeight):
         self.columns = (
             self.rows if columns is rows and rows is not None else _index(columns, weights.shape[1], "columns")
         )
-        is_set, is_nonnegative = _look(weights)
+        is_set, is_nonnegative, is_within_one = _look(weights)
         super().__init__(
             (
                 weights.shape[0] if self.rows is None else len(self.rows),
@@ -60,6 +65,7 @@ class Explicit(PairWeight):
             is_nonnegative=is_nonnegative,
             is_symmetric=self.rows is self.columns and _mirrors(weights),
         )
+        self.is_within_one = is_within_one
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         if _version(self.weights) != self._version:
@@ -74,15 +80,16 @@ def _version(weights: Tensor) -> int:
     return 0 if weights.is_inference() else weights._version  # noqa: SLF001 - torch has no public name for it
 
 
-def _look(weights: Tensor) -> tuple[bool, bool]:
-    """Say whether the weights are a set, and non-negative; numbers on a GPU are taken for non-negative weights."""
+def _look(weights: Tensor) -> tuple[bool, bool, bool]:
+    """Say whether the weights are a set, non-negative, within [0, 1]; numbers on a GPU are taken to be ≥ 0, no more."""
     if weights.dtype == torch.bool:
-        return True, True
+        return True, True, True
     if weights.device.type != "cpu":
-        return False, True
+        return False, True, False
     if not torch.isfinite(weights).all():
         raise ValueError("weights are finite, got NaN or infinity; mask such pairs with 0")
-    return bool(((weights == 0) | (weights == 1)).all()), bool((weights >= 0).all())
+    nonnegative = bool((weights >= 0).all())
+    return bool(((weights == 0) | (weights == 1)).all()), nonnegative, nonnegative and bool((weights <= 1).all())
 
 
 def _mirrors(weights: Tensor) -> bool:

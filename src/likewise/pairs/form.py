@@ -18,7 +18,7 @@ Taken = Literal["as it is", "present", "absent"]
 """What is taken of a thin product x: x, [x > 0] or [x = 0]."""
 
 
-class Overlap(NamedTuple):
+class ThinProduct(NamedTuple):
     """A factor made of a thin product over labels, x = a_i · b_r."""
 
     anchors: Float[Tensor, "n l"]
@@ -29,13 +29,13 @@ class Overlap(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One term, f · u_i · v_r · (Σ coefficient · [key_i = key'_r]) · Π overlap."""
+    """One term, f · u_i · v_r · (Σ coefficient · [key_i = key'_r]) · Π thin product."""
 
     keys: Terms
     factor: float = 1.0
     anchors: Float[Tensor, " n"] | None = None
     references: Float[Tensor, " r"] | None = None
-    overlaps: tuple[Overlap, ...] = ()
+    overlaps: tuple[ThinProduct, ...] = ()
 
     @property
     def is_a_test(self) -> bool:
@@ -78,6 +78,14 @@ def joined(one: Terms, other: Terms) -> Terms:
         for others, b in other.items():
             both = others if keys is None else keys if others is None else keys.joined(others)
             terms[both] = terms.get(both, 0) + a * b
+    return {keys: coefficient for keys, coefficient in terms.items() if coefficient}
+
+
+def united(one: Terms, other: Terms) -> Terms:
+    """Return the union of two sums of equal keys that are sets: a + b − a·b."""
+    terms = dict(one)
+    for others, coefficient in (*other.items(), *((keys, -both) for keys, both in joined(one, other).items())):
+        terms[others] = terms.get(others, 0) + coefficient
     return {keys: coefficient for keys, coefficient in terms.items() if coefficient}
 
 

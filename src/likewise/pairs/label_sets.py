@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.pairs import form
-from likewise.pairs.form import EVERYTHING, Form, Term
-from likewise.pairs.weight import STREAM, PairWeight, blocks
+from likewise.pairs.expressions import PairWeight
+from likewise.pairs.form import EVERYTHING, Form, Term, ThinProduct
+from likewise.pairs.weight import STREAM, blocks
 
 MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
 
@@ -93,7 +93,7 @@ class SharesLabel(LabelSets):
         return self.overlap(rows, columns, torch.float32, device).gt_(0).to(dtype)
 
     def form(self) -> Form:
-        return (Term(EVERYTHING, overlaps=(form.Overlap(self.anchors, self.references, "present"),)),)
+        return (Term(EVERYTHING, overlaps=(ThinProduct(self.anchors, self.references, "present"),)),)
 
     def _support(self, device: torch.device) -> Tensor:
         occurs = self.references.to(device).any(dim=0)
@@ -141,7 +141,7 @@ class Overlap(LabelSets):
     def form(self) -> Form | None:
         if self.worth is not self.anchors:
             return None
-        return (Term(EVERYTHING, overlaps=(form.Overlap(self.worth, self.references, "as it is"),)),)
+        return (Term(EVERYTHING, overlaps=(ThinProduct(self.worth, self.references, "as it is"),)),)
 
     def product(self, references: Tensor) -> Tensor:
         return self.worth.to(references) @ (self.references.to(references).T @ references)
@@ -151,35 +151,6 @@ class Overlap(LabelSets):
 
     def _support(self, device: torch.device) -> Tensor:
         return _reaches(self.worth, self.references, device)
-
-
-@final
-class Union(LabelSets):
-    """How many labels two sets have together, |y_i ∪ y_r|.
-
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-
-    Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the same labels (values are looked at on the
-            CPU).
-
-    Memory:
-        O((N + R)·L).
-
-    Example:
-        >>> import torch
-        >>> Union(torch.tensor([[1, 0, 1], [0, 1, 1]])).dense()
-        tensor([[2., 3.],
-                [3., 2.]])
-    """
-
-    def __init__(self, label_sets: MultiHot, reference_label_sets: MultiHot | None = None) -> None:
-        super().__init__(label_sets, reference_label_sets, is_set=False)
-
-    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return self.union(self.overlap(rows, columns, dtype, device), rows, columns)
 
 
 @final

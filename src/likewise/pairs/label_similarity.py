@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.pairs import form
-from likewise.pairs.form import EVERYTHING, Form, Term
+from likewise.pairs.form import EVERYTHING, Form, Term, ThinProduct
 from likewise.pairs.label_sets import LabelSets, MultiHot
 from likewise.pairs.weight import STREAM, blocks
 
@@ -77,7 +76,7 @@ class MeanSimilarity(LabelSimilarity):
     def form(self) -> Form:
         alike = self.anchors.to(self.similarity) @ self.similarity
         own, others = (size.to(alike).clamp_(min=1) for size in self._sizes)
-        return (Term(EVERYTHING, overlaps=(form.Overlap(alike, self.references, "as it is", (own, others)),)),)
+        return (Term(EVERYTHING, overlaps=(ThinProduct(alike, self.references, "as it is", (own, others)),)),)
 
 
 @final

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.pairs.weight import PairWeight, blocks
+from likewise.pairs.expressions import PairWeight
+from likewise.pairs.weight import blocks
 
 BLOCK = 2**18
 """How many weights are made at a time, unless one row alone has more."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.operator.triton.operands import halves
 from likewise.pairs import PairWeight
-from likewise.pairs.form import Form, Overlap
+from likewise.pairs.form import Form, ThinProduct
 from likewise.pairs.keys import Keys
 
 TAKEN = {"as it is": 0, "present": 1, "absent": 2}
@@ -90,7 +90,7 @@ def plan(weight: PairWeight, device: torch.device) -> Plan | None:
 
 def _plan(weight: PairWeight, form: Form, device: torch.device) -> Plan | None:
     keys: list[Keys] = []
-    overlaps: list[Overlap] = []
+    overlaps: list[ThinProduct] = []
     scales: tuple[list[Tensor], list[Tensor]] = [], []
     shifts: set[int] = set()
     terms = []
@@ -150,7 +150,7 @@ def _index(known: list[Any], item: object) -> int:
     return len(known) - 1
 
 
-def _overlap_index(known: list[Overlap], overlap: Overlap) -> int:
+def _overlap_index(known: list[ThinProduct], overlap: ThinProduct) -> int:
     for k, one in enumerate(known):
         if one.anchors is overlap.anchors and one.references is overlap.references:
             return k

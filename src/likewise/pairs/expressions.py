@@ -1,0 +1,358 @@
+"""The algebra of pair weights, and the expressions that it makes: sums, products, complements, scales, row means."""
+
+import copy
+import math
+from abc import ABC
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.pairs import form, scales
+from likewise.pairs.form import EVERYTHING, Form, Term
+from likewise.pairs.weight import Weight, same_shape
+
+
+class PairWeight(Weight, ABC):
+    """Abstract: a weight that combines with others, by sets' ``&``, ``|`` and ``~`` and numbers' ``+`` and ``*``."""
+
+    @property
+    def T(self) -> "PairWeight":  # noqa: N802 - the field's name for a transpose
+        """The same weights with anchors and references exchanged."""
+        return self if self.is_symmetric else Transposed(self)
+
+    def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
+        """Return Σ_r w[i, r] · references[r], (N, D), differentiable in the references (one tensor or sections)."""
+        if isinstance(references, tuple):
+            references = references[0] if len(references) == 1 else torch.cat(references)
+        return _Multiply.apply(references, self)
+
+    def __and__(self, other: "PairWeight") -> "PairWeight":
+        """Return the pairs that are in both sets."""
+        if not (self.is_set and _weight(other, "&").is_set):
+            raise TypeError(f"& joins sets of pairs (weights 0 and 1), got {self} & {other}; use * for weights")
+        return self * other
+
+    def __or__(self, other: "PairWeight") -> "PairWeight":
+        """Return the pairs that are in either set, or in both."""
+        if not (self.is_set and _weight(other, "|").is_set):
+            raise TypeError(f"| unites sets of pairs (weights 0 and 1), got {self} | {other}; use + for weights")
+        same_shape(self, other)
+        return ~(~self & ~other)
+
+    def __invert__(self) -> "PairWeight":
+        """Return the pairs that are not in this set."""
+        if not self.is_set:
+            raise TypeError(f"~ complements a set of pairs (weights 0 and 1), got ~{self}; use scale or * for weights")
+        return Complement(self)
+
+    def __add__(self, other: "PairWeight") -> "PairWeight":
+        """Return the sum of two weights."""
+        same_shape(self, _weight(other, "+"))
+        return Sum(self, other)
+
+    def __mul__(self, other: "PairWeight | float") -> "PairWeight":
+        """Return the product of two weights, pair by pair, or of a weight and a number."""
+        if isinstance(other, int | float):
+            return Scaled(self, factor=float(other))
+        same_shape(self, _weight(other, "*"))
+        return Product(self, other)
+
+    __rmul__ = __mul__
+
+    def __rsub__(self, whole: object) -> "PairWeight":
+        """Return ``1 - weight``, of a set or of a similarity within [0, 1]."""
+        if whole != 1 or not self.is_within_one:
+            raise TypeError(
+                f"1 - weight is of sets and of similarities within [0, 1], got {whole} - {self}; use * and + for others"
+            )
+        return ~self if self.is_set else Complement(self)
+
+    def scale(self, anchors: Tensor | None = None, references: Tensor | None = None) -> "PairWeight":
+        """Return the weights times a value per anchor, (N,), and a value per reference, (R,)."""
+        return Scaled(self, anchors=anchors, references=references)
+
+    def with_row_sums(self, row_sums: Float[Tensor, " n"] | Int[Tensor, " n"]) -> "PairWeight":
+        """Return the same weight with row sums that are known, so that neither they nor its support are computed.
+
+        Args:
+            row_sums: Each anchor's sum of weights, ≥ 0, (N,), copied; zero says that all its weights are zero.
+
+        Returns:
+            The weight; what is made of it afterwards may compute sums of its own.
+
+        Raises:
+            ValueError: If a weight may be negative, or the sums are not one finite number ≥ 0 for each anchor (values
+                are looked at on the CPU).
+
+        Example:
+            >>> from likewise import pairs
+            >>> weight = pairs.Overlap(torch.tensor([[1, 0, 1], [0, 1, 1]])).with_row_sums(torch.tensor([3, 3]))
+            >>> weight.row_sum()
+            tensor([3., 3.])
+        """
+        if not self.is_nonnegative:
+            raise ValueError(f"row sums tell the support of weights ≥ 0, got {self} with negative ones; leave them out")
+        if row_sums.shape != self.shape[:1]:
+            raise ValueError(
+                f"row sums are one for each of {self.shape[0]} anchors, got shape {tuple(row_sums.shape)}; "
+                "give the sum of each row"
+            )
+        if row_sums.device.type == "cpu" and not (torch.isfinite(row_sums) & (row_sums >= 0)).all():
+            raise ValueError(f"row sums of {self} are finite and ≥ 0, got NaN, infinity or a negative value")
+        knowing = copy.copy(self)
+        knowing._row_sums, knowing._supports = {}, {}  # noqa: SLF001 - its own class's
+        knowing._given = row_sums.detach().clone()  # noqa: SLF001 - its own class's
+        return knowing
+
+    def mean_over_row(self) -> "PairWeight":
+        """Return the weights divided by their row's sum; a row without any stays zero."""
+        return RowMean(self)
+
+
+class _Multiply(torch.autograd.Function):
+    """The weights times the references, and in the backward the transposed weights times the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, references: Tensor, weight: PairWeight) -> Tensor:
+        if references.shape[0] != weight.shape[1]:
+            raise ValueError(
+                f"{weight} weighs {weight.shape[1]} references, got {references.shape[0]}; "
+                "build the weight for as many references as there are"
+            )
+        ctx.weight = weight
+        return weight.product(references)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        with torch.autocast(gradients[0].device.type, enabled=False):  # the user may call backward within autocast
+            return ctx.weight.T @ gradients[0], None
+
+
+def _weight(value: object, operation: str) -> PairWeight:
+    if not isinstance(value, PairWeight):
+        raise TypeError(f"{operation} takes another pair weight, got {type(value).__name__}; see likewise.pairs")
+    return value
+
+
+@final
+class Transposed(PairWeight):
+    """w[r, i]: anchors and references exchanged."""
+
+    def __init__(self, base: PairWeight) -> None:
+        n, r = base.shape
+        super().__init__((r, n), is_set=base.is_set, is_nonnegative=base.is_nonnegative, is_symmetric=False)
+        self.is_within_one = base.is_within_one
+        self.base = base
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.base.tile(columns, rows, dtype, device).T
+
+    def constant(self, rows: slice, columns: slice) -> float | None:
+        return self.base.constant(columns, rows)
+
+    def product(self, references: Tensor) -> Tensor:
+        return self.base.transposed_product(references)
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return self.base.product(anchors)
+
+    @property
+    def T(self) -> PairWeight:  # noqa: N802 - the field's name for a transpose
+        return self.base
+
+
+@final
+class Complement(PairWeight):
+    """1 − a, of weights within [0, 1] without closed form; it streams, since Σ − a @ v would cancel."""
+
+    def __init__(self, base: PairWeight) -> None:
+        super().__init__(base.shape, is_set=base.is_set, is_nonnegative=True, is_symmetric=base.is_symmetric)
+        self.is_within_one = True
+        self.base = base
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return 1 - self.base.tile(rows, columns, dtype, device)
+
+    def constant(self, rows: slice, columns: slice) -> float | None:
+        value = self.base.constant(rows, columns)
+        return None if value is None else 1 - value
+
+    def form(self) -> Form | None:
+        base = self.base.form()
+        return None if base is None else form.complement(base)
+
+
+@final
+class Sum(PairWeight):
+    """a + b."""
+
+    def __init__(self, one: PairWeight, other: PairWeight) -> None:
+        super().__init__(
+            one.shape,
+            is_set=False,
+            is_nonnegative=one.is_nonnegative and other.is_nonnegative,
+            is_symmetric=one.is_symmetric and other.is_symmetric,
+        )
+        self.one, self.other = one, other
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.one.tile(rows, columns, dtype, device) + self.other.tile(rows, columns, dtype, device)
+
+    def constant(self, rows: slice, columns: slice) -> float | None:
+        values = self.one.constant(rows, columns), self.other.constant(rows, columns)
+        return None if values[0] is None or values[1] is None else values[0] + values[1]
+
+    def form(self) -> Form | None:
+        one, other = self.one.form(), self.other.form()
+        return None if one is None or other is None else one + other
+
+    def product(self, references: Tensor) -> Tensor:
+        return self.one.product(references).add_(self.other.product(references))
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return self.one.transposed_product(anchors).add_(self.other.transposed_product(anchors))
+
+    def _support(self, device: torch.device) -> Tensor:
+        if not self.is_nonnegative:  # a row of the two may cancel
+            return super()._support(device)
+        return self.one.known_support(device) | self.other.known_support(device)
+
+
+@final
+class Product(PairWeight):
+    """a · b, pair by pair; the intersection when both are sets. It has no closed form, and streams."""
+
+    def __init__(self, one: PairWeight, other: PairWeight) -> None:
+        super().__init__(
+            one.shape,
+            is_set=one.is_set and other.is_set,
+            is_nonnegative=one.is_nonnegative and other.is_nonnegative,
+            is_symmetric=one.is_symmetric and other.is_symmetric,
+        )
+        self.one, self.other = one, other
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        if self.one.constant(rows, columns) == 1:
+            return self.other.tile(rows, columns, dtype, device)
+        if self.other.constant(rows, columns) == 1:
+            return self.one.tile(rows, columns, dtype, device)
+        return self.one.tile(rows, columns, dtype, device) * self.other.tile(rows, columns, dtype, device)
+
+    def constant(self, rows: slice, columns: slice) -> float | None:
+        values = self.one.constant(rows, columns), self.other.constant(rows, columns)
+        if 0 in values:
+            return 0.0
+        return None if values[0] is None or values[1] is None else values[0] * values[1]
+
+    def form(self) -> Form | None:
+        one, other = self.one.form(), self.other.form()
+        return None if one is None or other is None else form.times(one, other)
+
+
+@final
+class Scaled(PairWeight):
+    """f · u_i · a[i, r] · v_r, with a number f, a value u per anchor and a value v per reference."""
+
+    def __init__(
+        self,
+        base: PairWeight,
+        *,
+        factor: float = 1.0,
+        anchors: Tensor | None = None,
+        references: Tensor | None = None,
+    ) -> None:
+        if not math.isfinite(factor):
+            raise ValueError(f"weights are scaled by a finite number, got {factor}")
+        anchors = scales.checked(anchors, base.shape[0], "anchors")
+        references = scales.checked(references, base.shape[1], "references")
+        super().__init__(
+            base.shape,
+            is_set=False,
+            is_nonnegative=base.is_nonnegative
+            and factor >= 0
+            and scales.nonnegative(anchors)
+            and scales.nonnegative(references),
+            is_symmetric=base.is_symmetric and anchors is None and references is None,
+        )
+        self.base, self.factor, self.anchors, self.references = base, factor, anchors, references
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        result = self.base.tile(rows, columns, dtype, device) * self.factor
+        if self.anchors is not None:
+            result *= self.anchors[rows, None].to(device, dtype)
+        if self.references is not None:
+            result *= self.references[columns].to(device, dtype)
+        return result
+
+    def constant(self, rows: slice, columns: slice) -> float | None:
+        value = self.base.constant(rows, columns)
+        if value == 0:
+            return 0.0
+        unscaled = self.anchors is None and self.references is None
+        return value * self.factor if unscaled and value is not None else None
+
+    def form(self) -> Form | None:
+        base, scale = self.base.form(), Term(EVERYTHING, self.factor, self.anchors, self.references)
+        return None if base is None else form.times(base, (scale,))
+
+    def product(self, references: Tensor) -> Tensor:
+        result = self.base.product(scales.times(references, self.references)) * self.factor
+        return scales.times(result, self.anchors)
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        result = self.base.transposed_product(scales.times(anchors, self.anchors)) * self.factor
+        return scales.times(result, self.references)
+
+    def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        # A difference of scaled sums may leave rounding where the row has no pair: such a row is exactly zero.
+        return super()._row_sum(dtype, device).where(self.known_support(device), 0)
+
+    def _support(self, device: torch.device) -> Tensor:
+        if not self.base.is_set:
+            return super()._support(device)
+        present = torch.ones(self.shape[1], 1, device=device)
+        if self.references is not None:
+            present = (self.references != 0).to(device, torch.float32)[:, None]
+        found = self.base.product(present).squeeze(1) > 0
+        if self.anchors is not None:
+            found &= (self.anchors != 0).to(device)
+        return found & (self.factor != 0)
+
+
+@final
+class RowMean(PairWeight):
+    """a[i, r] / Σ_u a[i, u]; a row without weights stays zero."""
+
+    def __init__(self, base: PairWeight) -> None:
+        if not base.is_nonnegative:
+            raise ValueError(f"mean_over_row divides by the sum of weights ≥ 0, got {base} with negative ones")
+        super().__init__(base.shape, is_set=False, is_nonnegative=True, is_symmetric=False)
+        self.base = base
+        self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """What a row is divided by, (N, 1): its sum, infinity where that is zero."""
+        if (dtype, device) not in self._totals:
+            total = self.base.known_row_sum(dtype, device)
+            self._totals[dtype, device] = total.masked_fill(total == 0, torch.inf).unsqueeze(1)
+        return self._totals[dtype, device]
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.base.tile(rows, columns, dtype, device).div_(self._total(dtype, device)[rows])
+
+    def constant(self, rows: slice, columns: slice) -> float | None:
+        return 0.0 if self.base.constant(rows, columns) == 0 else None
+
+    def product(self, references: Tensor) -> Tensor:
+        return self.base.product(references).div_(self._total(references.dtype, references.device))
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return self.base.transposed_product(anchors / self._total(anchors.dtype, anchors.device))
+
+    def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return (self.base.known_row_sum(dtype, device) > 0).to(dtype)
+
+    def _support(self, device: torch.device) -> Tensor:
+        return self.base.known_support(device)

@@ -1,23 +1,18 @@
 """The operator: one equation with two pair weights, exact, in linear memory."""
 
-from likewise.operator.backends import Backend, half_of, no_triton
-from likewise.operator.contrast import (
-    contrast,
-    contrast_and_activity,
-    log_sum_exp,
-    log_sum_exp_both_ways,
-    log_sum_exp_of_rows,
-)
-from likewise.operator.precision import rounded
+from likewise.operator.backends import Backend, no_triton
+from likewise.operator.contrast import contrast, evaluate, log_sum_exp
+from likewise.operator.normalization import normalized
+from likewise.operator.problem import Outcome, Push, Reduction
 
 __all__ = [
     "Backend",
+    "Outcome",
+    "Push",
+    "Reduction",
     "contrast",
-    "contrast_and_activity",
-    "half_of",
+    "evaluate",
     "log_sum_exp",
-    "log_sum_exp_both_ways",
-    "log_sum_exp_of_rows",
     "no_triton",
-    "rounded",
+    "normalized",
 ]

@@ -1,5 +1,7 @@
 """The one equation: check what comes, and put its two terms together."""
 
+import ctypes
+import functools
 import math
 from numbers import Real
 
@@ -7,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from likewise.operator import backends
-from likewise.operator.backends import Backend, check_backend, half_of
-from likewise.operator.precision import rounded, without_autocast
+from likewise.operator.backends import Backend, check_backend, engine_of, half_of
+from likewise.operator.function import evaluate_by
+from likewise.operator.precision import without_autocast
+from likewise.operator.problem import Outcome, Problem, Push, Reduction
 from likewise.pairs import PairWeight
 
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
@@ -59,53 +62,9 @@ def log_sum_exp(
         >>> log_sum_exp(z, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.6931, 0.6931, 0.6931])
     """
-    queries, sections, half = _rows(queries, references, backend)
-    return log_sum_exp_of_rows(queries, sections, push=push, temperature=temperature, backend=backend, half=half)
-
-
-def log_sum_exp_of_rows(
-    queries: Float[Tensor, "n d"],
-    sections: tuple[Float[Tensor, "_ d"], ...],
-    *,
-    push: PairWeight,
-    temperature: float | Tensor,
-    backend: Backend = "auto",
-    half: torch.dtype | None = None,
-) -> Float[Tensor, " n"]:
-    """Return what `log_sum_exp` returns of rows that were checked, of one dtype.
-
-    ``half`` is the half precision in which their values are exact, where kernels are to multiply in it.
-    """
-    _check_push(push, queries, sections)
-    with without_autocast(queries.device):
-        tau = _temperature(temperature, queries)
-        return backends.log_sum_exp(queries, sections, push, tau, backend=backend, half=half)
-
-
-def log_sum_exp_both_ways(
-    queries: Float[Tensor, "n d"],
-    references: Float[Tensor, "r d"],
-    *,
-    push: PairWeight,
-    temperature: float | Tensor,
-    backend: Backend = "auto",
-    half: torch.dtype | None = None,
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
-    r"""Return the weighted log-sum-exp of each query over the references, and of each reference over the queries.
-
-    $$
-    \text{lse}_i = \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau} \qquad
-    \text{lse}'_u = \log \sum_i \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
-    $$
-
-    Dense and tiles make one product of queries and references for both, forward and backward; kernels make one for
-    each direction forward, and one for each gradient, of both directions, backward. Rows were checked, and are of one
-    dtype, float32 or wider; see `log_sum_exp` for the arguments, for what is raised, and for the memory.
-    """
-    _check_push(push, queries, (references,))
-    with without_autocast(queries.device):
-        tau = _temperature(temperature, queries)
-        return backends.log_sum_exp_both_ways(queries, references, push, tau, backend=backend, half=half)
+    return evaluate(
+        queries, _given(queries, references), pushes=(Push(push),), temperature=temperature, backend=backend
+    ).logsums[0]
 
 
 def contrast(
@@ -116,8 +75,9 @@ def contrast(
     push: PairWeight,
     temperature: float | Tensor,
     coefficient: Float[Tensor, " n"] | None = None,
+    reduction: Reduction = "none",
     backend: Backend = "auto",
-) -> Float[Tensor, " n"]:
+) -> Float[Tensor, "..."]:
     r"""Return each query's contrastive loss: the equation that every loss of this library is.
 
     $$
@@ -133,10 +93,11 @@ def contrast(
         push: Weights ≥ 0 of shape (N, R), from which it is driven.
         temperature: τ > 0, a number or a 0-d tensor, which then receives its gradient.
         coefficient: c, shape (N,), constant under differentiation; None: the pull's row sums.
+        reduction: "none" for one loss a query, "sum", or "mean" over the active queries, as the losses take it.
         backend: "auto", "dense", "tiled" or "triton".
 
     Returns:
-        One loss for each query, shape (N,), in float32 or wider. A query is active when its push has mass and its
+        One loss for each query, shape (N,), in float32 or wider, or a scalar. A query is active when its push has mass and its
         pull has support; an inactive one has loss 0 and no gradient.
 
     Raises:
@@ -157,83 +118,102 @@ def contrast(
         >>> contrast(z, pull=pull, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.3133, 0.3133, 0.0000])
     """
-    rows, sections, half = _rows(queries, references, backend)
-    return contrast_and_activity(
-        rows,
-        sections,
+    coefficients = (_coefficient(coefficient, queries),)
+    losses = evaluate(
+        queries,
+        _given(queries, references),
+        pushes=(Push(push),),
         pull=pull,
-        push=push,
         temperature=temperature,
-        coefficient=coefficient,
+        coefficients=coefficients,
+        reduction=reduction,
         backend=backend,
-        half=half,
-    )[0]
+    ).losses
+    assert losses is not None  # noqa: S101 - they were asked for
+    return losses
 
 
-def contrast_and_activity(
+def evaluate(
     queries: Float[Tensor, "n d"],
     sections: tuple[Float[Tensor, "_ d"], ...],
     *,
-    pull: PairWeight,
-    push: PairWeight,
+    pushes: tuple[Push, ...],
+    pull: PairWeight | None = None,
     temperature: float | Tensor,
-    coefficient: Float[Tensor, " n"] | None = None,
-    support: Bool[Tensor, " n"] | None = None,
+    coefficients: tuple[Tensor | None, ...] | None = None,
+    reduction: Reduction = "none",
+    normalize: bool = False,
+    both_ways: bool = False,
     backend: Backend = "auto",
-    half: torch.dtype | None = None,
-) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
-    """Return what `contrast` returns of rows that were checked, of one dtype, and which of the queries are active.
+) -> Outcome:
+    """Return what a contrast is made of, and its losses: what `contrast` and every loss of the library call.
 
-    ``support`` says which queries pull draws, where that is known; it is asked of pull otherwise. ``half`` is the half
-    precision in which the rows' values are exact, where kernels are to multiply in it.
+    Args:
+        queries: z, (N, D), any floating dtype, checked.
+        sections: v, each (R, D), checked; the same tensor as queries where they are the references.
+        pushes: What each log-sum-exp is of, over all sections.
+        pull: What attracts, over all sections; None: there is no attraction.
+        temperature: τ.
+        coefficients: c of each log-sum-exp, (N,), None: the pull's row sums; None for all: no losses are wanted.
+        reduction: How losses are put together.
+        normalize: Whether rows are divided by their lengths.
+        both_ways: Whether the log-sum-exps of the references over the queries are wanted, too.
+        backend: "auto", "dense", "tiled" or "triton".
     """
-    _check_shape("pull", pull, queries, sections)
-    _check_push(push, queries, sections)
-    with without_autocast(queries.device):
-        tau = _temperature(temperature, queries)
-        repulsion = backends.log_sum_exp(queries, sections, push, tau, backend=backend, half=half)
-        attraction = torch.linalg.vecdot(queries, pull @ sections) / tau
-        if coefficient is None:
-            coefficient = pull.row_sum(queries.dtype, queries.device)
-        elif coefficient.shape != repulsion.shape:
+    for push in pushes:
+        _check_shape("push", push.weight, queries, sections)
+        if not push.weight.is_nonnegative:
             raise ValueError(
-                f"coefficient is one value for each query, shape {tuple(repulsion.shape)}, "
-                f"got shape {tuple(coefficient.shape)}; leave it out for the pull's row sums"
+                f"push holds weights ≥ 0, got {push.weight} with negative ones; only pull may be negative"
             )
-        drawn = pull.support(queries.device) if support is None else support
-        active = drawn & (repulsion.detach() != -torch.inf)  # what is NaN shows
-        losses = coefficient.detach().to(repulsion) * repulsion - attraction
-        return torch.where(active, losses, 0), active
+    if pull is not None:
+        _check_shape("pull", pull, queries, sections)
+    dtype = functools.reduce(torch.promote_types, (v.dtype for v in sections), queries.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
+    check_backend(backend, queries.device, dtype)
+    with without_autocast(queries.device):
+        tau, inverse = _temperature(temperature, queries, dtype)
+        problem = Problem(
+            pushes=pushes,
+            pull=pull,
+            own=tuple(v is queries for v in sections),
+            normalize=normalize,
+            inverse=inverse,
+            half=half_of(backend, queries.device, (v.dtype for v in (queries, *sections))),
+            both_ways=both_ways,
+            coefficients=coefficients,
+            reduction=reduction,
+        )
+        others = tuple(v for v in sections if v is not queries)
+        return evaluate_by(engine_of(backend), problem, queries, others, tau)
 
 
-def _rows(
-    queries: Tensor, references: References, backend: Backend
-) -> tuple[Tensor, tuple[Tensor, ...], torch.dtype | None]:
-    """Check the embeddings and promote them to one dtype, float32 or wider; say in which half they are multiplied."""
+def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:
+    """Return the sections of references, checked; the queries themselves where none are given."""
     references = tuple(references) if isinstance(references, list) else references
     given = () if references is None else references if isinstance(references, tuple) else (references,)
     if isinstance(references, tuple) and not references:
         raise ValueError("references are one section or more, got an empty tuple; leave them out for the queries")
-    names = [
-        "queries",
-        *(f"references[{k}]" if isinstance(references, tuple) else "references" for k in range(len(given))),
-    ]
-    dtype = torch.float32
-    for name, rows in zip(names, (queries, *given), strict=True):
-        _check_embeddings(name, rows, queries)
-        dtype = torch.promote_types(dtype, rows.dtype)
-    check_backend(backend, queries.device, dtype)
-    half = half_of(backend, queries.device, (v.dtype for v in (queries, *given)))
-    promoted = _promoted(queries, dtype, half)
-    sections = tuple(promoted if v is queries else _promoted(v, dtype, half) for v in given)
-    return promoted, sections or (promoted,), half
+    check_rows("queries", queries, queries)
+    for k, rows in enumerate(given):
+        if rows is not queries:
+            check_rows(f"references[{k}]" if isinstance(references, tuple) else "references", rows, queries)
+    return given or (queries,)
 
 
-def _promoted(rows: Tensor, dtype: torch.dtype, half: torch.dtype | None) -> Tensor:
-    return rows.to(dtype) if rows.dtype == half else rounded(rows.to(dtype), half)
+def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
+    """Return c outside differentiation; raise unless it is one value for each query."""
+    if coefficient is None:
+        return None
+    if coefficient.shape != queries.shape[:1]:
+        raise ValueError(
+            f"coefficient is one value for each query, shape {tuple(queries.shape[:1])}, "
+            f"got shape {tuple(coefficient.shape)}; leave it out for the pull's row sums"
+        )
+    return coefficient.detach()
 
 
-def _check_embeddings(name: str, rows: Tensor, queries: Tensor) -> None:
+def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
     if rows.ndim != 2 or not rows.is_floating_point():
         raise ValueError(f"{name} are floating rows of features, (n, d), got {rows.dtype} of shape {tuple(rows.shape)}")
     if rows.shape[1] != queries.shape[1]:
@@ -254,12 +234,6 @@ def check_finite(name: str, rows: Tensor) -> None:
             f"{name} are finite, got NaN or infinity in {len(bad)} of {len(rows)} rows, the first at {bad[0]}; "
             "look for a diverged learning rate, a division by zero or a bad input upstream"
         )
-
-
-def _check_push(push: PairWeight, queries: Tensor, sections: tuple[Tensor, ...]) -> None:
-    _check_shape("push", push, queries, sections)
-    if not push.is_nonnegative:
-        raise ValueError(f"push holds weights ≥ 0, got {push} with negative ones; only pull may be negative")
 
 
 def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple[Tensor, ...]) -> None:
@@ -298,8 +272,14 @@ def number(value: object) -> float:
     return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
 
 
-def _temperature(temperature: float | Tensor, queries: Tensor) -> Tensor:
+def _temperature(
+    temperature: float | Tensor, queries: Tensor, dtype: torch.dtype
+) -> tuple[Float[Tensor, ""], float | None]:
+    """Return τ as the rows have it, and 1/τ if that is known without waiting for a GPU."""
     check_temperature(temperature)
     if isinstance(temperature, Tensor):
-        return temperature.to(queries.device, queries.dtype)
-    return torch.full((), temperature, dtype=queries.dtype, device=queries.device)
+        known = temperature.device.type == "cpu" and type(temperature.detach()) is Tensor
+        tau = temperature.to(queries.device, dtype)
+        return tau, 1 / float(temperature.detach().to(dtype)) if known else None
+    rounded = ctypes.c_float(temperature).value if dtype == torch.float32 else float(temperature)
+    return torch.full((), temperature, dtype=dtype, device=queries.device), 1 / rounded

@@ -4,41 +4,35 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from likewise.operator.normalization import normalized
+from likewise.operator.problem import Outcome, Problem, put_together
 from likewise.pairs import PairWeight
 
 
-def log_sum_exp(
+def forward(
+    problem: Problem,
     queries: Float[Tensor, "n d"],
-    sections: tuple[Tensor, ...],
-    push: PairWeight,
+    others: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
-) -> Float[Tensor, " n"]:
-    """Return log Σ_u push_iu e^{z_i·v_u/τ} of each query, −inf (and no gradient) where its push is empty.
+) -> Outcome:
+    """Return the outcome of a contrast from all similarities at once; autograd differentiates it.
 
     Memory:
         O(N·R).
     """
-    references = sections[0] if len(sections) == 1 else torch.cat(sections)
-    return _over(_logits(queries, references, push, temperature), dim=1)
+    queries, *others = (normalized(v) if problem.normalize else v for v in (queries, *others))
+    z = queries.to(temperature.dtype)
+    references = torch.cat([v.to(z.dtype) for v in problem.placed(z, others)])
+    similarity = z @ references.T / temperature
+    logits = [_weighted(similarity * push.power, push.weight) for push in problem.pushes]
+    logsums = tuple(_over(x, dim=1) for x in logits)
+    columns = tuple(_over(x, dim=0) for x in logits) if problem.both_ways else ()
+    pull = problem.pull
+    attraction = None if pull is None else (similarity * pull.dense(z.dtype, z.device)).sum(dim=1)
+    return Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
 
 
-def log_sum_exp_both_ways(
-    queries: Float[Tensor, "n d"],
-    references: Float[Tensor, "r d"],
-    push: PairWeight,
-    temperature: Float[Tensor, ""],
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
-    """Return what `log_sum_exp` returns of the queries over the references, and of the references over the queries.
-
-    Memory:
-        O(N·R).
-    """
-    logits = _logits(queries, references, push, temperature)
-    return _over(logits, dim=1), _over(logits, dim=0)
-
-
-def _logits(queries: Tensor, references: Tensor, push: PairWeight, temperature: Tensor) -> Float[Tensor, "n r"]:
-    similarity = queries @ references.T / temperature
+def _weighted(similarity: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, "n r"]:
     weights = push.dense(similarity.dtype, similarity.device)
     return torch.where(weights > 0, similarity + weights.log(), -torch.inf)
 

@@ -29,13 +29,14 @@ def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(backward)
-    def run(ctx: Any, *gradients: torch.Tensor) -> Any:
+    def run(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "a gradient of the gradient was asked for (create_graph=True), got a function with first derivatives "
                 'only; use backend="dense" in one process'
             )
-        with without_autocast(gradients[0].device):
+        device = next((gradient.device for gradient in gradients if gradient is not None), torch.device("cpu"))
+        with without_autocast(device):
             return backward(ctx, *gradients)
 
     return run

@@ -1,6 +1,7 @@
-"""Sums of exponentials at any range: each row's relative to its highest similarity so far."""
+"""Sums of exponentials in tiles: without offset where that is safe, else relative to each row's highest so far."""
 
 import math
+from abc import ABC, abstractmethod
 from typing import final
 
 import torch
@@ -10,25 +11,76 @@ OCTAVE = math.log(2)
 """The s by which e^{s} doubles; a power of two takes a third of the time of one of e."""
 
 
+class Sums(ABC):
+    """Abstract: Σ e^{s} of the rows (or columns) of similarities that come in tiles.
+
+    Attributes:
+        total: The sums so far, over e to the power of an offset of each.
+    """
+
+    total: Tensor
+
+    @abstractmethod
+    def exponentials(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> Tensor:
+        """Return e^{s − offset} of a tile of x, in ``out``, which may be x itself."""
+
+    @abstractmethod
+    def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Add a tile along a dimension; return its exponentials, and by what older ones are to be multiplied."""
+
+    @abstractmethod
+    def logarithms(self) -> Tensor:
+        """Return log Σ e^{s}, −∞ where there was no pair."""
+
+    def shares(self, upstream: Tensor) -> Tensor:
+        """Return the upstream over the total; 0 where there was no pair, whatever comes there."""
+        return (upstream / self.total).masked_fill_(self.total == 0, 0)
+
+
 @final
-class Sums:
-    """Σ e^{s} of the rows (or columns) of similarities that come in tiles, each relative to its highest s so far.
+class Plain(Sums):
+    """Sums without offset, of similarities that come as x = s / ln 2 and leave no dtype's range.
+
+    Args:
+        total: Zeros, to which exponentials are added.
+        power: By what s is multiplied first.
+    """
+
+    def __init__(self, total: Tensor, power: float = 1.0) -> None:
+        self.total, self.power = total, power
+
+    def exponentials(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> Tensor:
+        del rows, dim
+        if self.power != 1:
+            x = torch.mul(x, self.power, out=out)
+        return torch.exp2(x, out=out)
+
+    def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, None]:
+        e = self.exponentials(x, rows, dim, out)
+        self.total[rows].add_(e.sum(dim=dim))
+        return e, None
+
+    def logarithms(self) -> Tensor:
+        return self.total.log()
+
+
+@final
+class Running(Sums):
+    """Sums relative to the highest s so far, at any range of similarities.
 
     A tile holds x, where s = x/unit: what is divided by τ is then a difference of products z·v, which rounds less than
     dividing each of their D terms.
 
     Args:
-        count: How many rows.
+        total: Zeros, to which exponentials are added.
         unit: What of x is 1 of s, a 0-d tensor.
     """
 
-    def __init__(self, count: int, unit: Tensor) -> None:
-        self.unit, self.rate = unit, 1 / (unit * OCTAVE)
-        self.highest = unit.new_full((count,), -torch.inf)
-        self.total = unit.new_zeros(count)
+    def __init__(self, total: Tensor, unit: Tensor) -> None:
+        self.total, self.unit, self.rate = total, unit, 1 / (unit * OCTAVE)
+        self.highest = torch.full_like(total, -torch.inf)
 
-    def add(self, x: Tensor, rows: slice, dim: int, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Add a tile along a dimension; return its exponentials, and by what older ones are to be multiplied."""
+    def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, Tensor]:
         before = self.highest[rows].clone()
         torch.maximum(before, x.amax(dim=dim), out=self.highest[rows])
         e = self.exponentials(x, rows, dim, out)
@@ -36,8 +88,7 @@ class Sums:
         self.total[rows] = self.total[rows] * fading + e.sum(dim=dim)
         return e, fading
 
-    def exponentials(self, x: Tensor, rows: slice, dim: int, out: Tensor | None = None) -> Tensor:
-        """Return e^{s − highest} of a tile."""
+    def exponentials(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> Tensor:
         return self._power(torch.sub(x, self._shift(rows).unsqueeze(dim), out=out))
 
     def _power(self, x: Tensor) -> Tensor:
@@ -48,10 +99,4 @@ class Sums:
         return highest.masked_fill(highest == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
 
     def logarithms(self) -> Tensor:
-        """Return log Σ e^{s}, −inf where there was no pair."""
         return self.total.log().add_(self._shift(slice(None)) / self.unit)
-
-
-def shares(upstream: Tensor, total: Tensor) -> Tensor:
-    """Return the upstream over the total; 0 where there was no pair, whatever comes there."""
-    return (upstream / total).masked_fill_(total == 0, 0)

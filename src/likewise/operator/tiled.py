@@ -1,314 +1,406 @@
 """The equation in tiles: exact, on any device, in O((N + R)·D + tile) memory, forward and backward.
 
-With P_iu = push_iu e^{s_iu − lse_i} and g the gradient of the rows' lse, the backward is
+A tile of similarities is visited once forward and once backward, by pull and push together. Forward it adds to
 
-    ∂z_i = 1/τ Σ_u g_i P_iu v_u      ∂v_u = 1/τ Σ_i g_i P_iu z_i      ∂τ = −1/τ Σ_i z_i·∂z_i
+    lse_i = log Σ_u push_iu e^{s_iu}        attraction_i = Σ_r pull_ir s_ir
 
-(the last because lse depends on z_i·v_u/τ alone), so nothing is kept from the forward but lse, and each tile of
-similarities is made again. When the queries are the references and push is symmetric, a tile serves (i, j) and (j, i):
+and backward, with g and h the gradients of these, W is formed within the tile, and multiplied once:
 
-    ∂z_i = 1/τ Σ_j push_ij e^{s_ij} (a_i + a_j) z_j,  a_i = g_i e^{−lse_i}
+    W_iu = g_i push_iu e^{s_iu − lse_i} + h_i pull_iu      ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i
 
-which needs the upper triangle only, twice, and no maximum as long as no e^{s} nor the sum of them leaves the range.
-Likewise a tile serves the queries over the references and the references over the queries, with lse' and h of these:
+On tight clusters push and pull all but cancel: taken from each other pair by pair they leave the plain formula's
+rounding, taken from each other as sums up to fifty times as much. Nothing is kept from the forward but sums, and each
+tile of similarities is made again. Where the queries are the references and every push is symmetric, a tile serves
+(i, j) and (j, i), so that the upper triangle of tiles is all,
 
-    ∂z_i = 1/τ Σ_u W_iu v_u    ∂v_u = 1/τ Σ_i W_iu z_i    W_iu = push_iu (g_i e^{s_iu − lse_i} + h_u e^{s_iu − lse'_u})
+    W_ij = push_ij e^{s_ij} (a_i + a_j) + h_i pull_ij + h_j pull_ji        a_i = g_i e^{−lse_i}
 
-Sections without gradient (keys, a queue) need one pass: the forward sums P_iu v_u over them as it sums e^{s}.
+as long as no e^{s} nor the sum of them leaves the range. Likewise a tile serves the queries over the references and
+the references over the queries, both ways. Sections without gradient and without pull need one visit: the forward sums
+P_iu v_u over them as it sums e^{s}. The temperature's gradient is
 
-Exponentials are powers of two, e^{s} = 2^{s/ln 2}, which take a third of the time. Beyond the safe range see `Sums`.
+    ∂τ = −1/τ Σ W_iu s_iu = −1/τ (Σ W_iu (s_iu − s₀) + s₀ Σ W_iu)
+
+with s₀ the similarity of equal rows: the last sum is known, and what is left of the first on tight clusters is small.
+
+A pull whose tiles are dear (`PairWeight.within_tiles`) comes as pull @ V instead, beside the visit.
 """
 
-import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator.precision import first_derivative
-from likewise.operator.sums import OCTAVE, Sums, shares
+from likewise.operator import threads
+from likewise.operator.normalization import Unit, prepared, projected
+from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together, taken_apart
+from likewise.operator.scene import TILE, Buffers, Scene, Tile
+from likewise.operator.sums import Sums
 from likewise.pairs import PairWeight
-from likewise.pairs.weight import blocks
-
-TILE = 512
-"""Rows and columns of a tile: 1 MiB in float32, so that a tile stays in a core's cache between its passes."""
-
-LAUNCHES = 8
-"""By how much a tile is longer and wider on a GPU: 64 MiB in float32, work enough to outlast the calls for it."""
-
-SAFE = {torch.float32: 40.0, torch.float64: 300.0}
-"""The largest |s| for which e^{s}, e^{−s} and the sums of them are far from the ends of the dtype's range."""
+from likewise.pairs.weight import Factors
 
 
-def log_sum_exp(
+class _State(NamedTuple):
+    """What the backward needs of the forward."""
+
+    scene: Scene
+    problem: Problem
+    rows: list[Unit]
+    """Queries and other sections as they are multiplied."""
+    dtypes: list[torch.dtype]
+    """In which they came."""
+    forth: list[Sums]
+    back: list[Sums]
+    kept: Tensor | None
+    """The exponentials, where there is one tile."""
+    average: Tensor | None
+    """Σ_u P_iu v_u over sections that are visited once."""
+    once: tuple[bool, ...]
+    drawn: Tensor | None
+    """pull @ references, of a pull that comes so."""
+    attraction: Tensor | None
+    counts: tuple[Tensor, ...]
+
+
+def forward(
+    problem: Problem,
     queries: Float[Tensor, "n d"],
-    sections: tuple[Tensor, ...],
-    push: PairWeight,
+    others: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
-) -> Float[Tensor, " n"]:
-    """Return log Σ_u push_iu e^{z_i·v_u/τ} of each query, −inf (and no gradient) where its push is empty.
+    wanted: Wanted,
+) -> Found:
+    """Visit every tile, and return the outcome of the contrast.
 
     Memory:
-        O((N + R)·D + tile). On a GPU, whether the triangle is safe costs one synchronisation.
-
-    The caller turns autocast off; the backward, which runs where the user calls it, does so itself. There is no second
-    derivative: asking for one raises.
+        O((N + R)·D + tile).
     """
-    if len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
-        inverse, highest = _range(queries, queries, temperature)
-        if highest <= SAFE[queries.dtype]:
-            return _Triangle.apply(push, inverse, temperature, queries)
-    return _Rectangle.apply(push, temperature, queries, *sections)
-
-
-def log_sum_exp_both_ways(
-    queries: Float[Tensor, "n d"],
-    references: Float[Tensor, "r d"],
-    push: PairWeight,
-    temperature: Float[Tensor, ""],
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
-    """Return what `log_sum_exp` returns of the queries over the references, and of the references over the queries.
-
-    Memory:
-        O((N + R)·D + tile). On a GPU, whether e^{s} is safe would cost a synchronisation, and is not looked at.
-    """
-    if push.is_set and queries.device.type == "cpu":
-        inverse, highest = _range(queries, references, temperature)
-        if highest <= SAFE[queries.dtype]:
-            return _BothWays.apply(push, inverse, temperature, queries, references)
-    return _BothWaysAtAnyRange.apply(push, temperature, queries, references)
-
-
-def _range(queries: Tensor, references: Tensor, temperature: Tensor) -> tuple[float, float]:
-    """Return 1/τ, and what no |s| exceeds."""
-    inverse = 1 / float(temperature.detach())
-    if not (len(queries) and len(references)):
-        return inverse, 0.0
-    longest = torch.linalg.vector_norm(queries.detach(), dim=1).amax()
-    other = longest if references is queries else torch.linalg.vector_norm(references.detach(), dim=1).amax()
-    return inverse, float(longest * other) * inverse
-
-
-def _side(rows: Tensor) -> int:
-    """Return the rows and columns of a tile."""
-    return TILE if rows.device.type == "cpu" else TILE * LAUNCHES
-
-
-class _Triangle(torch.autograd.Function):
-    """Queries that are their own references, under a symmetric set of pairs."""
-
-    @staticmethod
-    def forward(ctx: Any, push: PairWeight, inverse: float, temperature: Tensor, z: Tensor) -> Tensor:
-        del temperature  # comes for its gradient; its value is in the inverse
-        sums = z.new_zeros(len(z))
-        kept = None
-        for rows, columns, e in _exponentials(push, inverse, z):
-            sums[rows].add_(e.sum(dim=1))
-            if columns.start > rows.start:
-                sums[columns].add_(e.sum(dim=0))
-            kept = e if len(z) <= TILE else None  # a batch of one tile is not computed twice
-        ctx.push, ctx.inverse = push, inverse
-        ctx.save_for_backward(z, sums, kept)
-        return sums.log()
-
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        z, sums, kept = ctx.saved_tensors
-        a = shares(gradients[0], sums)
-        gradient = torch.zeros_like(z)
-        everything = slice(0, len(z))
-        tiles = _exponentials(ctx.push, ctx.inverse, z) if kept is None else [(everything, everything, kept)]
-        for rows, columns, e in tiles:
-            weights = (a[rows, None] + a[columns]).mul_(e)
-            gradient[rows].addmm_(weights, z[columns], alpha=ctx.inverse)
-            if columns.start > rows.start:
-                gradient[columns].addmm_(weights.T, z[rows], alpha=ctx.inverse)
-        slope = -(z * gradient).sum() * (ctx.inverse / 2) if ctx.needs_input_grad[2] else None
-        return None, None, slope, gradient
-
-
-def _exponentials(
-    push: PairWeight, inverse: float, z: Tensor, references: Tensor | None = None
-) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield the rows, the columns and push·e^{s} of each tile, in a buffer that is used again.
-
-    Without references these are the rows themselves, and the tiles those of the upper triangle.
-    """
-    size, v = _side(z), z if references is None else references
-    buffer = z.new_empty(min(size, len(z)) * min(size, len(v)))
-    mantissa, exponent = math.frexp(inverse / OCTAVE)
-    for rows in blocks(len(z), size):
-        # Multiplied in the product, the mantissa would be rounded alike for all pairs: here one rounding is each row's.
-        scaled = torch.add(z[rows], z[rows], alpha=mantissa - 1)
-        for columns in blocks(len(v), size):
-            below = references is None and columns.start < rows.start
-            if below or (weight := push.constant(rows, columns)) == 0:
-                continue
-            n, r = rows.stop - rows.start, columns.stop - columns.start
-            e = buffer[: n * r].view(n, r)
-            e.addmm_(scaled, v[columns].T, beta=0, alpha=math.ldexp(1, exponent)).exp2_()
-            if weight is None:
-                push.weigh(e, rows, columns, logits=False)
-            yield rows, columns, e
-
-
-class _Rectangle(torch.autograd.Function):
-    """Any queries, any sections of references, any push ≥ 0, any range of similarities."""
-
-    @staticmethod
-    def forward(ctx: Any, push: PairWeight, temperature: Tensor, queries: Tensor, *sections: Tensor) -> Tensor:
-        needs_queries = any(ctx.needs_input_grad[1:3])
-        constant = tuple(needs_queries and not need for need in ctx.needs_input_grad[3:])
-        sums = Sums(len(queries), _unit(push, temperature))
-        average = torch.zeros_like(queries) if any(constant) else None
-        for rows, k, columns, x in _products(push, temperature, queries, sections):
-            e, fading = sums.add(x, rows, dim=1, out=x)
-            if average is not None:
-                average[rows] *= fading[:, None]
-                if constant[k]:
-                    average[rows].addmm_(e, sections[k][columns])
+    with threads.alone() if _is_small(queries, others) else nullcontext():
+        rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *others)]
+        z, *rest = (unit.rows for unit in rows)
+        scene = Scene(problem, z, tuple(problem.placed(z, rest)), temperature)
+        visit = _Adding(scene, problem, wanted)
+        scene.visit(visit.worker, owned=not problem.both_ways)
+        average = visit.average
         if average is not None:
-            average /= sums.total.masked_fill(sums.total == 0, 1)[:, None]
-        ctx.push, ctx.constant, ctx.sums = push, constant, sums
-        ctx.save_for_backward(temperature, average, queries, *sections)
-        return sums.logarithms()
+            total = visit.forth[0].total
+            average /= total.masked_fill(total == 0, 1)[:, None]
+        drawn = None if scene.streamed is None else scene.streamed @ scene.sections
+        attraction = visit.attraction
+        if scene.pull is not None and attraction is not None:
+            attraction /= scene.unit
+            if scene.pull.anchors is not None:
+                attraction *= scene.pull.anchors
+        elif drawn is not None:
+            attraction = torch.linalg.vecdot(z, drawn) / temperature
+        logsums = tuple(_logarithm(sums, push) for sums, push in zip(visit.forth, scene.pushes, strict=True))
+        columns = tuple(sums.logarithms() for sums in visit.back)
+        losses, counts = put_together(problem, logsums, attraction)
+    dtypes = [v.dtype for v in (queries, *others)]
+    made = visit.forth, visit.back, visit.kept, average, visit.once, drawn, attraction, counts
+    return Found(Outcome(logsums, columns, attraction, losses, counts), _State(scene, problem, rows, dtypes, *made))
 
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, average, queries, *sections = ctx.saved_tensors
-        needs_queries = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-        of_queries = torch.zeros_like(queries) if needs_queries else None
-        if of_queries is not None and average is not None:
-            torch.mul(average, gradients[0].masked_fill(ctx.sums.total == 0, 0)[:, None], out=of_queries)
-        of_sections = [
-            torch.zeros_like(v) if need else None for v, need in zip(sections, ctx.needs_input_grad[3:], strict=True)
+
+def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
+    """Visit the tiles once more, and return the gradients that are wanted."""
+    scene = state.scene
+    with threads.alone() if _is_small(scene.z, scene.sections) else nullcontext():
+        upstream = taken_apart(state.problem, upstream, state.counts)
+        drawing = _Drawing(state, upstream, wanted)
+        if drawing.of_z is not None or drawing.slopes is not None or any(v is not None for v in drawing.of_sections):
+            scene.visit(drawing.worker, owned=drawing.owned, skip=state.once)
+        if scene.streamed is not None and upstream.attraction is not None:
+            _stream(state, drawing, scene.streamed, upstream.attraction[:, None])
+        others: list[Tensor | None] = []
+        for v, of_section in zip(scene.sections, drawing.of_sections, strict=True):
+            if v is not scene.z:
+                others.append(of_section)
+            elif drawing.of_z is not None and of_section is not None and of_section is not drawing.of_z:
+                drawing.of_z += of_section
+        given = [
+            None if gradient is None else projected(gradient, unit, scene.temperature).to(dtype)
+            for gradient, unit, dtype in zip((drawing.of_z, *others), state.rows, state.dtypes, strict=True)
         ]
-        a = shares(gradients[0], ctx.sums.total)
-        for rows, k, columns, x in _products(ctx.push, temperature, queries, tuple(sections), skip=ctx.constant):
-            weights = ctx.sums.exponentials(x, rows, dim=1, out=x).mul_(a[rows, None])
-            if of_queries is not None:
-                of_queries[rows].addmm_(weights, sections[k][columns])
-            if (of_section := of_sections[k]) is not None:
-                of_section[columns].addmm_(weights.T, queries[rows])
-        slope = _over(temperature, queries, (of_queries, *of_sections))
-        return None, slope, of_queries, *of_sections
+        return Gradients(drawing.slope(), given[0], tuple(given[1:]))
 
 
-class _BothWays(torch.autograd.Function):
-    """Queries over references and references over queries, under a set of pairs whose e^{s} are safe."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, push: PairWeight, inverse: float, temperature: Tensor, *rows_of_both: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        z, v = rows_of_both
-        sums, sums_back = z.new_zeros(len(z)), v.new_zeros(len(v))
-        kept = None
-        for rows, columns, e in _exponentials(push, inverse, z, v):
-            sums[rows].add_(e.sum(dim=1))
-            sums_back[columns].add_(e.sum(dim=0))
-            kept = e if max(len(z), len(v)) <= TILE else None  # a batch of one tile is not computed twice
-        ctx.push, ctx.inverse = push, inverse
-        ctx.save_for_backward(temperature, z, v, sums, sums_back, kept)
-        return sums.log(), sums_back.log()
-
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, z, v, sums, sums_back, kept = ctx.saved_tensors
-        a, b = shares(gradients[0], sums), shares(gradients[1], sums_back)
-        everything = slice(0, len(z)), slice(0, len(v))
-        tiles = _exponentials(ctx.push, ctx.inverse, z, v) if kept is None else [(*everything, kept)]
-        weighted = ((rows, columns, (a[rows, None] + b[columns]).mul_(e)) for rows, columns, e in tiles)
-        return None, None, *_drawn(weighted, temperature, z, v, ctx.needs_input_grad[2:])
+def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:
+    """Say whether threads would wait for each other longer than they work."""
+    return queries.device.type == "cpu" and len(queries) + sum(len(v) for v in sections if v is not queries) <= 2 * TILE
 
 
-class _BothWaysAtAnyRange(torch.autograd.Function):
-    """Queries over references and references over queries, under any push ≥ 0, at any range of similarities."""
-
-    @staticmethod
-    def forward(ctx: Any, push: PairWeight, temperature: Tensor, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        unit = _unit(push, temperature)
-        ctx.push, ctx.forth, ctx.back = push, Sums(len(z), unit), Sums(len(v), unit)
-        for rows, _, columns, x in _products(push, temperature, z, (v,)):
-            ctx.forth.add(x, rows, dim=1)
-            ctx.back.add(x, columns, dim=0, out=x)
-        ctx.save_for_backward(temperature, z, v)
-        return ctx.forth.logarithms(), ctx.back.logarithms()
-
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, z, v = ctx.saved_tensors
-        a, b = shares(gradients[0], ctx.forth.total), shares(gradients[1], ctx.back.total)
-
-        def weighted() -> Iterator[tuple[slice, slice, Tensor]]:
-            for rows, _, columns, x in _products(ctx.push, temperature, z, (v,)):
-                weights = ctx.forth.exponentials(x, rows, dim=1).mul_(a[rows, None])
-                yield rows, columns, weights.addcmul_(ctx.back.exponentials(x, columns, dim=0, out=x), b[columns])
-
-        return None, *_drawn(weighted(), temperature, z, v, ctx.needs_input_grad[1:])
+def _stream(state: _State, drawing: "_Drawing", pull: PairWeight, force: Tensor) -> None:
+    """Add what a pull draws that comes as pull @ references."""
+    if drawing.of_z is not None and state.drawn is not None:
+        drawing.of_z.addcmul_(state.drawn, force)
+    if any(v is not None for v in drawing.of_sections):
+        scene = state.scene
+        parts = pull.transposed_product(scene.z * force).split([len(v) for v in scene.sections])
+        for of_section, part in zip(drawing.of_sections, parts, strict=True):
+            if of_section is not None:
+                of_section += part
 
 
-def _drawn(
-    weighted: Iterator[tuple[slice, slice, Tensor]], temperature: Tensor, z: Tensor, v: Tensor, needs: tuple[bool, ...]
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients of τ, queries and references, whichever are needed, from tiles of W."""
-    of_z = torch.zeros_like(z) if needs[0] or needs[1] else None
-    of_v = torch.zeros_like(v) if needs[2] else None
-    for rows, columns, weights in weighted:
-        if of_z is not None:
-            of_z[rows].addmm_(weights, v[columns])
-        if of_v is not None:
-            of_v[columns].addmm_(weights.T, z[rows])
-    return _over(temperature, z, (of_z, of_v)), of_z, of_v
+def _logarithm(sums: Sums, push: Factors) -> Tensor:
+    logarithms = sums.logarithms()
+    return logarithms if push.anchors is None else logarithms + push.anchors.log()
 
 
-def _products(
-    push: PairWeight,
-    temperature: Tensor,
-    queries: Tensor,
-    sections: tuple[Tensor, ...],
-    skip: tuple[bool, ...] = (),
-) -> Iterator[tuple[slice, int, slice, Tensor]]:
-    """Yield the rows, the section, its columns and x of each tile, in a buffer that is used again.
+@final
+class _Adding:
+    """The forward: what every tile adds to."""
 
-    Of a set of pairs x = z·v, −inf outside it; of other weights x = s + log push. See `_unit`.
-    """
-    size = _side(queries)
-    buffer = queries.new_empty(min(size, len(queries)) * min(size, max(len(v) for v in sections)))
-    for rows in blocks(len(queries), size):
-        start = 0
-        for k, references in enumerate(sections):
-            for columns in blocks(0 if skip and skip[k] else len(references), size):
-                among_all = slice(start + columns.start, start + columns.stop)
-                weight = push.constant(rows, among_all)
-                if weight == 0:
-                    continue
-                n, r = rows.stop - rows.start, columns.stop - columns.start
-                x = torch.mm(queries[rows], references[columns].T, out=buffer[: n * r].view(n, r))
-                if not push.is_set:
-                    x.div_(temperature)
-                if weight is None:
-                    push.weigh(x, rows, among_all, logits=True)
-                elif weight != 1:
-                    x.add_(math.log(weight))
-                yield rows, k, columns, x
-            start += len(references)
+    def __init__(self, scene: Scene, problem: Problem, wanted: Wanted) -> None:
+        self.scene = scene
+        self.forth = [scene.sums(len(scene.z), power) for power in scene.powers]
+        self.back: list[Sums] = []
+        if problem.both_ways:
+            self.back = [scene.sums(len(scene.sections[0]), power) for power in scene.powers]
+        self.attraction = None if scene.pull is None else scene.z.new_zeros(len(scene.z))
+        self.once = tuple(
+            wanted.queries and not wanted.temperature and not need and not self._pulls(k) and len(self.forth) == 1
+            for k, need in enumerate(wanted.sections)
+        )
+        self.average = torch.zeros_like(scene.z) if any(self.once) else None
+        self.kept: Tensor | None = None
+        self._alike = len(set(scene.powers)) == 1
+
+    def _pulls(self, section: int) -> bool:
+        """Say whether anything pulls within the tiles of a section, or it is visited both ways."""
+        scene = self.scene
+        if scene.pull is None:
+            return bool(self.back)
+        start = sum(len(v) for v in scene.sections[:section])
+        columns = slice(start, start + len(scene.sections[section]))
+        return scene.pull.base.constant(slice(0, len(scene.z)), columns) != 0
+
+    def worker(self) -> Callable[[Tile], None]:
+        """Return what a thread does with a tile."""
+        buffers = self.scene.buffers()
+        return lambda tile: self._add(tile, buffers)
+
+    def _add(self, tile: Tile, buffers: Buffers) -> None:
+        scene = self.scene
+        x = scene.products(tile, buffers)
+        if self.attraction is not None:
+            self._attract(self.attraction, tile, x, buffers.tile(1, x))
+        average = self.average if self.once[tile.section] else None
+        v = scene.sections[tile.section][tile.columns]
+        if not scene.is_plain:
+            self._add_relative(tile, x, buffers, average, v)
+            return
+        for k in reversed(range(len(self.forth))):
+            if k == len(self.forth) - 1 or not self._alike:
+                out = x if self._alike else buffers.tile(1, x)
+                e = self.forth[k].exponentials(x, tile.rows, 1, out=out)
+            else:
+                e = x
+            e = scene.weighed(k, e, tile, out=e if len(self.forth) == 1 or not self._alike else buffers.tile(1, x))
+            if e is not None:
+                self._sum(k, e, tile)
+                if average is not None:
+                    average[tile.rows].addmm_(e, v)
+        if scene.is_one_tile and self._alike:
+            self.kept = x
+
+    def _sum(self, k: int, e: Tensor, tile: Tile) -> None:
+        self.forth[k].total[tile.rows] += e.sum(dim=1)
+        if self.back:
+            self.back[k].total[tile.columns] += e.sum(dim=0)
+        elif self.scene.is_triangle and tile.rows != tile.columns:
+            self.forth[k].total[tile.columns] += e.sum(dim=0)
+
+    def _add_relative(
+        self, tile: Tile, x: Tensor, buffers: Buffers, average: Tensor | None, v: Float[Tensor, "r d"]
+    ) -> None:
+        """Add exponentials relative to the highest so far."""
+        for k in reversed(range(len(self.forth))):
+            y = self.scene.logits(k, x, tile, out=x if k == 0 else buffers.tile(1, x))
+            if self.back:
+                self.back[k].add(y, tile.columns, dim=0, out=buffers.tile(2, x))
+            e, fading = self.forth[k].add(y, tile.rows, dim=1, out=y)
+            if self.average is not None:
+                self.average[tile.rows] *= fading[:, None]
+            if average is not None:
+                average[tile.rows].addmm_(e, v)
+
+    def _attract(self, attraction: Tensor, tile: Tile, x: Tensor, out: Tensor) -> None:
+        scene = self.scene
+        weights = scene.pulled(tile, out)
+        if weights is not None:
+            attraction[tile.rows] += weights.mul_(x).sum(dim=1)
+        if not scene.is_triangle or tile.rows == tile.columns:
+            return
+        if scene.pull is None or not scene.pull.is_symmetric:
+            weights = scene.pulled(tile, out, mirrored=True)
+            weights = None if weights is None else weights.mul_(x)
+        if weights is not None:
+            attraction[tile.columns] += weights.sum(dim=0)
 
 
-def _unit(push: PairWeight, temperature: Tensor) -> Tensor:
-    """Return what x is to be divided by for s, or for s + log push."""
-    return temperature if push.is_set else torch.ones_like(temperature)
+@final
+class _Drawing:
+    """The backward: W of every tile, and what is drawn by it."""
 
+    def __init__(self, state: _State, upstream: Outcome, wanted: Wanted) -> None:
+        scene, z = state.scene, state.scene.z
+        self.state, self.scene, self.upstream = state, scene, upstream
+        self.shares = self._shares(state.forth, upstream.logsums, [push.anchors for push in scene.pushes])
+        self.shares_back = self._shares(state.back, upstream.columns, [None for _ in state.back])
+        self.force = None
+        if scene.pull is not None and upstream.attraction is not None:
+            anchors = scene.pull.anchors
+            self.force = upstream.attraction if anchors is None else upstream.attraction * anchors
+        self.of_z = torch.zeros_like(z) if wanted.queries else None
+        if scene.is_triangle:
+            self.of_sections: tuple[Tensor | None, ...] = (self.of_z,)
+        else:
+            needed = zip(scene.sections, wanted.sections, strict=True)
+            self.of_sections = tuple(torch.zeros_like(v) if need else None for v, need in needed)
+        self.slopes = z.new_zeros(len(z)) if wanted.temperature else None
+        self.kept = None if wanted.temperature else state.kept
+        if self.of_z is not None and state.average is not None and upstream.logsums[0] is not None:
+            g = upstream.logsums[0].masked_fill(state.forth[0].total == 0, 0)
+            torch.mul(state.average, g[:, None], out=self.of_z)
 
-def _over(temperature: Tensor, queries: Tensor, gradients: tuple[Tensor | None, ...]) -> Tensor | None:
-    """Divide the gradients of queries and references by τ, in place, and return that of τ."""
-    for gradient in gradients:
-        if gradient is not None:
-            gradient.div_(temperature)
-    return None if gradients[0] is None else -(queries * gradients[0]).sum() / temperature
+    @property
+    def owned(self) -> bool:
+        """Whether a tile draws its rows alone."""
+        return all(v is None for v in self.of_sections)
+
+    def _shares(
+        self, sums: list[Sums], upstreams: tuple[Tensor | None, ...], anchors: list[Tensor | None]
+    ) -> list[Tensor | None]:
+        """Return power·g / total of each log-sum-exp; 0 where it has no pair."""
+        shares: list[Tensor | None] = []
+        for k, (of, g) in enumerate(zip(sums, upstreams, strict=True)):
+            share = None if g is None else of.shares(g)
+            if share is not None and self.scene.powers[k] != 1:
+                share *= self.scene.powers[k]
+            scale = anchors[k]
+            shares.append(share if share is None or scale is None else share.masked_fill_(scale == 0, 0))
+        return shares
+
+    def worker(self) -> Callable[[Tile], None]:
+        """Return what a thread does with a tile."""
+        buffers = self.scene.buffers()
+        return lambda tile: self._draw(tile, buffers)
+
+    def _draw(self, tile: Tile, buffers: Buffers) -> None:
+        scene, rows, columns = self.scene, tile.rows, tile.columns
+        x = scene.products(tile, buffers) if self.kept is None else self.kept
+        w = self._pushed(tile, x, buffers)
+        if self.force is not None:
+            self._pull(tile, w, buffers.tile(2, w), self.force)
+        on_diagonal = scene.is_triangle and rows == columns
+        if self.slopes is not None:  # of pairs that a tile on the diagonal has twice, half
+            sums = x.sub_(self._equal_rows).mul_(w).sum(dim=1)
+            self.slopes[rows].add_(sums, alpha=0.5 if on_diagonal else 1)
+        if self.of_z is not None:
+            self.of_z[rows].addmm_(w, scene.sections[tile.section][columns])
+        of_section = self.of_sections[tile.section]
+        if of_section is not None and not on_diagonal:
+            of_section[columns].addmm_(w.T, scene.z[rows])
+
+    def _pushed(self, tile: Tile, x: Tensor, buffers: Buffers) -> Tensor:
+        """Return Σ_k push_k a_k e^{p_k s} of a tile, with a_k of its rows, its columns, or both."""
+        w: Tensor | None = None
+        alike = self.scene.is_plain and len(set(self.scene.powers)) == 1
+        for k in range(len(self.shares)):
+            out = buffers.tile(1 if w is None else 2, x)
+            part = self._coefficients(k, tile, out, buffers) if alike else self._relative(k, tile, x, out, buffers)
+            if part is not None:
+                w = part if w is None else w.add_(part)
+        if w is None:
+            return buffers.tile(1, x).zero_()
+        if alike:
+            if self.kept is None:
+                out = x if self.slopes is None else buffers.tile(2, x)
+                x = self.state.forth[0].exponentials(x, tile.rows, 1, out=out)
+            w.mul_(x)
+        return w
+
+    def _coefficients(self, k: int, tile: Tile, out: Tensor, buffers: Buffers) -> Tensor | None:
+        """Return push_k a_k of a tile of a set, by which exponentials are multiplied; None where there are none."""
+        scene, rows, columns = self.scene, tile.rows, tile.columns
+        inside = scene.pushes[k].base.constant(rows, tile.among_all)
+        of_rows = self.shares[k]
+        of_columns = of_rows if scene.is_triangle else self.shares_back[k] if self.shares_back else None
+        if inside == 0 or (of_rows is None and of_columns is None):
+            return None
+        if of_rows is not None and of_columns is not None:
+            torch.add(of_rows[rows, None], of_columns[columns], out=out)
+        else:
+            out.copy_(of_columns[columns].expand_as(out) if of_rows is None else of_rows[rows, None].expand_as(out))
+        if inside is None and (self.kept is None or len(self.shares) > 1):
+            scene.pushes[k].base.weigh(out, rows, tile.among_all, logits=False, spare=buffers.tile(3, out))
+        return out
+
+    def _relative(self, k: int, tile: Tile, x: Tensor, out: Tensor, buffers: Buffers) -> Tensor | None:
+        """Return push_k a_k e^{p_k s} of a tile, of exponentials that are relative to each row's highest."""
+        scene, state = self.scene, self.state
+        of_rows, of_columns = self.shares[k], self.shares_back[k] if self.shares_back else None
+        if scene.is_plain:
+            part = self._coefficients(k, tile, out, buffers)
+            if part is None:
+                return None
+            return part.mul_(state.forth[k].exponentials(x, tile.rows, 1, out=buffers.tile(3, x)))
+        y = scene.logits(k, x, tile, out=buffers.tile(3, x))
+        if of_columns is not None:
+            part = state.back[k].exponentials(y, tile.columns, 0, out=out if of_rows is None else buffers.tile(4, x))
+            part.mul_(of_columns[tile.columns])
+            if of_rows is None:
+                return part
+            state.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
+            return out.add_(part)
+        if of_rows is None:
+            return None
+        return state.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
+
+    def _pull(self, tile: Tile, w: Tensor, spare: Tensor, force: Tensor) -> None:
+        """Add h_i pull_iu, and in a triangle h_u pull_ui."""
+        scene, rows, columns = self.scene, tile.rows, tile.columns
+        weights = scene.pulled(tile, spare)
+        if weights is not None:
+            w.addcmul_(weights, force[rows, None])
+        if scene.is_triangle:
+            if scene.pull is None or not scene.pull.is_symmetric:
+                weights = scene.pulled(tile, spare, mirrored=True)
+            if weights is not None:
+                w.addcmul_(weights, force[columns])
+
+    @property
+    def _equal_rows(self) -> Tensor | float:
+        """x of rows that are equal and of length 1, where rows are normalised; else 0."""
+        return self.scene.unit / self.scene.temperature if self.state.problem.normalize else 0.0
+
+    def slope(self) -> Tensor | None:
+        """Return the temperature's gradient: −1/τ Σ W (s − s₀), and s₀ Σ W, which is known for every row."""
+        if self.slopes is None:
+            return None
+        scene, state, upstream = self.scene, self.state, self.upstream
+        total = self.slopes.sum() / scene.unit
+        if state.problem.normalize:
+            total += self._mass().sum() / scene.temperature
+        if scene.streamed is not None and state.attraction is not None and upstream.attraction is not None:
+            total += upstream.attraction @ state.attraction
+        return -total / scene.temperature
+
+    def _mass(self) -> Tensor:
+        """Return Σ_u W_iu of all rows, and where they are visited both ways of all columns."""
+        scene, state, upstream = self.scene, self.state, self.upstream
+        mass = torch.zeros_like(state.forth[0].total)
+        for push, sums, g, power in zip(scene.pushes, state.forth, upstream.logsums, scene.powers, strict=True):
+            if g is not None:
+                empty = sums.total == 0 if push.anchors is None else (sums.total == 0) | (push.anchors == 0)
+                mass += g.masked_fill(empty, 0) * power
+        if self.force is not None and upstream.attraction is not None and state.problem.pull is not None:
+            mass += upstream.attraction * state.problem.pull.known_row_sum(mass.dtype, mass.device)
+        of_columns = [
+            (g.masked_fill(sums.total == 0, 0) * power).sum()
+            for sums, g, power in zip(state.back, upstream.columns, scene.powers, strict=False)
+            if g is not None
+        ]
+        return torch.stack([mass.sum(), *of_columns])

@@ -47,6 +47,17 @@ class Concat(PairWeight):
         tiles = [part.tile(rows, inside, dtype, device) for part, inside in self._cut(columns)]
         return torch.cat(tiles, dim=1) if tiles else torch.zeros(rows.stop - rows.start, 0, dtype=dtype, device=device)
 
+    def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
+        start = 0
+        for part, inside in self._cut(columns):
+            stop = start + inside.stop - inside.start
+            part.fill(out[:, start:stop], rows, inside)
+            start = stop
+
+    @property
+    def within_tiles(self) -> bool:
+        return all(part.within_tiles for part in self.parts)
+
     def constant(self, rows: slice, columns: slice) -> float | None:
         values = {part.constant(rows, inside) for part, inside in self._cut(columns)}
         return values.pop() if len(values) == 1 else None

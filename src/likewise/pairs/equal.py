@@ -38,18 +38,32 @@ class KeySet(PairWeight):
         super().__init__(shape, is_set=True, is_nonnegative=True, is_symmetric=symmetric)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        constant, result = 0, None
+        result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
+        self.fill(result, rows, columns)
+        return result
+
+    def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
+        constant, filled = 0, False
+        diagonals: list[tuple[int, int]] = []
         for keys, coefficient in self.terms.items():
             inside = True if keys is None else keys.constant(rows, columns)
             if keys is None or inside is not None:
                 constant += coefficient * bool(inside)
-                continue
-            equal = keys.to(device).equal(rows, columns).to(dtype)
-            result = equal.mul_(coefficient) if result is None else result.add_(equal, alpha=coefficient)
-        if result is not None:
-            return result.add_(constant) if constant else result
-        shape = rows.stop - rows.start, columns.stop - columns.start
-        return torch.full(shape, constant, dtype=dtype, device=device)
+            elif keys.shift is not None:
+                diagonals.append((keys.shift, coefficient))
+            elif filled:
+                out.add_(keys.to(out.device).equal(rows, columns), alpha=coefficient)
+            else:
+                keys.to(out.device).fill(out, rows, columns)
+                filled = True
+                if coefficient != 1:
+                    out.mul_(coefficient)
+        if not filled:
+            out.fill_(constant)
+        elif constant:
+            out.add_(constant)
+        for shift, coefficient in diagonals:
+            out.diagonal(rows.start + shift - columns.start).add_(coefficient)
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         total = 0
@@ -63,9 +77,11 @@ class KeySet(PairWeight):
     def form(self) -> Form:
         return (Term(self.terms),)
 
-    def weigh(self, similarities: Tensor, rows: slice, columns: slice, *, logits: bool) -> None:
+    def weigh(
+        self, similarities: Tensor, rows: slice, columns: slice, *, logits: bool, spare: Tensor | None = None
+    ) -> None:
         if not self._all_but_diagonal:
-            super().weigh(similarities, rows, columns, logits=logits)
+            super().weigh(similarities, rows, columns, logits=logits, spare=spare)
         else:
             shift = next(keys.shift or 0 for keys in self.terms if keys)
             similarities.diagonal(rows.start + shift - columns.start).fill_(-torch.inf if logits else 0)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.pairs import form, scales
 from likewise.pairs.form import EVERYTHING, Form, Term
-from likewise.pairs.weight import Weight, same_shape
+from likewise.pairs.weight import Factors, Weight, same_shape
 
 
 class PairWeight(Weight, ABC):
@@ -152,6 +152,10 @@ class Transposed(PairWeight):
     def constant(self, rows: slice, columns: slice) -> float | None:
         return self.base.constant(columns, rows)
 
+    @property
+    def within_tiles(self) -> bool:
+        return self.base.within_tiles
+
     def product(self, references: Tensor) -> Tensor:
         return self.base.transposed_product(references)
 
@@ -179,6 +183,10 @@ class Complement(PairWeight):
         value = self.base.constant(rows, columns)
         return None if value is None else 1 - value
 
+    @property
+    def within_tiles(self) -> bool:
+        return self.base.within_tiles
+
     def form(self) -> Form | None:
         base = self.base.form()
         return None if base is None else form.complement(base)
@@ -203,6 +211,10 @@ class Sum(PairWeight):
     def constant(self, rows: slice, columns: slice) -> float | None:
         values = self.one.constant(rows, columns), self.other.constant(rows, columns)
         return None if values[0] is None or values[1] is None else values[0] + values[1]
+
+    @property
+    def within_tiles(self) -> bool:
+        return all(part.within_tiles and not isinstance(part, Sum) for part in (self.one, self.other))
 
     def form(self) -> Form | None:
         one, other = self.one.form(), self.other.form()
@@ -234,11 +246,21 @@ class Product(PairWeight):
         self.one, self.other = one, other
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
+        self.fill(result, rows, columns)
+        return result
+
+    def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
         if self.one.constant(rows, columns) == 1:
-            return self.other.tile(rows, columns, dtype, device)
-        if self.other.constant(rows, columns) == 1:
-            return self.one.tile(rows, columns, dtype, device)
-        return self.one.tile(rows, columns, dtype, device) * self.other.tile(rows, columns, dtype, device)
+            self.other.fill(out, rows, columns)
+            return
+        self.one.fill(out, rows, columns)
+        if self.other.constant(rows, columns) != 1:
+            self.other.weigh(out, rows, columns, logits=False)
+
+    @property
+    def within_tiles(self) -> bool:
+        return self.one.within_tiles and self.other.within_tiles
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         values = self.one.constant(rows, columns), self.other.constant(rows, columns)
@@ -285,6 +307,20 @@ class Scaled(PairWeight):
         if self.references is not None:
             result *= self.references[columns].to(device, dtype)
         return result
+
+    @property
+    def within_tiles(self) -> bool:
+        return self.base.within_tiles
+
+    def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> Factors:
+        if of_push and self.references is not None:
+            return Factors(self)
+        base, anchors, references = self.base.factors(dtype, device, of_push=of_push)
+        anchors = scales.product(anchors, self.anchors, dtype, device)
+        if self.factor != 1:
+            whole = torch.ones(self.shape[0], dtype=dtype, device=device) if anchors is None else anchors
+            anchors = whole * self.factor
+        return Factors(base, anchors, scales.product(references, self.references, dtype, device))
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         value = self.base.constant(rows, columns)
@@ -344,6 +380,15 @@ class RowMean(PairWeight):
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         return 0.0 if self.base.constant(rows, columns) == 0 else None
+
+    @property
+    def within_tiles(self) -> bool:
+        return self.base.within_tiles
+
+    def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> Factors:
+        base, anchors, references = self.base.factors(dtype, device, of_push=of_push)
+        share = self._total(dtype, device).squeeze(1).reciprocal()
+        return Factors(base, scales.product(anchors, share, dtype, device), references)
 
     def product(self, references: Tensor) -> Tensor:
         return self.base.product(references).div_(self._total(references.dtype, references.device))

@@ -32,6 +32,7 @@ class Keys:
         """Whether anchors are the references and only i = r is in."""
         self._moved: dict[torch.device, Keys] = {anchors.device: self}
         self._ranges: dict[tuple[bool, int, int], tuple[int, int]] = {}
+        self._numbers: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     @property
     def is_symmetric(self) -> bool:
@@ -76,6 +77,22 @@ class Keys:
     def equal(self, rows: slice, columns: slice) -> Tensor:
         """Which pairs of a tile have equal keys, as booleans."""
         return self.anchors[rows, None] == self.references[columns]
+
+    def fill(self, out: Float[Tensor, "n r"], rows: slice, columns: slice) -> None:
+        """Put 1 where pairs of a tile have equal keys, and 0 elsewhere."""
+        anchors, references = self._comparable(out.dtype) if self._seen else (self.anchors, self.references)
+        torch.eq(anchors[rows, None], references[columns], out=out)
+
+    def _comparable(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return keys that compare fast: as consecutive numbers of the dtype in which tiles are filled."""
+        if dtype not in self._numbers:
+            anchors, references, count = self.compact
+            if count <= 2 / torch.finfo(dtype).eps:  # beyond, not every number is one of the dtype
+                numbers = anchors.to(dtype)
+                self._numbers[dtype] = numbers, numbers if self.is_symmetric else references.to(dtype)
+            else:
+                self._numbers[dtype] = anchors, references
+        return self._numbers[dtype]
 
     def constant(self, rows: slice, columns: slice) -> bool | None:
         """The one value of a tile where the ranges of its keys tell, else None; keys on a GPU are not looked at."""

@@ -191,6 +191,10 @@ class Jaccard(LabelSets):
         self.is_within_one = worth is None
         self.worth = _worth(worth, self.anchors)
 
+    @property
+    def within_tiles(self) -> bool:
+        return False
+
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         overlap = self.overlap(rows, columns, dtype, device)
         union = self.union(overlap, rows, columns).clamp_(min=1)

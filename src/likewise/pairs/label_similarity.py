@@ -33,6 +33,10 @@ class LabelSimilarity(LabelSets):
         self.similarity = _within_one(similarity, self.anchors.shape[1])
         self.is_within_one = True
 
+    @property
+    def within_tiles(self) -> bool:
+        return False
+
 
 @final
 class MeanSimilarity(LabelSimilarity):

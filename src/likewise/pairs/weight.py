@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -46,6 +47,11 @@ class Weight(ABC):
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n r"]:
         """Return the weights of some rows and columns, given as slices with a start and a stop."""
 
+    @property
+    def within_tiles(self) -> bool:
+        """Whether a tile of weights costs less than a tile of similarities, so that a pull is evaluated in tiles."""
+        return True
+
     def constant(self, rows: slice, columns: slice) -> float | None:
         """Return the one value of a tile where that is known without computing it, else None."""
         del rows, columns
@@ -54,9 +60,33 @@ class Weight(ABC):
         """Return the weight as a kernel receives it, or None if it has to come as tiles."""
         return None
 
-    def weigh(self, similarities: Float[Tensor, "n r"], rows: slice, columns: slice, *, logits: bool) -> None:
-        """Multiply a tile of e^{s} by the weights in place, or add their logarithms to a tile of logits s."""
-        weights = self.tile(rows, columns, similarities.dtype, similarities.device)
+    def fill(self, out: Float[Tensor, "n r"], rows: slice, columns: slice) -> None:
+        """Put the weights of some rows and columns in the place of what stands in ``out``."""
+        out.copy_(self.tile(rows, columns, out.dtype, out.device))
+
+    def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> "Factors":
+        """Take apart what each anchor, and each reference, is multiplied by.
+
+        Of a push the references' factors stay within, since they are summed over.
+        """
+        del dtype, device, of_push
+        return Factors(self)
+
+    def weigh(
+        self,
+        similarities: Float[Tensor, "n r"],
+        rows: slice,
+        columns: slice,
+        *,
+        logits: bool,
+        spare: Float[Tensor, "n r"] | None = None,
+    ) -> None:
+        """Multiply a tile of e^{s} by the weights in place, or add their logarithms to a tile of logits s.
+
+        ``spare`` is room for a tile of weights; without it room is made.
+        """
+        weights = torch.empty_like(similarities) if spare is None else spare
+        self.fill(weights, rows, columns)
         if not logits:
             similarities.mul_(weights)
             return
@@ -125,6 +155,19 @@ class Weight(ABC):
     def __repr__(self) -> str:
         """Name the expression and its shape."""
         return f"{type(self).__name__}{self.shape}"
+
+
+class Factors(NamedTuple):
+    """A weight taken apart: base[i, r] · anchors_i · references_r; None stands for ones."""
+
+    base: Weight
+    anchors: Float[Tensor, " n"] | None = None
+    references: Float[Tensor, " r"] | None = None
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the weight is symmetric but for the factors of anchors."""
+        return self.base.is_symmetric and self.references is None
 
 
 def same_shape(one: Weight, other: Weight) -> None:

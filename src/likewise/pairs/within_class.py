@@ -55,6 +55,10 @@ class WithinClass(PairWeight):
         self._keeps = sum(classes * n * m for classes, n, m, *_ in self._sizes) <= KEPT
         self._kept: list[Float[Tensor, "g n m"]] = []
 
+    @property
+    def within_tiles(self) -> bool:
+        return False
+
     @abstractmethod
     def weights(self, block: Block) -> Float[Tensor, "g n m"]:
         """Return the weights of a block, for each of its classes those of all its anchors and references."""

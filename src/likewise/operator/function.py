@@ -1,0 +1,90 @@
+"""The contrast as one autograd function, whichever backend evaluates it."""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from likewise.operator import dense
+from likewise.operator.precision import first_derivative, without_autocast
+from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted
+
+
+class Engine(Protocol):
+    """A backend with a backward of its own."""
+
+    def forward(
+        self, problem: Problem, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor, wanted: Wanted
+    ) -> Found:
+        """Return the outcome of a contrast of rows as they came; ``others`` are the sections that are not the queries."""
+        ...
+
+    def backward(self, state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
+        """Return the gradients of what came, from those of the outcome; None where there is none."""
+        ...
+
+
+def evaluate_by(
+    engine: Engine | None, problem: Problem, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor
+) -> Outcome:
+    """Return the outcome of a contrast by a backend, or given None by the plain formula."""
+    if engine is None:
+        found = _Plain.apply(problem, temperature, queries, *others)
+    else:
+        found = _Contrast.apply(engine, problem, temperature, queries, *others)
+    return problem.outcome(found)
+
+
+class _Contrast(torch.autograd.Function):
+    """What a backend evaluates, and differentiates once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, engine: Engine, problem: Problem, temperature: Tensor, queries: Tensor, *others: Tensor
+    ) -> tuple[Tensor, ...]:
+        need_temperature, need_queries, *need_others = ctx.needs_input_grad[2:]
+        wanted = Wanted(need_temperature, need_queries, tuple(problem.placed(need_queries, need_others)))
+        found = engine.forward(problem, queries, others, temperature, wanted)
+        ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, found.state, wanted
+        ctx.save_for_backward(temperature, queries, *others)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*found.outcome.counts)
+        return problem.flat(found.outcome)
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors  # torch tells whether they were changed since
+        found: Gradients = ctx.engine.backward(ctx.state, ctx.problem.outcome(gradients), ctx.wanted)
+        return None, None, found.temperature, found.queries, *found.others
+
+
+class _Plain(torch.autograd.Function):
+    """The plain formula, which autograd differentiates, twice too, outside of whatever autocast the caller is in."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, problem: Problem, temperature: Tensor, queries: Tensor, *others: Tensor
+    ) -> tuple[Tensor, ...]:
+        outcome = dense.forward(problem, queries, others, temperature)
+        ctx.problem = problem
+        ctx.save_for_backward(temperature, queries, *others)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*outcome.counts)
+        return problem.flat(outcome)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        twice, needs = torch.is_grad_enabled(), ctx.needs_input_grad[1:]
+        given = [x if twice else x.detach().requires_grad_(need) for x, need in zip(ctx.saved_tensors, needs, strict=True)]
+        with torch.enable_grad(), without_autocast(given[0].device):
+            temperature, queries, *others = given
+            outcome = dense.forward(ctx.problem, queries, tuple(others), temperature)
+            pairs = zip(ctx.problem.flat(outcome), gradients, strict=True)
+            reached = [(x, g) for x, g in pairs if g is not None and x.requires_grad]
+            wanted = [x for x, need in zip(given, needs, strict=True) if need]
+            results = torch.autograd.grad(
+                [x for x, _ in reached], wanted, [g for _, g in reached], create_graph=twice, materialize_grads=True
+            )
+        found = iter(results)
+        return None, *(next(found) if need else None for need in needs)

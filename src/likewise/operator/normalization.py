@@ -1,0 +1,107 @@
+"""L2 normalisation that is exact at zero, and for short and long embeddings, and the gradient that goes back."""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.operator import threads
+from likewise.operator.threads import Task
+from likewise.pairs.weight import blocks
+
+BLOCK = 1024
+"""Rows that are widened to float64 at a time on a CPU."""
+
+
+class Unit(NamedTuple):
+    """Rows as they are multiplied, and the lengths by which they were divided; None where they were not."""
+
+    rows: Float[Tensor, "n d"]
+    lengths: Float[Tensor, "n 1"] | None
+
+
+def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) -> Unit:
+    """Return rows in a dtype, divided by their lengths if asked; a zero row stays zero.
+
+    Squares are summed in float64, so that of float32 rows and narrower none overflows or vanishes.
+
+    Memory:
+        The rows, and a block of them.
+    """
+    if not normalize:
+        return Unit(x.to(dtype), None)
+    unit, lengths = torch.empty_like(x, dtype=dtype), x.new_empty(len(x), 1, dtype=dtype)
+
+    def divide(rows: slice) -> None:
+        length = torch.linalg.vector_norm(x[rows], dim=1, keepdim=True, dtype=_wide(x)).to(dtype)
+        lengths[rows] = length.masked_fill_(length == 0, torch.inf)
+        torch.div(x[rows], length, out=unit[rows])
+
+    _by_blocks(divide, x)
+    return Unit(unit, lengths)
+
+
+def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor, ""]) -> Float[Tensor, "n d"]:
+    """Return the gradient of rows from that of the rows they became, (g − u (u·g)) / length, over a divisor, in place."""
+    lengths = unit.lengths
+    if lengths is None:
+        return gradient.div_(divisor)
+
+    def project(rows: slice) -> None:
+        g, u = gradient[rows], unit.rows[rows]
+        g.addcmul_(u, torch.linalg.vecdot(g, u).unsqueeze(1), value=-1).div_(lengths[rows] * divisor)
+
+    _by_blocks(project, gradient)
+    return gradient
+
+
+def _by_blocks(work: Any, rows: Tensor) -> None:
+    """Do some work on blocks of rows, on a CPU in threads; elsewhere on all at once."""
+    if rows.device.type != "cpu" or len(rows) <= BLOCK:
+        work(slice(0, len(rows)))
+        return
+    tasks = (Task((k,), (part,)) for k, part in enumerate(blocks(len(rows), BLOCK)))
+    threads.run(tasks, lambda: work, count=threads.workers() if type(rows) is Tensor else 1)
+
+
+def _wide(rows: Tensor) -> torch.dtype:
+    return torch.float32 if rows.device.type == "mps" else torch.float64  # which that device lacks
+
+
+def normalized(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Return each row divided by its length, in float32 or wider; a zero row stays zero, with zero gradient.
+
+    A length has to be within the dtype's range, and of float64 rows its square. With u = z/‖z‖, the gradient is
+    (g − u (u·g)) / ‖z‖. It can be differentiated twice.
+
+    Args:
+        rows: Embeddings, shape (N, D), any floating dtype.
+
+    Returns:
+        Shape (N, D), float32 or wider.
+
+    Example:
+        >>> normalized(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    return _Normalize.apply(rows.to(torch.promote_types(rows.dtype, torch.float32)))
+
+
+class _Normalize(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        unit, lengths = prepared(rows, rows.dtype, normalize=True)
+        ctx.save_for_backward(rows, unit, lengths)
+        return unit
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        rows, unit, length = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient of the gradient is asked for, through rows too
+            length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+            length = length.masked_fill(length == 0, torch.inf)
+            unit = rows / length
+        along = (unit * gradients[0]).sum(dim=1, keepdim=True)
+        return torch.addcmul(gradients[0], unit, along, value=-1) / length

@@ -1,0 +1,168 @@
+"""What is asked of a backend: the weights of a contrast and what is wanted of it, and what a backend gives back."""
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.pairs import PairWeight
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+class Push(NamedTuple):
+    """One log-sum-exp of the contrast, log Σ_u weight_iu e^{power·s_iu}."""
+
+    weight: PairWeight
+    power: float = 1.0
+
+
+class Problem(NamedTuple):
+    r"""The weights of a contrast over sections of references, and what is wanted of it.
+
+    $$
+    \text{lse}_{ki} = \log \sum_u \text{push}_{k,iu} \, e^{p_k s_{iu}} \qquad
+    \text{attraction}_i = \sum_r \text{pull}_{ir} \, s_{ir}
+    $$
+    """
+
+    pushes: tuple[Push, ...]
+    pull: PairWeight | None
+    """What attracts, or None."""
+    own: tuple[bool, ...]
+    """Which sections are the queries themselves; only the others come as tensors of their own."""
+    normalize: bool
+    """Whether rows are divided by their lengths."""
+    inverse: float | None
+    """1/τ, or None where it is not known without waiting for a GPU."""
+    half: torch.dtype | None = None
+    """The half precision in which kernels are to multiply."""
+    both_ways: bool = False
+    """Whether the log-sum-exps of each reference over the queries are wanted, too (of one section, not the queries)."""
+    coefficients: tuple[Tensor | None, ...] | None = None
+    """c_k of each log-sum-exp in the rows' losses, None: the pull's row sums; None for all: no losses are wanted."""
+    reduction: Reduction = "none"
+    """How the rows' losses are put together."""
+
+    def placed(self, of_queries: Any, of_others: Iterable[Any]) -> Iterator[Any]:
+        """Yield for each section what is of the queries, or of the next of the others."""
+        rest = iter(of_others)
+        return (of_queries if own else next(rest) for own in self.own)
+
+    def flat(self, outcome: "Outcome") -> tuple[Tensor, ...]:
+        """Return the tensors of an outcome one after another."""
+        return tuple(
+            x
+            for x in (*outcome.logsums, *outcome.columns, outcome.attraction, outcome.losses, *outcome.counts)
+            if x is not None
+        )
+
+    def outcome(self, tensors: "tuple[Tensor | None, ...]") -> "Outcome":
+        """Return as an outcome what stands one after another."""
+        rest, count = iter(tensors), len(self.pushes)
+        logsums = tuple(next(rest) for _ in range(count))
+        columns = tuple(next(rest) for _ in range(count if self.both_ways else 0))
+        attraction = None if self.pull is None else next(rest)
+        losses = None if self.coefficients is None else next(rest)
+        return Outcome(logsums, columns, attraction, losses, tuple(rest))
+
+
+class Outcome(NamedTuple):
+    """What a contrast is made of, and if asked for its losses; of gradients, None where there is none."""
+
+    logsums: tuple[Any, ...]
+    """lse of each push, (N,), −∞ where there is no pair."""
+    columns: tuple[Any, ...]
+    """The same of each reference over the queries, (R,), if asked for."""
+    attraction: Any
+    """(N,), if there is a pull."""
+    losses: Any
+    """Of rows, (N,), or their sum or mean, as the problem says, if asked for."""
+    counts: tuple[Any, ...]
+    """With losses: which rows are active, (N,), and how many; and if the backend counted them, each row's positives."""
+
+
+class Found(NamedTuple):
+    """What a backend found in the forward."""
+
+    outcome: Outcome
+    state: Any
+    """What its backward is to know."""
+
+
+class Wanted(NamedTuple):
+    """Which gradients are wanted."""
+
+    temperature: bool
+    queries: bool
+    sections: tuple[bool, ...]
+    """Of each section; of one that is the queries as of these."""
+
+
+class Gradients(NamedTuple):
+    """The gradients of what came, in its dtypes."""
+
+    temperature: Float[Tensor, ""] | None
+    queries: Float[Tensor, "n d"] | None
+    """Of the queries in all their places."""
+    others: tuple[Float[Tensor, "_ d"] | None, ...]
+    """Of the sections that are others."""
+
+
+def put_together(
+    problem: Problem, logsums: tuple[Tensor, ...], attraction: Tensor | None
+) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+    """Return Σ_k c_k lse_k − attraction, reduced as asked, and which rows are active and how many.
+
+    A row is active when its pull has support and every push has mass; an inactive one has loss 0 and no gradient.
+    """
+    if problem.coefficients is None:
+        return None, ()
+    rows = logsums[0]
+    active = [logsum.detach() != -torch.inf for logsum in logsums]  # what is NaN shows
+    if problem.pull is not None:
+        active.append(problem.pull.known_support(rows.device))
+    everywhere = functools.reduce(torch.logical_and, active)
+    losses = sum(
+        logsum * coefficient_of(problem, coefficient, rows)
+        for logsum, coefficient in zip(logsums, problem.coefficients, strict=True)
+    )
+    losses = torch.where(everywhere, losses if attraction is None else losses - attraction, 0)
+    count = everywhere.sum()
+    if problem.reduction != "none":
+        losses = losses.sum()
+    if problem.reduction == "mean":
+        losses = losses / count.clamp(min=1).to(losses.dtype)
+    return losses, (everywhere, count)
+
+
+def taken_apart(problem: Problem, upstream: Outcome, counts: tuple[Tensor, ...]) -> Outcome:
+    """Return the gradients of logsums and attraction, with those that come to them from the losses."""
+    if problem.coefficients is None or upstream.losses is None:
+        return upstream
+    active, count = counts[:2]
+    of_losses = upstream.losses
+    if problem.reduction == "mean":
+        of_losses = of_losses / count.clamp(min=1).to(of_losses.dtype)
+    of_rows = torch.where(active, of_losses, 0)
+    logsums = tuple(
+        _plus(of_rows * coefficient_of(problem, coefficient, of_rows), other)
+        for coefficient, other in zip(problem.coefficients, upstream.logsums, strict=True)
+    )
+    attraction = None if problem.pull is None else _plus(-of_rows, upstream.attraction)
+    return upstream._replace(logsums=logsums, attraction=attraction)
+
+
+def _plus(one: Tensor, other: Tensor | None) -> Tensor:
+    return one if other is None else one + other
+
+
+def coefficient_of(problem: Problem, coefficient: Tensor | None, rows: Tensor) -> Tensor:
+    """Return c of a log-sum-exp, (N,): given, or the pull's row sums."""
+    if coefficient is not None:
+        return coefficient.to(rows)
+    assert problem.pull is not None  # noqa: S101 - without a pull coefficients are given
+    return problem.pull.known_row_sum(rows.dtype, rows.device)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.losses import ContrastiveLoss
+from likewise.losses import ContrastiveLoss, Loss
 from likewise.losses.dcl import DCLLoss
 from loss_table import LOSSES, draw, evaluate
 
@@ -38,6 +38,46 @@ def test_the_table_has_every_loss():
     public = {value for value in vars(lw).values() if inspect.isclass(value) and issubclass(value, ContrastiveLoss)}
     assert public == {type(row.make()) for row in LOSSES.values()}
     assert not issubclass(lw.BYOLLoss, ContrastiveLoss)
+    assert issubclass(lw.BYOLLoss, Loss)
+    assert lw.BYOLLoss().last == {}
+
+
+LABELS_OF = {"labels", "cell_labels"}
+
+
+@every_loss
+def test_label_kinds_are_those_that_are_taken(name):
+    """A loss says which labels it takes: it takes those, refuses the other kind, and without any names none."""
+    row = LOSSES[name]
+    loss, batch = row.make(), row.batch(5, draw(1))
+    (named,) = LABELS_OF & set(batch) or [None]
+    if named is None:
+        taken = {of for of in inspect.signature(type(loss).forward).parameters if of in LABELS_OF}
+        assert not loss.label_kinds or taken  # SupCon is called without labels, too
+        return
+    kinds = "classes" if batch[named].ndim == 1 or named == "cell_labels" else "label sets", "classes", "label sets"
+    assert kinds[0] in loss.label_kinds
+    other = kinds[1 + (kinds[0] == "classes")]
+    if other not in loss.label_kinds:
+        length = len(batch[named])
+        with pytest.raises(ValueError, match=f"{named} "):
+            evaluate(loss, batch | {named: torch.eye(length, 4) if other == "label sets" else torch.arange(length)})
+
+
+def test_losses_without_labels_name_no_kind():
+    """What has no labels takes none, BYOL among them."""
+    named = {kind.__name__: kind.label_kinds for kind in vars(lw).values() if inspect.isclass(kind)}
+    without = {name for name, kinds in named.items() if not kinds}
+    assert without == {f"{of}Loss" for of in ("NTXent", "DCL", "HardNegative", "InfoNCE", "NPairs", "Triplet", "BYOL")}
+    assert named["SupConLoss"] == {"classes", "label sets"}
+
+
+@every_loss
+def test_optional_parts_of_a_batch_come_by_name(name):
+    """What a call may leave out is keyword-only, but SupCon's labels."""
+    parameters = inspect.signature(type(LOSSES[name].make()).forward).parameters.values()
+    optional = {of.name for of in parameters if of.default is not of.empty and of.kind is not of.KEYWORD_ONLY}
+    assert optional <= ({"labels"} if name.startswith("SupCon") else set())
 
 
 @every_backend

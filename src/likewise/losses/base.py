@@ -1,4 +1,4 @@
-"""What every loss shares: views become rows, rows are normalised and gathered, losses of rows are reduced.
+"""What every loss shares: options, rows that are normalised and gathered, losses of rows that are reduced.
 
 A loss is its pair weights: its ``forward`` checks what only it takes, asks for `Rows`, builds pull and push for them,
 and hands both to `ContrastiveLoss.evaluate`.
@@ -6,11 +6,10 @@ and hands both to `ContrastiveLoss.evaluate`.
 
 import functools
 import inspect
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,11 +19,13 @@ from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.checks import Flag, one_of
 from likewise.losses.normalization import normalized
+from likewise.losses.rows import Rows, agreed_sizes
 from likewise.operator import Backend, contrast_and_activity, half_of, log_sum_exp_of_rows, rounded
 from likewise.operator.contrast import check_temperature
-from likewise.pairs import AllPairs, NotSelf, PairWeight
+from likewise.pairs import PairWeight
 
 Reduction = Literal["mean", "sum", "none"]
+LabelKind = Literal["classes", "label sets"]
 
 
 class LossOptions(TypedDict, total=False):
@@ -45,73 +46,32 @@ class LossOptions(TypedDict, total=False):
     backend: Backend
 
 
-class Rows(NamedTuple):
-    """A batch as rows: N anchors, all first views and then all second views, and R references.
-
-    References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
-    others that were given. Beside them stand the sections that every process holds whole: a queue, prototypes.
-    """
-
-    queries: Float[Tensor, "n d"]
-    references: Float[Tensor, "r d"]
-    views: int
-    others: bool
-    """Whether references are others than the batch, so that no anchor is among them."""
-    sample_shards: Shards
-    """The samples of each process."""
-    reference_shards: Shards
-    """The references of each process."""
-    whole: tuple[Tensor, ...]
-    """Further sections of references, the same on every process."""
-    half: torch.dtype | None
-    """The half precision to which rows are rounded, where kernels are to multiply in it."""
-
-    @property
-    def sections(self) -> tuple[Tensor, ...]:
-        """All references, as the pair weights weigh them: those of the batch first."""
-        return self.references, *self.whole
-
-    @property
-    def gathered(self) -> bool:
-        """Whether the references are those of several processes."""
-        return len(self.reference_shards.sizes) > 1
-
-    def of_anchors(self, values: Tensor) -> Tensor:
-        """Return the samples' values, (B, …), for each anchor, (N, …)."""
-        return values if self.views == 1 else torch.cat([values] * self.views)
-
-    def of_references(self, values: Tensor) -> Tensor | None:
-        """Return this process's values, one for each of its references, for all; None where they are the anchors'."""
-        return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
-
-    def labels(self, labels: Tensor, reference_labels: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the labels of the anchors, (N, …), and of the references, (R, …): given, or the batch's own."""
-        anchors = self.of_anchors(labels.to(self.queries.device, dtype))
-        others = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
-        return anchors, anchors if others is None else others
-
-    def samples(self) -> tuple[Tensor, Tensor | None]:
-        """Return which sample of all processes each anchor is, and each reference (None: they are the anchors)."""
-        count, first = len(self.queries) // self.views, self.sample_shards.offset
-        anchors = self.of_anchors(torch.arange(first, first + count, device=self.queries.device))
-        return anchors, self.of_references(anchors)
-
-    def not_self(self) -> PairWeight:
-        """Return every pair but an anchor with itself."""
-        n, r = len(self.queries), len(self.references)
-        return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
-
-    def beside(self) -> PairWeight:
-        """Return each anchor with the reference that stands beside it, where there is one for each: by place alone."""
-        return ~NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
-
-
 def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     """Return a number as a 0-d tensor of rows' dtype, made on their device: a GPU would wait for one that is copied."""
     return value.to(rows) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
-class ContrastiveLoss(nn.Module, ABC):
+class Loss(nn.Module, ABC):
+    """Abstract: a loss of embeddings.
+
+    Attributes:
+        label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or none.
+        last: What the last step did, detached, by name.
+    """
+
+    label_kinds: ClassVar[frozenset[LabelKind]] = frozenset()
+    last: dict[str, Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = {}
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of a batch."""
+
+
+class ContrastiveLoss(Loss):
     """Abstract: a loss made of pair weights.
 
     Args:
@@ -122,8 +82,6 @@ class ContrastiveLoss(nn.Module, ABC):
         last: What the last step did, detached: ``"active_anchors"``, how many there were (among all processes, if
             gathered), and ``"positives_per_anchor"``, shape (N,), of this process's rows.
     """
-
-    last: dict[str, Tensor]
 
     def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
         super().__init__()
@@ -136,11 +94,6 @@ class ContrastiveLoss(nn.Module, ABC):
         if options:
             known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
             raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; it has {', '.join(known)}")
-        self.last = {}
-
-    @abstractmethod
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the loss of a batch."""
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows: the parameters that are no tensors."""
@@ -187,25 +140,16 @@ class ContrastiveLoss(nn.Module, ABC):
         queries = self._prepared(flat, dtype, half)
         here = queries if references is None else self._prepared(references, dtype, half)
         alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None)
-        # One number, so that ranks which share different things exchange messages of one length.
-        digest = zlib.crc32(repr((*map(len, whole), *shared)).encode())
-        everyone, rank = [(len(embeddings), len(here), *alike, digest)], 0
+        sizes, rank = [(len(embeddings), len(here))], 0
         if self.gathers and not local:
-            everyone, rank = distributed.exchange(everyone[0], queries.device), distributed.rank()
-        if len({theirs[2:] for theirs in everyone}) > 1:
-            raise ValueError(
-                "a batch has the same views, features, dtype, kind of labels, and references or none, on all ranks, "
-                "and a queue and prototypes the same length, "
-                f"got embeddings of {' and '.join(f'{t[2]} views and {t[3]} features' for t in everyone)}; "
-                "build the batches of all ranks alike"
-            )
-        shards = Shards(tuple(theirs[1] for theirs in everyone), rank)
+            sizes, rank = agreed_sizes(sizes[0], alike, (*map(len, whole), *shared), queries.device), distributed.rank()
+        shards = Shards(tuple(references for _, references in sizes), rank)
         return Rows(
             queries=queries,
             references=distributed.gather(here, shards),
             views=views,
             others=references is not None,
-            sample_shards=Shards(tuple(theirs[0] for theirs in everyone), rank),
+            sample_shards=Shards(tuple(samples for samples, _ in sizes), rank),
             reference_shards=shards,
             whole=tuple(self._prepared(section, dtype, half) for section in whole),
             half=half,

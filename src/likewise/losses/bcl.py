@@ -52,6 +52,8 @@ class BCLLoss(ContrastiveLoss):
         tensor(0.3133)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 

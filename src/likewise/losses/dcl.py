@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_positive, one_of
 from likewise.losses.normalization import normalized
+from likewise.losses.rows import Rows
 from likewise.losses.views import stacked
 from likewise.pairs import SameSample
 

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_number
+from likewise.losses.rows import Rows
 from likewise.losses.views import stacked
 from likewise.pairs import PairWeight, SameSample
 

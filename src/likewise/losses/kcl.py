@@ -8,8 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings
+from likewise.losses.rows import Rows
 from likewise.pairs import Equal, SameSample
 
 
@@ -57,6 +58,8 @@ class KCLLoss(ContrastiveLoss):
         >>> loss.last["positives_per_anchor"]
         tensor([2., 2., 2., 2., 2., 2., 2., 0.])
     """
+
+    label_kinds = frozenset({"classes"})
 
     def __init__(self, *, k: int = 6, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)

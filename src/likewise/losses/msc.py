@@ -59,6 +59,8 @@ class MSCLoss(ContrastiveLoss):
         tensor(0.7823)
     """
 
+    label_kinds = frozenset({"label sets"})
+
     def __init__(
         self,
         *,
@@ -76,6 +78,7 @@ class MSCLoss(ContrastiveLoss):
         queries: Float[Tensor, "..."],
         labels: Int[Tensor, "b l"],
         prototypes: Float[Tensor, "l d"],
+        *,
         queue: Float[Tensor, "q d"] | None = None,
         queue_labels: Int[Tensor, "q l"] | None = None,
     ) -> Float[Tensor, "..."]:

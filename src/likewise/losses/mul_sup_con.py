@@ -50,13 +50,16 @@ class MulSupConLoss(ContrastiveLoss):
         tensor(0.6931)
     """
 
+    label_kinds = frozenset({"label sets"})
+
     def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
-    def forward(  # noqa: PLR0917 - a batch has that many parts, in this order
+    def forward(
         self,
         queries: Float[Tensor, "..."],
         labels: Int[Tensor, "b l"],
+        *,
         references: Float[Tensor, "r d"] | None = None,
         reference_labels: Int[Tensor, "r l"] | None = None,
         queue: Float[Tensor, "q d"] | None = None,

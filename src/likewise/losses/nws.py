@@ -80,6 +80,8 @@ class NWSLoss(ContrastiveLoss):
         tensor(-1.7205)
     """
 
+    label_kinds = frozenset({"label sets"})
+
     label_similarity: Tensor
 
     def __init__(
@@ -104,11 +106,12 @@ class NWSLoss(ContrastiveLoss):
         self.normalized = one_of("normalized", normalized, Flag)
         self.positives_in_denominator = one_of("positives_in_denominator", positives_in_denominator, Flag)
 
-    def forward(  # noqa: PLR0917 - a batch has that many parts, in this order
+    def forward(
         self,
         queries: Float[Tensor, "..."],
         labels: Int[Tensor, "b l"],
         prototypes: Float[Tensor, "l d"],
+        *,
         keys: Float[Tensor, "b d"] | None = None,
         key_labels: Int[Tensor, "b l"] | None = None,
         queue: Float[Tensor, "q d"] | None = None,

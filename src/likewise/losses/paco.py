@@ -56,6 +56,8 @@ class PaCoLoss(ContrastiveLoss):
         tensor(0.2395)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(
         self, *, alpha: float = 0.05, temperature: float | Tensor = 0.2, **options: Unpack[LossOptions]
     ) -> None:

@@ -53,6 +53,8 @@ class PatchLoss(ContrastiveLoss):
         tensor(0.3133)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(self, *, scale: float | Tensor = 7.0, **options: Unpack[LossOptions]) -> None:
         super().__init__(1.0, **options)
         check_temperature(scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")

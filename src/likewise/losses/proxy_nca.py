@@ -49,6 +49,8 @@ class ProxyNCALoss(ContrastiveLoss):
         tensor(0.3133)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(self, *, temperature: float | Tensor = 1 / 18, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 

@@ -7,10 +7,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings
 from likewise.losses.normalization import normalized
 from likewise.losses.ranks import Ranking, RankWeights, widest
+from likewise.losses.rows import Rows
 from likewise.memory import FeatureCache
 from likewise.pairs import Equal, SameClass
 
@@ -91,6 +92,8 @@ class RASCALLoss(ContrastiveLoss):
         >>> criterion.cache.valid.sum()
         tensor(4)
     """
+
+    label_kinds = frozenset({"classes"})
 
     def __init__(
         self,

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
+from likewise.losses.rows import Rows
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel, concat
 
 Form = Literal["out", "in"]
@@ -57,6 +58,8 @@ class SupConLoss(ContrastiveLoss):
         >>> SupConLoss(temperature=0.1)(embeddings, torch.tensor([0, 0, 1, 1]))
         tensor(0.0003)
     """
+
+    label_kinds = frozenset({"classes", "label sets"})
 
     def __init__(
         self, *, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]

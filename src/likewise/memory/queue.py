@@ -30,7 +30,7 @@ class Queue(nn.Module):
         gather_distributed: Whether the keys of all processes are enqueued, in the order of ranks, so that every process
             holds the same queue; a batch may then differ in size between them, and be empty.
 
-    A loss takes what such a queue holds as ``queue=`` and ``queue_labels=`` (InfoNCELoss as ``negatives=``), a section
+    A loss takes what such a queue holds as ``queue=`` and ``queue_labels=``, a section
     that every process holds whole: it is contrasted beside the batch or the references, and never gathered. The
     ``references=`` of a loss are gathered: a queue given there would stand there once for each process.
 

@@ -18,13 +18,11 @@ from torch import Tensor, nn
 from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.checks import Flag, one_of
-from likewise.losses.normalization import normalized
 from likewise.losses.rows import Rows, agreed_sizes
-from likewise.operator import Backend, contrast_and_activity, half_of, log_sum_exp_of_rows, rounded
+from likewise.operator import Backend, Outcome, Push, Reduction, evaluate
 from likewise.operator.contrast import check_temperature
 from likewise.pairs import PairWeight
 
-Reduction = Literal["mean", "sum", "none"]
 LabelKind = Literal["classes", "label sets"]
 
 
@@ -83,6 +81,9 @@ class ContrastiveLoss(Loss):
             gathered), and ``"positives_per_anchor"``, shape (N,), of this process's rows.
     """
 
+    counts_pull: ClassVar[bool] = False
+    """Whether a row stands for as many anchors as its pull sums to, and not for one."""
+
     def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
         super().__init__()
         check_temperature(temperature)
@@ -126,19 +127,16 @@ class ContrastiveLoss(Loss):
         shared: tuple[int, ...] = (),
         local: bool = False,
     ) -> Rows:
-        """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered.
+        """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
         References are gathered too; what stands in ``whole`` (a queue, prototypes) every process holds itself.
         ``shared`` says what else all ranks have in common, such as the number of labels; they are compared first.
         ``local`` says that no anchor meets references of another process: nothing is gathered, whatever was asked for.
         """
-        dtypes = {given.dtype for given in (embeddings, *(() if references is None else (references,)), *whole)}
-        dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
-        half = half_of(self.backend, embeddings.device, dtypes)
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
-        flat = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
-        queries = self._prepared(flat, dtype, half)
-        here = queries if references is None else self._prepared(references, dtype, half)
+        queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
+        here = queries if references is None else references
+        dtype = functools.reduce(torch.promote_types, (v.dtype for v in (queries, here, *whole)), torch.float32)
         alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None)
         sizes, rank = [(len(embeddings), len(here))], 0
         if self.gathers and not local:
@@ -146,65 +144,79 @@ class ContrastiveLoss(Loss):
         shards = Shards(tuple(references for _, references in sizes), rank)
         return Rows(
             queries=queries,
-            references=distributed.gather(here, shards),
+            references=distributed.gather(here if len(sizes) == 1 else here.to(dtype), shards),
             views=views,
             others=references is not None,
             sample_shards=Shards(tuple(samples for samples, _ in sizes), rank),
             reference_shards=shards,
-            whole=tuple(self._prepared(section, dtype, half) for section in whole),
-            half=half,
+            whole=whole,
+            dtype=dtype,
         )
 
-    def _prepared(self, rows: Tensor, dtype: torch.dtype, half: torch.dtype | None) -> Tensor:
-        rows = rows.to(dtype)
-        return rounded(normalized(rows) if self.normalize else rows, half)
+    def outcome(
+        self,
+        rows: Rows,
+        *,
+        pushes: tuple[Push, ...],
+        pull: PairWeight | None = None,
+        coefficients: tuple[Tensor | None, ...] | None = None,
+        reduction: Reduction = "none",
+        both_ways: bool = False,
+        temperature: float | Tensor | None = None,
+    ) -> Outcome:
+        """Return what the contrast of rows over ``rows.sections`` is made of; see `likewise.operator.evaluate`.
 
-    def log_sum_exp(self, rows: Rows, push: PairWeight, temperature: float | Tensor | None = None) -> Tensor:
-        """Return each row's log Σ push·e^{s} over ``rows.sections``, at the loss's temperature unless told another."""
-        return log_sum_exp_of_rows(
+        It is at the loss's temperature unless told another.
+        """
+        return evaluate(
             rows.queries,
             rows.sections,
-            push=push,
+            pushes=pushes,
+            pull=pull,
             temperature=self.temperature if temperature is None else temperature,
+            coefficients=coefficients,
+            reduction=reduction,
+            normalize=self.normalize,
+            both_ways=both_ways,
             backend=self.backend,
-            half=rows.half,
         )
 
     def evaluate(
         self,
         rows: Rows,
         *,
-        pull: PairWeight,
-        push: PairWeight,
+        pull: PairWeight | None,
+        push: PairWeight | tuple[PairWeight, ...],
         positives: PairWeight | Tensor,
-        coefficient: Tensor | None = None,
-        totals: Tensor | None = None,
-        anchors: Tensor | None = None,
+        coefficients: tuple[Tensor | None, ...] = (None,),
+        temperature: float | Tensor | None = None,
     ) -> Tensor:
-        """Return the reduced loss of rows under the two pair weights, over ``rows.sections``.
+        """Return the reduced loss of rows under their pair weights, over ``rows.sections``.
 
         Args:
             rows: Queries and references.
             pull: Toward which a query is drawn, (N, R).
-            push: From which it is driven, (N, R).
+            push: From which it is driven, (N, R), or several of them.
             positives: The set that pull weighs, or how many each query has, (N,).
-            coefficient: c, (N,); None: pull's row sums.
-            totals: Pull's row sums, (N,), of weights ≥ 0, where they are known and need not be summed: c, and who is
-                drawn at all.
-            anchors: How many anchors each query stands for, (N,); None: one.
+            coefficients: c of each push's log-sum-exp, (N,); None: pull's row sums.
+            temperature: τ; None: the loss's own.
         """
-        losses, active = contrast_and_activity(
-            rows.queries,
-            rows.sections,
+        together = not self.gathers and not self.counts_pull
+        outcome = self.outcome(
+            rows,
+            pushes=tuple(Push(one) for one in (push if isinstance(push, tuple) else (push,))),
             pull=pull,
-            push=push,
-            temperature=self.temperature,
-            coefficient=totals if coefficient is None else coefficient,
-            support=None if totals is None else totals > 0,
-            backend=self.backend,
-            half=rows.half,
+            coefficients=coefficients,
+            reduction=self.reduction if together else "none",
+            temperature=temperature,
         )
-        return self.reduce(losses, active, positives, anchors)
+        active, count, *counted = outcome.counts
+        positives = counted[0] if counted else positives
+        if together:
+            self._note(count, positives, active.device)
+            return outcome.losses
+        stands_for = pull.known_row_sum(outcome.losses.dtype, active.device) if pull and self.counts_pull else None
+        return self.reduce(outcome.losses, active, positives, stands_for)
 
     def reduce(
         self,
@@ -213,11 +225,17 @@ class ContrastiveLoss(Loss):
         positives: PairWeight | Tensor,
         anchors: Tensor | None = None,
     ) -> Tensor:
-        """Reduce the losses of rows as asked, note what the step did, and scale for an exact gradient if gathered."""
+        """Reduce the losses of rows as asked, note what the step did, and scale for an exact gradient if gathered.
+
+        Args:
+            losses: (N,), 0 on inactive rows.
+            active: Which rows are active.
+            positives: The set that pull weighs, or how many each query has, (N,).
+            anchors: How many anchors each row stands for, (N,); None: one.
+        """
         count = active.sum() if anchors is None else anchors.where(active, 0).sum()
         count = distributed.total(count) if self.gathers else count
-        per_anchor = positives.row_sum(device=losses.device) if isinstance(positives, PairWeight) else positives
-        self.last = {"active_anchors": count, "positives_per_anchor": per_anchor}
+        self._note(count, positives, losses.device)
         if self.reduction == "none":
             return losses
         loss = losses.sum()
@@ -226,3 +244,7 @@ class ContrastiveLoss(Loss):
         if not self.gathers:
             return loss
         return distributed.with_value(loss * distributed.world_size(), distributed.total(loss))
+
+    def _note(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
+        per_anchor = positives.row_sum(device=device) if isinstance(positives, PairWeight) else positives
+        self.last = {"active_anchors": count, "positives_per_anchor": per_anchor}

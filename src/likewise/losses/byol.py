@@ -7,7 +7,7 @@ from torch import Tensor
 
 from likewise.losses.base import Loss
 from likewise.losses.checks import check_embeddings
-from likewise.losses.normalization import normalized
+from likewise.operator import normalized
 
 
 @final

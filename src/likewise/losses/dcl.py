@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_positive, one_of
-from likewise.losses.normalization import normalized
+from likewise.operator import normalized
 from likewise.losses.rows import Rows
 from likewise.losses.views import stacked
 from likewise.pairs import SameSample
@@ -95,7 +95,7 @@ class DCLLoss(ContrastiveLoss):
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
         weights = self._weights(rows)
         pull, one = positives.scale(anchors=weights), torch.ones_like(weights)
-        return self.evaluate(rows, pull=pull, push=push, positives=positives, coefficient=one)
+        return self.evaluate(rows, pull=pull, push=push, positives=positives, coefficients=(one,))
 
     def _weights(self, rows: Rows) -> Float[Tensor, " n"]:
         """Return ω of each anchor; a sample's views share it, so that a mean over rows is one over samples."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_aligned, check_embeddings, check_references, one_of
-from likewise.operator import log_sum_exp_both_ways
+from likewise.operator import Push
 from likewise.pairs import AllPairs, NoPairs, concat
 
 
@@ -121,16 +121,9 @@ class InfoNCELoss(ContrastiveLoss):
 
     def _both_ways(self, queries: Tensor, keys: Tensor) -> Tensor:
         rows = self.rows(queries, keys)
-        queries, keys = rows.queries, rows.references
-        forth, back = log_sum_exp_both_ways(
-            queries,
-            keys,
-            push=AllPairs(len(queries), len(keys)),
-            temperature=self.temperature,
-            backend=self.backend,
-            half=rows.half,
-        )
-        losses = (forth + back) / 2 - (queries * keys).sum(dim=1) / self.temperature
+        everything = Push(AllPairs(len(queries), len(keys)))
+        (forth,), (back,), attraction, *_ = self.outcome(rows, pushes=(everything,), pull=rows.beside(), both_ways=True)
+        losses = (forth + back) / 2 - attraction
         everyone = torch.ones_like(losses, dtype=torch.bool)
         return self.reduce(losses, everyone, everyone.float())
 

@@ -105,11 +105,11 @@ class MSCLoss(ContrastiveLoss):
         own, others = rows.labels(labels, None, torch.bool)
         of_queue = [] if queue_labels is None else [queue_labels.to(own.device, torch.bool)]
         not_self = rows.not_self()
-        shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.queries.dtype, own="left out")
+        shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.dtype, own="left out")
         batch, *rest = shares.instances
         return self.evaluate(
             rows,
-            pull=concat([batch * not_self, *rest, shares.prototypes]),
+            pull=concat([batch * not_self, *rest, shares.prototypes]).with_row_sums(shares.totals),
             push=concat(
                 [
                     not_self * self.beta,
@@ -118,5 +118,4 @@ class MSCLoss(ContrastiveLoss):
                 ]
             ),
             positives=shares.positives,
-            totals=shares.totals,
         )

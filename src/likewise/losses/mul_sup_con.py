@@ -51,6 +51,7 @@ class MulSupConLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"label sets"})
+    counts_pull = True
 
     def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
@@ -90,15 +91,13 @@ class MulSupConLoss(ContrastiveLoss):
         sections = [others, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
         counts = sum(section.sum(dim=0) for section in sections) - own.long() * (not rows.others)
         present = own & (counts > 0)
-        worth = present / counts.clamp(min=1).to(rows.queries.dtype)
+        worth = present / counts.clamp(min=1).to(rows.dtype)
         batch, *rest = (Overlap(own, section, worth=worth) for section in sections)
         not_self = rows.not_self()
         anchors = present.sum(dim=1)
         return self.evaluate(
             rows,
-            pull=concat([batch if rows.others else batch * not_self, *rest]),
+            pull=concat([batch if rows.others else batch * not_self, *rest]).with_row_sums(anchors),
             push=concat([not_self, *(AllPairs(*weight.shape) for weight in rest)]),
             positives=(counts * present).sum(dim=1) / anchors.clamp(min=1),
-            totals=anchors,
-            anchors=anchors,
         )

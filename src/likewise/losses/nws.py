@@ -149,13 +149,12 @@ class NWSLoss(ContrastiveLoss):
         own, of_keys = rows.labels(labels, labels[:0] if key_labels is None else key_labels, torch.bool)
         instances = [of_keys, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
         corrected = "none" if keys is None or self.normalized else "corrected"
-        shares = label_shares(own, instances, alpha=self.alpha, own=corrected, dtype=rows.queries.dtype)
+        shares = label_shares(own, instances, alpha=self.alpha, own=corrected, dtype=rows.dtype)
         return self.evaluate(
             rows,
-            pull=concat([*shares.instances, shares.prototypes]),
+            pull=concat([*shares.instances, shares.prototypes]).with_row_sums(shares.totals),
             push=concat([*(self._pushed_by(own, others) for others in instances), self._prototypes_push(own)]),
             positives=shares.positives,
-            totals=shares.totals,
         )
 
     def _pushed_by(self, own: Tensor, others: Tensor) -> PairWeight:

@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
 from likewise.operator.contrast import check_finite
+from likewise.operator import Push
 from likewise.pairs import SameClass
 
 
@@ -86,14 +87,12 @@ class PaCoLoss(ContrastiveLoss):
             _check_logits(class_logits, embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])
         rows = self.rows(embeddings, shared=(class_logits.shape[-1],))
-        dtype = torch.promote_types(rows.queries.dtype, class_logits.dtype)
+        dtype = torch.promote_types(rows.dtype, class_logits.dtype)
         logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
         classes = rows.of_anchors(labels.to(logits.device, torch.int64))
         push = rows.not_self()
         positives = SameClass(classes, rows.of_references(classes)) & push
-        repulsion = self.log_sum_exp(rows, push)
-        tau = scalar(self.temperature, rows.queries)
-        attraction = (rows.queries * (positives @ rows.references)).sum(dim=1) / tau
+        (repulsion,), _, attraction, *_ = self.outcome(rows, pushes=(Push(push),), pull=positives)
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)
         everything = torch.logaddexp(repulsion.to(dtype), torch.logsumexp(logits, dim=1))

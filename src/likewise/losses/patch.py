@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_tensor
 from likewise.operator.contrast import check_temperature
 from likewise.pairs import SameClass
@@ -85,14 +85,14 @@ class PatchLoss(ContrastiveLoss):
         wide = torch.promote_types(support_maps.dtype, torch.float32)
         means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
         rows = self.rows(query_maps.movedim(2, -1).flatten(0, 3), means, local=True)
-        cells = rows.queries * scalar(self.scale, rows.queries)
         e, k = support_maps.shape[:2]
-        episodes = torch.arange(e, device=cells.device)
+        episodes = torch.arange(e, device=rows.queries.device)
         of_cells = episodes.view(-1, 1, 1, 1).expand(cell_labels.shape).flatten()
         push = SameClass(of_cells, episodes.repeat_interleave(k))
         own = of_cells * k + cell_labels.flatten().to(of_cells)
-        pull = SameClass(own, torch.arange(e * k, device=cells.device)) & push  # within the episode, whatever the label
-        return self.evaluate(rows._replace(queries=cells, half=None), pull=pull, push=push, positives=pull)
+        classes = torch.arange(e * k, device=own.device)
+        pull = SameClass(own, classes) & push  # within the episode, whatever the label
+        return self.evaluate(rows, pull=pull, push=push, positives=pull, temperature=1 / self.scale)
 
 
 def _check(query_maps: Tensor, support_maps: Tensor, cell_labels: Tensor) -> None:

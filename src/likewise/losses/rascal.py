@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings
-from likewise.losses.normalization import normalized
+from likewise.operator import normalized
 from likewise.losses.ranks import Ranking, RankWeights, widest
 from likewise.losses.rows import Rows
 from likewise.memory import FeatureCache
@@ -149,18 +149,18 @@ class RASCALLoss(ContrastiveLoss):
             cached=(_wide(cached), valid),
             ranking=self.ranking,
             by_sample=by_sample,
-            dtype=rows.queries.dtype,
+            dtype=rows.dtype,
         )
         pull = positives.mean_over_row() if self.ranking == "uniform" else ranks
         loss = self.evaluate(rows, pull=pull, push=push, positives=positives)
-        self._note(ranks, valid)
+        self._note_ranks(ranks, valid)
         if self.training:
             self.cache.write(samples, features)
         return loss
 
     def _unit(self, rows: Rows) -> Float[Tensor, "r d"]:
         """Return the normalised references, outside differentiation."""
-        return rows.references.detach() if self.normalize else normalized(rows.references.detach())
+        return normalized(rows.references.detach())
 
     def _features(self, rows: Rows, sample: Int[Tensor, " r"], count: int) -> Float[Tensor, "s d"]:
         """Return what is to be cached of each sample: the normalised mean of its views, in the cache's dtype."""
@@ -168,7 +168,7 @@ class RASCALLoss(ContrastiveLoss):
         total = Equal(everyone, sample).product(self._unit(rows).to(widest(sample.device)))  # in whatever order
         return normalized(total).to(self.cache.features.dtype)
 
-    def _note(self, ranks: RankWeights, valid: Bool[Tensor, " s"]) -> None:
+    def _note_ranks(self, ranks: RankWeights, valid: Bool[Tensor, " s"]) -> None:
         """Add to `last` what the ranks and weights of the step were."""
         sums = distributed.total(ranks.sums()) if self.gathers else ranks.sums()
         histogram = sums[3:]

@@ -16,7 +16,8 @@ class Rows(NamedTuple):
     """A batch as rows: N anchors, all first views and then all second views, and R references.
 
     References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
-    others that were given. Beside them stand the sections that every process holds whole: a queue, prototypes.
+    others that were given. Beside them stand the sections that every process holds whole: a queue, prototypes. They are
+    as they came: the operator normalises them, if it is asked to.
     """
 
     queries: Float[Tensor, "n d"]
@@ -30,8 +31,8 @@ class Rows(NamedTuple):
     """The references of each process."""
     whole: tuple[Tensor, ...]
     """Further sections of references, the same on every process."""
-    half: torch.dtype | None
-    """The half precision to which rows are rounded, where kernels are to multiply in it."""
+    dtype: torch.dtype
+    """In which the operator computes: float32 or wider."""
 
     @property
     def sections(self) -> tuple[Tensor, ...]:

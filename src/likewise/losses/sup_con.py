@@ -112,15 +112,9 @@ class SupConLoss(ContrastiveLoss):
             push, positives = concat([push, AllPairs(*of_queue.shape)]), concat([positives, of_queue])
         if self.form == "out":
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
-        return self._inside(rows, push, positives)
-
-    def _inside(self, rows: Rows, push: PairWeight, positives: PairWeight) -> Tensor:
-        """Return the "in" form, which needs a second log-sum-exp, over the positives."""
-        count = positives.row_sum(rows.queries.dtype, rows.queries.device)
-        active = count > 0
-        everything, inside = (self.log_sum_exp(rows, of) for of in (push, positives))
-        losses = everything.masked_fill(~active, 0) - inside.masked_fill(~active, 0) + count.clamp(min=1).log()
-        return self.reduce(losses, active, positives)
+        one = torch.ones(len(rows.queries), device=rows.queries.device)
+        both = push, positives.mean_over_row()
+        return self.evaluate(rows, pull=None, push=both, positives=positives, coefficients=(one, -one))
 
 
 def _alike(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_labels: Tensor | None) -> PairWeight:

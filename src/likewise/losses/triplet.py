@@ -8,6 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_aligned, check_embeddings, check_number
+from likewise.operator import normalized
 
 
 @final
@@ -71,7 +72,7 @@ class TripletLoss(ContrastiveLoss):
             check_aligned("positives", positives, anchors, beside="anchors")
             check_aligned("negatives", negatives, anchors, beside="anchors")
         rows = self.rows(anchors, positives, whole=(negatives,), local=True)
-        a, p, n = rows.queries, rows.references, rows.whole[0]
+        a, p, n = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
         temperature = scalar(self.temperature, a)
         logits = ((a * (n - p)).sum(dim=1) + self.margin) / temperature
         losses = torch.logaddexp(logits, torch.zeros_like(logits))

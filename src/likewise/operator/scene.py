@@ -111,7 +111,8 @@ class Scene:
         if self.is_triangle:
             side = TILE if n > BLOCKS * TILE else max(1, TILE // 2)
             return side, side
-        rows = min(TILE, max(1, TILE // 8, -(-n // BLOCKS)))
+        step = max(1, TILE // 8)
+        rows = min(TILE, step * max(1, -(-n // (BLOCKS * step))))
         return rows, min(2 * TILE, TILE * TILE // rows)
 
     def sums(self, count: int, power: float) -> Sums:

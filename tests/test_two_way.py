@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import log_sum_exp_both_ways, tiled
+from likewise.operator import Push, evaluate, scene
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -45,7 +45,7 @@ def values_and_gradients(formula, operands, push, temperature, upstreams, **opti
 @pytest.mark.parametrize("used", ["both", "rows", "columns"])
 def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monkeypatch):
     """Values and gradients are the oracle's under upstreams that differ from row to row, of both outputs or of one."""
-    monkeypatch.setattr(tiled, "TILE", tile)
+    monkeypatch.setattr(scene, "TILE", tile)
     upstreams = [torch.randn(7, dtype=DOUBLE), torch.randn(8, dtype=DOUBLE)]
     if used != "both":
         upstreams[used == "rows"] = None
@@ -62,10 +62,10 @@ def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monke
 @pytest.mark.parametrize("temperature", [0.01, 0.4])
 def test_gradcheck(backend, temperature, monkeypatch):
     """Gradients are those of finite differences, to each input alone too."""
-    monkeypatch.setattr(tiled, "TILE", 3)
+    monkeypatch.setattr(scene, "TILE", 3)
     z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
     if temperature < 0.1:
-        monkeypatch.setitem(tiled.SAFE, DOUBLE, 40.0)
+        monkeypatch.setitem(scene.SAFE, DOUBLE, 40.0)
     tau = torch.tensor(temperature, dtype=DOUBLE, requires_grad=True)
 
     def both(z, v, tau):
@@ -87,7 +87,7 @@ def test_ragged_sizes(n, r, tile, temperature, seed):
     torch.manual_seed(seed)
     queries, references, push = unit(n, 4), unit(r, 4), pairs.AllPairs(n, r)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiled, "TILE", tile)
+        patch.setattr(scene, "TILE", tile)
         rows, columns = log_sum_exp_both_ways(queries, references, push=push, temperature=temperature, backend="tiled")
     one = lw.log_sum_exp(queries, references, push=push, temperature=temperature, backend="dense")
     other = lw.log_sum_exp(references, queries, push=push.T, temperature=temperature, backend="dense")
@@ -143,7 +143,7 @@ def test_same_input_same_bits(backend, temperature):
 @pytest.mark.parametrize("temperature", [0.001, 0.1])
 def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, temperature, monkeypatch):
     """What has no pair is −inf, and no gradient comes from there, whatever is asked."""
-    monkeypatch.setattr(tiled, "TILE", 2)
+    monkeypatch.setattr(scene, "TILE", 2)
     z, v = unit(4, 3).requires_grad_(), unit(5, 3).requires_grad_()
     allowed = torch.ones(4, 5)
     allowed[2], allowed[:, 1] = 0, 0

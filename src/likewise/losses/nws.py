@@ -135,7 +135,15 @@ class NWSLoss(ContrastiveLoss):
                 and ones (values are looked at on the CPU).
         """
         length = len(self.label_similarity)
-        with self.checks(queries):
+        with self.checks(
+            queries=queries,
+            labels=labels,
+            prototypes=prototypes,
+            keys=keys,
+            key_labels=key_labels,
+            queue=queue,
+            queue_labels=queue_labels,
+        ):
             check_embeddings("queries", queries)
             check_label_sets("labels", labels, "samples", len(queries), length)
             check_prototypes(prototypes, queries, length)
@@ -145,7 +153,7 @@ class NWSLoss(ContrastiveLoss):
                 _check_own(key_labels, labels)
         whole = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
-        rows = self.rows(queries, here, whole=whole, shared=(length, int(keys is None)))
+        rows = self.rows(queries, here, whole=whole)
         own, of_keys = rows.labels(labels, labels[:0] if key_labels is None else key_labels, torch.bool)
         instances = [of_keys, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
         corrected = "none" if keys is None or self.normalized else "corrected"

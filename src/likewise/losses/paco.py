@@ -81,11 +81,11 @@ class PaCoLoss(ContrastiveLoss):
             ValueError: If shapes, devices or lengths disagree, embeddings or logits hold NaN or infinity, or a label
                 is not one of the C classes (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels, class_logits=class_logits):
             check_embeddings("embeddings", embeddings)
             _check_logits(class_logits, embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])
-        rows = self.rows(embeddings, shared=(class_logits.shape[-1],))
+        rows = self.rows(embeddings)
         dtype = torch.promote_types(rows.queries.dtype, class_logits.dtype)
         logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
         classes = rows.of_anchors(labels.to(logits.device, torch.int64))

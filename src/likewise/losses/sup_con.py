@@ -1,5 +1,6 @@
 """SupCon, supervised contrastive learning, in both of its forms."""
 
+from contextlib import nullcontext
 from typing import Literal, Unpack, final, get_args
 
 import torch
@@ -99,13 +100,20 @@ class SupConLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, labels and a mask both come, nothing says what is alike, values
                 are not finite or not zeros and ones (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(
+            embeddings=embeddings,
+            labels=labels,
+            mask=mask,
+            references=references,
+            reference_labels=reference_labels,
+            queue=queue,
+            queue_labels=queue_labels,
+        ):
             _check(embeddings, labels, mask, references, reference_labels)
             _check_queue(embeddings, labels, queue, queue_labels)
-        kind = (int(mask is not None), 0) if labels is None else (1 + labels.ndim, *labels.shape[1:], 0)[:2]
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,), shared=kind)
+        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
         push = rows.not_self()
-        with self.checks(embeddings):
+        with nullcontext() if mask is None else self.checks(embeddings):  # its columns are the samples of all
             positives = _alike(rows, labels, mask, reference_labels) & push
         if labels is not None and queue_labels is not None:
             of_queue = _alike_by(rows.of_anchors(labels.to(rows.queries.device)), queue_labels)

@@ -7,7 +7,7 @@ and hands both to `ContrastiveLoss.evaluate`.
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.checks import Flag, one_of
-from likewise.losses.rows import Rows, agreed_sizes
+from likewise.losses.rows import Rows, described
 from likewise.operator import Backend, Outcome, Push, Reduction, evaluate
 from likewise.operator.contrast import check_temperature
 from likewise.pairs import PairWeight
@@ -98,9 +98,18 @@ class ContrastiveLoss(Loss):
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows: the parameters that are no tensors."""
-        names = [*inspect.signature(type(self)).parameters, *LossOptions.__annotations__]
-        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return ", ".join(f"{name}={value!r}" for name, value in values.items() if not isinstance(value, Tensor))
+        return ", ".join(f"{name}={value!r}" for name, value in self._told() if not isinstance(value, Tensor))
+
+    def _told(self) -> Iterator[tuple[str, object]]:
+        """Yield the name and the value of what the loss was made with and has kept."""
+        for name in (*inspect.signature(type(self)).parameters, *LossOptions.__annotations__):
+            if hasattr(self, name):
+                yield name, getattr(self, name)
+
+    def facts(self) -> dict[str, str]:
+        """Return what of a loss all ranks have in common where rows are gathered, in words."""
+        told = {name: "a tensor" if isinstance(value, Tensor) else repr(value) for name, value in self._told()}
+        return {"loss": type(self).__name__} | {name: value for name, value in told.items() if name != "backend"}
 
     @property
     def gathers(self) -> bool:
@@ -108,15 +117,27 @@ class ContrastiveLoss(Loss):
         return self.gather_distributed and distributed.world_size() > 1
 
     @contextmanager
-    def checks(self, first: object = None) -> Generator[None]:
-        """Check the temperature, and input in the block; if rows are gathered, an error on one rank is one on all.
+    def checks(self, first: object = None, **inputs: Tensor | None) -> Generator[dict[str, Tensor | None]]:
+        """Check the temperature, and input in the block; if rows are gathered, the ranks agree when it ends.
 
-        The ranks tell each other on the device of ``first``, the first input.
+        An error on one rank is then one on all, and so are losses or inputs that differ between ranks. It is the first
+        collective of every call, whether or not anything is gathered after it.
+
+        Args:
+            first: An input on whose device the ranks tell each other, if the others have no tensor.
+            **inputs: All inputs by their names, None for one that did not come.
+
+        Yields:
+            The inputs, to which the block may add.
         """
-        device = first.device if isinstance(first, Tensor) else torch.device("cpu")
-        with distributed.agreement(device) if self.gathers else nullcontext():
+        device = next((of.device for of in (*inputs.values(), first) if isinstance(of, Tensor)), torch.device("cpu"))
+
+        def facts() -> dict[str, str]:
+            return self.facts() | {name: described(name, value) for name, value in inputs.items()}
+
+        with distributed.agreement(device, facts) if self.gathers else nullcontext():
             check_temperature(self.temperature)
-            yield
+            yield inputs
 
     def rows(
         self,
@@ -124,30 +145,27 @@ class ContrastiveLoss(Loss):
         references: Tensor | None = None,
         *,
         whole: tuple[Tensor, ...] = (),
-        shared: tuple[int, ...] = (),
         local: bool = False,
     ) -> Rows:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
         References are gathered too; what stands in ``whole`` (a queue, prototypes) every process holds itself.
-        ``shared`` says what else all ranks have in common, such as the number of labels; they are compared first.
         ``local`` says that no anchor meets references of another process: nothing is gathered, whatever was asked for.
         """
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
         queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
         here = queries if references is None else references
         dtype = functools.reduce(torch.promote_types, (v.dtype for v in (queries, here, *whole)), torch.float32)
-        alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None)
         sizes, rank = [(len(embeddings), len(here))], 0
-        if self.gathers and not local:
-            sizes, rank = agreed_sizes(sizes[0], alike, (*map(len, whole), *shared), queries.device), distributed.rank()
-        shards = Shards(tuple(references for _, references in sizes), rank)
+        if self.gathers and not local:  # all else that ranks share they agreed on in `checks`
+            sizes, rank = distributed.exchange(sizes[0], queries.device), distributed.rank()
+        shards = Shards(tuple(of[1] for of in sizes), rank)
         return Rows(
             queries=queries,
             references=distributed.gather(here if len(sizes) == 1 else here.to(dtype), shards),
             views=views,
             others=references is not None,
-            sample_shards=Shards(tuple(samples for samples, _ in sizes), rank),
+            sample_shards=Shards(tuple(of[0] for of in sizes), rank),
             reference_shards=shards,
             whole=whole,
             dtype=dtype,

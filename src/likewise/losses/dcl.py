@@ -8,9 +8,9 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_positive, one_of
-from likewise.operator import normalized
 from likewise.losses.rows import Rows
 from likewise.losses.views import stacked
+from likewise.operator import normalized
 from likewise.pairs import SameSample
 
 
@@ -81,8 +81,8 @@ class DCLLoss(ContrastiveLoss):
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views or more, each (B, D), or of embeddings (B, V, D)."""
-        with self.checks(*views[:1]):
-            embeddings = stacked(views, "DCLLoss")
+        with self.checks(*views[:1]) as inputs:
+            embeddings = inputs["embeddings"] = stacked(views, "DCLLoss")
             if self.weighted and embeddings.shape[1] != 2:
                 raise ValueError(
                     f"DCLLoss(weighted=True) takes two views, got {embeddings.shape[1]}; give two, or take "

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_number
-from likewise.losses.rows import Rows
 from likewise.losses.views import stacked
 from likewise.operator import Push
 from likewise.pairs import SameSample
@@ -80,8 +79,8 @@ class HardNegativeLoss(ContrastiveLoss):
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views, each (B, D), or of embeddings (B, 2, D)."""
-        with self.checks(*views[:1]):
-            embeddings = stacked(views, "HardNegativeLoss")
+        with self.checks(*views[:1]) as inputs:
+            embeddings = inputs["embeddings"] = stacked(views, "HardNegativeLoss")
             if embeddings.shape[1] != 2:
                 raise ValueError(
                     f"HardNegativeLoss takes two views of each sample, got {embeddings.shape[1]}; call it on pairs"

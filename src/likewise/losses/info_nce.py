@@ -98,7 +98,7 @@ class InfoNCELoss(ContrastiveLoss):
             ValueError: If shapes, features or devices disagree, values are not finite (looked at on the CPU), or a
                 queue comes to a symmetric loss.
         """
-        with self.checks(queries):
+        with self.checks(queries=queries, keys=keys, queue=queue):
             check_embeddings("queries", queries)
             check_aligned("keys", keys, queries, beside="queries")
             if queue is not None:

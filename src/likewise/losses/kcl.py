@@ -77,10 +77,10 @@ class KCLLoss(ContrastiveLoss):
         Raises:
             ValueError: If shapes or lengths disagree, or embeddings hold NaN or infinity (looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels):
             check_embeddings("embeddings", embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings))
-        rows = self.rows(embeddings, shared=(self.k,))
+        rows = self.rows(embeddings)
         push = rows.not_self()
         views = SameSample(*rows.samples()) & push
         everyone = torch.arange(len(rows.references), device=rows.queries.device)

@@ -95,13 +95,13 @@ class MSCLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, prototypes are not one a label, a queue comes without labels,
                 values are not finite or not zeros and ones (values are looked at on the CPU).
         """
-        with self.checks(queries):
+        with self.checks(queries=queries, labels=labels, prototypes=prototypes, queue=queue, queue_labels=queue_labels):
             check_embeddings("queries", queries)
             check_label_sets("labels", labels, "samples", len(queries))
             check_prototypes(prototypes, queries, labels.shape[1])
             check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = (prototypes,) if queue is None else (queue, prototypes)
-        rows = self.rows(queries, whole=whole, shared=(labels.shape[1],))
+        rows = self.rows(queries, whole=whole)
         own, others = rows.labels(labels, None, torch.bool)
         of_queue = [] if queue_labels is None else [queue_labels.to(own.device, torch.bool)]
         not_self = rows.not_self()

@@ -80,13 +80,20 @@ class MulSupConLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, references or a queue come without labels, values are not finite
                 or not zeros and ones (values are looked at on the CPU).
         """
-        with self.checks(queries):
+        with self.checks(
+            queries=queries,
+            labels=labels,
+            references=references,
+            reference_labels=reference_labels,
+            queue=queue,
+            queue_labels=queue_labels,
+        ):
             check_embeddings("queries", queries)
             check_label_sets("labels", labels, "samples", len(queries))
             check_labelled("references", references, reference_labels, queries, labels.shape[1])
             check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = () if queue is None else (queue,)
-        rows = self.rows(queries, references, whole=whole, shared=tuple(labels.shape[1:]))
+        rows = self.rows(queries, references, whole=whole)
         own, others = rows.labels(labels, reference_labels, torch.bool)
         sections = [others, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
         counts = sum(section.sum(dim=0) for section in sections) - own.long() * (not rows.others)

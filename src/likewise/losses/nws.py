@@ -18,6 +18,7 @@ from likewise.losses.checks import (
     one_of,
 )
 from likewise.losses.shares import label_shares
+from likewise.operator.inputs import FLOATING
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
 
 Aggregation = Literal["mean", "max"]
@@ -135,7 +136,15 @@ class NWSLoss(ContrastiveLoss):
                 and ones (values are looked at on the CPU).
         """
         length = len(self.label_similarity)
-        with self.checks(queries):
+        with self.checks(
+            queries=queries,
+            labels=labels,
+            prototypes=prototypes,
+            keys=keys,
+            key_labels=key_labels,
+            queue=queue,
+            queue_labels=queue_labels,
+        ):
             check_embeddings("queries", queries)
             check_label_sets("labels", labels, "samples", len(queries), length)
             check_prototypes(prototypes, queries, length)
@@ -145,7 +154,7 @@ class NWSLoss(ContrastiveLoss):
                 _check_own(key_labels, labels)
         whole = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
-        rows = self.rows(queries, here, whole=whole, shared=(length, int(keys is None)))
+        rows = self.rows(queries, here, whole=whole)
         own, of_keys = rows.labels(labels, labels[:0] if key_labels is None else key_labels, torch.bool)
         instances = [of_keys, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
         corrected = "none" if keys is None or self.normalized else "corrected"
@@ -171,7 +180,7 @@ class NWSLoss(ContrastiveLoss):
 def _checked(similarity: Any) -> Tensor:
     """Return S as a tensor of its own; raise unless it is square, symmetric, and within [0, 1]."""
     similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
-    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or not similarity.is_floating_point():
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOATING:
         raise ValueError(
             f"label_similarity is a floating matrix (L, L), got {similarity.dtype} of shape {tuple(similarity.shape)}; "
             "see likewise.label_pair_similarity"

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
-from likewise.operator.contrast import check_finite
 from likewise.operator import Push
+from likewise.operator.contrast import check_finite
+from likewise.operator.inputs import check_floating
 from likewise.pairs import SameClass
 
 
@@ -82,11 +83,11 @@ class PaCoLoss(ContrastiveLoss):
             ValueError: If shapes, devices or lengths disagree, embeddings or logits hold NaN or infinity, or a label
                 is not one of the C classes (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels, class_logits=class_logits):
             check_embeddings("embeddings", embeddings)
             _check_logits(class_logits, embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])
-        rows = self.rows(embeddings, shared=(class_logits.shape[-1],))
+        rows = self.rows(embeddings)
         dtype = torch.promote_types(rows.dtype, class_logits.dtype)
         logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
         classes = rows.of_anchors(labels.to(logits.device, torch.int64))
@@ -102,15 +103,12 @@ class PaCoLoss(ContrastiveLoss):
 
 def _check_logits(class_logits: Tensor, embeddings: Tensor) -> None:
     check_tensor("class_logits", class_logits)
-    if (
-        class_logits.shape[:-1] != embeddings.shape[:-1]
-        or not class_logits.shape[-1]
-        or not class_logits.is_floating_point()
-    ):
+    check_floating("class_logits", class_logits)
+    if class_logits.shape[:-1] != embeddings.shape[:-1] or not class_logits.shape[-1]:
         rows = ", ".join(map(str, embeddings.shape[:-1]))
         raise ValueError(
             f"class_logits are a logit for each class beside each embedding, ({rows}, C), "
-            f"got {class_logits.dtype} of shape {tuple(class_logits.shape)}; classify every row that is embedded"
+            f"got shape {tuple(class_logits.shape)}; classify every row that is embedded"
         )
     if class_logits.device != embeddings.device:
         raise ValueError(

@@ -79,9 +79,11 @@ class PatchLoss(ContrastiveLoss):
             ValueError: If shapes or devices disagree, values are not finite, or labels lie outside 0 … K − 1. Values
                 are looked at on the CPU; on a GPU a cell with such a label is left out.
         """
-        with self.checks(query_maps):
+        with self.checks(query_maps) as inputs:
             check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
             _check(query_maps, support_maps, cell_labels)
+            for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
+                inputs[name] = maps[:, :0, :, 0, 0].flatten(0, 1)  # each rank has episodes of its own
         wide = torch.promote_types(support_maps.dtype, torch.float32)
         means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
         rows = self.rows(query_maps.movedim(2, -1).flatten(0, 3), means, local=True)

@@ -9,10 +9,10 @@ from torch import Tensor
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings
-from likewise.operator import normalized
 from likewise.losses.ranks import Ranking, RankWeights, widest
 from likewise.losses.rows import Rows
 from likewise.memory import FeatureCache
+from likewise.operator import normalized
 from likewise.pairs import Equal, SameClass
 
 RankLevel = Literal["view", "sample"]
@@ -128,10 +128,9 @@ class RASCALLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, embeddings are not finite or have other features than the cache,
                 labels are no classes, or an index lies outside the cache (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels, sample_index=sample_index):
             self._check(embeddings, labels, sample_index)
-        levels = get_args(Ranking).index(self.ranking), get_args(RankLevel).index(self.rank_level), int(self.training)
-        rows = self.rows(embeddings, shared=(*self.cache.features.shape, *levels))
+        rows = self.rows(embeddings)
         classes, index = (rows.of_anchors(of.to(rows.queries.device, torch.int64)) for of in (labels, sample_index))
         all_classes, all_index = rows.of_references(classes), rows.of_references(index)
         push = rows.not_self()
@@ -157,6 +156,11 @@ class RASCALLoss(ContrastiveLoss):
         if self.training:
             self.cache.write(samples, features)
         return loss
+
+    def facts(self) -> dict[str, str]:
+        """Return what of the loss all ranks have in common, its cache and whether it is written among it."""
+        shape = tuple(self.cache.features.shape)
+        return super().facts() | {"cache": f"of shape {shape}", "training": str(self.training)}
 
     def _unit(self, rows: Rows) -> Float[Tensor, "r d"]:
         """Return the normalised references, outside differentiation."""

@@ -1,6 +1,5 @@
-"""A batch as rows, those of all processes if they are gathered, and what all ranks have to agree on first."""
+"""A batch as rows, those of all processes if they are gathered, and what of a batch all ranks have to share."""
 
-import zlib
 from typing import NamedTuple
 
 import torch
@@ -74,24 +73,21 @@ class Rows(NamedTuple):
         return ~NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
 
 
-def agreed_sizes(
-    sizes: tuple[int, int], alike: tuple[int, ...], shared: tuple[object, ...], device: torch.device
-) -> list[tuple[int, int]]:
-    """Return every rank's samples and references; raise on each unless the batches are alike.
+WHOLE = "queue", "queue_labels", "prototypes"
+"""What every process holds whole: of other inputs, lengths may differ between processes."""
 
-    Args:
-        sizes: This rank's samples and references.
-        alike: Its views, its features, and what else is the same on all ranks.
-        shared: More of that, which ranks that share different things may have more or less of.
-        device: Where the collective runs.
-    """
-    digest = zlib.crc32(repr(shared).encode())  # one number, so that messages have one length
-    everyone = distributed.exchange((*sizes, *alike, digest), device)
-    if len({theirs[2:] for theirs in everyone}) > 1:
-        raise ValueError(
-            "a batch has the same views, features, dtype, kind of labels, and references or none, on all ranks, "
-            "and a queue and prototypes the same length, "
-            f"got embeddings of {' and '.join(f'{t[2]} views and {t[3]} features' for t in everyone)}; "
-            "build the batches of all ranks alike"
-        )
-    return [(theirs[0], theirs[1]) for theirs in everyone]
+
+def described(name: str, value: Tensor | None) -> str:
+    """Say of an input of a loss what is the same on all ranks."""
+    if value is None:
+        return "none"
+    if name.endswith("labels"):
+        kind = "classes" if value.ndim == 1 else f"sets over {value.shape[1]} labels"
+        return f"{kind}, {len(value)} of them" if name in WHOLE else kind
+    if not value.is_floating_point() or name == "mask":
+        return "given"
+    features = value.shape[2:] if value.ndim == 3 and value.shape[1] == 1 else value.shape[1:]  # one view is no view
+    shape = ", ".join(map(str, (len(value) if name in WHOLE else "N", *features)))
+    dtype = str(torch.promote_types(value.dtype, torch.float32)).removeprefix("torch.")
+    learned = value.requires_grad and torch.is_grad_enabled() and name not in WHOLE
+    return f"of shape ({shape}) in {dtype}{', with gradient' if learned else ''}"

@@ -1,5 +1,6 @@
 """SupCon, supervised contrastive learning, in both of its forms."""
 
+from contextlib import nullcontext
 from typing import Literal, Unpack, final, get_args
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
 from likewise.losses.rows import Rows
+from likewise.operator.inputs import is_plain
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel, concat
 
 Form = Literal["out", "in"]
@@ -99,13 +101,20 @@ class SupConLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, labels and a mask both come, nothing says what is alike, values
                 are not finite or not zeros and ones (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(
+            embeddings=embeddings,
+            labels=labels,
+            mask=mask,
+            references=references,
+            reference_labels=reference_labels,
+            queue=queue,
+            queue_labels=queue_labels,
+        ):
             _check(embeddings, labels, mask, references, reference_labels)
             _check_queue(embeddings, labels, queue, queue_labels)
-        kind = (int(mask is not None), 0) if labels is None else (1 + labels.ndim, *labels.shape[1:], 0)[:2]
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,), shared=kind)
+        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
         push = rows.not_self()
-        with self.checks(embeddings):
+        with nullcontext() if mask is None else self.checks(embeddings):  # its columns are the samples of all
             positives = _alike(rows, labels, mask, reference_labels) & push
         if labels is not None and queue_labels is not None:
             of_queue = _alike_by(rows.of_anchors(labels.to(rows.queries.device)), queue_labels)
@@ -185,6 +194,8 @@ def _check(
 
 
 def _check_alike(embeddings: Tensor, labels: Tensor | None, mask: Tensor | None, references: Tensor | None) -> None:
+    if mask is not None and not is_plain(mask.dtype):
+        raise ValueError(f"mask is zeros and ones, got {mask.dtype}; convert it with .bool()")
     if mask is not None and mask.device.type == "cpu" and not ((mask == 0) | (mask == 1)).all():
         raise ValueError("mask is zeros and ones, got other values; compare it with a threshold first")
     one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1

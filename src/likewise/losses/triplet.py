@@ -67,7 +67,7 @@ class TripletLoss(ContrastiveLoss):
         self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"], negatives: Float[Tensor, "n d"]
     ) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), and the positive and the negative of each in the same order, (N, D)."""
-        with self.checks(anchors):
+        with self.checks(anchors=anchors, positives=positives, negatives=negatives):
             check_embeddings("anchors", anchors)
             check_aligned("positives", positives, anchors, beside="anchors")
             check_aligned("negatives", negatives, anchors, beside="anchors")

@@ -43,7 +43,7 @@ def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) ->
 
 
 def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor, ""]) -> Float[Tensor, "n d"]:
-    """Return the gradient of rows from that of the rows they became, (g − u (u·g)) / length, over a divisor, in place."""
+    """Return the gradient of rows, over a divisor, from that of what they became: (g − u (u·g)) / length, in place."""
     lengths = unit.lengths
     if lengths is None:
         return gradient.div_(divisor)

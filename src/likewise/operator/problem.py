@@ -41,7 +41,7 @@ class Problem(NamedTuple):
     half: torch.dtype | None = None
     """The half precision in which kernels are to multiply."""
     both_ways: bool = False
-    """Whether the log-sum-exps of each reference over the queries are wanted, too (of one section, not the queries)."""
+    """Whether the log-sum-exps of each reference over the queries are wanted, too (of one section)."""
     coefficients: tuple[Tensor | None, ...] | None = None
     """c_k of each log-sum-exp in the rows' losses, None: the pull's row sums; None for all: no losses are wanted."""
     reduction: Reduction = "none"

@@ -11,7 +11,7 @@ from likewise.operator import threads
 from likewise.operator.problem import Problem
 from likewise.operator.sums import OCTAVE, Plain, Running, Sums
 from likewise.operator.threads import Task
-from likewise.pairs.weight import blocks
+from likewise.pairs.weight import Factors, blocks
 
 TILE = 512
 """Rows and columns of a tile: 1 MiB in float32, so that a tile stays in a core's cache between its passes."""
@@ -72,7 +72,12 @@ class Scene:
         self.z, self.sections, self.temperature = z, sections, temperature
         self.both_ways = problem.both_ways
         self.powers = [push.power for push in problem.pushes]
-        self.pushes = [push.weight.factors(z.dtype, z.device, of_push=True) for push in problem.pushes]
+        self.pushes = [
+            Factors(push.weight)  # a column's sum is over anchors, whose factors stay within
+            if problem.both_ways
+            else push.weight.factors(z.dtype, z.device, of_push=True)
+            for push in problem.pushes
+        ]
         within = problem.pull is not None and problem.pull.within_tiles
         self.pull = problem.pull.factors(z.dtype, z.device) if problem.pull is not None and within else None
         self.streamed = None if within else problem.pull
@@ -162,8 +167,8 @@ class Scene:
         columns: list[tuple[int, slice, slice]] = []
         start = 0
         for k, v in enumerate(self.sections):
-            for part in blocks(0 if skip and skip[k] else len(v), self.columns):
-                columns.append((k, part, slice(start + part.start, start + part.stop)))
+            parts = blocks(0 if skip and skip[k] else len(v), self.columns)
+            columns += [(k, part, slice(start + part.start, start + part.stop)) for part in parts]
             start += len(v)
         if owned:
             for i, part in enumerate(rows):

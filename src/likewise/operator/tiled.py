@@ -140,7 +140,7 @@ def _stream(state: _State, drawing: "_Drawing", pull: PairWeight, force: Tensor)
         parts = pull.transposed_product(scene.z * force).split([len(v) for v in scene.sections])
         for of_section, part in zip(drawing.of_sections, parts, strict=True):
             if of_section is not None:
-                of_section += part
+                of_section.add_(part)
 
 
 def _logarithm(sums: Sums, push: Factors) -> Tensor:
@@ -373,7 +373,7 @@ class _Drawing:
 
     @property
     def _equal_rows(self) -> Tensor | float:
-        """x of rows that are equal and of length 1, where rows are normalised; else 0."""
+        """X of rows that are equal and of length 1, where rows are normalised; else 0."""
         return self.scene.unit / self.scene.temperature if self.state.problem.normalize else 0.0
 
     def slope(self) -> Tensor | None:

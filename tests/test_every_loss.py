@@ -9,7 +9,7 @@ import torch
 import likewise as lw
 from likewise.losses import ContrastiveLoss, Loss
 from likewise.losses.dcl import DCLLoss
-from loss_table import LOSSES, draw, evaluate
+from loss_table import FEATURES, LOSSES, draw, evaluate
 
 DOUBLE = torch.float64
 every_loss = pytest.mark.parametrize("name", LOSSES)
@@ -313,3 +313,67 @@ def test_known_sums_of_a_pull_are_its_sums(name, monkeypatch):
         if totals is not None:
             torch.testing.assert_close(totals.double(), pull.dense(DOUBLE).sum(dim=1))
             assert torch.equal(totals > 0, pull.support())
+
+
+def nested(value):
+    return torch.nested.as_nested_tensor(list(value.unbind()), layout=torch.jagged if value.ndim > 1 else torch.strided)
+
+
+def quantized(value):
+    return torch.quantize_per_tensor(value.float(), 0.1, 0, torch.qint8)
+
+
+BAD = {
+    "float8": (lambda value: value.to(torch.float8_e4m3fn), "got torch.float8_e4m3fn"),
+    "complex": (lambda value: value.to(torch.complex64), "got torch.complex64"),
+    "sparse": (lambda value: value.to_sparse(), "got torch.sparse_coo; convert it with .to_dense"),
+    "sparse rows": (lambda value: value.flatten(1).to_sparse_csr(), "got torch.sparse_csr; convert it with .to_dense"),
+    "nested": (nested, "got a nested tensor; pad it"),
+    "meta": (lambda value: value.to("meta"), "got (a tensor on the device )?meta; (make it|move)"),
+    "quantized": (quantized, "got torch.qint8; convert it with .dequantize"),
+}
+"""Tensors that no loss computes with: what makes one, and what the error says came."""
+
+unusual = pytest.mark.filterwarnings(
+    "ignore:Sparse CSR:UserWarning",
+    "ignore:The PyTorch API of nested:UserWarning",
+    "ignore:torch.quantize_per_tensor:UserWarning",
+)
+"""What torch says of such tensors when they are made."""
+
+
+@unusual
+@pytest.mark.parametrize("bad", BAD)
+@every_loss
+def test_tensors_that_are_not_dense_and_plain_are_refused(name, bad):
+    """Every argument of every loss is looked at before it is computed with, and the error names it."""
+    row, (change, message) = LOSSES[name], BAD[bad]
+    batch = row.batch(5, draw(1))
+    for part, value in batch.items():
+        if bad == "sparse rows" and value.ndim < 2:
+            continue
+        with pytest.raises(ValueError, match=f"{part} .*{message}") as error:
+            evaluate(row.make(), batch | {part: change(value)})
+        assert "\n" not in str(error.value)
+
+
+@unusual
+@pytest.mark.parametrize("bad", BAD)
+def test_a_mask_and_similarities_that_are_not_dense_and_plain_are_refused(bad):
+    """The matrices that come beside a batch are looked at, too; BYOL's two inputs with them."""
+    change, message = BAD[bad]
+    z, matrix = torch.randn(4, 3), torch.eye(4)
+    with pytest.raises(ValueError, match=f"^mask .*{message}"):
+        lw.SupConLoss()(z, mask=change(matrix))
+    with pytest.raises(ValueError, match=f"^targets .*{message}"):
+        lw.BYOLLoss()(z, change(z))
+    with pytest.raises(ValueError, match=f"^label_similarity .*{message}"):
+        lw.NWSLoss(change(matrix))
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_a_temperature_of_lower_precision_is_promoted(beta):
+    """A float32 temperature beside float64 rows costs no precision: it is as good as the same number in float64."""
+    z, tau = draw(3)(6, 2, FEATURES), torch.tensor(0.3)
+    loss = lw.HardNegativeLoss(temperature=tau, beta=beta)(z)
+    torch.testing.assert_close(loss, lw.HardNegativeLoss(temperature=tau.double(), beta=beta)(z), rtol=1e-14, atol=0)

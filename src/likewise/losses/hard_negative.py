@@ -101,7 +101,8 @@ class HardNegativeLoss(ContrastiveLoss):
 
     def _log_sum(self, rows: Rows, negatives: PairWeight, power: float) -> Tensor:
         """Return the logarithm of the sum of e^{power·s} over the negatives."""
-        return self.log_sum_exp(rows, negatives, self.temperature / power)
+        tau = self.temperature.to(rows.queries) if isinstance(self.temperature, Tensor) else self.temperature
+        return self.log_sum_exp(rows, negatives, tau / power)
 
     def _debiased(self, excess: Tensor, bound: Tensor) -> Tensor:
         """Return log(G/N) − s_ip, which is log((e^x − τ⁺)/(1 − τ⁺)), or the bound where that is above it.

@@ -18,6 +18,7 @@ from likewise.losses.checks import (
     one_of,
 )
 from likewise.losses.shares import label_shares
+from likewise.operator.inputs import FLOATING
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
 
 Aggregation = Literal["mean", "max"]
@@ -180,7 +181,7 @@ class NWSLoss(ContrastiveLoss):
 def _checked(similarity: Any) -> Tensor:
     """Return S as a tensor of its own; raise unless it is square, symmetric, and within [0, 1]."""
     similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
-    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or not similarity.is_floating_point():
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOATING:
         raise ValueError(
             f"label_similarity is a floating matrix (L, L), got {similarity.dtype} of shape {tuple(similarity.shape)}; "
             "see likewise.label_pair_similarity"

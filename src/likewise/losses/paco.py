@@ -9,6 +9,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
 from likewise.operator.contrast import check_finite
+from likewise.operator.inputs import check_floating
 from likewise.pairs import SameClass
 
 
@@ -103,15 +104,12 @@ class PaCoLoss(ContrastiveLoss):
 
 def _check_logits(class_logits: Tensor, embeddings: Tensor) -> None:
     check_tensor("class_logits", class_logits)
-    if (
-        class_logits.shape[:-1] != embeddings.shape[:-1]
-        or not class_logits.shape[-1]
-        or not class_logits.is_floating_point()
-    ):
+    check_floating("class_logits", class_logits)
+    if class_logits.shape[:-1] != embeddings.shape[:-1] or not class_logits.shape[-1]:
         rows = ", ".join(map(str, embeddings.shape[:-1]))
         raise ValueError(
             f"class_logits are a logit for each class beside each embedding, ({rows}, C), "
-            f"got {class_logits.dtype} of shape {tuple(class_logits.shape)}; classify every row that is embedded"
+            f"got shape {tuple(class_logits.shape)}; classify every row that is embedded"
         )
     if class_logits.device != embeddings.device:
         raise ValueError(

@@ -10,6 +10,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
 from likewise.losses.rows import Rows
+from likewise.operator.inputs import is_plain
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel, concat
 
 Form = Literal["out", "in"]
@@ -199,6 +200,8 @@ def _check(
 
 
 def _check_alike(embeddings: Tensor, labels: Tensor | None, mask: Tensor | None, references: Tensor | None) -> None:
+    if mask is not None and not is_plain(mask.dtype):
+        raise ValueError(f"mask is zeros and ones, got {mask.dtype}; convert it with .bool()")
     if mask is not None and mask.device.type == "cpu" and not ((mask == 0) | (mask == 1)).all():
         raise ValueError("mask is zeros and ones, got other values; compare it with a threshold first")
     one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1

@@ -31,3 +31,4 @@ def check_tensor(name: str, value: Any, device: torch.device, *, holder: str) ->
         raise ValueError(
             f"what the {holder} takes as {name} lies on its device, {device}, got {value.device}; move either"
         )
+    check_dense(name, value)

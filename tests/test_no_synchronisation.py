@@ -25,14 +25,13 @@ from torch.utils._pytree import tree_leaves
 
 import likewise as lw
 from likewise import memory, pairs
-from likewise.operator import tiled
 from likewise.pairs import keys as keys_module
 from likewise.pairs import label_similarity
 from likewise.pairs.keys import Keys
 from loss_table import LOSSES, SETS, SIMILARITY, draw
 
 DEVICE, DOUBLE = torch.device("lazy", 0), torch.float64
-BACKENDS = ["dense", "tiled", "tiled, triangle"]
+BACKENDS = ["dense", "tiled"]
 LOOKS = {
     "RASCAL": "ranks are made in blocks of classes of one size, and the sizes are looked at",
 }
@@ -95,18 +94,9 @@ def _autocast_knows_no_such_device(monkeypatch):
 
 
 @pytest.fixture(params=BACKENDS)
-def backend(request, monkeypatch):
-    """Name a backend, with the one look of "tiled" taken: whether the triangle is safe, which its docstring tells."""
-    name, *form = request.param.split(", ")
-    if name == "tiled":
-
-        def chosen(queries, sections, push, temperature):
-            if form and len(sections) == 1 and sections[0] is queries and push.is_symmetric and push.is_set:
-                return tiled._Triangle.apply(push, 10.0, temperature, queries)  # noqa: SLF001 - what it chooses from
-            return tiled._Rectangle.apply(push, temperature, queries, *sections)  # noqa: SLF001 - likewise
-
-        monkeypatch.setattr(tiled, "log_sum_exp", chosen)
-    return name
+def backend(request):
+    """Name a backend."""
+    return request.param
 
 
 def step(name, backend, learned):

@@ -229,8 +229,11 @@ def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
 
 
 def check_finite(name: str, rows: Tensor) -> None:
-    """Raise if rows hold NaN or infinity; on a GPU this would synchronise, and they are not looked at."""
-    if rows.device.type != "cpu" or not rows.numel():
+    """Raise if rows hold NaN or infinity.
+
+    On a GPU this would synchronise, and in a compiled graph break it: there they are not looked at.
+    """
+    if rows.device.type != "cpu" or not rows.numel() or torch.compiler.is_compiling():
         return
     low, high = rows.detach().aminmax()
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -286,5 +289,7 @@ def _temperature(
         known = temperature.device.type == "cpu" and type(temperature.detach()) is Tensor
         tau = temperature.to(queries.device, dtype)
         return tau, 1 / float(temperature.detach().to(dtype)) if known else None
-    rounded = ctypes.c_float(temperature).value if dtype == torch.float32 else float(temperature)
-    return torch.full((), temperature, dtype=dtype, device=queries.device), 1 / rounded
+    tau = torch.full((), temperature, dtype=dtype, device=queries.device)
+    if dtype == torch.float64 or torch.compiler.is_compiling():  # which knows no ctypes
+        return tau, 1 / temperature
+    return tau, 1 / ctypes.c_float(temperature).value

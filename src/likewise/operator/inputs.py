@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 FLOATING = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -26,8 +27,26 @@ def check_dense(name: str, value: Tensor) -> None:
     raise ValueError(f"{name} come as a dense, strided tensor on a device with values, got {found}; {remedy}")
 
 
+def check_transforms(name: str, rows: Tensor) -> None:
+    """Raise if rows are under a transform of torch that the operator does not go through."""
+    if torch.compiler.is_exporting():
+        found, remedy = "torch.export", "export the encoder; a loss is for training"
+    elif torch.jit.is_tracing():
+        found, remedy = "torch.jit.trace", "trace the encoder; torch.compile takes a loss"
+    elif torch.compiler.is_compiling():
+        return
+    elif torch._C._functorch.is_functorch_wrapped_tensor(rows):  # noqa: SLF001 - torch has no public name for it
+        found, remedy = "a transform of torch.func", "take torch.autograd.grad, or loss.backward()"
+    elif forward_ad.unpack_dual(rows).tangent is not None:
+        found, remedy = "forward-mode AD", "take torch.autograd.grad, or loss.backward()"
+    else:
+        return
+    raise RuntimeError(f"{name} come as tensors that autograd differentiates backward, got {found}; {remedy}")
+
+
 def check_floating(name: str, rows: Tensor) -> None:
     """Raise unless a tensor is dense and strided, has values, and is of one of `FLOATING`."""
+    check_transforms(name, rows)
     check_dense(name, rows)
     if rows.dtype not in FLOATING:
         remedy = (

@@ -38,7 +38,7 @@ class Keys:
         self._shape, self._device = shape, device
         self.is_symmetric = is_symmetric
         """Whether anchors are the references."""
-        self._seen = device.type in SEEN
+        self._seen = device.type in SEEN and not torch.compiler.is_compiling()  # a look would break its graph
         self._moved: dict[torch.device, Keys] = {device: self}
         self._ranges: dict[tuple[bool, int, int], tuple[int, int]] = {}
         self._numbers: dict[torch.dtype, tuple[Tensor, Tensor]] = {}

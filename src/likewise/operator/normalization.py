@@ -68,7 +68,7 @@ def _by_blocks(work: Any, rows: Tensor) -> None:
 
 
 def _at_once(rows: Tensor) -> bool:
-    return rows.device.type != "cpu" or rows.shape[0] <= BLOCK
+    return rows.device.type != "cpu" or rows.shape[0] <= BLOCK or torch.compiler.is_compiling()
 
 
 def _lengths(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tiles in threads: the same bits whatever their number, nobody else's settings touched, and errors that end the work."""
+"""Tiles in threads: the same bits whatever their number, nobody else's settings touched, errors that end the work."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def in_threads(monkeypatch, count):
 
 
 def steps():
-    """Return losses by every kind of walk: triangle, rectangle, label sets, a queue, both ways, beyond the safe range."""
+    """Return losses by every kind of walk, and rows."""
     generator = torch.Generator().manual_seed(0)
     z, labels = torch.randn(300, 8, generator=generator), torch.arange(300) % 7
     sets = torch.nn.functional.one_hot(labels, 7) | torch.nn.functional.one_hot(labels // 2, 7)
@@ -75,7 +75,7 @@ def test_tasks_at_one_place_keep_their_order():
 
 
 def test_nobody_elses_threads_change():
-    """The caller's number of threads is what it was, after a step and after a failed one, and so is another thread's."""
+    """The caller's number of threads is what it was, after a failed step too, and so is another thread's."""
     before, seen = torch.get_num_threads(), []
     step, z = steps()[0]["triangle"], steps()[1]
     step(z.requires_grad_()).backward()

@@ -20,9 +20,8 @@ def forward(
     Memory:
         O(N·R).
     """
-    queries, *others = (normalized(v) if problem.normalize else v for v in (queries, *others))
-    z = queries.to(temperature.dtype)
-    references = torch.cat([v.to(z.dtype) for v in problem.placed(z, others)])
+    z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *others))
+    references = torch.cat(list(problem.placed(z, rest)))
     similarity = z @ references.T / temperature
     logits = [_weighted(similarity * push.power, push.weight) for push in problem.pushes]
     logsums = tuple(_over(x, dim=1) for x in logits)

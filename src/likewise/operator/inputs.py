@@ -1,8 +1,12 @@
 """What tensors can be computed with: dense and strided, with values, of a dtype that every operation knows."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+_functorch: Any = torch._C._functorch  # noqa: SLF001 # pyright: ignore - torch has no public name for it
 
 FLOATING = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -31,11 +35,11 @@ def check_transforms(name: str, rows: Tensor) -> None:
     """Raise if rows are under a transform of torch that the operator does not go through."""
     if torch.compiler.is_exporting():
         found, remedy = "torch.export", "export the encoder; a loss is for training"
-    elif torch.jit.is_tracing():
+    elif torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
         found, remedy = "torch.jit.trace", "trace the encoder; torch.compile takes a loss"
     elif torch.compiler.is_compiling():
         return
-    elif torch._C._functorch.is_functorch_wrapped_tensor(rows):  # noqa: SLF001 - torch has no public name for it
+    elif _functorch.is_functorch_wrapped_tensor(rows):
         found, remedy = "a transform of torch.func", "take torch.autograd.grad, or loss.backward()"
     elif forward_ad.unpack_dual(rows).tangent is not None:
         found, remedy = "forward-mode AD", "take torch.autograd.grad, or loss.backward()"

@@ -44,6 +44,20 @@ class Known(NamedTuple):
     pull: float | None
 
 
+class View(NamedTuple):
+    """A tile, what is known of its weights, its similarities, and the buffers of the thread that is at it."""
+
+    tile: Tile
+    known: Known
+    x: Tensor
+    """Similarities, in the unit of the scene."""
+    buffers: "Buffers"
+
+    def buffer(self, k: int) -> Tensor:
+        """Return the k-th buffer, from 1, as a tile like x; x may be the buffer before these."""
+        return self.buffers.tile(k, self.x)
+
+
 class Buffers:
     """What one thread holds tiles in, again and again."""
 
@@ -94,6 +108,8 @@ class Scene:
         self.is_plain = self.is_set and steepest <= SAFE[z.dtype]
         """Whether exponentials need no offset."""
         symmetric = all(push.base.is_symmetric for push in self.pushes) and not self.both_ways
+        self.is_alike = self.is_plain and len(set(self.powers)) == 1
+        """Whether one exponential of a pair serves all pushes."""
         self.is_triangle = self.is_plain and symmetric and problem.own == (True,)
         """Whether a tile serves (i, j) and (j, i)."""
         self.rows, self.columns = self._sides()
@@ -135,19 +151,38 @@ class Scene:
             return Plain(total, power)
         return Running(total, self.temperature / power if self.is_set else torch.ones_like(self.temperature))
 
-    def buffers(self) -> Buffers:
+    def _buffers(self) -> Buffers:
         """Return buffers for one thread."""
         rows = min(self.rows, self.z.shape[0])
         return Buffers(self.z, rows * min(self.columns, max(v.shape[0] for v in self.sections)))
 
-    def visit(self, worker: Callable[[], Callable[..., None]], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
+    def visit(
+        self,
+        visit: Callable[[View], None],
+        *,
+        owned: bool,
+        skip: tuple[bool, ...] = (),
+        kept: Tensor | None = None,
+    ) -> None:
         """Visit the tiles in which anything pushes or pulls: in threads where there are several and rows on a CPU.
 
         Args:
-            worker: Makes what a thread does with tiles, one or several.
-            owned: Whether a tile writes to its rows alone, or to its columns as well.
+            visit: What is done with a tile.
+            owned: Whether it writes to the tile's rows alone, or to its columns as well.
             skip: Which sections are left out.
+            kept: What takes the place of the similarities of the one tile, where there is one.
         """
+
+        def worker() -> Callable[..., None]:
+            buffers = self._buffers()
+
+            def work(*tiles: Tile) -> None:
+                for tile in tiles:
+                    if (known := self._known(tile)) is not None:
+                        visit(View(tile, known, self._products(tile, buffers) if kept is None else kept, buffers))
+
+            return work
+
         if self.is_one_tile:
             whole = slice(0, self.sections[0].shape[0])
             if not (skip and skip[0]):
@@ -175,7 +210,7 @@ class Scene:
             for i, j in _turns(len(rows), len(columns)):
                 yield Task((i, -1 - j), (Tile(rows[i], *columns[j]),))
 
-    def known(self, tile: Tile) -> "Known | None":
+    def _known(self, tile: Tile) -> Known | None:
         """Return the weights of a tile as far as they are one number each; None where nothing pushes nor pulls."""
         pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
         pull = 0.0 if self.pull is None else self.pull.base.constant(tile.rows, tile.among_all)
@@ -183,7 +218,7 @@ class Scene:
             return None
         return Known(pushes, pull)
 
-    def products(self, tile: Tile, buffers: Buffers) -> Tensor:
+    def _products(self, tile: Tile, buffers: Buffers) -> Tensor:
         """Return x of a tile: s / ln 2 where exponentials are plain, z·v of sets of pairs, else s."""
         z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
         x = buffers.product(z.shape[0], v.shape[0])
@@ -193,13 +228,14 @@ class Scene:
         torch.mm(z, v.T, out=x)
         return x if self.is_set else x.div_(self.temperature)
 
-    def pulled(self, tile: Tile, known: float | None, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
+    def pulled(self, view: View, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
         """Return the pull's weights in a tile, but for the factors of anchors; None where there are none.
 
         Mirrored, those of the references as anchors over the queries, turned round.
         """
-        if self.pull is None or (known == 0 and not mirrored):
+        if self.pull is None or (view.known.pull == 0 and not mirrored):
             return None
+        tile = view.tile
         rows, columns = (tile.among_all, tile.rows) if mirrored else (tile.rows, tile.among_all)
         weights = out.view(out.shape[1], out.shape[0]) if mirrored else out
         self.pull.base.fill(weights, rows, columns)
@@ -207,30 +243,35 @@ class Scene:
             weights.mul_(self.pull.references[columns])
         return weights.T if mirrored else weights
 
-    def weighed(self, k: int, e: Tensor, tile: Tile, inside: float | None, out: Tensor) -> Tensor | None:
+    def weighed(self, k: int, view: View, e: Tensor, out: Tensor) -> Tensor | None:
         """Return e of the pairs in the k-th push, a set, 0 outside it: in ``out``, or e itself; None where none is."""
-        base = self.pushes[k].base
+        inside, base = view.known.pushes[k], self.pushes[k].base
         if inside is not None:
             return e if inside else None
         if out is e:
-            base.weigh(e, tile.rows, tile.among_all, logits=False)
+            base.weigh(e, view.tile.rows, view.tile.among_all, logits=False)
             return e
-        base.fill(out, tile.rows, tile.among_all)
+        base.fill(out, view.tile.rows, view.tile.among_all)
         return out.mul_(e)
 
-    def logits(self, k: int, x: Tensor, tile: Tile, weight: float | None, out: Tensor) -> Tensor:
+    def logits(self, k: int, view: View, out: Tensor) -> Tensor:
         """Return in ``out`` x of the k-th push, −∞ outside it; of weights that are no set, power·s + log weight."""
-        if out is not x:
-            out.copy_(x)
+        if out is not view.x:
+            out.copy_(view.x)
         if not self.is_set and self.powers[k] != 1:
             out.mul_(self.powers[k])
+        weight = view.known.pushes[k]
         if weight is None:
-            self.pushes[k].base.weigh(out, tile.rows, tile.among_all, logits=True)
+            self.pushes[k].base.weigh(out, view.tile.rows, view.tile.among_all, logits=True)
         elif weight == 0:
             out.fill_(-torch.inf)
         elif weight != 1:
             out.add_(math.log(weight))
         return out
+
+    def is_mirrored(self, tile: Tile) -> bool:
+        """Say whether a tile serves its columns as rows, too."""
+        return self.is_triangle and tile.rows != tile.columns
 
 
 def _steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float:

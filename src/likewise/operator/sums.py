@@ -25,10 +25,6 @@ class Sums(ABC):
         """Return e^{s − offset} of a tile of x, in ``out``, which may be x itself."""
 
     @abstractmethod
-    def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Add a tile along a dimension; return its exponentials, and by what older ones are to be multiplied."""
-
-    @abstractmethod
     def logarithms(self) -> Tensor:
         """Return log Σ e^{s}, −∞ where there was no pair."""
 
@@ -55,11 +51,6 @@ class Plain(Sums):
             x = torch.mul(x, self.power, out=out)
         return torch.exp2(x, out=out)
 
-    def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, None]:
-        e = self.exponentials(x, rows, dim, out)
-        self.total[rows].add_(e.sum(dim=dim))
-        return e, None
-
     def logarithms(self) -> Tensor:
         return self.total.log()
 
@@ -81,6 +72,7 @@ class Running(Sums):
         self.highest = torch.full_like(total, -torch.inf)
 
     def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, Tensor]:
+        """Add a tile along a dimension; return its exponentials, and by what older ones are to be multiplied."""
         before = self.highest[rows].clone()
         torch.maximum(before, x.amax(dim=dim), out=self.highest[rows])
         e = self.exponentials(x, rows, dim, out)

@@ -106,7 +106,7 @@ class Keys:
         key = (of_references and not self.is_symmetric, part.start, part.stop)
         if key not in self._ranges:
             low, high = (self.references if of_references else self.anchors)[part].aminmax()
-            self._ranges[key] = (low.item(), high.item())
+            self._ranges[key] = (int(low), int(high))
         return self._ranges[key]
 
     def _range_of_all(self) -> tuple[int, int]:

@@ -1,0 +1,112 @@
+"""The forward of tiles: what each adds to the sums of exponentials and to the attraction."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from likewise.operator.problem import Problem, Wanted
+from likewise.operator.scene import Scene, View
+from likewise.operator.sums import Running, Sums
+
+
+@final
+class Adding:
+    """Sums over all tiles of a scene.
+
+    Attributes:
+        forth: Σ push_k e^{p_k s} of each push, by rows.
+        back: The same by columns, where both ways are wanted.
+        attraction: Σ pull·s of rows, (N,), but for the factors of anchors and in the scene's unit of s; None without a
+            pull within tiles.
+        average: Σ_u P_iu v_u over the sections that are visited once; None where none is.
+        once: Which sections those are: without gradient and without pull.
+        kept: The exponentials, where there is one tile; not weighed if there are several pushes.
+    """
+
+    def __init__(self, scene: Scene, problem: Problem, wanted: Wanted) -> None:
+        self.scene = scene
+        self.forth = [scene.sums(scene.z.shape[0], power) for power in scene.powers]
+        self.back: list[Sums] = []
+        if problem.both_ways:
+            self.back = [scene.sums(scene.sections[0].shape[0], power) for power in scene.powers]
+        self.attraction = None if scene.pull is None else scene.z.new_zeros(scene.z.shape[0])
+        single = wanted.queries and not wanted.temperature and len(self.forth) == 1 and not self.back
+        self.once = tuple(single and not need and not self._pulls(k) for k, need in enumerate(wanted.sections))
+        self.average = torch.zeros_like(scene.z) if any(self.once) else None
+        self.kept: Tensor | None = None
+
+    def run(self) -> None:
+        """Visit all tiles."""
+        self.scene.visit(self._add, owned=not self.back)
+        if self.average is not None:
+            total = self.forth[0].total
+            self.average /= total.masked_fill(total == 0, 1)[:, None]
+
+    def _pulls(self, section: int) -> bool:
+        """Say whether anything pulls within the tiles of a section."""
+        scene = self.scene
+        start = sum(len(v) for v in scene.sections[:section])
+        columns = slice(start, start + len(scene.sections[section]))
+        return scene.pull is not None and scene.pull.base.constant(slice(0, len(scene.z)), columns) != 0
+
+    def _add(self, view: View) -> None:
+        scene, x = self.scene, view.x
+        if self.attraction is not None:
+            self._attract(self.attraction, view)
+        if not scene.is_plain:
+            self._add_relative(view)
+            return
+        last = len(self.forth) - 1
+        for k in range(last, -1, -1):
+            if not scene.is_alike:
+                e = out = self.forth[k].exponentials(x, view.tile.rows, 1, out=view.buffer(1))
+            else:
+                e = self.forth[k].exponentials(x, view.tile.rows, 1, out=x) if k == last else x
+                out = e if last == 0 else view.buffer(1)
+            e = scene.weighed(k, view, e, out)
+            if e is not None:
+                self._sum(k, view, e)
+        if scene.is_one_tile and scene.is_alike:
+            self.kept = x
+
+    def _sum(self, k: int, view: View, e: Tensor) -> None:
+        tile = view.tile
+        self.forth[k].total[tile.rows] += e.sum(dim=1)
+        if self.back:
+            self.back[k].total[tile.columns] += e.sum(dim=0)
+        elif self.scene.is_mirrored(tile):
+            self.forth[k].total[tile.columns] += e.sum(dim=0)
+        if self.average is not None and self.once[tile.section]:
+            self.average[tile.rows].addmm_(e, self.scene.sections[tile.section][tile.columns])
+
+    def _add_relative(self, view: View) -> None:
+        """Add exponentials relative to the highest so far."""
+        tile = view.tile
+        for k in range(len(self.forth) - 1, -1, -1):
+            y = self.scene.logits(k, view, out=view.x if k == 0 else view.buffer(1))
+            for back in self.back[k : k + 1]:
+                _running(back).add(y, tile.columns, dim=0, out=view.buffer(2))
+            e, fading = _running(self.forth[k]).add(y, tile.rows, dim=1, out=y)
+            if self.average is not None:
+                self.average[tile.rows] *= fading[:, None]
+                if self.once[tile.section]:
+                    self.average[tile.rows].addmm_(e, self.scene.sections[tile.section][tile.columns])
+
+    def _attract(self, attraction: Tensor, view: View) -> None:
+        scene, tile = self.scene, view.tile
+        weights = scene.pulled(view, view.buffer(1))
+        if weights is not None:
+            attraction[tile.rows] += weights.mul_(view.x).sum(dim=1)
+        if not scene.is_mirrored(tile):
+            return
+        if scene.pull is not None and not scene.pull.is_symmetric:
+            weights = scene.pulled(view, view.buffer(1), mirrored=True)
+            weights = None if weights is None else weights.mul_(view.x)
+        if weights is not None:
+            attraction[tile.columns] += weights.sum(dim=0)
+
+
+def _running(sums: Sums) -> Running:
+    assert isinstance(sums, Running)  # noqa: S101 - as the scene makes them where exponentials need an offset
+    return sums

@@ -1,0 +1,198 @@
+"""The backward of tiles: W of each, and what is drawn by it."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from likewise.operator.adding import Adding
+from likewise.operator.problem import Outcome, Problem, Wanted
+from likewise.operator.scene import View
+from likewise.operator.sums import Sums
+
+
+@final
+class Drawing:
+    """Gradients over all tiles of a scene, of rows as they are multiplied, but for the division by τ.
+
+    Args:
+        problem: What was asked.
+        adding: The forward.
+        upstream: The gradients of log-sum-exps and attraction.
+        wanted: Which gradients are wanted.
+
+    Attributes:
+        of_z: Σ W v of the queries, (N, D), as anchors; in a triangle in both their places.
+        of_sections: Σ W z of each section's references.
+    """
+
+    def __init__(self, problem: Problem, adding: Adding, upstream: Outcome, wanted: Wanted) -> None:
+        scene = self.scene = adding.scene
+        self.problem, self.adding, self.upstream = problem, adding, upstream
+        self._shares = self._of(adding.forth, upstream.logsums, [push.anchors for push in scene.pushes])
+        self._shares_back = self._of(adding.back, upstream.columns, [None for _ in adding.back])
+        if scene.is_triangle:
+            self._shares_back = self._shares
+        self._force = None
+        if scene.pull is not None and upstream.attraction is not None:
+            anchors = scene.pull.anchors
+            self._force = upstream.attraction if anchors is None else upstream.attraction * anchors
+        self.of_z = torch.zeros_like(scene.z) if wanted.queries else None
+        self.of_sections: tuple[Tensor | None, ...] = (self.of_z,)
+        if not scene.is_triangle:
+            needed = zip(scene.sections, wanted.sections, strict=True)
+            self.of_sections = tuple(torch.zeros_like(v) if need else None for v, need in needed)
+        self._slopes = scene.z.new_zeros(scene.z.shape[0]) if wanted.temperature else None
+        self._kept = None if wanted.temperature else adding.kept
+
+    def run(self) -> None:
+        """Visit the tiles that draw anything."""
+        average, g = self.adding.average, self.upstream.logsums[0]
+        if self.of_z is not None and average is not None and g is not None:
+            torch.mul(average, g.masked_fill(self.adding.forth[0].total == 0, 0)[:, None], out=self.of_z)
+        drawn = [v for v in self.of_sections if v is not None]
+        if drawn or self.of_z is not None or self._slopes is not None:
+            self.scene.visit(self._draw, owned=not drawn, skip=self.adding.once, kept=self._kept)
+
+    def _of(
+        self, sums: list[Sums], upstreams: tuple[Tensor | None, ...], anchors: list[Tensor | None]
+    ) -> list[Tensor | None]:
+        """Return a_k = power·g / total of each log-sum-exp; 0 where it has no pair."""
+        shares: list[Tensor | None] = []
+        for k, (of, g, scale) in enumerate(zip(sums, upstreams, anchors, strict=True)):
+            share = None if g is None else of.shares(g)
+            if share is not None and self.scene.powers[k] != 1:
+                share *= self.scene.powers[k]
+            shares.append(share if share is None or scale is None else share.masked_fill_(scale == 0, 0))
+        return shares
+
+    def _draw(self, view: View) -> None:
+        scene, tile = self.scene, view.tile
+        rows, columns = tile.rows, tile.columns
+        w = self._pushed(view)
+        if self._force is not None:
+            self._pull(view, w, self._force)
+        twice = scene.is_triangle and rows == columns  # what of a tile on the diagonal stands there two times
+        if self._slopes is not None:
+            sums = view.x.sub_(self._equal_rows).mul_(w).sum(dim=1)
+            self._slopes[rows].add_(sums, alpha=0.5 if twice else 1)
+        if self.of_z is not None:
+            self.of_z[rows].addmm_(w, scene.sections[tile.section][columns])
+        of_section = self.of_sections[tile.section]
+        if of_section is not None and not twice:
+            of_section[columns].addmm_(w.T, scene.z[rows])
+
+    def _pushed(self, view: View) -> Tensor:
+        """Return Σ_k push_k a_k e^{p_k s} of a tile, with a_k of its rows, its columns, or both."""
+        parts = self._alike(view) if self.scene.is_alike else self._relative(view)
+        if parts is None:
+            return view.buffer(1).zero_()
+        return parts
+
+    def _alike(self, view: View) -> Tensor | None:
+        """Return E Σ_k push_k (a_ki + a_ku), of exponentials that serve all pushes."""
+        several = len(self._shares) > 1
+        w: Tensor | None = None
+        for k in range(len(self._shares)):
+            if view.known.pushes[k] == 0:
+                continue
+            part = self._coefficients(k, view, view.buffer(1 if w is None else 2))
+            if part is None:
+                continue
+            if view.known.pushes[k] is None and (self._kept is None or several):
+                tile = view.tile
+                self.scene.pushes[k].base.weigh(part, tile.rows, tile.among_all, logits=False, spare=view.buffer(3))
+            w = part if w is None else w.add_(part)
+        return None if w is None else w.mul_(self._exponentials(view))
+
+    def _exponentials(self, view: View) -> Tensor:
+        if self._kept is not None:
+            return view.x
+        out = view.x if self._slopes is None else view.buffer(2)
+        return self.adding.forth[0].exponentials(view.x, view.tile.rows, 1, out=out)
+
+    def _coefficients(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return a_k of the rows of a tile, of its columns, or the sum of both; None where there is neither."""
+        of_rows, of_columns = self._shares[k], self._shares_back[k] if self._shares_back else None
+        if of_rows is None:
+            return None if of_columns is None else out.copy_(of_columns[view.tile.columns].expand_as(out))
+        if of_columns is None:
+            return out.copy_(of_rows[view.tile.rows, None].expand_as(out))
+        return torch.add(of_rows[view.tile.rows, None], of_columns[view.tile.columns], out=out)
+
+    def _relative(self, view: View) -> Tensor | None:
+        """Return Σ_k push_k a_k e^{p_k s}, of exponentials that differ from push to push, or from row to row."""
+        w: Tensor | None = None
+        for k in range(len(self._shares)):
+            if view.known.pushes[k] == 0:
+                continue
+            part = self._of_push(k, view, view.buffer(1 if w is None else 2))
+            if part is not None:
+                w = part if w is None else w.add_(part)
+        return w
+
+    def _of_push(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        scene, tile = self.scene, view.tile
+        if scene.is_plain:
+            part = self._coefficients(k, view, out)
+            e = self.adding.forth[k].exponentials(view.x, tile.rows, 1, out=view.buffer(3))
+            if part is not None and view.known.pushes[k] is None:
+                scene.pushes[k].base.weigh(part, tile.rows, tile.among_all, logits=False, spare=view.buffer(4))
+            return None if part is None else part.mul_(e)
+        of_rows, of_columns = self._shares[k], self._shares_back[k] if self._shares_back else None
+        last = k == len(self._shares) - 1 and self._slopes is None
+        y = scene.logits(k, view, out=view.x if last else view.buffer(3))
+        if of_columns is None:
+            if of_rows is None:
+                return None
+            return self.adding.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
+        other = out if of_rows is None else view.buffer(4)
+        part = self.adding.back[k].exponentials(y, tile.columns, 0, out=other).mul_(of_columns[tile.columns])
+        if of_rows is not None:
+            self.adding.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
+            part = out.add_(part)
+        return part
+
+    def _pull(self, view: View, w: Tensor, force: Tensor) -> None:
+        """Add h_i pull_iu, and in a triangle h_u pull_ui."""
+        scene, tile = self.scene, view.tile
+        weights = scene.pulled(view, view.buffer(2))
+        if weights is not None:
+            w.addcmul_(weights, force[tile.rows, None])
+        if not scene.is_triangle:
+            return
+        if scene.pull is not None and not scene.pull.is_symmetric:
+            weights = scene.pulled(view, view.buffer(2), mirrored=True)
+        if weights is not None:
+            w.addcmul_(weights, force[tile.columns])
+
+    @property
+    def _equal_rows(self) -> Tensor | float:
+        """What x is of rows that are equal and of length 1, where rows are normalised; else 0."""
+        return self.scene.unit / self.scene.temperature if self.problem.normalize else 0.0
+
+    def slope(self) -> Tensor | None:
+        """Return the temperature's gradient: −1/τ of Σ W (s − s₀) and of s₀ Σ W, which is known."""
+        if self._slopes is None:
+            return None
+        total = self._slopes.sum() / self.scene.unit
+        if self.problem.normalize:
+            total += self._mass() / self.scene.temperature
+        return -total / self.scene.temperature
+
+    def _mass(self) -> Tensor:
+        """Return Σ W of all pairs, each row's and each column's from its upstream alone."""
+        mass = torch.zeros_like(self.adding.forth[0].total)
+        anchors = [push.anchors for push in self.scene.pushes]
+        forth, back = self.adding.forth, self.adding.back
+        for sums, g, scale, power in zip(forth, self.upstream.logsums, anchors, self.scene.powers, strict=True):
+            if g is not None:
+                empty = sums.total == 0 if scale is None else (sums.total == 0) | (scale == 0)
+                mass += g.masked_fill(empty, 0) * power
+        if self._force is not None and self.problem.pull is not None:
+            mass += self.upstream.attraction * self.problem.pull.known_row_sum(mass.dtype, mass.device)
+        total = mass.sum()
+        for sums, g, power in zip(back, self.upstream.columns, self.scene.powers, strict=False):
+            if g is not None:
+                total += g.masked_fill(sums.total == 0, 0).sum() * power
+        return total

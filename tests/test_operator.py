@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd import forward_ad
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import scene
+from likewise.operator import Push, evaluate, scene
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -331,6 +332,144 @@ def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
         assert taken == [expected]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_reductions_are_over_active_rows(backend):
+    """The mean leaves inactive rows out, which as zeros could not be told from losses of 0."""
+    z, labels = unit(8, 3).requires_grad_(), torch.tensor([0, 0, 0, 1, 1, 2, 3, 4])
+    pull, push = sup_con_pairs(labels)
+
+    def reduced(reduction):
+        return lw.contrast(z, pull=pull, push=push, temperature=0.3, reduction=reduction, backend=backend)
+
+    rows = reduced("none")
+    torch.testing.assert_close(reduced("sum"), rows.sum())
+    torch.testing.assert_close(reduced("mean"), rows.sum() / 5)
+    for reduction, share in (("sum", 1), ("mean", 5)):
+        mine, theirs = (torch.autograd.grad(loss, z)[0] for loss in (reduced(reduction), reduced("none").sum() / share))
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.2])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_several_pushes_with_powers_both_ways(temperature, normalize):
+    """Each push has its log-sum-exp of e^{power·s}, of rows and of columns, with the gradients of all."""
+    weights = torch.rand(7, 9) * (torch.rand(7, 9) > 0.3)
+    for pushes in (
+        (Push(pairs.AllPairs(7, 9), 2.0), Push(pairs.NotSelf(7, 9), 0.5)),
+        (Push(pairs.Explicit(weights)), Push(pairs.NotSelf(7, 9), 1.5)),
+        (Push(pairs.AllPairs(7, 9)), Push(pairs.NotSelf(7, 9))),
+    ):
+        results = []
+        for backend in BACKENDS:
+            z, v, tau = unit(7, 4) * 1.2, unit(9, 4), torch.tensor(temperature, dtype=DOUBLE)
+            if backend == "dense":
+                leaves = [leaf.requires_grad_() for leaf in (z, v, tau)]
+            else:
+                leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+            found = evaluate(
+                leaves[0],
+                (leaves[1],),
+                pushes=pushes,
+                pull=pairs.Explicit(weights),
+                temperature=leaves[2],
+                normalize=normalize,
+                both_ways=True,
+                backend=backend,
+            )
+            parts = [*found.logsums, *found.columns, found.attraction]
+            upstream = [torch.linspace(-1, 1, len(part), dtype=DOUBLE) for part in parts]
+            results.append([part.detach() for part in parts] + list(torch.autograd.grad(parts, leaves, upstream)))
+        for mine, theirs in zip(*results, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 / temperature**2)
+
+
+def test_a_backward_within_autocast_is_that_outside(monkeypatch):
+    """Whatever the number of rows and the backend, autocast around the backward changes nothing."""
+    monkeypatch.setattr(scene, "TILE", 64)
+    for rows in (60, 70):
+        z = unit(rows, 16, torch.float32)
+        pull, push = sup_con_pairs(torch.arange(rows) % 9)
+        for backend in (*BACKENDS, "auto"):
+            gradients = []
+            for enabled in (False, True):
+                leaf = z.clone().requires_grad_()
+                losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                    losses.mean().backward()
+                gradients.append(leaf.grad)
+            assert torch.equal(*gradients)
+
+
+def test_dense_has_a_second_derivative():
+    """The gradient of the gradient is that of finite differences."""
+    z = unit(4, 3).requires_grad_()
+    pull, push = sup_con_pairs(torch.tensor([0, 0, 1, 1]))
+    tau = torch.tensor(0.7, dtype=DOUBLE, requires_grad=True)
+
+    def losses(z, tau):
+        return lw.contrast(z, pull=pull, push=push, temperature=tau, backend="dense")
+
+    assert torch.autograd.gradgradcheck(losses, (z, tau))
+
+
+def traced(loss, z):
+    return torch.jit.trace(lambda rows: loss(rows), (z,))
+
+
+def forwarded(loss, z):
+    with forward_ad.dual_level():
+        return loss(forward_ad.make_dual(z, torch.ones_like(z)))
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, loss):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, rows):
+        return self.loss(rows)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own, that it traces
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [
+        (lambda loss, z: torch.func.grad(loss)(z), "torch.func"),
+        (lambda loss, z: torch.func.vmap(loss)(z[None]), "torch.func"),
+        (lambda loss, z: torch.func.jvp(loss, (z,), (z,)), "torch.func"),
+        (forwarded, "forward-mode AD"),
+        (lambda loss, z: torch.export.export(Wrapped(loss), (z,)), "torch.export"),
+        (traced, "torch.jit.trace"),
+    ],
+)
+def test_transforms_that_are_not_gone_through_are_refused(transform, name, backend):
+    """One line names the transform and what to take instead."""
+    z = torch.randn(6, 2, 4)
+    with pytest.raises(RuntimeError, match=f"got .*{name}; ") as error:
+        transform(lw.NTXentLoss(backend=backend), z)
+    assert "differentiates backward" in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own, while it compiles
+@pytest.mark.parametrize("backend", ["auto", "dense"])
+def test_compiled_losses_are_the_losses(backend):
+    """torch.compile over a loss with Inductor gives its value and gradient; dense both ways as one graph."""
+    z, labels = torch.randn(40, 2, 8), torch.arange(40) % 7
+    for loss, arguments, fullgraph in (
+        (lw.SupConLoss(backend=backend), (z, labels), False),
+        (lw.InfoNCELoss(symmetric=True, backend=backend), (z[:, 0], z[:, 1]), backend == "dense"),
+    ):
+        torch.compiler.reset()
+        results = []
+        for call in (loss, torch.compile(loss, fullgraph=fullgraph)):
+            leaf = arguments[0].clone().requires_grad_()
+            value = call(leaf, *arguments[1:])
+            results.append((value.detach(), torch.autograd.grad(value, leaf)[0]))
+        for mine, theirs in zip(*results, strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
 Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
 
 
@@ -354,6 +493,11 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
         ({"queries": torch.tensor([[1.0, 1.0], [1.0, torch.nan], [1.0, 1.0]])}, "queries are finite.*the first at 1"),
         ({"references": torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, torch.inf]])}, "references are finite"),
         ({"coefficient": torch.ones(2)}, "coefficient is one value for each query"),
+        ({"queries": [1.0]}, "queries come as a tensor, got list"),
+        ({"queries": torch.ones(3, 2).to(torch.float8_e4m3fn)}, "queries have a floating dtype.*float8"),
+        ({"references": torch.ones(3, 2).to_sparse()}, "references come as a dense"),
+        ({"references": torch.ones(3, 2, device="meta")}, "references come as a dense.*meta"),
+        ({"reduction": "average"}, "reduction is one of mean, sum, none, got 'average'"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(change, message):

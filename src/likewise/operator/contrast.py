@@ -4,6 +4,7 @@ import ctypes
 import functools
 import math
 from numbers import Real
+from typing import get_args
 
 import torch
 from jaxtyping import Float
@@ -119,10 +120,13 @@ def contrast(
         >>> contrast(z, pull=pull, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.3133, 0.3133, 0.0000])
     """
+    if reduction not in get_args(Reduction):
+        raise ValueError(f"reduction is one of {', '.join(get_args(Reduction))}, got {reduction!r}; name one of them")
+    sections = _given(queries, references)
     coefficients = (_coefficient(coefficient, queries),)
     losses = evaluate(
         queries,
-        _given(queries, references),
+        sections,
         pushes=(Push(push),),
         pull=pull,
         temperature=temperature,

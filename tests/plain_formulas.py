@@ -42,6 +42,16 @@ class Space:
 Formula = Callable[[Batch, Space], Tensor]
 
 
+def log_sum_exp(logits: Tensor) -> Tensor:
+    """Return log Σ e^x of each row, from differences to its highest, as published code mostly has it.
+
+    ``torch.logsumexp`` has the same value, but differentiates it as e^{x − log Σ e^x}: where that logarithm is 20, its
+    last bit is 2e-6 of the softmax.
+    """
+    highest = logits.detach().amax(dim=1, keepdim=True)
+    return (logits - highest).exp().sum(dim=1).log() + highest.squeeze(1)
+
+
 def mean(losses: Tensor, count: Tensor | float | None = None) -> Tensor:
     """Return the sum of the active anchors' losses over their number."""
     return losses.sum() / max(float(len(losses) if count is None else count), 1)
@@ -58,7 +68,7 @@ def contrast(
     s, pull, push = s[active], pull[active].to(s.dtype), push[active].to(s.dtype)
     logits = (s + push.where(push > 0, 1).log()).masked_fill(push == 0, -torch.inf)
     c = pull.sum(dim=1) if coefficient is None else coefficient
-    return mean(c * torch.logsumexp(logits, dim=1) - (pull * s).sum(dim=1), count)
+    return mean(c * log_sum_exp(logits) - (pull * s).sum(dim=1), count)
 
 
 def average(pairs: Tensor) -> Tensor:
@@ -136,7 +146,7 @@ def sup_con_out(batch: Batch, space: Space) -> Tensor:
 def sup_con_in(batch: Batch, space: Space) -> Tensor:
     s, positives, push = sup_con_sets(batch, space)
     active = positives.any(dim=1)
-    everyone, own = (torch.logsumexp(s.masked_fill(~inside, -torch.inf)[active], dim=1) for inside in (push, positives))
+    everyone, own = (log_sum_exp(s.masked_fill(~inside, -torch.inf)[active]) for inside in (push, positives))
     return mean(everyone - own + positives.sum(dim=1)[active].to(s.dtype).log())
 
 
@@ -241,14 +251,15 @@ def nws(
     return contrast(space(rows, *(batch[name] for name in names), batch["prototypes"]), pull, push)
 
 
-def ranks(similarities: Tensor) -> Tensor:
-    """Return the average rank of each, the most similar first, from 0."""
-    above = (similarities[:, None] < similarities).sum(dim=1)
-    return above + ((similarities[:, None] == similarities).sum(dim=1).double() - 1) / 2
+def ranks(similarities: Tensor, ranked: Tensor) -> Tensor:
+    """Return the average rank of each among those of its row that are ranked, the most similar first, from 0."""
+    one, other = similarities[:, :, None], similarities[:, None]
+    above, ties = (((pairs) & ranked[:, None]).sum(dim=2).double() for pairs in (one < other, one == other))
+    return above + (ties - 1) / 2
 
 
 def rank_agreement(batch: Batch, *, ranking: str = "agreement", of_samples: bool = False) -> Tensor:
-    """Return W of RASCAL, (N, N), anchor by anchor, of a cache that holds every sample."""
+    """Return W of RASCAL, (N, N), class by class, of a cache that holds every sample."""
     rows = functional.normalize(flat(batch["embeddings"].detach().double()), dim=1)
     classes, index = repeated(batch["labels"], rows), repeated(batch["sample_index"], rows)
     samples, sample = torch.unique(index, return_inverse=True)
@@ -257,21 +268,22 @@ def rank_agreement(batch: Batch, *, ranking: str = "agreement", of_samples: bool
     cached = batch["cache"].double()[samples]
     now, now_of_samples, before = rows @ rows.T, views @ views.T, cached @ cached.T
     weights = torch.zeros(len(rows), len(rows), dtype=torch.float64)
-    for i in range(len(rows)):
-        positives = ((classes == classes[i]) & (torch.arange(len(rows)) != i)).nonzero().squeeze(1)
-        places = torch.arange(len(positives))
-        if of_samples:
-            ranked, places = torch.unique(sample[positives], return_inverse=True)
-            own = ranked == sample[i]
-            one, other = (s[sample[i], ranked].masked_fill(own, torch.inf) for s in (now_of_samples, before))
+    for c in classes.unique():
+        members = (classes == c).nonzero().squeeze(1)
+        others, own = others_of(members), sample[members]
+        if of_samples:  # the own one first, if another of its views is there
+            every, place = torch.unique(own, return_inverse=True)
+            beside = others.double() @ functional.one_hot(place).double()  # how many views of each
+            ranked, first = beside > 0, own[:, None] == every
+            one, other = (s[own][:, every].masked_fill(first, torch.inf) for s in (now_of_samples, before))
         else:
-            one, other = now[i, positives], before[sample[i], sample[positives]]
-        span = max(len(one) - 1, 1)
-        moved = {"agreement": (ranks(one) - ranks(other)).abs(), "current": ranks(one)}[ranking]
-        w = 1 - moved / span if len(one) > 1 else torch.ones_like(one)
-        w = torch.ones_like(one) if w.sum() == 0 else w
-        w = w / w.sum()
-        weights[i, positives] = (w / torch.bincount(places))[places] if of_samples else w
+            ranked, one, other = others, now[members][:, members], before[own][:, own]
+        one, other = ranks(one, ranked), ranks(other, ranked)
+        moved = {"agreement": (one - other).abs(), "current": one}[ranking]
+        w = (1 - moved / (ranked.sum(dim=1, keepdim=True) - 1).clamp(min=1)) * ranked
+        w = torch.where(w.sum(dim=1, keepdim=True) == 0, ranked.double(), w)
+        w = w / w.sum(dim=1, keepdim=True)
+        weights[members[:, None], members] = (w / beside.clamp(min=1))[:, place] * others if of_samples else w
     return weights
 
 
@@ -320,16 +332,18 @@ def paco(batch: Batch, space: Space, alpha: float = 0.05) -> Tensor:
     everything = torch.cat([s.masked_fill(~others_of(rows), -torch.inf), logits], dim=1)
     own = logits.gather(1, classes[:, None]).squeeze(1)
     pulled = (own + alpha * (s * positives).sum(dim=1)) / (1 + alpha * positives.sum(dim=1).to(s.dtype))
-    return mean(torch.logsumexp(everything, dim=1) - pulled)
+    return mean(log_sum_exp(everything) - pulled)
 
 
 def hard_negative(batch: Batch, space: Space, beta: float = 1.0, prior: float = 0.1) -> Tensor:
     rows, sample = flat(batch["embeddings"]), same_sample(batch["embeddings"])
     s = space(rows)
-    e, positive = s.exp(), (s * (sample & others_of(rows))).sum(dim=1).exp()
+    highest = s.detach().amax(dim=1, keepdim=True)  # of which G/e^s is independent, and without which e^2s overflows
+    e, bound = (s - highest).exp(), (-1 / space.temperature - highest.squeeze(1)).exp()
+    positive = (e * (sample & others_of(rows))).sum(dim=1)
     near, weights = ((e**power * ~sample).sum(dim=1) for power in (beta + 1, beta))
-    excess = torch.maximum((near / weights - prior * positive) / (1 - prior), (-1 / space.temperature).exp())
-    return mean(-(positive / (positive + (~sample).sum(dim=1) * excess)).log())
+    g = (~sample).sum(dim=1) * torch.maximum((near / weights - prior * positive) / (1 - prior), bound)
+    return mean(-(positive / (positive + g)).log())
 
 
 def with_options(formula: Callable[..., Tensor], **options: object) -> Formula:

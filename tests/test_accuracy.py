@@ -29,7 +29,7 @@ every_backend = pytest.mark.parametrize("backend", ["dense", "tiled"])
 
 
 class Clusters:
-    """Draws rows around one centre for each class, in float32 values."""
+    """Draws rows around one centre for each class."""
 
     def __init__(self, noise: float, seed: int) -> None:
         self.generator, self.noise = torch.Generator().manual_seed(seed), noise
@@ -41,7 +41,7 @@ class Clusters:
     def around(self, classes: Tensor, *views: int) -> Tensor:
         """Return rows of classes, (…, views, D)."""
         centres = self.centres[classes].view(*classes.shape, *(1 for _ in views), FEATURES)
-        return (centres + self.noise * self.draw(*classes.shape, *views, FEATURES)).to(SINGLE).to(DOUBLE)
+        return centres + self.noise * self.draw(*classes.shape, *views, FEATURES)
 
 
 Batch = dict[str, Tensor]
@@ -86,9 +86,7 @@ PARTS: dict[str, Callable[[int, Clusters], Tensor]] = {
     "class prototypes": lambda b, draw: draw.around(torch.arange(CLASSES)),
     "label prototypes": lambda b, draw: draw.around(torch.arange(CLASSES).repeat(2)),
     "half of them alike": lambda b, draw: draw.around((torch.arange(b) + torch.arange(b) // CLASSES % 2) % CLASSES),
-    "logits": lambda b, draw: (
-        (3 * torch.eye(CLASSES)[classes_of(b)][:, None] + draw.noise * draw.draw(b, 2, CLASSES)).to(SINGLE).to(DOUBLE)
-    ),
+    "logits": lambda b, draw: 3 * torch.eye(CLASSES)[classes_of(b)][:, None] + draw.noise * draw.draw(b, 2, CLASSES),
     "samples": lambda b, draw: torch.arange(b) * 5 % 256,
 }
 
@@ -185,20 +183,23 @@ class Cell(NamedTuple):
     """One problem, and what is known of it."""
 
     batch: Batch
-    """In float64, of float32 values."""
+    """In float64, of values of the dtype that is measured."""
     constants: Batch
     """What a formula is given beside it."""
     leaf: float
     """τ, or the scale where that is 1/τ."""
 
 
-def cell(name: str, noise: float, temperature: float, seed: int, samples: int) -> Cell:
-    draw = Clusters(noise, seed)
-    batch = BATCHES[name](samples, draw)
+def cell(
+    name: str, noise: float, temperature: float, seed: int, samples: int, dtype: torch.dtype = SINGLE
+) -> Cell:
+    """Return a problem whose values are those of a dtype."""
+    batch = BATCHES[name](samples, Clusters(noise, seed))
     leaf = float(torch.tensor(1 / temperature if name == "Patch" else temperature, dtype=SINGLE))
     if not LOSSES[name].normalizes:  # longer rows are what a low temperature would be
-        batch = {k: (v / temperature**0.5).to(SINGLE).to(DOUBLE) for k, v in batch.items()}
+        batch = {k: v / temperature**0.5 for k, v in batch.items()}
         leaf = 1.0
+    batch = {k: v.to(dtype).to(DOUBLE) if v.is_floating_point() else v for k, v in batch.items()}
     constants: Batch = {}
     if name.startswith("NWS"):
         constants["label_similarity"] = similarity_of_labels()

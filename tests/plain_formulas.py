@@ -189,12 +189,11 @@ def mul_sup_con(batch: Batch, space: Space) -> Tensor:
     if "queue" in batch:
         sections, of_sections = [*sections, batch["queue"]], [*of_sections, batch["queue_labels"]]
         push = torch.cat([push, torch.ones(len(rows), len(batch["queue"]), dtype=torch.bool)], dim=1)
-    of_all, pull, count = torch.cat(of_sections).bool(), torch.zeros(push.shape, dtype=torch.float64), torch.tensor(0)
-    for label in range(y.shape[1]):
-        positives = y[:, label].bool()[:, None] & of_all[:, label] & push
-        count = count + positives.any(dim=1).sum()
-        pull += average(positives)
-    return contrast(space(rows, *sections), pull, push, count=count)
+    y, of_all = y.double(), torch.cat(of_sections).double()
+    counts = push.double() @ of_all  # how many references each anchor meets that carry a label
+    anchors = y * (counts > 0)
+    pull = ((anchors / counts.clamp(min=1)) @ of_all.T) * push
+    return contrast(space(rows, *sections), pull, push, count=anchors.sum())
 
 
 def shares(y: Tensor, others: Tensor, met: Tensor, prototype: Tensor, alpha: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -247,14 +246,16 @@ def nws(
     pull = torch.cat(shares(y, of_all, torch.ones(len(y), len(of_all)).double(), 1 - own, alpha), dim=1)
     shared = y @ of_all.T > 0
     push = beta * (1 - alikeness(y, of_all, batch["label_similarity"], most=most)) * ~shared
-    push = torch.cat([push + shared if with_positives else push, torch.ones_like(y) if with_positives else 1 - y], dim=1)
+    push = torch.cat(
+        [push + shared if with_positives else push, torch.ones_like(y) if with_positives else 1 - y], dim=1
+    )
     return contrast(space(rows, *(batch[name] for name in names), batch["prototypes"]), pull, push)
 
 
 def ranks(similarities: Tensor, ranked: Tensor) -> Tensor:
     """Return the average rank of each among those of its row that are ranked, the most similar first, from 0."""
     one, other = similarities[:, :, None], similarities[:, None]
-    above, ties = (((pairs) & ranked[:, None]).sum(dim=2).double() for pairs in (one < other, one == other))
+    above, ties = ((pairs & ranked[:, None]).sum(dim=2).double() for pairs in (one < other, one == other))
     return above + (ties - 1) / 2
 
 
@@ -306,9 +307,8 @@ def bcl(batch: Batch, space: Space) -> Tensor:
     classes = repeated(batch["labels"], rows)
     everyone = torch.cat([classes, torch.arange(len(prototypes))])
     met = torch.cat([others_of(rows), torch.ones(len(rows), len(prototypes), dtype=torch.bool)], dim=1)
-    push = torch.zeros(met.shape, dtype=torch.float64)
-    for c in range(len(prototypes)):
-        push += average((everyone == c) & met)
+    members = met.double() @ functional.one_hot(everyone).double()  # of each class, without the anchor
+    push = met / members[:, everyone].clamp(min=1)
     return contrast(space(rows, rows, prototypes), average((classes[:, None] == everyone) & met), push)
 
 
@@ -387,4 +387,3 @@ FORMULAS: dict[str, Formula] = {
     "HardNegative": hard_negative,
 }
 """The formula of every row of the table of losses."""
-

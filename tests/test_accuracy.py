@@ -1,6 +1,7 @@
 """How near a loss in float32 is to float64, on tight clusters, beside its formula as anyone would write it."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,14 +16,71 @@ from likewise.losses.dcl import DCLLoss
 from likewise.losses.kcl import KCLLoss
 from likewise.losses.rascal import RASCALLoss
 from likewise.memory import FeatureCache
+from likewise.operator import scene, threads, tiled
 from loss_table import LOSSES, evaluate
 from plain_formulas import FORMULAS, Space
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 CLASSES, FEATURES = 16, 64
 NOISES, TEMPERATURES = (0.1, 0.01, 0.003, 0.001), (0.05, 0.1, 0.5)
-SAMPLES = 128, 125, 136
+SAMPLES = 128, 125
 """How many there are, of each seed that a ratio is averaged over."""
+
+TWICE = 2.0
+"""By how much an error may exceed the plain formula's."""
+
+SPREAD, GONE = 1.5, 1.5
+"""By how much a known exception may vary from machine to machine, and below which ratio it is none any more."""
+
+ULPS = 4
+"""How many ulps of Σ |W s| / τ the temperature's gradient, which is their signed sum, may be off beside."""
+
+BESIDE = (
+    "The pull comes as pull @ V beside the tiles, since its own tiles would be dear: on tight clusters pull and push "
+    "are taken from each other as sums, each rounded, not pair by pair."
+)
+LOGSUMEXP = (
+    "torch.logsumexp is differentiated as e^{s − lse}: where lse is 1/τ, its last bit is 2e-6 of every share, which a "
+    "shift by the row's maximum avoids; and weights that are no set come as s + log weight, which rounds once more. It "
+    "shows where nearly all of the push is the pull's own pairs."
+)
+ONE_PRODUCT = (
+    "Own keys and queue are one product, (N, N + Q), which begins with the own key at weight −1 and rounds every term "
+    "that follows at that size: an error of 3e-7, where the plain formula's is 1.3e-7."
+)
+
+
+class Exceeds(NamedTuple):
+    """Where an error is more than twice the plain formula's: of which part by what factor at most, and why."""
+
+    factors: dict[str, float]
+    why: str
+
+
+EXCEPTIONS: dict[tuple[str, str], Exceeds] = {
+    ("RASCAL", "tiled"): Exceeds({"embeddings": 13.2}, BESIDE),
+    ("RASCAL, sample", "tiled"): Exceeds({"embeddings": 12.4}, BESIDE),
+    ("RASCAL, current", "tiled"): Exceeds({"embeddings": 5.4}, BESIDE),
+    ("KCL", "tiled"): Exceeds({"embeddings": 3.3}, BESIDE),
+    ("NWS, queue", "tiled"): Exceeds({"queries": 5.3, "prototypes": 2.5}, BESIDE),
+    ("RASCAL", "many tiles"): Exceeds({"embeddings": 4.2}, BESIDE),
+    ("RASCAL, sample", "many tiles"): Exceeds({"embeddings": 2.6}, BESIDE),
+    ("RASCAL, current", "many tiles"): Exceeds({"embeddings": 2.5}, BESIDE),
+    ("NWS, queue", "many tiles"): Exceeds({"queries": 3.1, "prototypes": 2.0}, BESIDE),
+    ("MSC, views, queue", "many tiles"): Exceeds({"queries": 1.8}, BESIDE),
+    ("ProxyNCA", "dense"): Exceeds({"embeddings": 6.3, "prototypes": 7.8, "temperature": 3.8}, LOGSUMEXP),
+    ("Patch", "dense"): Exceeds({"query_maps": 5.2, "support_maps": 6.0, "temperature": 4.3}, LOGSUMEXP),
+    ("NPairs", "dense"): Exceeds({"anchors": 5.8}, LOGSUMEXP),
+    ("SupCon in", "dense"): Exceeds({"embeddings": 9.2, "temperature": 5.9}, LOGSUMEXP),
+    ("SupCon in, keys and queue", "dense"): Exceeds(
+        {"embeddings": 9.2, "references": 6.3, "temperature": 3.0}, LOGSUMEXP
+    ),
+    ("InfoNCE, queue", "dense"): Exceeds({"queries": 2.4}, ONE_PRODUCT),
+}
+"""By loss and backend; of "many tiles", in the test of these."""
+
+SEPARATED = {"ProxyNCA", "Patch", "SupCon in", "SupCon in, keys and queue"}
+"""Whose gradient on separate clusters is e^{−1/τ} of its terms: at 0.02 float64 itself is off, and says nothing."""
 
 every_loss = pytest.mark.parametrize("name", LOSSES)
 every_backend = pytest.mark.parametrize("backend", ["dense", "tiled"])
@@ -77,17 +135,17 @@ def queried(*views: int, **more: str) -> Callable[[int, Clusters], Batch]:
 
 QUEUE = 80
 PARTS: dict[str, Callable[[int, Clusters], Tensor]] = {
-    "classes": lambda b, draw: classes_of(b),
-    "sets": lambda b, draw: sets_of(b),
+    "classes": lambda b, _draw: classes_of(b),
+    "sets": lambda b, _draw: sets_of(b),
     "rows": lambda b, draw: draw.around(classes_of(b)),
-    "queue": lambda b, draw: draw.around(classes_of(QUEUE)),
-    "queue classes": lambda b, draw: classes_of(QUEUE),
-    "queue sets": lambda b, draw: sets_of(QUEUE),
-    "class prototypes": lambda b, draw: draw.around(torch.arange(CLASSES)),
-    "label prototypes": lambda b, draw: draw.around(torch.arange(CLASSES).repeat(2)),
+    "queue": lambda _b, draw: draw.around(classes_of(QUEUE)),
+    "queue classes": lambda _b, _draw: classes_of(QUEUE),
+    "queue sets": lambda _b, _draw: sets_of(QUEUE),
+    "class prototypes": lambda _b, draw: draw.around(torch.arange(CLASSES)),
+    "label prototypes": lambda _b, draw: draw.around(torch.arange(CLASSES).repeat(2)),
     "half of them alike": lambda b, draw: draw.around((torch.arange(b) + torch.arange(b) // CLASSES % 2) % CLASSES),
     "logits": lambda b, draw: 3 * torch.eye(CLASSES)[classes_of(b)][:, None] + draw.noise * draw.draw(b, 2, CLASSES),
-    "samples": lambda b, draw: torch.arange(b) * 5 % 256,
+    "samples": lambda b, _draw: torch.arange(b) * 5 % 256,
 }
 
 
@@ -190,9 +248,7 @@ class Cell(NamedTuple):
     """τ, or the scale where that is 1/τ."""
 
 
-def cell(
-    name: str, noise: float, temperature: float, seed: int, samples: int, dtype: torch.dtype = SINGLE
-) -> Cell:
+def cell(name: str, noise: float, temperature: float, seed: int, samples: int, dtype: torch.dtype = SINGLE) -> Cell:
     """Return a problem whose values are those of a dtype."""
     batch = BATCHES[name](samples, Clusters(noise, seed))
     leaf = float(torch.tensor(1 / temperature if name == "Patch" else temperature, dtype=SINGLE))
@@ -250,11 +306,15 @@ def by_formula(name: str, of: Cell, dtype: torch.dtype) -> tuple[Result, float]:
     return Result(loss.detach().to(DOUBLE), gradients), slopes / of.leaf
 
 
+def has_temperature(name: str) -> bool:
+    return LOSSES[name].temperature or name == "Patch"
+
+
 def by_loss(name: str, of: Cell, dtype: torch.dtype, *, learned: bool = False, **options: object) -> Result:
     """Return what the loss gives, its constants those of float64; of the temperature only where it is learned."""
     batch, wanted = parts_of(name, of, dtype)
     leaf: float | Tensor = of.leaf
-    if learned and (LOSSES[name].temperature or name == "Patch"):
+    if learned and has_temperature(name):
         leaf = torch.tensor(of.leaf, dtype=torch.promote_types(dtype, SINGLE), requires_grad=True)
         wanted.append(leaf)
     with pytest.MonkeyPatch.context() as patch:
@@ -263,7 +323,7 @@ def by_loss(name: str, of: Cell, dtype: torch.dtype, *, learned: bool = False, *
             RASCALLoss, "_unit", lambda self, rows: unit(self, rows._replace(references=rows.references.to(DOUBLE)))
         )
         if "omega" in of.constants:
-            patch.setattr(DCLLoss, "_weights", lambda self, rows: of.constants["omega"].to(rows.dtype))  # noqa: ARG005
+            patch.setattr(DCLLoss, "_weights", lambda _, rows: of.constants["omega"].to(rows.dtype))
         loss = evaluate(make(name, leaf, **options), batch)
     gradients = torch.autograd.grad(loss, wanted)
     return Result(loss.detach().to(DOUBLE), [gradient.to(DOUBLE) for gradient in gradients])
@@ -274,6 +334,81 @@ def error(found: Tensor, exact: Tensor) -> float:
     return float(torch.linalg.vector_norm(found - exact) / torch.linalg.vector_norm(exact))
 
 
+class Measured(NamedTuple):
+    """A problem, its exact gradients, and how far the plain formula's are from them."""
+
+    of: Cell
+    exact: list[Tensor]
+    plain: list[float]
+    """Relative errors of everything learned; last the temperature's gradient's, in ulps of Σ |W s| / τ."""
+    ulp: float
+
+
+@functools.lru_cache(maxsize=len(NOISES) * len(TEMPERATURES) * len(SAMPLES))
+def measured(
+    name: str, noise: float, temperature: float, seed: int, samples: int, dtype: torch.dtype = SINGLE
+) -> Measured:
+    of = cell(name, noise, temperature, seed, samples, dtype)
+    exact, size = by_formula(name, of, DOUBLE)
+    plain, _ = by_formula(name, of, SINGLE)
+    ulp = size * torch.finfo(SINGLE).eps
+    rounded = [gradient.to(dtype).to(DOUBLE) for gradient in plain.gradients[:-1]]
+    errors = [error(one, other) for one, other in zip(rounded, exact.gradients, strict=False)]
+    slope = float((plain.gradients[-1] - exact.gradients[-1]).abs()) / ulp
+    return Measured(of, exact.gradients, [*errors, slope], ulp)
+
+
+def errors_of(name: str, case: Measured, dtype: torch.dtype, **options: object) -> list[float]:
+    """Return the errors of a loss as they are of the plain formula; the last one only if the temperature is learned."""
+    gradients, parts = by_loss(name, case.of, dtype, **options).gradients, len(LOSSES[name].learned)
+    errors = [error(one, other) for one, other in zip(gradients[:parts], case.exact, strict=False)]
+    return errors + [float((one - case.exact[-1]).abs()) / case.ulp for one in gradients[parts:]]
+
+
+Ratios = dict[str, dict[str, float]]
+"""By how much errors exceed those of the plain formula: of each learned part, where."""
+
+
+def ratios(
+    name: str,
+    noises: tuple[float, ...],
+    temperatures: tuple[float, ...],
+    samples: tuple[int, ...],
+    dtype: torch.dtype = SINGLE,
+    **options: object,
+) -> Ratios:
+    """Return the ratios of mean errors over seeds, with a temperature that is learned, and of the first one given, too.
+
+    The temperature's own is a mean over all problems: it is one number, in which the plain formula's error may be small
+    by luck.
+    """
+    parts = LOSSES[name].learned
+    found: Ratios = {part: {} for part in parts}
+    slopes: list[float] = []
+    for noise, temperature in itertools.product(noises, temperatures):
+        cases = [measured(name, noise, temperature, seed, b, dtype) for seed, b in enumerate(samples)]
+        learned = [errors_of(name, case, dtype, learned=True, **options) for case in cases]
+        given = errors_of(name, cases[0], dtype, **options) if options["backend"] == "tiled" else learned[0]
+        plain = [case.plain for case in cases]
+        for k, part in enumerate(parts):
+            of_learned = sum(errors[k] for errors in learned) / sum(errors[k] for errors in plain)
+            where = f"noise {noise}, temperature {temperature}"
+            found[part][where] = max(given[k] / plain[0][k], of_learned)
+        if has_temperature(name):
+            allowed = sum(errors[-1] + ULPS / TWICE for errors in plain)
+            slopes.append(sum(errors[-1] for errors in learned) / allowed)
+    return found | ({"temperature": {"all of them": sum(slopes) / len(slopes)}} if slopes else {})
+
+
+@pytest.fixture
+def _one_thread():
+    """Let torch run on one thread: problems this small spend more time meeting than working."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def test_every_loss_has_a_formula():
     """Every row of the table has its plain formula and its clusters."""
     assert list(FORMULAS) == list(LOSSES) == list(BATCHES)
@@ -281,13 +416,60 @@ def test_every_loss_has_a_formula():
 
 @every_backend
 @every_loss
+@pytest.mark.usefixtures("_one_thread")
 def test_formulas_are_the_losses(name, backend):
     """In float64 the plain formula's value and gradients are the loss's, the temperature's too."""
-    for noise, temperature, seed in ((0.1, 0.5, 1), (0.1, 0.1, 2), (0.01, 0.05, 3)):
-        of = cell(name, noise, temperature, seed, SAMPLES[seed - 1])
+    for noise, temperature, seed in ((0.1, 0.5, 0), (0.1, 0.1, 1), (0.01, 0.05, 1)):
+        of = cell(name, noise, temperature, seed, SAMPLES[seed])
         formula, _ = by_formula(name, of, DOUBLE)
         for learned in (False, True):
             loss = by_loss(name, of, DOUBLE, learned=learned, backend=backend)
             torch.testing.assert_close(loss.loss, formula.loss, rtol=1e-9, atol=1e-9)
             for mine, theirs in zip(loss.gradients, formula.gradients, strict=False):
                 torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 * float(theirs.abs().max()))
+
+
+def judge(found: Ratios, name: str, where: str) -> None:
+    """Assert that no error is above twice the plain formula's, but those that are named, which are."""
+    known = EXCEPTIONS.get((name, where), Exceeds({}, "")).factors
+    assert set(known) <= set(found)
+    for part, cells in found.items():
+        ratio, place = max((ratio, place) for place, ratio in cells.items())
+        told = f"the gradient of {part} is {ratio:.2f} times as far off as the plain formula's ({place})"
+        assert ratio <= (SPREAD * known[part] if part in known else TWICE), told
+        assert part not in known or ratio > GONE, f"{told}: no exception any more, take it out"
+
+
+def test_exceptions_are_of_the_table():
+    """Every exception names a loss, and one of the tests."""
+    assert {name for name, _ in EXCEPTIONS} <= set(LOSSES)
+    assert {where for _, where in EXCEPTIONS} <= {"dense", "tiled", "many tiles"}
+    assert set(LOSSES) >= SEPARATED
+
+
+@every_backend
+@every_loss
+@pytest.mark.usefixtures("_one_thread")
+def test_float32_gradients_are_as_near_as_the_plain_formulas(name, backend):
+    """Errors against float64 are at most twice those of the formula in float32, on clusters however tight."""
+    judge(ratios(name, NOISES, TEMPERATURES, SAMPLES, backend=backend), name, backend)
+
+
+@every_loss
+@pytest.mark.usefixtures("_one_thread")
+def test_float32_gradients_from_many_tiles_in_threads(name, monkeypatch):
+    """The same where rows are more than a tile's, in two threads, and at a temperature where e^s is relative."""
+    for module in (scene, tiled):
+        monkeypatch.setattr(module, "TILE", 128)
+    monkeypatch.setattr(threads, "workers", lambda: 2)
+    temperatures = (0.05,) if name in SEPARATED else (0.02, 0.05)
+    judge(ratios(name, (0.003,), temperatures, (330, 300), backend="tiled"), name, "many tiles")
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.usefixtures("_one_thread")
+def test_half_precision_gradients_are_those_of_float32_rounded(name, dtype):
+    """Rows in half precision are multiplied in float32: errors are at most twice its, rounded once at the end."""
+    found = ratios(name, (0.1, 0.01), (0.05, 0.5), SAMPLES[:1], dtype, backend="tiled")
+    judge({part: found[part] for part in LOSSES[name].learned}, name, "half")

@@ -471,5 +471,5 @@ def test_float32_gradients_from_many_tiles_in_threads(name, monkeypatch):
 @pytest.mark.usefixtures("_one_thread")
 def test_half_precision_gradients_are_those_of_float32_rounded(name, dtype):
     """Rows in half precision are multiplied in float32: errors are at most twice its, rounded once at the end."""
-    found = ratios(name, (0.1, 0.01), (0.05, 0.5), SAMPLES[:1], dtype, backend="tiled")
+    found = ratios(name, (0.1, 0.01), (0.05,), SAMPLES[:1], dtype, backend="tiled")
     judge({part: found[part] for part in LOSSES[name].learned}, name, "half")

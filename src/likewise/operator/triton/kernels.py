@@ -208,9 +208,10 @@ def _overlaps(given, others, MASKED: tl.constexpr, PLAN: tl.constexpr, HOW: tl.c
 @triton.jit
 def _first_key(pointers, rows, PLAN: tl.constexpr):
     """Return the first of the keys of rows: loaded before the product, so that nothing waits for them after it."""
+    keys = rows
     if PLAN.keys > 0:
-        return tl.load(pointers[0] + rows)
-    return rows
+        keys = tl.load(pointers[0] + rows)
+    return keys
 
 
 @triton.jit
@@ -228,16 +229,18 @@ def _weights(
     for t in tl.static_range(_count(PLAN.terms, K)):
         value = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), _at(PLAN.terms, K, t, 0), tl.float32)
         for k in tl.static_range(_count(PLAN.terms, K, t, 1)):
-            key = _at(PLAN.terms, K, t, 1, k, 1)
-            coefficient = _at(PLAN.terms, K, t, 1, k, 0)
-            if key < 0:  # the pair of a row with itself, which only tiles on the diagonal have
+            # A key of −1 tells a row with itself from other pairs, which only tiles on the diagonal have.
+            if _at(PLAN.terms, K, t, 1, k, 1) < 0:
                 if MASKED:
-                    value += tl.where((rows + shift)[:, None] == others[None, :], coefficient, 0).to(tl.float32)
-            elif key == 0:
-                value += tl.where(here[:, None] == there[None, :], coefficient, 0).to(tl.float32)
+                    equal_keys = (rows + shift)[:, None] == others[None, :]
+                    value += tl.where(equal_keys, _at(PLAN.terms, K, t, 1, k, 0), 0).to(tl.float32)
+            elif _at(PLAN.terms, K, t, 1, k, 1) == 0:
+                equal_keys = here[:, None] == there[None, :]
+                value += tl.where(equal_keys, _at(PLAN.terms, K, t, 1, k, 0), 0).to(tl.float32)
             else:
-                own, other = tl.load(own_keys[key] + rows), tl.load(other_keys[key] + others)
-                value += tl.where(own[:, None] == other[None, :], coefficient, 0).to(tl.float32)
+                own = tl.load(own_keys[_at(PLAN.terms, K, t, 1, k, 1)] + rows)
+                other = tl.load(other_keys[_at(PLAN.terms, K, t, 1, k, 1)] + others)
+                value += tl.where(own[:, None] == other[None, :], _at(PLAN.terms, K, t, 1, k, 0), 0).to(tl.float32)
         for k in tl.static_range(_count(PLAN.terms, K, t, 2)):
             overlap = first if _at(PLAN.terms, K, t, 2, k, 0) == 0 else second
             if _at(PLAN.terms, K, t, 2, k, 1) == 0:
@@ -362,9 +365,10 @@ def _sum_tile(
 @triton.jit
 def _sum_of(w, KIND: tl.constexpr, HOW: tl.constexpr):
     """Return the sums of the rows of a weight in a tile."""
+    total = tl.full((HOW.BLOCK_N,), HOW.BLOCK_R if KIND == EVERYTHING else 0, tl.float32)
     if KIND == SOME:
-        return tl.sum(w, axis=1)
-    return tl.full((HOW.BLOCK_N,), HOW.BLOCK_R if KIND == EVERYTHING else 0, tl.float32)
+        total = tl.sum(w, axis=1)
+    return total
 
 
 @triton.jit

@@ -146,13 +146,14 @@ def _added(values, parts, n, rows, inside, BLOCK: tl.constexpr):
 @triton.jit
 def _coefficient(given, mass, anchors, MEAN: tl.constexpr, SCALED: tl.constexpr, rows, inside):
     """Return c of rows: given, or the row sums of the pull."""
+    c = mass
     if given is not None:
-        return tl.load(given + rows, mask=inside, other=0.0).to(tl.float32)
-    if MEAN:
-        return tl.where(mass > 0, 1.0, 0.0)
-    if SCALED:
-        return mass * anchors
-    return mass
+        c = tl.load(given + rows, mask=inside, other=0.0).to(tl.float32)
+    elif MEAN:
+        c = tl.where(mass > 0, 1.0, 0.0)
+    elif SCALED:
+        c = mass * anchors
+    return c
 
 
 @triton.jit(do_not_specialize=["parts", "n"])

@@ -32,6 +32,10 @@ log-sum-exp over it stays within float32's range up to 2^39."""
 SMALLER = tl.constexpr(2048.0)
 """What the second half of a weight is lifted by once more, so that float16 keeps its bits, too."""
 
+STATIC = tl.constexpr(2)
+"""Up to so many chunks of features, and twice as many of labels, a loop over them is unrolled, so that the loop over
+tiles around it is pipelined; more would not fit into shared memory at once."""
+
 RUNNING, FIXED, LOOK = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 """Offsets: each row's largest exponent, the bound of all, or what the bound on the device allows."""
 
@@ -142,6 +146,20 @@ def _weighted(total, w, y, others, y0, y1, r, chunk, HOW: tl.constexpr):
 
 
 @triton.jit
+def _chunk(given, others, s, start, HOW: tl.constexpr):
+    """Return s with the products of a chunk of the features added."""
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    columns = start + tl.arange(0, HOW.CHUNK)
+    a0 = _load(x, rows, columns, HOW.D)
+    b0 = _load(y, others, columns, HOW.D)
+    a1, b1 = a0, b0
+    if HOW.TWO:
+        a1 = _load(x + n.to(tl.int64) * HOW.D, rows, columns, HOW.D)
+        b1 = _load(y + r.to(tl.int64) * HOW.D, others, columns, HOW.D)
+    return _dot(a0, a1, tl.trans(b0), tl.trans(b1), s, HOW.TWO, HOW.TWO, HOW.ALL4)
+
+
+@triton.jit
 def _similarities(given, others, HOW: tl.constexpr):
     """Return x yᵀ of a tile, and y's two parts where a tile holds all features."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
@@ -153,16 +171,29 @@ def _similarities(given, others, HOW: tl.constexpr):
         if HOW.TWO:
             y1 = _load(y + r.to(tl.int64) * HOW.D, others, columns, HOW.D)
         s = _dot(x0, x1, tl.trans(y0), tl.trans(y1), s, HOW.TWO, HOW.TWO, HOW.ALL4)
+    elif HOW.D <= STATIC * HOW.CHUNK:
+        for start in tl.static_range(0, HOW.D, HOW.CHUNK):
+            s = _chunk(given, others, s, start, HOW)
     else:
         for start in range(0, HOW.D, HOW.CHUNK):
-            a0 = _load(x, rows, start + columns, HOW.D)
-            b0 = _load(y, others, start + columns, HOW.D)
-            a1, b1 = a0, b0
-            if HOW.TWO:
-                a1 = _load(x + n.to(tl.int64) * HOW.D, rows, start + columns, HOW.D)
-                b1 = _load(y + r.to(tl.int64) * HOW.D, others, start + columns, HOW.D)
-            s = _dot(a0, a1, tl.trans(b0), tl.trans(b1), s, HOW.TWO, HOW.TWO, HOW.ALL4)
+            s = _chunk(given, others, s, start, HOW)
     return s, y0, y1
+
+
+@triton.jit
+def _labels(given, others, total, start, K: tl.constexpr, PLAN: tl.constexpr):
+    """Return the total with the products of a chunk of the labels added."""
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
+    L: tl.constexpr = _at(PLAN.thin, K, 0)
+    labels = start + tl.arange(0, _at(PLAN.thin, K, 1))
+    a0, b0 = _load(own_sets[K], rows, labels, L), _load(other_sets[K], others, labels, L)
+    a1, b1 = a0, b0
+    if _at(PLAN.thin, K, 2):
+        a1 = _load(own_sets[K] + n.to(tl.int64) * L, rows, labels, L)
+    if _at(PLAN.thin, K, 3):
+        b1 = _load(other_sets[K] + r.to(tl.int64) * L, others, labels, L)
+    return _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, _at(PLAN.thin, K, 2), _at(PLAN.thin, K, 3), False)
 
 
 @triton.jit
@@ -172,18 +203,13 @@ def _overlap(given, others, K: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constex
     own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
     L: tl.constexpr = _at(PLAN.thin, K, 0)
     CHUNK: tl.constexpr = _at(PLAN.thin, K, 1)
-    labels = tl.arange(0, CHUNK)
-    own, other = own_sets[K], other_sets[K]
     total = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
-    for start in tl.static_range(0, L, CHUNK):
-        a0 = _load(own, rows, start + labels, L)
-        b0 = _load(other, others, start + labels, L)
-        a1, b1 = a0, b0
-        if _at(PLAN.thin, K, 2):
-            a1 = _load(own + n.to(tl.int64) * L, rows, start + labels, L)
-        if _at(PLAN.thin, K, 3):
-            b1 = _load(other + r.to(tl.int64) * L, others, start + labels, L)
-        total = _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, _at(PLAN.thin, K, 2), _at(PLAN.thin, K, 3), False)
+    if L <= 2 * STATIC * CHUNK:
+        for start in tl.static_range(0, L, CHUNK):
+            total = _labels(given, others, total, start, K, PLAN)
+    else:
+        for start in range(0, L, CHUNK):
+            total = _labels(given, others, total, start, K, PLAN)
     if _at(PLAN.thin, K, 4) >= 0:  # divided as tiles divide, so that a weight that is 1 there is 1
         size = tl.load(own_scales[_at(PLAN.thin, K, 4)] + rows)
         total = tl.div_rn(total, size[:, None] + tl.zeros_like(total))

@@ -237,12 +237,14 @@ def visit(
     """
     n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
     held = chunk(padded, two=how.two)
+    busy = plan.pulls or plan.shape.keys > 0 or len(plan.shape.powers) > 1
     size = tuning.tiles(
-        kernel, held, two=how.two, whole=held == padded, overlaps=len(plan.shape.thin), device=own.parts.device
-    )
+        kernel, held, two=how.two, whole=held == padded, overlaps=len(plan.shape.thin), busy=busy,
+        device=own.parts.device,
+    )  # fmt: skip
     chunks = 1 if kernel == "sums" else padded // held
     blocks, walked = triton.cdiv(n, size.own), triton.cdiv(r, size.other)
-    parts = tuning.splits(blocks * chunks, walked, own.parts.device, products=kernel != "sums")
+    parts = tuning.splits(blocks * chunks, walked, own.parts.device, warps=size.warps, products=kernel != "sums")
     walk = triton.cdiv(walked, parts)
     safe = given.bound * plan.shape.steepest <= kernels.SAFE.value
     offset = (2 if given.scalars is not None else int(safe)) if fixable else 0

@@ -41,11 +41,12 @@ def steps(queries: int, queue: int, labels: int) -> dict[str, Callable[[], Tenso
     z, prototypes = embeddings(queries, learned=True), embeddings(labels, learned=True)
     own, keys = sets(queries), embeddings(queries)
     older, older_labels = embeddings(queue), sets(queue)
-    with_keys = keys, own, older, older_labels
+    earlier = {"queue": older, "queue_labels": older_labels}
+    with_keys = {"keys": keys, "key_labels": own, **earlier}
     return {
-        "MSC": lambda: lw.MSCLoss()(z, own, prototypes, older, older_labels),
-        "NWS mean": lambda: lw.NWSLoss(similarity)(z, own, prototypes, *with_keys),
-        "NWS max": lambda: lw.NWSLoss(similarity, aggregation="max")(z, own, prototypes, *with_keys),
+        "MSC": lambda: lw.MSCLoss()(z, own, prototypes, **earlier),
+        "NWS mean": lambda: lw.NWSLoss(similarity)(z, own, prototypes, **with_keys),
+        "NWS max": lambda: lw.NWSLoss(similarity, aggregation="max")(z, own, prototypes, **with_keys),
     }
 
 

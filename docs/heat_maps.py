@@ -86,7 +86,7 @@ SETS, QUEUE_SETS = "a a ab ab b bc c c abc ∅", "a bc c ab ∅"
 def _nws() -> Tensor:
     labels, queue_labels = label_sets(SETS), label_sets(QUEUE_SETS)
     loss = lw.NWSLoss(lw.label_pair_similarity(labels, "jaccard"))
-    return loss(ROWS, labels, PROTOTYPES, ROWS, labels, QUEUE, queue_labels)
+    return loss(ROWS, labels, PROTOTYPES, keys=ROWS, key_labels=labels, queue=QUEUE, queue_labels=queue_labels)
 
 
 def _patches() -> Tensor:
@@ -121,7 +121,7 @@ def _paco() -> Weights:
 DRAWINGS = {
     "NTXentLoss": Drawing(lambda: lw.NTXentLoss()(VIEWS), views(FIVE), views(FIVE)),
     "InfoNCELoss-queue": Drawing(
-        lambda: lw.InfoNCELoss()(ROWS, ROWS, QUEUE), {"": TEN}, {"keys": TEN, "queue": "· · · · ·"}
+        lambda: lw.InfoNCELoss()(ROWS, ROWS, queue=QUEUE), {"": TEN}, {"keys": TEN, "queue": "· · · · ·"}
     ),
     "InfoNCELoss-batch": Drawing(lambda: lw.InfoNCELoss()(ROWS, ROWS), {"": TEN}, {"keys": TEN}),
     "DCLLoss": Drawing(lambda: lw.DCLLoss()(VIEWS), views(FIVE), views(FIVE)),

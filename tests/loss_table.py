@@ -67,7 +67,7 @@ def class_queue(draw):
 def pair_batch(*names, queue=0):
     def batch(b, draw):
         parts = {name: draw(b, FEATURES) for name in names}
-        return parts | ({"negatives": draw(queue, FEATURES)} if queue else {})
+        return parts | ({"queue": draw(queue, FEATURES)} if queue else {})
 
     return batch
 
@@ -120,7 +120,7 @@ LOSSES = {
     "InfoNCE, symmetric": Row(
         with_options(lw.InfoNCELoss, symmetric=True), pair_batch("queries", "keys"), ("queries", "keys")
     ),
-    "InfoNCE, queue": Row(lw.InfoNCELoss, pair_batch("queries", "keys", queue=9), ("queries",), ("negatives",)),
+    "InfoNCE, queue": Row(lw.InfoNCELoss, pair_batch("queries", "keys", queue=9), ("queries",), ("queue",)),
     "SupCon out": Row(lw.SupConLoss, class_batch(2), EMBEDDINGS),
     "SupCon in": Row(with_options(lw.SupConLoss, form="in"), class_batch(2), EMBEDDINGS),
     "SupCon, one view": Row(lw.SupConLoss, class_batch(0), EMBEDDINGS),

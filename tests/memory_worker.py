@@ -29,7 +29,7 @@ def steps():
             reference_labels=torch.arange(len(z) // 2) % 50,
         ),
         "info_nce": lambda z: lw.InfoNCELoss(symmetric=True)(*z.chunk(2)),
-        "info_nce with a queue": lambda z: lw.InfoNCELoss()(z[:500], z[500:1000], z[1000:].detach()),
+        "info_nce with a queue": lambda z: lw.InfoNCELoss()(z[:500], z[500:1000], queue=z[1000:].detach()),
         "dcl": lambda z: lw.DCLLoss()(z.view(-1, 2, FEATURES)),
         "dcl weighted": lambda z: lw.DCLLoss(weighted=True)(z.view(-1, 2, FEATURES)),
         "n_pairs": lambda z: lw.NPairsLoss()(*(z / 8).chunk(2)),
@@ -54,7 +54,8 @@ def nws(z, aggregation):
     queries, queue = z.chunk(2)
     own, prototypes = label_sets(len(queries)), torch.randn(LABELS, FEATURES)
     loss = lw.NWSLoss(torch.full((LABELS, LABELS), 0.3), aggregation=aggregation)
-    return loss(queries, own, prototypes, queries.detach(), own, queue.detach(), label_sets(len(queue)))
+    earlier = {"queue": queue.detach(), "queue_labels": label_sets(len(queue))}
+    return loss(queries, own, prototypes, keys=queries.detach(), key_labels=own, **earlier)
 
 
 def growth(step, rows):

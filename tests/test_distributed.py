@@ -11,17 +11,22 @@ from likewise.distributed import Shards, gather, total
 from loss_table import LOSSES
 
 WORKER = Path(__file__).parent / "distributed_worker.py"
+DISAGREEING = Path(__file__).parent / "disagreement_worker.py"
 
 
 def run(world, folder):
     """Run the worker on every rank, and return what each saved."""
     folder.mkdir()
-    commands = [[sys.executable, str(WORKER), str(rank), str(world), str(folder)] for rank in range(world)]
+    return started([[sys.executable, str(WORKER), str(rank), str(world), str(folder)] for rank in range(world)], folder)
+
+
+def started(commands, folder):
+    """Start a process for each rank, and return what each saved."""
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
     for process in processes:
         errors = process.communicate(timeout=240)[1]
         assert process.returncode == 0, errors
-    return [torch.load(folder / f"{rank}.pt") for rank in range(world)]
+    return [torch.load(folder / f"{rank}.pt") for rank in range(len(commands))]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +82,66 @@ def test_bad_input_on_one_rank_is_an_error_on_all(several):
             assert "mask says" in told["mask"]
         else:
             assert all("rank 1" in told[name] for name in ("labels", "nan", "list", "temperature", "mask"))
+
+
+DIFFERENCES = {
+    "queue, or none": "queue none on rank 0 and of shape (4, 6) in float32 on rank 1",
+    "a longer queue": "queue of shape (3, 6) in float32 on rank 0 and of shape (4, 6) in float32 on rank 1",
+    "symmetric": "symmetric False on rank 0 and True on rank 1",
+    "weighted": "weighted False on rank 0 and True on rank 1",
+    "reduction": "reduction 'mean' on rank 0 and 'none' on rank 1",
+    "normalize": "normalize False on rank 0 and True on rank 1",
+    "form": "form 'out' on rank 0 and 'in' on rank 1",
+    "temperature": "temperature 0.1 on rank 0 and 0.2 on rank 1",
+    "a learned temperature": "temperature 0.1 on rank 0 and a tensor on rank 1",
+    "the loss itself": "loss NTXentLoss on rank 0 and DCLLoss on rank 1",
+    "gathered, or local": "loss InfoNCELoss on rank 0 and TripletLoss on rank 1",
+    "k": "k 1 on rank 0 and 2 on rank 1",
+    "alpha": "alpha 1.0 on rank 0 and 2.0 on rank 1",
+    "beta": "beta 1.0 on rank 0 and 2.0 on rank 1",
+    "views": "embeddings of shape (N, 2, 6) in float32 on rank 0 and of shape (N, 3, 6) in float32 on rank 1",
+    "features": "embeddings of shape (N, 2, 5) in float32 on rank 0 and of shape (N, 2, 6) in float32 on rank 1",
+    "dtype": "anchors of shape (N, 6) in float32 on rank 0 and of shape (N, 6) in float64 on rank 1",
+    "gradient": "of shape (N, 6) in float32 on rank 0 and of shape (N, 6) in float32, with gradient on rank 1",
+    "kind of labels": "labels classes on rank 0 and sets over 3 labels on rank 1",
+    "number of labels": "labels sets over 3 labels on rank 0 and sets over 4 labels on rank 1",
+    "a mask": "mask none on rank 0 and given on rank 1",
+    "keys, or none": "keys none on rank 0 and of shape (N, 6) in float32 on rank 1",
+    "references, or none": "references none on rank 0 and of shape (N, 6) in float32 on rank 1",
+    "prototypes": "prototypes of shape (2, 6) in float32 on rank 0 and of shape (3, 6) in float32 on rank 1",
+    "classes": "class_logits of shape (N, 2) in float32 on rank 0 and of shape (N, 3) in float32 on rank 1",
+    "training": "training False on rank 0 and True on rank 1",
+    "cache": "cache of shape (8, 6) on rank 0 and of shape (9, 6) on rank 1",
+}
+
+
+@pytest.fixture(scope="module")
+def disagreeing(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("disagreement")
+    return started([[sys.executable, str(DISAGREEING), str(rank), str(folder)] for rank in range(2)], folder)
+
+
+@pytest.mark.parametrize("case", DIFFERENCES)
+def test_ranks_that_differ_are_told_in_what(case, disagreeing):
+    """Losses built or called differently are an error on every rank, which says who has what; nobody waits."""
+    for told, _, _ in disagreeing:
+        assert set(told) == set(DIFFERENCES)
+        assert "on all ranks" in told[case]
+        assert DIFFERENCES[case] in told[case]
+        assert "\n" not in told[case]
+
+
+def test_what_ranks_need_not_share_may_differ(disagreeing):
+    """One view, half precision, dtypes of labels, backends, numbers of samples; after all errors ranks are in step."""
+    alike = [of for _, of, _ in disagreeing]
+    assert alike[0] == alike[1]
+    assert len(alike[0]) == 8
+
+
+def test_a_step_takes_two_exchanges_at_most(disagreeing):
+    """What ranks tell each other beside rows is two small messages, one where nothing is gathered."""
+    for _, _, counts in disagreeing:
+        assert counts == {"SupCon": 2, "InfoNCE, queue": 1, "MSC": 2}
 
 
 def test_one_process_gathers_nothing():

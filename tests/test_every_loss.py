@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.losses import ContrastiveLoss
+from likewise.losses import ContrastiveLoss, Loss
 from likewise.losses.dcl import DCLLoss
-from loss_table import LOSSES, draw, evaluate
+from loss_table import FEATURES, LOSSES, draw, evaluate
 
 DOUBLE = torch.float64
 every_loss = pytest.mark.parametrize("name", LOSSES)
@@ -38,6 +38,46 @@ def test_the_table_has_every_loss():
     public = {value for value in vars(lw).values() if inspect.isclass(value) and issubclass(value, ContrastiveLoss)}
     assert public == {type(row.make()) for row in LOSSES.values()}
     assert not issubclass(lw.BYOLLoss, ContrastiveLoss)
+    assert issubclass(lw.BYOLLoss, Loss)
+    assert lw.BYOLLoss().last == {}
+
+
+LABELS_OF = {"labels", "cell_labels"}
+
+
+@every_loss
+def test_label_kinds_are_those_that_are_taken(name):
+    """A loss says which labels it takes: it takes those, refuses the other kind, and without any names none."""
+    row = LOSSES[name]
+    loss, batch = row.make(), row.batch(5, draw(1))
+    (named,) = LABELS_OF & set(batch) or [None]
+    if named is None:
+        taken = {of for of in inspect.signature(type(loss).forward).parameters if of in LABELS_OF}
+        assert not loss.label_kinds or taken  # SupCon is called without labels, too
+        return
+    kinds = "classes" if batch[named].ndim == 1 or named == "cell_labels" else "label sets", "classes", "label sets"
+    assert kinds[0] in loss.label_kinds
+    other = kinds[1 + (kinds[0] == "classes")]
+    if other not in loss.label_kinds:
+        length = len(batch[named])
+        with pytest.raises(ValueError, match=f"{named} "):
+            evaluate(loss, batch | {named: torch.eye(length, 4) if other == "label sets" else torch.arange(length)})
+
+
+def test_losses_without_labels_name_no_kind():
+    """What has no labels takes none, BYOL among them."""
+    named = {kind.__name__: kind.label_kinds for kind in vars(lw).values() if inspect.isclass(kind)}
+    without = {name for name, kinds in named.items() if not kinds}
+    assert without == {f"{of}Loss" for of in ("NTXent", "DCL", "HardNegative", "InfoNCE", "NPairs", "Triplet", "BYOL")}
+    assert named["SupConLoss"] == {"classes", "label sets"}
+
+
+@every_loss
+def test_optional_parts_of_a_batch_come_by_name(name):
+    """What a call may leave out is keyword-only, but SupCon's labels."""
+    parameters = inspect.signature(type(LOSSES[name].make()).forward).parameters.values()
+    optional = {of.name for of in parameters if of.default is not of.empty and of.kind is not of.KEYWORD_ONLY}
+    assert optional <= ({"labels"} if name.startswith("SupCon") else set())
 
 
 @every_backend
@@ -257,19 +297,81 @@ def test_nan_is_refused_by_name(name, bad):
 @every_loss
 def test_known_sums_of_a_pull_are_its_sums(name, monkeypatch):
     """Where a loss knows its pull's row sums, they are those of the weights, and positive where there is support."""
-    told, evaluate_rows = [], ContrastiveLoss.evaluate
+    told, outcome = [], ContrastiveLoss.outcome
 
-    def note(self, rows, *, pull, totals=None, **others):
-        told.append((pull, totals))
-        return evaluate_rows(self, rows, pull=pull, totals=totals, **others)
+    def note(self, rows, *, pull=None, **others):
+        told.append(pull)
+        return outcome(self, rows, pull=pull, **others)
 
-    monkeypatch.setattr(ContrastiveLoss, "evaluate", note)
+    monkeypatch.setattr(ContrastiveLoss, "outcome", note)
     evaluate(LOSSES[name].make(), LOSSES[name].batch(7, draw(13)))
-    assert (len(told) > 0) == (
-        name not in {"SupCon in", "SupCon in, keys and queue", "InfoNCE, symmetric", "Triplet", "PaCo", "HardNegative"}
-    )
-    assert any(totals is not None for _, totals in told) == name.startswith(("M", "NWS"))
-    for pull, totals in told:
-        if totals is not None:
-            torch.testing.assert_close(totals.double(), pull.dense(DOUBLE).sum(dim=1))
-            assert torch.equal(totals > 0, pull.support())
+    assert (len(told) > 0) == (name != "Triplet")
+    for pull in told:
+        if pull is not None:
+            weights = pull.dense(DOUBLE)
+            torch.testing.assert_close(pull.row_sum(DOUBLE), weights.sum(dim=1))
+            assert torch.equal(pull.support(), (weights != 0).any(dim=1))
+
+
+def nested(value):
+    return torch.nested.as_nested_tensor(list(value.unbind()), layout=torch.jagged if value.ndim > 1 else torch.strided)
+
+
+def quantized(value):
+    return torch.quantize_per_tensor(value.float(), 0.1, 0, torch.qint8)
+
+
+BAD = {
+    "float8": (lambda value: value.to(torch.float8_e4m3fn), "got torch.float8_e4m3fn"),
+    "complex": (lambda value: value.to(torch.complex64), "got torch.complex64"),
+    "sparse": (lambda value: value.to_sparse(), "got torch.sparse_coo; convert it with .to_dense"),
+    "sparse rows": (lambda value: value.flatten(1).to_sparse_csr(), "got torch.sparse_csr; convert it with .to_dense"),
+    "nested": (nested, "got a nested tensor; pad it"),
+    "meta": (lambda value: value.to("meta"), "got a tensor on the device meta; make it"),
+    "quantized": (quantized, "got torch.qint8; convert it with .dequantize"),
+}
+"""Tensors that no loss computes with: what makes one, and what the error says came."""
+
+unusual = pytest.mark.filterwarnings(
+    "ignore:Sparse CSR:UserWarning",
+    "ignore:The PyTorch API of nested:UserWarning",
+    "ignore:torch.quantize_per_tensor:UserWarning",
+)
+"""What torch says of such tensors when they are made."""
+
+
+@unusual
+@pytest.mark.parametrize("bad", BAD)
+@every_loss
+def test_tensors_that_are_not_dense_and_plain_are_refused(name, bad):
+    """Every argument of every loss is looked at before it is computed with, and the error names it."""
+    row, (change, message) = LOSSES[name], BAD[bad]
+    batch = row.batch(5, draw(1))
+    for part, value in batch.items():
+        if bad == "sparse rows" and value.ndim < 2:
+            continue
+        with pytest.raises(ValueError, match=f"^{part} .*{message}") as error:
+            evaluate(row.make(), batch | {part: change(value)})
+        assert "\n" not in str(error.value)
+
+
+@unusual
+@pytest.mark.parametrize("bad", BAD)
+def test_a_mask_and_similarities_that_are_not_dense_and_plain_are_refused(bad):
+    """The matrices that come beside a batch are looked at, too; BYOL's two inputs with them."""
+    change, message = BAD[bad]
+    z, matrix = torch.randn(4, 3), torch.eye(4)
+    with pytest.raises(ValueError, match=f"^mask .*{message}"):
+        lw.SupConLoss()(z, mask=change(matrix))
+    with pytest.raises(ValueError, match=f"^targets .*{message}"):
+        lw.BYOLLoss()(z, change(z))
+    with pytest.raises(ValueError, match=f"^label_similarity .*{message}"):
+        lw.NWSLoss(change(matrix))
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_a_temperature_of_lower_precision_is_promoted(beta):
+    """A float32 temperature beside float64 rows costs no precision: it is as good as the same number in float64."""
+    z, tau = draw(3)(6, 2, FEATURES), torch.tensor(0.3)
+    loss = lw.HardNegativeLoss(temperature=tau, beta=beta)(z)
+    torch.testing.assert_close(loss, lw.HardNegativeLoss(temperature=tau.double(), beta=beta)(z), rtol=1e-14, atol=0)

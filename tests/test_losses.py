@@ -450,7 +450,10 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.NWSLoss("npmi"), "label_similarity are numbers in a tensor or an array, got str; see"),
         (lambda: lw.label_pair_similarity(None, "npmi"), "labels are numbers in a tensor or an array, got NoneType"),
         (lambda: lw.SupConLoss()(ROWS, LABELS.to(torch.uint16)), "labels are integer classes.* got torch.uint16"),
-        (lambda: lw.InfoNCELoss()(ROWS, ROWS, lw.memory.Queue(4, 3)), "negatives come as a tensor, got Queue; call it"),
+        (
+            lambda: lw.InfoNCELoss()(ROWS, ROWS, queue=lw.memory.Queue(4, 3)),
+            "queue come as a tensor, got Queue; call it",
+        ),
         (lambda: lw.SupConLoss()(ROWS, LABELS.tolist()), "labels come as a tensor, got list; convert"),
         (lambda: lw.SupConLoss()(ROWS.numpy(), LABELS), "embeddings come as a tensor, got ndarray; convert"),
         (lambda: lw.SupConLoss()(ROWS, LABELS + 1j), "integer classes"),

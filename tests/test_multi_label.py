@@ -318,7 +318,9 @@ def test_gradcheck(make, backend):
     def evaluate(queries, prototypes, temperature):
         options = {"temperature": temperature, "backend": backend}
         if make == "mulsupcon":
-            return lw.MulSupConLoss(**options)(queries, parts["labels"], prototypes, torch.eye(4))
+            return lw.MulSupConLoss(**options)(
+                queries, parts["labels"], references=prototypes, reference_labels=torch.eye(4)
+            )
         queue = {k: parts[k] for k in ("queue", "queue_labels")}
         if make == "msc":
             return lw.MSCLoss(**options)(queries, parts["labels"], prototypes, **queue)
@@ -374,8 +376,11 @@ def nws(*arguments, **keywords):
         (nws(Q, Y, P, queue=Q * torch.inf, queue_labels=Y), "queue are finite, got NaN"),
         (nws(Q, Y, P * torch.nan), "prototypes are finite"),
         (lambda: lw.MSCLoss()(Q, Y, torch.randn(3, 3)), "prototypes are one for each label"),
-        (lambda: lw.MulSupConLoss()(Q, Y, Q), "references and reference_labels go together"),
-        (lambda: lw.MulSupConLoss()(Q, Y, Q, torch.eye(4)), "reference_labels are sets over the same 2 labels, got 4"),
+        (lambda: lw.MulSupConLoss()(Q, Y, references=Q), "references and reference_labels go together"),
+        (
+            lambda: lw.MulSupConLoss()(Q, Y, references=Q, reference_labels=torch.eye(4)),
+            "reference_labels are sets over the same 2 labels, got 4",
+        ),
         (lambda: lw.MulSupConLoss()(Q, Y.tolist()), "labels come as a tensor, got list"),
         (lambda: lw.label_pair_similarity(Y, "cosine"), '"npmi" or "jaccard", got \'cosine\''),
         (lambda: lw.label_pair_similarity(Y * 3, "npmi"), "zeros and ones"),

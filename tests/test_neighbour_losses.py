@@ -409,7 +409,7 @@ NAN = torch.full((4, 3), torch.nan)
         (lambda: lw.PaCoLoss(alpha=math.nan), "alpha is a number within 0 … 1e\\+06, got nan"),
         (lambda: lw.PaCoLoss()(VIEWS, FOUR, ROWS), r"beside each embedding, \(4, 2, C\), got .*\(4, 3\)"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS[:3]), "class_logits are a logit for each class"),
-        (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS.long()), "class_logits are a logit for each class"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS.long()), "class_logits have a floating dtype, .* got torch.int64"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR, NAN), "class_logits are finite"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR, None), "class_logits come as a tensor"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR * 3, ROWS), "within the 3 classes"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import tiled
+from likewise.operator import scene
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -54,7 +54,7 @@ def sup_con_pairs(labels):
 @pytest.mark.parametrize("tile", [3, 512])
 def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
     """Losses and all gradients are the oracle's, whatever the weights, with gradient weights of any sign."""
-    monkeypatch.setattr(tiled, "TILE", tile)
+    monkeypatch.setattr(scene, "TILE", tile)
     labels = torch.tensor([0, 1, 0, 2, 0, 1, 3])
     queries, references = unit(7, 5), unit(6, 5)
     explicit = torch.rand(7, 6) * (torch.rand(7, 6) > 0.4)
@@ -89,7 +89,7 @@ def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sections_with_and_without_gradient(backend, monkeypatch):
     """Sections side by side are their concatenation; only those that ask receive a gradient."""
-    monkeypatch.setattr(tiled, "TILE", 4)
+    monkeypatch.setattr(scene, "TILE", 4)
     queries, keys, queue = unit(6, 5).requires_grad_(), unit(6, 5).requires_grad_(), unit(9, 5)
     own = pairs.SameSample(torch.arange(6), torch.arange(6))
     pull = pairs.concat([own, pairs.NoPairs(6, 9)])
@@ -108,7 +108,7 @@ def test_sections_with_and_without_gradient(backend, monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_gradcheck(backend, monkeypatch):
     """Gradients to queries, references and temperature are those of finite differences."""
-    monkeypatch.setattr(tiled, "TILE", 3)
+    monkeypatch.setattr(scene, "TILE", 3)
     labels = torch.tensor([0, 1, 0, 1, 2])
     pull, push = sup_con_pairs(labels)
     z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
@@ -137,7 +137,7 @@ def test_tile_size_changes_nothing(n, tile, temperature, seed):
     results = []
     for size in (tile, 512):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tiled, "TILE", size)
+            patch.setattr(scene, "TILE", size)
             leaf = z.clone().requires_grad_()
             losses = lw.contrast(leaf, pull=pull, push=push, temperature=temperature, backend="tiled")
             results.append((losses, torch.autograd.grad(losses.sum(), leaf)[0]))
@@ -238,7 +238,7 @@ def test_sums_taken_from_sums_do_not_cancel(backend, case):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_empty_rows_are_minus_infinity_without_gradient(backend, monkeypatch):
     """log_sum_exp is −inf where push is empty, and no gradient comes from there, whatever is asked."""
-    monkeypatch.setattr(tiled, "TILE", 2)
+    monkeypatch.setattr(scene, "TILE", 2)
     z = unit(5, 3).requires_grad_()
     labels = torch.tensor([0, 0, 1, 2, 2])
     for push in (
@@ -310,19 +310,25 @@ def test_mixed_dtypes_promote():
 def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
     """Queries as references under a symmetric set go by the triangle while 2·max|s| < 80, and not beyond."""
     taken = []
-    original = tiled._Triangle.apply  # noqa: SLF001 - which way was gone shows nowhere else
-    monkeypatch.setattr(tiled._Triangle, "apply", lambda *a: taken.append(True) or original(*a))  # noqa: SLF001
+    original = scene.Scene.__init__
+
+    def note(self, *arguments):
+        original(self, *arguments)
+        taken.append(self.is_triangle)
+
+    monkeypatch.setattr(scene.Scene, "__init__", note)
     z = unit(6, 3, torch.float32)
     for temperature, push, expected in [
         (0.0251, pairs.NotSelf(6), True),
         (0.0249, pairs.NotSelf(6), False),
-        (0.1, pairs.NotSelf(6) * 0.5, False),
+        (0.1, pairs.NotSelf(6) * 0.5, True),
+        (0.1, pairs.NotSelf(6).scale(references=torch.arange(6)), False),
         (0.1, pairs.Explicit(torch.ones(6, 6).triu()), False),
         (0.1, pairs.Explicit(torch.ones(6, 6)), True),
     ]:
         taken.clear()
         lw.log_sum_exp(z, push=push, temperature=temperature, backend="tiled")
-        assert bool(taken) == expected
+        assert taken == [expected]
 
 
 Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)

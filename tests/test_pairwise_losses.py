@@ -51,6 +51,8 @@ def made(case, *, count=None, dtype=DOUBLE, **options):
     make, own, shapes = CASES[case]
     inputs = tuple(torch.randn(shape[0] if count is None else count, *shape[1:]).to(dtype) for shape in shapes)
     criterion = make(**own, **options)
+    if case == "queue":
+        return lambda queries, keys, queue: criterion(queries, keys, queue=queue), inputs
     if make is not lw.PatchLoss:
         return criterion, inputs
     labels = torch.randint(0, 3, (len(inputs[0]), 3, 2, 2))
@@ -69,7 +71,10 @@ def golden(case, reference, dtype):
         "n_pairs": (lw.NPairsLoss, {}),
         "patch_local": (lw.PatchLoss, {"scale": scale}),
     }[case]
-    return inputs, lambda **options: make(**own, **options)(*inputs.values()), scale / tau
+    first, by_name = list(inputs.values()), {}
+    if case == "moco":
+        by_name["queue"] = first.pop()
+    return inputs, lambda **options: make(**own, **options)(*first, **by_name), scale / tau
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -112,10 +117,10 @@ def test_info_nce_is_the_double_loop(backend, negatives):
     queries, keys, *queue = leaves((5, 4), (5, 4), *([] if negatives is None else [(negatives, 4)]))
     tau = torch.tensor(0.2, dtype=DOUBLE, requires_grad=True)
     expected = info_nce(queries, keys, *(queue or [None]), tau)
-    criterion = lw.InfoNCELoss(temperature=tau, backend=backend)
-    assert_same(criterion(queries, keys, *queue), expected.mean(), (queries, keys, tau, *queue))
+    criterion, given = lw.InfoNCELoss(temperature=tau, backend=backend), {"queue": queue[0]} if queue else {}
+    assert_same(criterion(queries, keys, **given), expected.mean(), (queries, keys, tau, *queue))
     criterion.reduction = "none"
-    torch.testing.assert_close(criterion(queries, keys, *queue), expected)
+    torch.testing.assert_close(criterion(queries, keys, **given), expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -136,8 +141,8 @@ def test_keys_of_other_samples_cost_a_queue_nothing():
     """Beside a queue, keys of other samples change nothing, and tiles without an own key are skipped."""
     queries, keys, queue = draw(1200, 4), draw(1200, 4), draw(3, 4)
     loss_of = lw.InfoNCELoss(temperature=0.2, reduction="none", backend="tiled")
-    rows = loss_of(queries, keys, queue)
-    torch.testing.assert_close(loss_of(queries[:5], keys[:5], queue), rows[:5])
+    rows = loss_of(queries, keys, queue=queue)
+    torch.testing.assert_close(loss_of(queries[:5], keys[:5], queue=queue), rows[:5])
     own = pairs.SameSample(torch.arange(1200), torch.arange(1200))
     assert own.constant(slice(0, 512), slice(512, 1024)) == 0
 
@@ -448,7 +453,7 @@ def test_no_row_at_all_is_zero(case):
 def test_one_row_and_an_empty_queue_are_zero():
     """The own key alone, or the one pair of the batch: nothing to tell it from."""
     queries, keys = leaves((3, 4), (3, 4))
-    for loss in (lw.InfoNCELoss()(queries, keys, draw(0, 4)), lw.InfoNCELoss()(queries[:1], keys[:1])):
+    for loss in (lw.InfoNCELoss()(queries, keys, queue=draw(0, 4)), lw.InfoNCELoss()(queries[:1], keys[:1])):
         torch.testing.assert_close(loss, torch.zeros((), dtype=DOUBLE), rtol=0, atol=1e-14)
         assert torch.autograd.grad(loss, queries)[0].abs().max() < 1e-14
 
@@ -488,8 +493,8 @@ def test_autocast_changes_nothing(case):
 def test_dtypes_promote():
     """Half-precision keys and a float64 queue beside float32 queries: computed in the widest."""
     queries, keys, queue = draw(4, 3).float(), draw(4, 3).half(), draw(5, 3)
-    loss = lw.InfoNCELoss()(queries, keys, queue)
-    torch.testing.assert_close(loss, lw.InfoNCELoss()(queries.double(), keys.double(), queue))
+    loss = lw.InfoNCELoss()(queries, keys, queue=queue)
+    torch.testing.assert_close(loss, lw.InfoNCELoss()(queries.double(), keys.double(), queue=queue))
     assert lw.TripletLoss()(queries, keys, queue[:4]).dtype == DOUBLE
 
 
@@ -506,11 +511,11 @@ MAPS, LABELS = torch.ones(2, 3, 4, 2, 2), torch.zeros(2, 3, 2, 2, dtype=torch.in
         (lambda: lw.InfoNCELoss()(A, A[:, :2]), "keys are rows of the queries' 3 features"),
         (lambda: lw.InfoNCELoss()(VIEWS, VIEWS), "keys are rows.*one row each"),
         (lambda: lw.InfoNCELoss()(VIEWS, A), r"one beside each of the queries, shape \(4, 2, 3\)"),
-        (lambda: lw.InfoNCELoss()(A, A, torch.ones(5, 2)), "negatives are rows of the queries' 3 features"),
-        (lambda: lw.InfoNCELoss()(A, A, NAN), "negatives are finite.*in 4 of 4 rows"),
+        (lambda: lw.InfoNCELoss()(A, A, queue=torch.ones(5, 2)), "queue are rows of the queries' 3 features"),
+        (lambda: lw.InfoNCELoss()(A, A, queue=NAN), "queue are finite.*in 4 of 4 rows"),
         (lambda: lw.InfoNCELoss()(NAN, A), "queries are finite"),
         (lambda: lw.InfoNCELoss()([1.0], A), "queries come as a tensor, got list"),
-        (lambda: lw.InfoNCELoss(symmetric=True)(A, A, A), "symmetric.*got negatives; leave them out"),
+        (lambda: lw.InfoNCELoss(symmetric=True)(A, A, queue=A), "symmetric.*got a queue; leave it out"),
         (lambda: lw.DCLLoss()(A), "DCLLoss takes two views or more"),
         (lambda: lw.DCLLoss(weighted=True)(A, A, A), "takes two views, got 3"),
         (lambda: lw.DCLLoss(sigma=0), "sigma is a positive number, got 0"),

@@ -102,6 +102,22 @@ def test_state_is_read_and_written_in_inference_mode():
         assert not other.is_inference()
 
 
+def test_a_queue_made_in_inference_mode_returns_what_was_loaded():
+    """What was read before a state is loaded is not taken for what is held after it."""
+    other = Queue(2, 2)
+    other.enqueue(torch.full((1, 2), 7.0))
+    with torch.inference_mode():
+        queue = Queue(2, 2)
+        queue.enqueue(torch.ones(2, 2), torch.arange(2))
+        assert len(queue) == 2
+        assert queue.labels.tolist() == [0, 1]
+        queue.load_state_dict(other.state_dict())
+        assert len(queue) == 1
+        assert queue.keys.tolist() == [[7, 7]]
+        with pytest.raises(ValueError, match="labels of a queue are there where all keys had some"):
+            _ = queue.labels
+
+
 def test_what_inference_mode_made_may_be_written_later():
     """Features made in inference mode go into a queue and a cache outside it."""
     with torch.inference_mode():

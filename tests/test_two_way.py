@@ -7,10 +7,18 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import log_sum_exp_both_ways, tiled
+from likewise.operator import Push, evaluate, scene
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
+
+
+def both_directions(queries, references, *, push, temperature, backend="auto"):
+    """Return the log-sum-exp of each query over the references, and of each reference over the queries."""
+    found = evaluate(
+        queries, (references,), pushes=(Push(push),), temperature=temperature, both_ways=True, backend=backend
+    )
+    return found.logsums[0], found.columns[0]
 
 
 def unit(n, d, dtype=DOUBLE):
@@ -45,7 +53,7 @@ def values_and_gradients(formula, operands, push, temperature, upstreams, **opti
 @pytest.mark.parametrize("used", ["both", "rows", "columns"])
 def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monkeypatch):
     """Values and gradients are the oracle's under upstreams that differ from row to row, of both outputs or of one."""
-    monkeypatch.setattr(tiled, "TILE", tile)
+    monkeypatch.setattr(scene, "TILE", tile)
     upstreams = [torch.randn(7, dtype=DOUBLE), torch.randn(8, dtype=DOUBLE)]
     if used != "both":
         upstreams[used == "rows"] = None
@@ -53,7 +61,7 @@ def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monke
     weights = torch.rand(7, 8) * (torch.rand(7, 8) > 0.3)
     for push in (pairs.AllPairs(7, 8), pairs.NotSelf(7, 8), pairs.Explicit(weights), pairs.AllPairs(7, 8) * 1e-3):
         expected = values_and_gradients(plain, rows, push, temperature, upstreams)
-        given = values_and_gradients(log_sum_exp_both_ways, rows, push, temperature, upstreams, backend=backend)
+        given = values_and_gradients(both_directions, rows, push, temperature, upstreams, backend=backend)
         for mine, theirs in zip(given, expected, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 / temperature**2)
 
@@ -62,14 +70,14 @@ def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monke
 @pytest.mark.parametrize("temperature", [0.01, 0.4])
 def test_gradcheck(backend, temperature, monkeypatch):
     """Gradients are those of finite differences, to each input alone too."""
-    monkeypatch.setattr(tiled, "TILE", 3)
+    monkeypatch.setattr(scene, "TILE", 3)
     z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
     if temperature < 0.1:
-        monkeypatch.setitem(tiled.SAFE, DOUBLE, 40.0)
+        monkeypatch.setitem(scene.SAFE, DOUBLE, 40.0)
     tau = torch.tensor(temperature, dtype=DOUBLE, requires_grad=True)
 
     def both(z, v, tau):
-        return log_sum_exp_both_ways(z, v, push=pairs.AllPairs(5, 4), temperature=tau, backend=backend)
+        return both_directions(z, v, push=pairs.AllPairs(5, 4), temperature=tau, backend=backend)
 
     assert torch.autograd.gradcheck(both, (z, v, tau))
     assert torch.autograd.gradcheck(lambda z: both(z, v.detach(), tau.detach()), (z,))
@@ -87,8 +95,8 @@ def test_ragged_sizes(n, r, tile, temperature, seed):
     torch.manual_seed(seed)
     queries, references, push = unit(n, 4), unit(r, 4), pairs.AllPairs(n, r)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiled, "TILE", tile)
-        rows, columns = log_sum_exp_both_ways(queries, references, push=push, temperature=temperature, backend="tiled")
+        patch.setattr(scene, "TILE", tile)
+        rows, columns = both_directions(queries, references, push=push, temperature=temperature, backend="tiled")
     one = lw.log_sum_exp(queries, references, push=push, temperature=temperature, backend="dense")
     other = lw.log_sum_exp(references, queries, push=push.T, temperature=temperature, backend="dense")
     torch.testing.assert_close(rows, one)
@@ -115,7 +123,7 @@ def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, tempera
         exact = values_and_gradients(plain, [rows.double() for rows in operands], push, temperature, upstreams)
         wide = [rows.float() for rows in operands]
         usual = values_and_gradients(plain, wide, push, temperature, upstreams)
-        ours = values_and_gradients(log_sum_exp_both_ways, wide, push, temperature, upstreams, backend=backend)
+        ours = values_and_gradients(both_directions, wide, push, temperature, upstreams, backend=backend)
         mine += torch.stack([(rounded(x, dtype) - y).norm() for x, y in zip(ours, exact, strict=True)])
         theirs += torch.stack([(rounded(x, dtype) - y).norm() for x, y in zip(usual, exact, strict=True)])
         theirs[-1] += (
@@ -132,7 +140,7 @@ def test_same_input_same_bits(backend, temperature):
     operands, upstreams = clustered(900, 16, torch.float32), torch.randn(2, 900)
     again = [
         values_and_gradients(
-            log_sum_exp_both_ways, operands, pairs.AllPairs(900, 900), temperature, upstreams, backend=backend
+            both_directions, operands, pairs.AllPairs(900, 900), temperature, upstreams, backend=backend
         )
         for _ in range(2)
     ]
@@ -143,12 +151,12 @@ def test_same_input_same_bits(backend, temperature):
 @pytest.mark.parametrize("temperature", [0.001, 0.1])
 def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, temperature, monkeypatch):
     """What has no pair is −inf, and no gradient comes from there, whatever is asked."""
-    monkeypatch.setattr(tiled, "TILE", 2)
+    monkeypatch.setattr(scene, "TILE", 2)
     z, v = unit(4, 3).requires_grad_(), unit(5, 3).requires_grad_()
     allowed = torch.ones(4, 5)
     allowed[2], allowed[:, 1] = 0, 0
     for push in (pairs.Explicit(allowed), pairs.Explicit(allowed * 0.5)):
-        rows, columns = log_sum_exp_both_ways(z, v, push=push, temperature=temperature, backend=backend)
+        rows, columns = both_directions(z, v, push=push, temperature=temperature, backend=backend)
         assert torch.isneginf(rows).tolist() == [False, False, True, False]
         assert torch.isneginf(columns).tolist() == [False, True, False, False, False]
         for value in (1.0, torch.inf):
@@ -163,7 +171,7 @@ def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, tem
 def test_nothing_to_contrast(backend, n, r):
     """Without queries every reference is empty, and the other way round."""
     z, v = torch.randn(n, 2, requires_grad=True), torch.randn(r, 2, requires_grad=True)
-    rows, columns = log_sum_exp_both_ways(z, v, push=pairs.AllPairs(n, r), temperature=0.1, backend=backend)
+    rows, columns = both_directions(z, v, push=pairs.AllPairs(n, r), temperature=0.1, backend=backend)
     assert rows.tolist() == [-torch.inf] * n
     assert columns.tolist() == [-torch.inf] * r
     gradients = torch.autograd.grad((rows, columns), (z, v), (torch.ones(n), torch.ones(r)))
@@ -177,7 +185,7 @@ def test_lengths_of_any_size(backend, scale):
     rows = [(torch.randn(n, 4, dtype=DOUBLE) * scale).float() for n in (20, 30)]
     push, upstreams = pairs.AllPairs(20, 30), (torch.rand(20), torch.rand(30))
     exact = values_and_gradients(plain, [x.double() for x in rows], push, 0.1, upstreams)
-    given = values_and_gradients(log_sum_exp_both_ways, rows, push, 0.1, upstreams, backend=backend)
+    given = values_and_gradients(both_directions, rows, push, 0.1, upstreams, backend=backend)
     for mine, theirs in zip(given[:2], exact[:2], strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-5, atol=1e-5 * max(10 * scale**2, 1))
     assert all(torch.isfinite(gradient).all() for gradient in given[2:])
@@ -201,7 +209,7 @@ def test_a_second_derivative_is_refused():
     """Asked for a gradient of the gradient, the tiled backend says that it has none."""
     z, v = unit(5, 3).requires_grad_(), unit(4, 3)
     for temperature in (0.002, 0.1):
-        lse = log_sum_exp_both_ways(z, v, push=pairs.AllPairs(5, 4), temperature=temperature, backend="tiled")
+        lse = both_directions(z, v, push=pairs.AllPairs(5, 4), temperature=temperature, backend="tiled")
         with pytest.raises(RuntimeError, match="gradient of the gradient"):
             torch.autograd.grad(lse[0].sum(), z, create_graph=True)
 
@@ -235,4 +243,4 @@ def test_bad_input_is_refused():
         ({"temperature": 0.0}, "temperature is a positive number"),
     ]:
         with pytest.raises(ValueError, match=message):
-            log_sum_exp_both_ways(z, z, **{"push": push, "temperature": 0.1} | change)
+            both_directions(z, z, **{"push": push, "temperature": 0.1} | change)

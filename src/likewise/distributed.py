@@ -9,7 +9,9 @@ and the gradients of the references are summed back to the ranks they came from.
 DistributedDataParallel takes is then the gradient of the single-process loss 1/A · Σ_i ℓ_i, whatever the shards' sizes.
 """
 
-from collections.abc import Generator
+import hashlib
+import json
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -43,30 +45,39 @@ def world_size() -> int:
 
 
 @contextmanager
-def agreement(device: torch.device) -> Generator[None]:
+def agreement(device: torch.device, facts: Callable[[], dict[str, str]] = dict) -> Generator[None]:
     """Let an error on one rank be an error on all, so that nobody is left waiting in a collective.
+
+    Ranks that differ in what they do are such an error. One message of one length tells both; only if ranks differ
+    they say in what.
 
     Args:
         device: Where the collective runs.
+        facts: Says after the block what has to be the same on all ranks, in words, by what it is a fact of.
 
     Raises:
         Exception: Whatever the block raised on this rank.
-        ValueError: On every other rank, if the block raised on any.
+        ValueError: On every other rank, if the block raised on any; on all ranks, if their facts differ.
 
     Example:
         >>> with agreement(torch.device("cpu")):
         ...     pass
     """
-    problem = None
+    problem, told = None, ""
     try:
         yield
+        told = json.dumps(facts())
     except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
         problem = error
-    refused = exchange((int(problem is not None),), device)
+    digest = hashlib.blake2b(told.encode(), digest_size=7).digest()  # one that an int64 holds
+    everyone = exchange((int(problem is not None), int.from_bytes(digest)), device)
     if problem is not None:
         raise problem
-    if (1,) in refused:
-        raise ValueError(f"the input of rank {refused.index((1,))} was refused; the error raised there says why")
+    refused = [refusal for refusal, _ in everyone]
+    if 1 in refused:
+        raise ValueError(f"the input of rank {refused.index(1)} was refused; the error raised there says why")
+    if len(set(everyone)) > 1:
+        raise ValueError(_difference([json.loads(theirs) for theirs in _exchange_texts(told, device)]))
 
 
 def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, ...]]:
@@ -82,6 +93,27 @@ def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, 
     everyone = [torch.empty_like(mine) for _ in range(world_size())]
     dist.all_gather(everyone, mine)
     return [tuple(int(number) for number in theirs.tolist()) for theirs in everyone]
+
+
+def _exchange_texts(text: str, device: torch.device) -> list[str]:
+    """Return every rank's text, in the order of ranks."""
+    mine = text.encode()
+    longest = max(length for (length,) in exchange((len(mine),), device))
+    return [bytes(theirs).decode() for theirs in exchange(tuple(mine.ljust(longest)), device)]
+
+
+def _difference(everyone: list[dict[str, str]]) -> str:
+    """Say in which facts ranks differ, of those that all of them know, and who has what."""
+    differences: list[str] = []
+    for name in everyone[0]:
+        values = [facts.get(name) for facts in everyone]
+        if None not in values and len(set(values)) > 1:
+            first = {value: values.index(value) for value in values}
+            differences.append(f"{name} {' and '.join(f'{value} on rank {rank}' for value, rank in first.items())}")
+    return (
+        "one loss is called with the same options, on batches that are alike, on all ranks, "
+        f"got {'; '.join(differences)}; build loss and batches alike on all ranks"
+    )
 
 
 def rank() -> int:

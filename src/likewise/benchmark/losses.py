@@ -24,13 +24,13 @@ Options = dict[str, Any]
 class Entry(NamedTuple):
     """A loss: how it is made, a batch for it, and what it does not have."""
 
-    make: Callable[[Case, Options], nn.Module]
+    make: Callable[[Case, Options], Callable[..., Tensor]]
     batch: Callable[[Draw], tuple[Any, ...]]
     pairwise: bool = True
     """Whether it contrasts all rows with all, so that it has backends and its time grows with N²."""
 
 
-def _plain(loss: Callable[..., nn.Module]) -> Callable[[Case, Options], nn.Module]:
+def _plain(loss: Callable[..., nn.Module]) -> Callable[[Case, Options], Callable[..., Tensor]]:
     return lambda _, options: loss(**options)
 
 
@@ -60,7 +60,7 @@ def _sets_with_prototypes(draw: Draw) -> tuple[Any, ...]:
 
 def _sets_with_keys(draw: Draw) -> tuple[Any, ...]:
     rows, labels, prototypes = _sets_with_prototypes(draw)
-    return rows, labels, prototypes, draw.embeddings(draw.case.rows, learned=False), labels
+    return rows, labels, prototypes, draw.embeddings(draw.case.rows, learned=False)
 
 
 def _sample_views(draw: Draw) -> tuple[Any, ...]:
@@ -74,9 +74,10 @@ def _episode(draw: Draw) -> tuple[Any, ...]:
     return *maps, draw.classes(queries).view(1, -1, 1, 1).expand(1, queries, side, side) % WAYS
 
 
-def _nws(case: Case, options: Options) -> nn.Module:
+def _nws(case: Case, options: Options) -> Callable[..., Tensor]:
     similarity = torch.rand(LABELS, LABELS, generator=torch.Generator().manual_seed(1))
-    return public.NWSLoss((similarity + similarity.T) / 2, **options).to(case.device)
+    loss = public.NWSLoss((similarity + similarity.T) / 2, **options).to(case.device)
+    return lambda rows, labels, prototypes, keys: loss(rows, labels, prototypes, keys=keys, key_labels=labels)
 
 
 def _rascal(case: Case, options: Options) -> nn.Module:
@@ -129,7 +130,7 @@ def ours(names: list[str], chosen: list[str], device: str) -> Iterator[Contender
 
 
 def _of_loss(name: str, entry: Entry, chosen: list[str]) -> Iterator[Contender]:
-    def made(backend: str) -> Callable[[Case], nn.Module]:
+    def made(backend: str) -> Callable[[Case], Callable[..., Tensor]]:
         return lambda case: entry.make(case, {"backend": backend} if backend else {})
 
     if not entry.pairwise:

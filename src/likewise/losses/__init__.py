@@ -1,6 +1,6 @@
 """Losses: each one's equation and pair weights; what they share stands in `likewise.losses.base`."""
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, Loss, LossOptions
 from likewise.losses.bcl import BCLLoss
 from likewise.losses.byol import BYOLLoss
 from likewise.losses.dcl import DCLLoss
@@ -28,6 +28,7 @@ __all__ = [
     "HardNegativeLoss",
     "InfoNCELoss",
     "KCLLoss",
+    "Loss",
     "LossOptions",
     "MSCLoss",
     "MulSupConLoss",

@@ -1,4 +1,4 @@
-"""What every loss shares: views become rows, rows are normalised and gathered, losses of rows are reduced.
+"""What every loss shares: options, rows that are normalised and gathered, losses of rows that are reduced.
 
 A loss is its pair weights: its ``forward`` checks what only it takes, asks for `Rows`, builds pull and push for them,
 and hands both to `ContrastiveLoss.evaluate`.
@@ -6,11 +6,10 @@ and hands both to `ContrastiveLoss.evaluate`.
 
 import functools
 import inspect
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,12 +18,12 @@ from torch import Tensor, nn
 from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.checks import Flag, one_of
-from likewise.losses.normalization import normalized
-from likewise.operator import Backend, contrast_and_activity, half_of, log_sum_exp_of_rows, rounded
+from likewise.losses.rows import Rows, described
+from likewise.operator import Backend, Outcome, Push, Reduction, evaluate
 from likewise.operator.contrast import check_temperature
-from likewise.pairs import AllPairs, NotSelf, PairWeight
+from likewise.pairs import PairWeight
 
-Reduction = Literal["mean", "sum", "none"]
+LabelKind = Literal["classes", "label sets"]
 
 
 class LossOptions(TypedDict, total=False):
@@ -45,73 +44,32 @@ class LossOptions(TypedDict, total=False):
     backend: Backend
 
 
-class Rows(NamedTuple):
-    """A batch as rows: N anchors, all first views and then all second views, and R references.
-
-    References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
-    others that were given. Beside them stand the sections that every process holds whole: a queue, prototypes.
-    """
-
-    queries: Float[Tensor, "n d"]
-    references: Float[Tensor, "r d"]
-    views: int
-    others: bool
-    """Whether references are others than the batch, so that no anchor is among them."""
-    sample_shards: Shards
-    """The samples of each process."""
-    reference_shards: Shards
-    """The references of each process."""
-    whole: tuple[Tensor, ...]
-    """Further sections of references, the same on every process."""
-    half: torch.dtype | None
-    """The half precision to which rows are rounded, where kernels are to multiply in it."""
-
-    @property
-    def sections(self) -> tuple[Tensor, ...]:
-        """All references, as the pair weights weigh them: those of the batch first."""
-        return self.references, *self.whole
-
-    @property
-    def gathered(self) -> bool:
-        """Whether the references are those of several processes."""
-        return len(self.reference_shards.sizes) > 1
-
-    def of_anchors(self, values: Tensor) -> Tensor:
-        """Return the samples' values, (B, …), for each anchor, (N, …)."""
-        return values if self.views == 1 else torch.cat([values] * self.views)
-
-    def of_references(self, values: Tensor) -> Tensor | None:
-        """Return this process's values, one for each of its references, for all; None where they are the anchors'."""
-        return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
-
-    def labels(self, labels: Tensor, reference_labels: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the labels of the anchors, (N, …), and of the references, (R, …): given, or the batch's own."""
-        anchors = self.of_anchors(labels.to(self.queries.device, dtype))
-        others = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
-        return anchors, anchors if others is None else others
-
-    def samples(self) -> tuple[Tensor, Tensor | None]:
-        """Return which sample of all processes each anchor is, and each reference (None: they are the anchors)."""
-        count, first = len(self.queries) // self.views, self.sample_shards.offset
-        anchors = self.of_anchors(torch.arange(first, first + count, device=self.queries.device))
-        return anchors, self.of_references(anchors)
-
-    def not_self(self) -> PairWeight:
-        """Return every pair but an anchor with itself."""
-        n, r = len(self.queries), len(self.references)
-        return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
-
-    def beside(self) -> PairWeight:
-        """Return each anchor with the reference that stands beside it, where there is one for each: by place alone."""
-        return ~NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
-
-
 def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     """Return a number as a 0-d tensor of rows' dtype, made on their device: a GPU would wait for one that is copied."""
     return value.to(rows) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
-class ContrastiveLoss(nn.Module, ABC):
+class Loss(nn.Module, ABC):
+    """Abstract: a loss of embeddings.
+
+    Attributes:
+        label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or none.
+        last: What the last step did, detached, by name.
+    """
+
+    label_kinds: ClassVar[frozenset[LabelKind]] = frozenset()
+    last: dict[str, Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = {}
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of a batch."""
+
+
+class ContrastiveLoss(Loss):
     """Abstract: a loss made of pair weights.
 
     Args:
@@ -123,7 +81,8 @@ class ContrastiveLoss(nn.Module, ABC):
             gathered), and ``"positives_per_anchor"``, shape (N,), of this process's rows.
     """
 
-    last: dict[str, Tensor]
+    counts_pull: ClassVar[bool] = False
+    """Whether a row stands for as many anchors as its pull sums to, and not for one."""
 
     def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
         super().__init__()
@@ -136,17 +95,21 @@ class ContrastiveLoss(nn.Module, ABC):
         if options:
             known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
             raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; it has {', '.join(known)}")
-        self.last = {}
-
-    @abstractmethod
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the loss of a batch."""
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows: the parameters that are no tensors."""
-        names = [*inspect.signature(type(self)).parameters, *LossOptions.__annotations__]
-        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return ", ".join(f"{name}={value!r}" for name, value in values.items() if not isinstance(value, Tensor))
+        return ", ".join(f"{name}={value!r}" for name, value in self._told() if not isinstance(value, Tensor))
+
+    def _told(self) -> Iterator[tuple[str, object]]:
+        """Yield the name and the value of what the loss was made with and has kept."""
+        for name in (*inspect.signature(type(self)).parameters, *LossOptions.__annotations__):
+            if hasattr(self, name):
+                yield name, getattr(self, name)
+
+    def facts(self) -> dict[str, str]:
+        """Return what of a loss all ranks have in common where rows are gathered, in words."""
+        told = {name: "a tensor" if isinstance(value, Tensor) else repr(value) for name, value in self._told()}
+        return {"loss": type(self).__name__} | {name: value for name, value in told.items() if name != "backend"}
 
     @property
     def gathers(self) -> bool:
@@ -154,15 +117,27 @@ class ContrastiveLoss(nn.Module, ABC):
         return self.gather_distributed and distributed.world_size() > 1
 
     @contextmanager
-    def checks(self, first: object = None) -> Generator[None]:
-        """Check the temperature, and input in the block; if rows are gathered, an error on one rank is one on all.
+    def checks(self, first: object = None, **inputs: Tensor | None) -> Generator[dict[str, Tensor | None]]:
+        """Check the temperature, and input in the block; if rows are gathered, the ranks agree when it ends.
 
-        The ranks tell each other on the device of ``first``, the first input.
+        An error on one rank is then one on all, and so are losses or inputs that differ between ranks. It is the first
+        collective of every call, whether or not anything is gathered after it.
+
+        Args:
+            first: An input on whose device the ranks tell each other, if the others have no tensor.
+            **inputs: All inputs by their names, None for one that did not come.
+
+        Yields:
+            The inputs, to which the block may add.
         """
-        device = first.device if isinstance(first, Tensor) else torch.device("cpu")
-        with distributed.agreement(device) if self.gathers else nullcontext():
+        device = next((of.device for of in (*inputs.values(), first) if isinstance(of, Tensor)), torch.device("cpu"))
+
+        def facts() -> dict[str, str]:
+            return self.facts() | {name: described(name, value) for name, value in inputs.items()}
+
+        with distributed.agreement(device, facts) if self.gathers else nullcontext():
             check_temperature(self.temperature)
-            yield
+            yield inputs
 
     def rows(
         self,
@@ -170,97 +145,96 @@ class ContrastiveLoss(nn.Module, ABC):
         references: Tensor | None = None,
         *,
         whole: tuple[Tensor, ...] = (),
-        shared: tuple[int, ...] = (),
         local: bool = False,
     ) -> Rows:
-        """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, normalised, gathered.
+        """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
         References are gathered too; what stands in ``whole`` (a queue, prototypes) every process holds itself.
-        ``shared`` says what else all ranks have in common, such as the number of labels; they are compared first.
         ``local`` says that no anchor meets references of another process: nothing is gathered, whatever was asked for.
         """
-        dtypes = {given.dtype for given in (embeddings, *(() if references is None else (references,)), *whole)}
-        dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
-        half = half_of(self.backend, embeddings.device, dtypes)
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
-        flat = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
-        queries = self._prepared(flat, dtype, half)
-        here = queries if references is None else self._prepared(references, dtype, half)
-        alike = views, embeddings.shape[-1], dtype.itemsize, int(references is None)
-        # One number, so that ranks which share different things exchange messages of one length.
-        digest = zlib.crc32(repr((*map(len, whole), *shared)).encode())
-        everyone, rank = [(len(embeddings), len(here), *alike, digest)], 0
-        if self.gathers and not local:
-            everyone, rank = distributed.exchange(everyone[0], queries.device), distributed.rank()
-        if len({theirs[2:] for theirs in everyone}) > 1:
-            raise ValueError(
-                "a batch has the same views, features, dtype, kind of labels, and references or none, on all ranks, "
-                "and a queue and prototypes the same length, "
-                f"got embeddings of {' and '.join(f'{t[2]} views and {t[3]} features' for t in everyone)}; "
-                "build the batches of all ranks alike"
-            )
-        shards = Shards(tuple(theirs[1] for theirs in everyone), rank)
+        queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
+        here = queries if references is None else references
+        dtype = functools.reduce(torch.promote_types, (v.dtype for v in (queries, here, *whole)), torch.float32)
+        sizes, rank = [(len(embeddings), len(here))], 0
+        if self.gathers and not local:  # all else that ranks share they agreed on in `checks`
+            sizes, rank = distributed.exchange(sizes[0], queries.device), distributed.rank()
+        shards = Shards(tuple(of[1] for of in sizes), rank)
         return Rows(
             queries=queries,
-            references=distributed.gather(here, shards),
+            references=distributed.gather(here if len(sizes) == 1 else here.to(dtype), shards),
             views=views,
             others=references is not None,
-            sample_shards=Shards(tuple(theirs[0] for theirs in everyone), rank),
+            sample_shards=Shards(tuple(of[0] for of in sizes), rank),
             reference_shards=shards,
-            whole=tuple(self._prepared(section, dtype, half) for section in whole),
-            half=half,
+            whole=whole,
+            dtype=dtype,
         )
 
-    def _prepared(self, rows: Tensor, dtype: torch.dtype, half: torch.dtype | None) -> Tensor:
-        rows = rows.to(dtype)
-        return rounded(normalized(rows) if self.normalize else rows, half)
+    def outcome(
+        self,
+        rows: Rows,
+        *,
+        pushes: tuple[Push, ...],
+        pull: PairWeight | None = None,
+        coefficients: tuple[Tensor | None, ...] | None = None,
+        reduction: Reduction = "none",
+        both_ways: bool = False,
+        temperature: float | Tensor | None = None,
+    ) -> Outcome:
+        """Return what the contrast of rows over ``rows.sections`` is made of; see `likewise.operator.evaluate`.
 
-    def log_sum_exp(self, rows: Rows, push: PairWeight, temperature: float | Tensor | None = None) -> Tensor:
-        """Return each row's log Σ push·e^{s} over ``rows.sections``, at the loss's temperature unless told another."""
-        return log_sum_exp_of_rows(
+        It is at the loss's temperature unless told another.
+        """
+        return evaluate(
             rows.queries,
             rows.sections,
-            push=push,
+            pushes=pushes,
+            pull=pull,
             temperature=self.temperature if temperature is None else temperature,
+            coefficients=coefficients,
+            reduction=reduction,
+            normalize=self.normalize,
+            both_ways=both_ways,
             backend=self.backend,
-            half=rows.half,
         )
 
     def evaluate(
         self,
         rows: Rows,
         *,
-        pull: PairWeight,
-        push: PairWeight,
+        pull: PairWeight | None,
+        push: PairWeight | tuple[PairWeight, ...],
         positives: PairWeight | Tensor,
-        coefficient: Tensor | None = None,
-        totals: Tensor | None = None,
-        anchors: Tensor | None = None,
+        coefficients: tuple[Tensor | None, ...] = (None,),
+        temperature: float | Tensor | None = None,
     ) -> Tensor:
-        """Return the reduced loss of rows under the two pair weights, over ``rows.sections``.
+        """Return the reduced loss of rows under their pair weights, over ``rows.sections``.
 
         Args:
             rows: Queries and references.
             pull: Toward which a query is drawn, (N, R).
-            push: From which it is driven, (N, R).
+            push: From which it is driven, (N, R), or several of them.
             positives: The set that pull weighs, or how many each query has, (N,).
-            coefficient: c, (N,); None: pull's row sums.
-            totals: Pull's row sums, (N,), of weights ≥ 0, where they are known and need not be summed: c, and who is
-                drawn at all.
-            anchors: How many anchors each query stands for, (N,); None: one.
+            coefficients: c of each push's log-sum-exp, (N,); None: pull's row sums.
+            temperature: τ; None: the loss's own.
         """
-        losses, active = contrast_and_activity(
-            rows.queries,
-            rows.sections,
+        together = not self.gathers and not self.counts_pull
+        outcome = self.outcome(
+            rows,
+            pushes=tuple(Push(one) for one in (push if isinstance(push, tuple) else (push,))),
             pull=pull,
-            push=push,
-            temperature=self.temperature,
-            coefficient=totals if coefficient is None else coefficient,
-            support=None if totals is None else totals > 0,
-            backend=self.backend,
-            half=rows.half,
+            coefficients=coefficients,
+            reduction=self.reduction if together else "none",
+            temperature=temperature,
         )
-        return self.reduce(losses, active, positives, anchors)
+        active, count, *counted = outcome.counts
+        positives = counted[0] if counted else positives
+        if together:
+            self._note(count, positives, active.device)
+            return outcome.losses
+        stands_for = pull.known_row_sum(outcome.losses.dtype, active.device) if pull and self.counts_pull else None
+        return self.reduce(outcome.losses, active, positives, stands_for)
 
     def reduce(
         self,
@@ -269,11 +243,17 @@ class ContrastiveLoss(nn.Module, ABC):
         positives: PairWeight | Tensor,
         anchors: Tensor | None = None,
     ) -> Tensor:
-        """Reduce the losses of rows as asked, note what the step did, and scale for an exact gradient if gathered."""
+        """Reduce the losses of rows as asked, note what the step did, and scale for an exact gradient if gathered.
+
+        Args:
+            losses: (N,), 0 on inactive rows.
+            active: Which rows are active.
+            positives: The set that pull weighs, or how many each query has, (N,).
+            anchors: How many anchors each row stands for, (N,); None: one.
+        """
         count = active.sum() if anchors is None else anchors.where(active, 0).sum()
         count = distributed.total(count) if self.gathers else count
-        per_anchor = positives.row_sum(device=losses.device) if isinstance(positives, PairWeight) else positives
-        self.last = {"active_anchors": count, "positives_per_anchor": per_anchor}
+        self._note(count, positives, losses.device)
         if self.reduction == "none":
             return losses
         loss = losses.sum()
@@ -282,3 +262,7 @@ class ContrastiveLoss(nn.Module, ABC):
         if not self.gathers:
             return loss
         return distributed.with_value(loss * distributed.world_size(), distributed.total(loss))
+
+    def _note(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
+        per_anchor = positives.row_sum(device=device) if isinstance(positives, PairWeight) else positives
+        self.last = {"active_anchors": count, "positives_per_anchor": per_anchor}

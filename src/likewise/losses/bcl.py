@@ -52,6 +52,8 @@ class BCLLoss(ContrastiveLoss):
         tensor(0.3133)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
@@ -72,7 +74,7 @@ class BCLLoss(ContrastiveLoss):
             ValueError: If shapes, devices or lengths disagree, embeddings or prototypes hold NaN or infinity, or a
                 label is not one of the C classes (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels, prototypes=prototypes):
             check_embeddings("embeddings", embeddings)
             check_references("prototypes", prototypes, embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings), len(prototypes))
@@ -83,7 +85,7 @@ class BCLLoss(ContrastiveLoss):
         everything = torch.cat([anchors if gathered is None else gathered, classes])
         same = SameClass(anchors, everything)
         positives = same & NotSelf(*same.shape, rows.reference_shards.offset)
-        members = SameClass(everything).row_sum(rows.queries.dtype, anchors.device)
-        others = positives.row_sum(rows.queries.dtype, anchors.device).clamp(min=1)
+        members = SameClass(everything).row_sum(rows.dtype, anchors.device)
+        others = positives.row_sum(rows.dtype, anchors.device).clamp(min=1)
         push = (~same).scale(references=1 / members) + positives.scale(anchors=1 / others)
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)

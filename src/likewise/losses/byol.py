@@ -3,14 +3,15 @@
 from typing import final
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from likewise.losses.base import Loss
 from likewise.losses.checks import check_embeddings
-from likewise.losses.normalization import normalized
+from likewise.operator import normalized
 
 
 @final
-class BYOLLoss(nn.Module):
+class BYOLLoss(Loss):
     r"""BYOL: predict the target, up to its length.
 
     $$

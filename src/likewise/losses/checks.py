@@ -6,25 +6,26 @@ import torch
 from torch import Tensor, nn
 
 from likewise.operator.contrast import check_finite, number
+from likewise.operator.inputs import check_dense, check_floating, is_plain
 
 Flag = Literal[True, False]
 UNSIGNED = torch.uint16, torch.uint32, torch.uint64  # which torch can hardly compute with
 
 
 def check_tensor(name: str, value: Any) -> None:
-    """Raise unless the value is a tensor."""
+    """Raise unless the value is a tensor, dense and strided, with values."""
     if not isinstance(value, Tensor):
         remedy = "call it, or take its keys" if isinstance(value, nn.Module) else "convert with torch.as_tensor"
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
             f"{name} come as a tensor, got {type(value).__name__}; {remedy}"
         )
+    check_dense(name, value)
 
 
 def check_embeddings(name: str, embeddings: Tensor) -> None:
     """Raise unless embeddings are finite and floating, one view of each sample, (N, D), or V views, (B, V, D)."""
     check_tensor(name, embeddings)
-    if not embeddings.is_floating_point():
-        raise ValueError(f"{name} have a floating dtype, got {embeddings.dtype}; convert them with .float()")
+    check_floating(name, embeddings)
     if embeddings.ndim not in (2, 3) or 0 in embeddings.shape[1:]:
         raise ValueError(
             f"{name} are rows of one feature or more, (N, D), or with views (B, V, D), got shape "
@@ -60,11 +61,11 @@ def check_aligned(name: str, rows: Tensor, embeddings: Tensor, *, beside: str) -
 def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
     """Raise unless labels are integer classes, (n,), or multi-hot label sets, (n, L), one for each of the rows."""
     check_tensor(name, labels)
-    fractional = labels.is_floating_point() or labels.is_complex()
-    if labels.dtype in UNSIGNED or labels.ndim not in (1, 2) or (labels.ndim == 1 and fractional):
+    unknown = labels.dtype in UNSIGNED or not is_plain(labels.dtype)
+    if unknown or labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.is_floating_point()):
         raise ValueError(
             f"{name} are integer classes, (n,), or multi-hot label sets, (n, L), "
-            f"got {labels.dtype} of shape {tuple(labels.shape)}; convert classes with .long()"
+            f"got {labels.dtype} of shape {tuple(labels.shape)}; convert them with .long()"
         )
     if len(labels) != count:
         raise ValueError(f"{name} has one entry for each of {count} {rows}, got {len(labels)}; pass them in one order")
@@ -150,6 +151,8 @@ def check_positive(name: str, value: object, usual: str = "0.1 to 1") -> float:
 
 def matrix(name: str, value: Any, remedy: str) -> Tensor:
     """Return numbers of any kind, such as an array, as a detached tensor; raise unless they are numbers."""
+    if isinstance(value, Tensor):
+        check_dense(name, value)
     try:
         return torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError) as error:

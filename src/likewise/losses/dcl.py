@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_positive, one_of
-from likewise.losses.normalization import normalized
+from likewise.losses.rows import Rows
 from likewise.losses.views import stacked
+from likewise.operator import normalized
 from likewise.pairs import SameSample
 
 
@@ -80,8 +81,8 @@ class DCLLoss(ContrastiveLoss):
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views or more, each (B, D), or of embeddings (B, V, D)."""
-        with self.checks(*views[:1]):
-            embeddings = stacked(views, "DCLLoss")
+        with self.checks(*views[:1]) as inputs:
+            embeddings = inputs["embeddings"] = stacked(views, "DCLLoss")
             if self.weighted and embeddings.shape[1] != 2:
                 raise ValueError(
                     f"DCLLoss(weighted=True) takes two views, got {embeddings.shape[1]}; give two, or take "
@@ -94,7 +95,7 @@ class DCLLoss(ContrastiveLoss):
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
         weights = self._weights(rows)
         pull, one = positives.scale(anchors=weights), torch.ones_like(weights)
-        return self.evaluate(rows, pull=pull, push=push, positives=positives, coefficient=one)
+        return self.evaluate(rows, pull=pull, push=push, positives=positives, coefficients=(one,))
 
     def _weights(self, rows: Rows) -> Float[Tensor, " n"]:
         """Return ω of each anchor; a sample's views share it, so that a mean over rows is one over samples."""

@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.views import stacked
-from likewise.pairs import PairWeight, SameSample
+from likewise.operator import Push
+from likewise.pairs import SameSample
 
 
 @final
@@ -78,29 +79,26 @@ class HardNegativeLoss(ContrastiveLoss):
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views, each (B, D), or of embeddings (B, 2, D)."""
-        with self.checks(*views[:1]):
-            embeddings = stacked(views, "HardNegativeLoss")
+        with self.checks(*views[:1]) as inputs:
+            embeddings = inputs["embeddings"] = stacked(views, "HardNegativeLoss")
             if embeddings.shape[1] != 2:
                 raise ValueError(
                     f"HardNegativeLoss takes two views of each sample, got {embeddings.shape[1]}; call it on pairs"
                 )
         rows = self.rows(embeddings)
-        negatives = ~SameSample(*rows.samples())
-        count = negatives.row_sum(rows.queries.dtype, rows.queries.device)
+        sample = SameSample(*rows.samples())
+        negatives = ~sample
+        powers = (self.beta + 1, self.beta) if self.beta else (1.0,)
+        (near, *weights), _, positive, *_ = self.outcome(
+            rows, pushes=tuple(Push(negatives, power) for power in powers), pull=sample & rows.not_self()
+        )
+        count = negatives.row_sum(near.dtype, near.device)
         active = count > 0
-        # A sample's two views are on one process, half a batch apart.
-        tau = scalar(self.temperature, count)
-        positive = (rows.queries * rows.queries.roll(len(rows.queries) // 2, dims=0)).sum(dim=1) / tau
-        near = self._log_sum(rows, negatives, self.beta + 1)
-        weights = self._log_sum(rows, negatives, self.beta) if self.beta else count.log()
+        weights = weights[0] if weights else count.log()
         excess = (near - weights).masked_fill(~active, 0) - positive
-        margin = count.clamp(min=1).log() + self._debiased(excess, -1 / tau - positive)
+        margin = count.clamp(min=1).log() + self._debiased(excess, -1 / scalar(self.temperature, near) - positive)
         losses = torch.logaddexp(margin, torch.zeros_like(margin))  # −log(e^s / (e^s + G)), from log G − s
         return self.reduce(losses.where(active, 0), active, active.to(losses.dtype))
-
-    def _log_sum(self, rows: Rows, negatives: PairWeight, power: float) -> Tensor:
-        """Return the logarithm of the sum of e^{power·s} over the negatives."""
-        return self.log_sum_exp(rows, negatives, self.temperature / power)
 
     def _debiased(self, excess: Tensor, bound: Tensor) -> Tensor:
         """Return log(G/N) − s_ip, which is log((e^x − τ⁺)/(1 − τ⁺)), or the bound where that is above it.

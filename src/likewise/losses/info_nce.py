@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_aligned, check_embeddings, check_references, one_of
-from likewise.operator import log_sum_exp_both_ways
+from likewise.operator import Push
 from likewise.pairs import AllPairs, NoPairs, concat
 
 
@@ -20,8 +20,8 @@ class InfoNCELoss(ContrastiveLoss):
     \ell_i = \log \sum_{u \in U(i)} e^{q_i \cdot k_u / \tau} - q_i \cdot k_i / \tau
     $$
 
-    With negatives, such as a queue, U(i) is query i's own key and every negative; the other keys of the batch take no
-    part. Without, U(i) is every key of the batch. Symmetric, a pair's loss is the mean of two: the key among the keys,
+    With a queue, U(i) is query i's own key and every key of the queue; the other keys of the batch take no part.
+    Without, U(i) is every key of the batch. Symmetric, a pair's loss is the mean of two: the key among the keys,
     and the query among the queries,
 
     $$
@@ -34,9 +34,9 @@ class InfoNCELoss(ContrastiveLoss):
     Args:
         temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient. One that is
             learned stays positive as the exponential of what is learned; see the example.
-        symmetric: Whether to average both directions, as between images and texts; it takes no negatives.
+        symmetric: Whether to average both directions, as between images and texts; it takes no queue.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, the keys of the batch
-            are those of all processes; negatives are taken to be the same on each, and are not gathered.
+            are those of all processes; the queue is taken to be the same on each, and is not gathered.
 
     Returns:
         From a call, see `forward`: the mean over the B queries, a scalar; with ``reduction="none"`` one loss for each,
@@ -46,7 +46,7 @@ class InfoNCELoss(ContrastiveLoss):
         ValueError: If τ ≤ 0, or a call's input does not agree; see `forward`.
 
     Memory:
-        O((B + R)·D + tile), with R negatives. A queue without gradient costs one pass over it.
+        O((B + Q)·D + tile), with Q keys in the queue. A queue without gradient costs one pass over it.
 
     Source:
         Van den Oord, Li, Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018, equation 4; with
@@ -59,7 +59,7 @@ class InfoNCELoss(ContrastiveLoss):
         >>> queries, keys, queue = torch.eye(2), torch.eye(2), -torch.eye(2)
         >>> InfoNCELoss(temperature=1.0)(queries, keys)
         tensor(0.3133)
-        >>> InfoNCELoss(temperature=1.0)(queries, keys, queue)
+        >>> InfoNCELoss(temperature=1.0)(queries, keys, queue=queue)
         tensor(0.4076)
 
         A learned temperature, e to the power of what is learned, as in CLIP:
@@ -84,31 +84,32 @@ class InfoNCELoss(ContrastiveLoss):
         self.symmetric = one_of("symmetric", symmetric, Flag)
 
     def forward(
-        self, queries: Float[Tensor, "b d"], keys: Float[Tensor, "b d"], negatives: Float[Tensor, "r d"] | None = None
+        self, queries: Float[Tensor, "b d"], keys: Float[Tensor, "b d"], *, queue: Float[Tensor, "q d"] | None = None
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
         Args:
             queries: One row for each sample, (B, D).
             keys: Each query's positive, in the same order, (B, D). A momentum encoder's come detached from there.
-            negatives: Keys of other samples, such as a queue's, (R, D); not with ``symmetric``.
+            queue: Keys of other samples, (Q, D), such as earlier ones (see `likewise.memory.Queue`); not with
+                ``symmetric``.
 
         Raises:
-            ValueError: If shapes, features or devices disagree, values are not finite (looked at on the CPU), or
-                negatives come to a symmetric loss.
+            ValueError: If shapes, features or devices disagree, values are not finite (looked at on the CPU), or a
+                queue comes to a symmetric loss.
         """
-        with self.checks(queries):
+        with self.checks(queries=queries, keys=keys, queue=queue):
             check_embeddings("queries", queries)
             check_aligned("keys", keys, queries, beside="queries")
-            if negatives is not None:
+            if queue is not None:
                 if self.symmetric:
                     raise ValueError(
-                        "a symmetric InfoNCELoss contrasts the batch with itself, got negatives; leave them out, or "
+                        "a symmetric InfoNCELoss contrasts the batch with itself, got a queue; leave it out, or "
                         "take symmetric=False"
                     )
-                check_references("negatives", negatives, queries, beside="queries")
-        if negatives is not None:
-            return self._with_negatives(queries, keys, negatives)
+                check_references("queue", queue, queries, beside="queries")
+        if queue is not None:
+            return self._with_queue(queries, keys, queue)
         if not self.symmetric:
             return self._within_batch(queries, keys)
         if not self.gathers:
@@ -120,24 +121,17 @@ class InfoNCELoss(ContrastiveLoss):
 
     def _both_ways(self, queries: Tensor, keys: Tensor) -> Tensor:
         rows = self.rows(queries, keys)
-        queries, keys = rows.queries, rows.references
-        forth, back = log_sum_exp_both_ways(
-            queries,
-            keys,
-            push=AllPairs(len(queries), len(keys)),
-            temperature=self.temperature,
-            backend=self.backend,
-            half=rows.half,
-        )
-        losses = (forth + back) / 2 - (queries * keys).sum(dim=1) / self.temperature
+        everything = Push(AllPairs(len(queries), len(keys)))
+        (forth,), (back,), attraction, *_ = self.outcome(rows, pushes=(everything,), pull=rows.beside(), both_ways=True)
+        losses = (forth + back) / 2 - attraction
         everyone = torch.ones_like(losses, dtype=torch.bool)
         return self.reduce(losses, everyone, everyone.float())
 
-    def _with_negatives(self, queries: Tensor, keys: Tensor, negatives: Tensor) -> Tensor:
-        rows = self.rows(queries, keys, whole=(negatives,), local=True)
+    def _with_queue(self, queries: Tensor, keys: Tensor, queue: Tensor) -> Tensor:
+        rows = self.rows(queries, keys, whole=(queue,), local=True)
         own = rows.beside()
-        pull = concat([own, NoPairs(len(queries), len(negatives))])
-        push = concat([own, AllPairs(len(queries), len(negatives))])
+        pull = concat([own, NoPairs(len(queries), len(queue))])
+        push = concat([own, AllPairs(len(queries), len(queue))])
         return self.evaluate(rows, pull=pull, push=push, positives=pull)
 
     def _within_batch(self, queries: Tensor, keys: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings
+from likewise.losses.rows import Rows
 from likewise.pairs import Equal, SameSample
 
 
@@ -58,6 +59,8 @@ class KCLLoss(ContrastiveLoss):
         tensor([2., 2., 2., 2., 2., 2., 2., 0.])
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(self, *, k: int = 6, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
@@ -74,10 +77,10 @@ class KCLLoss(ContrastiveLoss):
         Raises:
             ValueError: If shapes or lengths disagree, or embeddings hold NaN or infinity (looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels):
             check_embeddings("embeddings", embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings))
-        rows = self.rows(embeddings, shared=(self.k,))
+        rows = self.rows(embeddings)
         push = rows.not_self()
         views = SameSample(*rows.samples()) & push
         everyone = torch.arange(len(rows.references), device=rows.queries.device)

@@ -59,6 +59,8 @@ class MSCLoss(ContrastiveLoss):
         tensor(0.7823)
     """
 
+    label_kinds = frozenset({"label sets"})
+
     def __init__(
         self,
         *,
@@ -76,6 +78,7 @@ class MSCLoss(ContrastiveLoss):
         queries: Float[Tensor, "..."],
         labels: Int[Tensor, "b l"],
         prototypes: Float[Tensor, "l d"],
+        *,
         queue: Float[Tensor, "q d"] | None = None,
         queue_labels: Int[Tensor, "q l"] | None = None,
     ) -> Float[Tensor, "..."]:
@@ -92,21 +95,21 @@ class MSCLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, prototypes are not one a label, a queue comes without labels,
                 values are not finite or not zeros and ones (values are looked at on the CPU).
         """
-        with self.checks(queries):
+        with self.checks(queries=queries, labels=labels, prototypes=prototypes, queue=queue, queue_labels=queue_labels):
             check_embeddings("queries", queries)
             check_label_sets("labels", labels, "samples", len(queries))
             check_prototypes(prototypes, queries, labels.shape[1])
             check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = (prototypes,) if queue is None else (queue, prototypes)
-        rows = self.rows(queries, whole=whole, shared=(labels.shape[1],))
+        rows = self.rows(queries, whole=whole)
         own, others = rows.labels(labels, None, torch.bool)
         of_queue = [] if queue_labels is None else [queue_labels.to(own.device, torch.bool)]
         not_self = rows.not_self()
-        shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.queries.dtype, own="left out")
+        shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.dtype, own="left out")
         batch, *rest = shares.instances
         return self.evaluate(
             rows,
-            pull=concat([batch * not_self, *rest, shares.prototypes]),
+            pull=concat([batch * not_self, *rest, shares.prototypes]).with_row_sums(shares.totals),
             push=concat(
                 [
                     not_self * self.beta,
@@ -115,5 +118,4 @@ class MSCLoss(ContrastiveLoss):
                 ]
             ),
             positives=shares.positives,
-            totals=shares.totals,
         )

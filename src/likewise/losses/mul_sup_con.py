@@ -50,13 +50,17 @@ class MulSupConLoss(ContrastiveLoss):
         tensor(0.6931)
     """
 
+    label_kinds = frozenset({"label sets"})
+    counts_pull = True
+
     def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
-    def forward(  # noqa: PLR0917 - a batch has that many parts, in this order
+    def forward(
         self,
         queries: Float[Tensor, "..."],
         labels: Int[Tensor, "b l"],
+        *,
         references: Float[Tensor, "r d"] | None = None,
         reference_labels: Int[Tensor, "r l"] | None = None,
         queue: Float[Tensor, "q d"] | None = None,
@@ -76,26 +80,31 @@ class MulSupConLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, references or a queue come without labels, values are not finite
                 or not zeros and ones (values are looked at on the CPU).
         """
-        with self.checks(queries):
+        with self.checks(
+            queries=queries,
+            labels=labels,
+            references=references,
+            reference_labels=reference_labels,
+            queue=queue,
+            queue_labels=queue_labels,
+        ):
             check_embeddings("queries", queries)
             check_label_sets("labels", labels, "samples", len(queries))
             check_labelled("references", references, reference_labels, queries, labels.shape[1])
             check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = () if queue is None else (queue,)
-        rows = self.rows(queries, references, whole=whole, shared=tuple(labels.shape[1:]))
+        rows = self.rows(queries, references, whole=whole)
         own, others = rows.labels(labels, reference_labels, torch.bool)
         sections = [others, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
         counts = sum(section.sum(dim=0) for section in sections) - own.long() * (not rows.others)
         present = own & (counts > 0)
-        worth = present / counts.clamp(min=1).to(rows.queries.dtype)
+        worth = present / counts.clamp(min=1).to(rows.dtype)
         batch, *rest = (Overlap(own, section, worth=worth) for section in sections)
         not_self = rows.not_self()
         anchors = present.sum(dim=1)
         return self.evaluate(
             rows,
-            pull=concat([batch if rows.others else batch * not_self, *rest]),
+            pull=concat([batch if rows.others else batch * not_self, *rest]).with_row_sums(anchors),
             push=concat([not_self, *(AllPairs(*weight.shape) for weight in rest)]),
             positives=(counts * present).sum(dim=1) / anchors.clamp(min=1),
-            totals=anchors,
-            anchors=anchors,
         )

@@ -51,7 +51,7 @@ class NPairsLoss(ContrastiveLoss):
 
     def forward(self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"]) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), and their positives in the same order, (N, D)."""
-        with self.checks(anchors):
+        with self.checks(anchors=anchors, positives=positives):
             check_embeddings("anchors", anchors)
             check_aligned("positives", positives, anchors, beside="anchors")
         rows = self.rows(anchors, positives)

@@ -50,8 +50,8 @@ class NTXentLoss(ContrastiveLoss):
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views or more, each (B, D), or of embeddings (B, V, D)."""
-        with self.checks(*views[:1]):
-            embeddings = stacked(views, "NTXentLoss")
+        with self.checks(*views[:1]) as inputs:
+            embeddings = inputs["embeddings"] = stacked(views, "NTXentLoss")
         rows = self.rows(embeddings)
         push = rows.not_self()
         positives = SameSample(*rows.samples()) & push

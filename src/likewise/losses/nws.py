@@ -18,6 +18,7 @@ from likewise.losses.checks import (
     one_of,
 )
 from likewise.losses.shares import label_shares
+from likewise.operator.inputs import FLOATING
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
 
 Aggregation = Literal["mean", "max"]
@@ -80,6 +81,8 @@ class NWSLoss(ContrastiveLoss):
         tensor(-1.7205)
     """
 
+    label_kinds = frozenset({"label sets"})
+
     label_similarity: Tensor
 
     def __init__(
@@ -104,11 +107,12 @@ class NWSLoss(ContrastiveLoss):
         self.normalized = one_of("normalized", normalized, Flag)
         self.positives_in_denominator = one_of("positives_in_denominator", positives_in_denominator, Flag)
 
-    def forward(  # noqa: PLR0917 - a batch has that many parts, in this order
+    def forward(
         self,
         queries: Float[Tensor, "..."],
         labels: Int[Tensor, "b l"],
         prototypes: Float[Tensor, "l d"],
+        *,
         keys: Float[Tensor, "b d"] | None = None,
         key_labels: Int[Tensor, "b l"] | None = None,
         queue: Float[Tensor, "q d"] | None = None,
@@ -132,7 +136,15 @@ class NWSLoss(ContrastiveLoss):
                 and ones (values are looked at on the CPU).
         """
         length = len(self.label_similarity)
-        with self.checks(queries):
+        with self.checks(
+            queries=queries,
+            labels=labels,
+            prototypes=prototypes,
+            keys=keys,
+            key_labels=key_labels,
+            queue=queue,
+            queue_labels=queue_labels,
+        ):
             check_embeddings("queries", queries)
             check_label_sets("labels", labels, "samples", len(queries), length)
             check_prototypes(prototypes, queries, length)
@@ -142,17 +154,16 @@ class NWSLoss(ContrastiveLoss):
                 _check_own(key_labels, labels)
         whole = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
-        rows = self.rows(queries, here, whole=whole, shared=(length, int(keys is None)))
+        rows = self.rows(queries, here, whole=whole)
         own, of_keys = rows.labels(labels, labels[:0] if key_labels is None else key_labels, torch.bool)
         instances = [of_keys, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
         corrected = "none" if keys is None or self.normalized else "corrected"
-        shares = label_shares(own, instances, alpha=self.alpha, own=corrected, dtype=rows.queries.dtype)
+        shares = label_shares(own, instances, alpha=self.alpha, own=corrected, dtype=rows.dtype)
         return self.evaluate(
             rows,
-            pull=concat([*shares.instances, shares.prototypes]),
+            pull=concat([*shares.instances, shares.prototypes]).with_row_sums(shares.totals),
             push=concat([*(self._pushed_by(own, others) for others in instances), self._prototypes_push(own)]),
             positives=shares.positives,
-            totals=shares.totals,
         )
 
     def _pushed_by(self, own: Tensor, others: Tensor) -> PairWeight:
@@ -169,7 +180,7 @@ class NWSLoss(ContrastiveLoss):
 def _checked(similarity: Any) -> Tensor:
     """Return S as a tensor of its own; raise unless it is square, symmetric, and within [0, 1]."""
     similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
-    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or not similarity.is_floating_point():
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOATING:
         raise ValueError(
             f"label_similarity is a floating matrix (L, L), got {similarity.dtype} of shape {tuple(similarity.shape)}; "
             "see likewise.label_pair_similarity"

@@ -6,9 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
+from likewise.operator import Push
 from likewise.operator.contrast import check_finite
+from likewise.operator.inputs import check_floating
 from likewise.pairs import SameClass
 
 
@@ -56,6 +58,8 @@ class PaCoLoss(ContrastiveLoss):
         tensor(0.2395)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(
         self, *, alpha: float = 0.05, temperature: float | Tensor = 0.2, **options: Unpack[LossOptions]
     ) -> None:
@@ -79,19 +83,17 @@ class PaCoLoss(ContrastiveLoss):
             ValueError: If shapes, devices or lengths disagree, embeddings or logits hold NaN or infinity, or a label
                 is not one of the C classes (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels, class_logits=class_logits):
             check_embeddings("embeddings", embeddings)
             _check_logits(class_logits, embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])
-        rows = self.rows(embeddings, shared=(class_logits.shape[-1],))
-        dtype = torch.promote_types(rows.queries.dtype, class_logits.dtype)
+        rows = self.rows(embeddings)
+        dtype = torch.promote_types(rows.dtype, class_logits.dtype)
         logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
         classes = rows.of_anchors(labels.to(logits.device, torch.int64))
         push = rows.not_self()
         positives = SameClass(classes, rows.of_references(classes)) & push
-        repulsion = self.log_sum_exp(rows, push)
-        tau = scalar(self.temperature, rows.queries)
-        attraction = (rows.queries * (positives @ rows.references)).sum(dim=1) / tau
+        (repulsion,), _, attraction, *_ = self.outcome(rows, pushes=(Push(push),), pull=positives)
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)
         everything = torch.logaddexp(repulsion.to(dtype), torch.logsumexp(logits, dim=1))
@@ -101,15 +103,12 @@ class PaCoLoss(ContrastiveLoss):
 
 def _check_logits(class_logits: Tensor, embeddings: Tensor) -> None:
     check_tensor("class_logits", class_logits)
-    if (
-        class_logits.shape[:-1] != embeddings.shape[:-1]
-        or not class_logits.shape[-1]
-        or not class_logits.is_floating_point()
-    ):
+    check_floating("class_logits", class_logits)
+    if class_logits.shape[:-1] != embeddings.shape[:-1] or not class_logits.shape[-1]:
         rows = ", ".join(map(str, embeddings.shape[:-1]))
         raise ValueError(
             f"class_logits are a logit for each class beside each embedding, ({rows}, C), "
-            f"got {class_logits.dtype} of shape {tuple(class_logits.shape)}; classify every row that is embedded"
+            f"got shape {tuple(class_logits.shape)}; classify every row that is embedded"
         )
     if class_logits.device != embeddings.device:
         raise ValueError(

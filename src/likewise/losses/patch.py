@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_tensor
 from likewise.operator.contrast import check_temperature
 from likewise.pairs import SameClass
@@ -53,6 +53,8 @@ class PatchLoss(ContrastiveLoss):
         tensor(0.3133)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(self, *, scale: float | Tensor = 7.0, **options: Unpack[LossOptions]) -> None:
         super().__init__(1.0, **options)
         check_temperature(scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
@@ -77,20 +79,22 @@ class PatchLoss(ContrastiveLoss):
             ValueError: If shapes or devices disagree, values are not finite, or labels lie outside 0 … K − 1. Values
                 are looked at on the CPU; on a GPU a cell with such a label is left out.
         """
-        with self.checks(query_maps):
+        with self.checks(query_maps) as inputs:
             check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
             _check(query_maps, support_maps, cell_labels)
+            for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
+                inputs[name] = maps[:, :0, :, 0, 0].flatten(0, 1)  # each rank has episodes of its own
         wide = torch.promote_types(support_maps.dtype, torch.float32)
         means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
         rows = self.rows(query_maps.movedim(2, -1).flatten(0, 3), means, local=True)
-        cells = rows.queries * scalar(self.scale, rows.queries)
         e, k = support_maps.shape[:2]
-        episodes = torch.arange(e, device=cells.device)
+        episodes = torch.arange(e, device=rows.queries.device)
         of_cells = episodes.view(-1, 1, 1, 1).expand(cell_labels.shape).flatten()
         push = SameClass(of_cells, episodes.repeat_interleave(k))
         own = of_cells * k + cell_labels.flatten().to(of_cells)
-        pull = SameClass(own, torch.arange(e * k, device=cells.device)) & push  # within the episode, whatever the label
-        return self.evaluate(rows._replace(queries=cells, half=None), pull=pull, push=push, positives=pull)
+        classes = torch.arange(e * k, device=own.device)
+        pull = SameClass(own, classes) & push  # within the episode, whatever the label
+        return self.evaluate(rows, pull=pull, push=push, positives=pull, temperature=1 / self.scale)
 
 
 def _check(query_maps: Tensor, support_maps: Tensor, cell_labels: Tensor) -> None:

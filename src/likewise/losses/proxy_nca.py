@@ -49,6 +49,8 @@ class ProxyNCALoss(ContrastiveLoss):
         tensor(0.3133)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(self, *, temperature: float | Tensor = 1 / 18, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
@@ -69,7 +71,7 @@ class ProxyNCALoss(ContrastiveLoss):
             ValueError: If shapes, devices or lengths disagree, embeddings or prototypes hold NaN or infinity, or a
                 label is not one of the C classes (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels, prototypes=prototypes):
             check_embeddings("embeddings", embeddings)
             check_references("prototypes", prototypes, embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings), len(prototypes))

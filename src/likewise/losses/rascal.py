@@ -7,11 +7,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings
-from likewise.losses.normalization import normalized
 from likewise.losses.ranks import Ranking, RankWeights, widest
+from likewise.losses.rows import Rows
 from likewise.memory import FeatureCache
+from likewise.operator import normalized
 from likewise.pairs import Equal, SameClass
 
 RankLevel = Literal["view", "sample"]
@@ -92,6 +93,8 @@ class RASCALLoss(ContrastiveLoss):
         tensor(4)
     """
 
+    label_kinds = frozenset({"classes"})
+
     def __init__(
         self,
         num_samples: int,
@@ -125,10 +128,9 @@ class RASCALLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, embeddings are not finite or have other features than the cache,
                 labels are no classes, or an index lies outside the cache (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(embeddings=embeddings, labels=labels, sample_index=sample_index):
             self._check(embeddings, labels, sample_index)
-        levels = get_args(Ranking).index(self.ranking), get_args(RankLevel).index(self.rank_level), int(self.training)
-        rows = self.rows(embeddings, shared=(*self.cache.features.shape, *levels))
+        rows = self.rows(embeddings)
         classes, index = (rows.of_anchors(of.to(rows.queries.device, torch.int64)) for of in (labels, sample_index))
         all_classes, all_index = rows.of_references(classes), rows.of_references(index)
         push = rows.not_self()
@@ -146,18 +148,23 @@ class RASCALLoss(ContrastiveLoss):
             cached=(_wide(cached), valid),
             ranking=self.ranking,
             by_sample=by_sample,
-            dtype=rows.queries.dtype,
+            dtype=rows.dtype,
         )
         pull = positives.mean_over_row() if self.ranking == "uniform" else ranks
         loss = self.evaluate(rows, pull=pull, push=push, positives=positives)
-        self._note(ranks, valid)
+        self._note_ranks(ranks, valid)
         if self.training:
             self.cache.write(samples, features)
         return loss
 
+    def facts(self) -> dict[str, str]:
+        """Return what of the loss all ranks have in common, its cache and whether it is written among it."""
+        shape = tuple(self.cache.features.shape)
+        return super().facts() | {"cache": f"of shape {shape}", "training": str(self.training)}
+
     def _unit(self, rows: Rows) -> Float[Tensor, "r d"]:
         """Return the normalised references, outside differentiation."""
-        return rows.references.detach() if self.normalize else normalized(rows.references.detach())
+        return normalized(rows.references.detach())
 
     def _features(self, rows: Rows, sample: Int[Tensor, " r"], count: int) -> Float[Tensor, "s d"]:
         """Return what is to be cached of each sample: the normalised mean of its views, in the cache's dtype."""
@@ -165,7 +172,7 @@ class RASCALLoss(ContrastiveLoss):
         total = Equal(everyone, sample).product(self._unit(rows).to(widest(sample.device)))  # in whatever order
         return normalized(total).to(self.cache.features.dtype)
 
-    def _note(self, ranks: RankWeights, valid: Bool[Tensor, " s"]) -> None:
+    def _note_ranks(self, ranks: RankWeights, valid: Bool[Tensor, " s"]) -> None:
         """Add to `last` what the ranks and weights of the step were."""
         sums = distributed.total(ranks.sums()) if self.gathers else ranks.sums()
         histogram = sums[3:]

@@ -1,13 +1,16 @@
 """SupCon, supervised contrastive learning, in both of its forms."""
 
+from contextlib import nullcontext
 from typing import Literal, Unpack, final, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Rows
+from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
+from likewise.losses.rows import Rows
+from likewise.operator.inputs import is_plain
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel, concat
 
 Form = Literal["out", "in"]
@@ -58,6 +61,8 @@ class SupConLoss(ContrastiveLoss):
         tensor(0.0003)
     """
 
+    label_kinds = frozenset({"classes", "label sets"})
+
     def __init__(
         self, *, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]
     ) -> None:
@@ -96,28 +101,29 @@ class SupConLoss(ContrastiveLoss):
             ValueError: If shapes or lengths disagree, labels and a mask both come, nothing says what is alike, values
                 are not finite or not zeros and ones (values are looked at on the CPU).
         """
-        with self.checks(embeddings):
+        with self.checks(
+            embeddings=embeddings,
+            labels=labels,
+            mask=mask,
+            references=references,
+            reference_labels=reference_labels,
+            queue=queue,
+            queue_labels=queue_labels,
+        ):
             _check(embeddings, labels, mask, references, reference_labels)
             _check_queue(embeddings, labels, queue, queue_labels)
-        kind = (int(mask is not None), 0) if labels is None else (1 + labels.ndim, *labels.shape[1:], 0)[:2]
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,), shared=kind)
+        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
         push = rows.not_self()
-        with self.checks(embeddings):
+        with nullcontext() if mask is None else self.checks(embeddings):  # its columns are the samples of all
             positives = _alike(rows, labels, mask, reference_labels) & push
         if labels is not None and queue_labels is not None:
             of_queue = _alike_by(rows.of_anchors(labels.to(rows.queries.device)), queue_labels)
             push, positives = concat([push, AllPairs(*of_queue.shape)]), concat([positives, of_queue])
         if self.form == "out":
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
-        return self._inside(rows, push, positives)
-
-    def _inside(self, rows: Rows, push: PairWeight, positives: PairWeight) -> Tensor:
-        """Return the "in" form, which needs a second log-sum-exp, over the positives."""
-        count = positives.row_sum(rows.queries.dtype, rows.queries.device)
-        active = count > 0
-        everything, inside = (self.log_sum_exp(rows, of) for of in (push, positives))
-        losses = everything.masked_fill(~active, 0) - inside.masked_fill(~active, 0) + count.clamp(min=1).log()
-        return self.reduce(losses, active, positives)
+        one = torch.ones(len(rows.queries), device=rows.queries.device)
+        both = push, positives.mean_over_row()
+        return self.evaluate(rows, pull=None, push=both, positives=positives, coefficients=(one, -one))
 
 
 def _alike(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_labels: Tensor | None) -> PairWeight:
@@ -188,6 +194,8 @@ def _check(
 
 
 def _check_alike(embeddings: Tensor, labels: Tensor | None, mask: Tensor | None, references: Tensor | None) -> None:
+    if mask is not None and not is_plain(mask.dtype):
+        raise ValueError(f"mask is zeros and ones, got {mask.dtype}; convert it with .bool()")
     if mask is not None and mask.device.type == "cpu" and not ((mask == 0) | (mask == 1)).all():
         raise ValueError("mask is zeros and ones, got other values; compare it with a threshold first")
     one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1

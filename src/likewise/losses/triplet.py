@@ -8,6 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_aligned, check_embeddings, check_number
+from likewise.operator import normalized
 
 
 @final
@@ -66,12 +67,12 @@ class TripletLoss(ContrastiveLoss):
         self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"], negatives: Float[Tensor, "n d"]
     ) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), and the positive and the negative of each in the same order, (N, D)."""
-        with self.checks(anchors):
+        with self.checks(anchors=anchors, positives=positives, negatives=negatives):
             check_embeddings("anchors", anchors)
             check_aligned("positives", positives, anchors, beside="anchors")
             check_aligned("negatives", negatives, anchors, beside="anchors")
         rows = self.rows(anchors, positives, whole=(negatives,), local=True)
-        a, p, n = rows.queries, rows.references, rows.whole[0]
+        a, p, n = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
         temperature = scalar(self.temperature, a)
         logits = ((a * (n - p)).sum(dim=1) + self.margin) / temperature
         losses = torch.logaddexp(logits, torch.zeros_like(logits))

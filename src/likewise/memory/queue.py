@@ -30,7 +30,7 @@ class Queue(nn.Module):
         gather_distributed: Whether the keys of all processes are enqueued, in the order of ranks, so that every process
             holds the same queue; a batch may then differ in size between them, and be empty.
 
-    A loss takes what such a queue holds as ``queue=`` and ``queue_labels=`` (InfoNCELoss as ``negatives=``), a section
+    A loss takes what such a queue holds as ``queue=`` and ``queue_labels=``, a section
     that every process holds whole: it is contrasted beside the batch or the references, and never gathered. The
     ``references=`` of a loss are gathered: a queue given there would stand there once for each process.
 
@@ -155,12 +155,18 @@ class Queue(nn.Module):
         return f"{size=}, {feature_dim=}, num_labels={self.num_labels}, gather_distributed={self.gather_distributed}"
 
     def _know(self, *facts: str) -> None:
-        """Note what holds of the counters as they are now, so that a GPU need not be waited for again."""
-        self._known |= dict.fromkeys(facts, (self.enqueued, _version(self.enqueued)))
+        """Note what holds of the counters as they are now, so that a GPU need not be waited for again.
+
+        Torch counts the changes of a tensor, but not of one that was made in inference mode: of it nothing is noted.
+        """
+        if not self.enqueued.is_inference():
+            now = self.enqueued, self.enqueued._version  # noqa: SLF001 - torch has no public name for it
+            self._known |= dict.fromkeys(facts, now)
 
     def _is_known(self, fact: str) -> bool:
         counter, version = self._known.get(fact, (None, 0))
-        return counter is self.enqueued and version == _version(self.enqueued)
+        now = self.enqueued
+        return counter is now and version == now._version  # noqa: SLF001 - as above
 
     def _write(self, keys: Tensor, labels: Tensor | None, ids: Tensor) -> None:
         size, count = len(self.key_ring), len(keys)
@@ -221,11 +227,6 @@ class Queue(nn.Module):
                 f"labels come with every batch or with none, got {got} where the batches before had {had}; "
                 "pass them always, or reset() the queue"
             )
-
-
-def _version(counter: Tensor) -> int:
-    """Return how often a counter was changed in place, as torch itself tells; in inference mode it does not."""
-    return 0 if counter.is_inference() else counter._version  # noqa: SLF001 - torch has no public name for it
 
 
 def _check_integers(name: str, values: Tensor, count: int) -> None:

@@ -6,11 +6,12 @@ import math
 from numbers import Real
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator.backends import Backend, check_backend, engine_of, half_of
 from likewise.operator.function import evaluate_by
+from likewise.operator.inputs import check_floating
 from likewise.operator.precision import without_autocast
 from likewise.operator.problem import Outcome, Problem, Push, Reduction
 from likewise.pairs import PairWeight
@@ -97,8 +98,8 @@ def contrast(
         backend: "auto", "dense", "tiled" or "triton".
 
     Returns:
-        One loss for each query, shape (N,), in float32 or wider, or a scalar. A query is active when its push has mass and its
-        pull has support; an inactive one has loss 0 and no gradient.
+        One loss for each query, shape (N,), in float32 or wider, or a scalar. A query is active when its push has mass
+        and its pull has support; an inactive one has loss 0 and no gradient.
 
     Raises:
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
@@ -163,9 +164,7 @@ def evaluate(
     for push in pushes:
         _check_shape("push", push.weight, queries, sections)
         if not push.weight.is_nonnegative:
-            raise ValueError(
-                f"push holds weights ≥ 0, got {push.weight} with negative ones; only pull may be negative"
-            )
+            raise ValueError(f"push holds weights ≥ 0, got {push.weight} with negative ones; only pull may be negative")
     if pull is not None:
         _check_shape("pull", pull, queries, sections)
     dtype = functools.reduce(torch.promote_types, (v.dtype for v in sections), queries.dtype)
@@ -214,7 +213,13 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
 
 
 def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
-    if rows.ndim != 2 or not rows.is_floating_point():
+    """Raise unless rows are finite and floating, (n, d), of the queries' features and on their device."""
+    if not isinstance(rows, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"{name} come as a tensor, got {type(rows).__name__}; convert with torch.as_tensor"
+        )
+    check_floating(name, rows)
+    if rows.ndim != 2:
         raise ValueError(f"{name} are floating rows of features, (n, d), got {rows.dtype} of shape {tuple(rows.shape)}")
     if rows.shape[1] != queries.shape[1]:
         raise ValueError(f"{name} have the queries' {queries.shape[1]} features, got shape {tuple(rows.shape)}")

@@ -16,7 +16,7 @@ class Engine(Protocol):
     def forward(
         self, problem: Problem, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor, wanted: Wanted
     ) -> Found:
-        """Return the outcome of a contrast of rows as they came; ``others`` are the sections that are not the queries."""
+        """Return the outcome of a contrast of rows as they came; others are the sections that are not the queries."""
         ...
 
     def backward(self, state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
@@ -76,7 +76,9 @@ class _Plain(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         twice, needs = torch.is_grad_enabled(), ctx.needs_input_grad[1:]
-        given = [x if twice else x.detach().requires_grad_(need) for x, need in zip(ctx.saved_tensors, needs, strict=True)]
+        given = [
+            x if twice else x.detach().requires_grad_(need) for x, need in zip(ctx.saved_tensors, needs, strict=True)
+        ]
         with torch.enable_grad(), without_autocast(given[0].device):
             temperature, queries, *others = given
             outcome = dense.forward(ctx.problem, queries, tuple(others), temperature)

@@ -31,19 +31,21 @@ def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) ->
     """
     if not normalize:
         return Unit(x.to(dtype), None)
+    if _at_once(x):
+        lengths = _lengths(x, dtype)
+        return Unit(torch.div(x, lengths), lengths)
     unit, lengths = torch.empty_like(x, dtype=dtype), x.new_empty(len(x), 1, dtype=dtype)
 
     def divide(rows: slice) -> None:
-        length = torch.linalg.vector_norm(x[rows], dim=1, keepdim=True, dtype=_wide(x)).to(dtype)
-        lengths[rows] = length.masked_fill_(length == 0, torch.inf)
-        torch.div(x[rows], length, out=unit[rows])
+        lengths[rows] = _lengths(x[rows], dtype)
+        torch.div(x[rows], lengths[rows], out=unit[rows])
 
     _by_blocks(divide, x)
     return Unit(unit, lengths)
 
 
 def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor, ""]) -> Float[Tensor, "n d"]:
-    """Return the gradient of rows from that of the rows they became, (g − u (u·g)) / length, over a divisor, in place."""
+    """Return the gradient of rows, over a divisor, from that of what they became: (g − u (u·g)) / length, in place."""
     lengths = unit.lengths
     if lengths is None:
         return gradient.div_(divisor)
@@ -58,11 +60,21 @@ def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor,
 
 def _by_blocks(work: Any, rows: Tensor) -> None:
     """Do some work on blocks of rows, on a CPU in threads; elsewhere on all at once."""
-    if rows.device.type != "cpu" or len(rows) <= BLOCK:
-        work(slice(0, len(rows)))
+    if _at_once(rows):
+        work(slice(0, rows.shape[0]))
         return
     tasks = (Task((k,), (part,)) for k, part in enumerate(blocks(len(rows), BLOCK)))
     threads.run(tasks, lambda: work, count=threads.workers() if type(rows) is Tensor else 1)
+
+
+def _at_once(rows: Tensor) -> bool:
+    return rows.device.type != "cpu" or rows.shape[0] <= BLOCK
+
+
+def _lengths(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return each row's length, infinity where that is zero, so that what is divided by it is zero."""
+    lengths = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=_wide(x)).to(dtype)
+    return lengths.masked_fill_(lengths == 0, torch.inf)
 
 
 def _wide(rows: Tensor) -> torch.dtype:

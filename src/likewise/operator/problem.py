@@ -41,7 +41,7 @@ class Problem(NamedTuple):
     half: torch.dtype | None = None
     """The half precision in which kernels are to multiply."""
     both_ways: bool = False
-    """Whether the log-sum-exps of each reference over the queries are wanted, too (of one section, not the queries)."""
+    """Whether the log-sum-exps of each reference over the queries are wanted, too (of one section)."""
     coefficients: tuple[Tensor | None, ...] | None = None
     """c_k of each log-sum-exp in the rows' losses, None: the pull's row sums; None for all: no losses are wanted."""
     reduction: Reduction = "none"
@@ -121,16 +121,13 @@ def put_together(
     """
     if problem.coefficients is None:
         return None, ()
-    rows = logsums[0]
     active = [logsum.detach() != -torch.inf for logsum in logsums]  # what is NaN shows
     if problem.pull is not None:
-        active.append(problem.pull.known_support(rows.device))
+        active.append(problem.pull.known_support(logsums[0].device))
     everywhere = functools.reduce(torch.logical_and, active)
-    losses = sum(
-        logsum * coefficient_of(problem, coefficient, rows)
-        for logsum, coefficient in zip(logsums, problem.coefficients, strict=True)
-    )
-    losses = torch.where(everywhere, losses if attraction is None else losses - attraction, 0)
+    parts = zip(logsums, problem.coefficients, strict=True)
+    losses = functools.reduce(torch.add, (_times(problem, logsum, coefficient) for logsum, coefficient in parts))
+    losses = (losses if attraction is None else losses - attraction).where(everywhere, 0)
     count = everywhere.sum()
     if problem.reduction != "none":
         losses = losses.sum()
@@ -149,7 +146,7 @@ def taken_apart(problem: Problem, upstream: Outcome, counts: tuple[Tensor, ...])
         of_losses = of_losses / count.clamp(min=1).to(of_losses.dtype)
     of_rows = torch.where(active, of_losses, 0)
     logsums = tuple(
-        _plus(of_rows * coefficient_of(problem, coefficient, of_rows), other)
+        _plus(_times(problem, of_rows, coefficient), other)
         for coefficient, other in zip(problem.coefficients, upstream.logsums, strict=True)
     )
     attraction = None if problem.pull is None else _plus(-of_rows, upstream.attraction)
@@ -160,9 +157,9 @@ def _plus(one: Tensor, other: Tensor | None) -> Tensor:
     return one if other is None else one + other
 
 
-def coefficient_of(problem: Problem, coefficient: Tensor | None, rows: Tensor) -> Tensor:
-    """Return c of a log-sum-exp, (N,): given, or the pull's row sums."""
+def _times(problem: Problem, values: Tensor, coefficient: Tensor | None) -> Tensor:
+    """Return values of active rows times c: given, or the pull's row sums."""
     if coefficient is not None:
-        return coefficient.to(rows)
+        return values * coefficient.to(values)
     assert problem.pull is not None  # noqa: S101 - without a pull coefficients are given
-    return problem.pull.known_row_sum(rows.dtype, rows.device)
+    return values if problem.pull.sums_to_one else values * problem.pull.known_row_sum(values.dtype, values.device)

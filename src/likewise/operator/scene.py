@@ -11,7 +11,7 @@ from likewise.operator import threads
 from likewise.operator.problem import Problem
 from likewise.operator.sums import OCTAVE, Plain, Running, Sums
 from likewise.operator.threads import Task
-from likewise.pairs.weight import blocks
+from likewise.pairs.weight import Factors, blocks
 
 TILE = 512
 """Rows and columns of a tile: 1 MiB in float32, so that a tile stays in a core's cache between its passes."""
@@ -35,6 +35,13 @@ class Tile(NamedTuple):
     """Within the section."""
     among_all: slice
     """Within all references."""
+
+
+class Known(NamedTuple):
+    """The one value that each push, and the pull, has in a tile; None where there are several, or it is not known."""
+
+    pushes: list[float | None]
+    pull: float | None
 
 
 class Buffers:
@@ -72,7 +79,12 @@ class Scene:
         self.z, self.sections, self.temperature = z, sections, temperature
         self.both_ways = problem.both_ways
         self.powers = [push.power for push in problem.pushes]
-        self.pushes = [push.weight.factors(z.dtype, z.device, of_push=True) for push in problem.pushes]
+        self.pushes = [
+            Factors(push.weight)  # a column's sum is over anchors, whose factors stay within
+            if problem.both_ways
+            else push.weight.factors(z.dtype, z.device, of_push=True)
+            for push in problem.pushes
+        ]
         within = problem.pull is not None and problem.pull.within_tiles
         self.pull = problem.pull.factors(z.dtype, z.device) if problem.pull is not None and within else None
         self.streamed = None if within else problem.pull
@@ -99,11 +111,12 @@ class Scene:
     @property
     def is_one_tile(self) -> bool:
         """Whether a tile holds all pairs, so that it can be kept."""
-        return len(self.sections) == 1 and self.rows >= len(self.z) and self.columns >= len(self.sections[0])
+        one = len(self.sections) == 1 and self.rows >= self.z.shape[0]
+        return one and self.columns >= self.sections[0].shape[0]
 
     def _sides(self) -> tuple[int, int]:
         """Return the rows and columns of a tile, by the numbers of both alone: so do sums not depend on threads."""
-        n, most = len(self.z), max(len(v) for v in self.sections)
+        n, most = self.z.shape[0], max(v.shape[0] for v in self.sections)
         if self.z.device.type != "cpu":
             return TILE * LAUNCHES, TILE * LAUNCHES
         if max(n, most) <= TILE and len(self.sections) == 1:
@@ -111,7 +124,8 @@ class Scene:
         if self.is_triangle:
             side = TILE if n > BLOCKS * TILE else max(1, TILE // 2)
             return side, side
-        rows = min(TILE, max(1, TILE // 8, -(-n // BLOCKS)))
+        step = max(1, TILE // 8)
+        rows = min(TILE, step * max(1, -(-n // (BLOCKS * step))))
         return rows, min(2 * TILE, TILE * TILE // rows)
 
     def sums(self, count: int, power: float) -> Sums:
@@ -123,88 +137,79 @@ class Scene:
 
     def buffers(self) -> Buffers:
         """Return buffers for one thread."""
-        rows = min(self.rows, len(self.z))
-        return Buffers(self.z, rows * min(self.columns, max(len(v) for v in self.sections)))
+        rows = min(self.rows, self.z.shape[0])
+        return Buffers(self.z, rows * min(self.columns, max(v.shape[0] for v in self.sections)))
 
-    def visit(self, worker: Callable[[], Callable[[Tile], None]], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
+    def visit(self, worker: Callable[[], Callable[..., None]], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
         """Visit the tiles in which anything pushes or pulls: in threads where there are several and rows on a CPU.
 
         Args:
-            worker: Makes what a thread does with a tile.
+            worker: Makes what a thread does with tiles, one or several.
             owned: Whether a tile writes to its rows alone, or to its columns as well.
             skip: Which sections are left out.
         """
-
-        def of_tasks() -> Callable[[list[Tile]], None]:
-            visit = worker()
-
-            def each(tiles: list[Tile]) -> None:
-                for tile in tiles:
-                    if not self._is_empty(tile):
-                        visit(tile)
-
-            return each
-
-        if self.is_one_tile and self.z.device.type == "cpu":
-            with threads.alone():
-                threads.run(self._tasks(owned=owned, skip=skip), of_tasks, count=1)
-        else:
-            apart = self.z.device.type == "cpu" and type(self.z) is Tensor and len(self.z) > self.rows
-            threads.run(self._tasks(owned=owned, skip=skip), of_tasks, count=threads.workers() if apart else 1)
+        if self.is_one_tile:
+            whole = slice(0, self.sections[0].shape[0])
+            if not (skip and skip[0]):
+                worker()(Tile(slice(0, self.z.shape[0]), 0, whole, whole))
+            return
+        apart = self.z.device.type == "cpu" and type(self.z) is Tensor and self.z.shape[0] > self.rows
+        threads.run(self._tasks(owned=owned, skip=skip), worker, count=threads.workers() if apart else 1)
 
     def _tasks(self, *, owned: bool, skip: tuple[bool, ...]) -> Iterator[Task]:
         rows = list(blocks(len(self.z), self.rows))
         if self.is_triangle:
             for i, j in _tournament(len(rows)):
-                yield Task((i, j), ([Tile(rows[i], 0, rows[j], rows[j])],))
+                yield Task((i, j), (Tile(rows[i], 0, rows[j], rows[j]),))
             return
         columns: list[tuple[int, slice, slice]] = []
         start = 0
         for k, v in enumerate(self.sections):
-            for part in blocks(0 if skip and skip[k] else len(v), self.columns):
-                columns.append((k, part, slice(start + part.start, start + part.stop)))
+            parts = blocks(0 if skip and skip[k] else len(v), self.columns)
+            columns += [(k, part, slice(start + part.start, start + part.stop)) for part in parts]
             start += len(v)
         if owned:
             for i, part in enumerate(rows):
-                yield Task((i,), ([Tile(part, *others) for others in columns],))
+                yield Task((i,), tuple(Tile(part, *others) for others in columns))
         elif columns and rows:
             for i, j in _turns(len(rows), len(columns)):
-                yield Task((i, -1 - j), ([Tile(rows[i], *columns[j])],))
+                yield Task((i, -1 - j), (Tile(rows[i], *columns[j]),))
 
-    def _is_empty(self, tile: Tile) -> bool:
-        weights = [push.base for push in self.pushes] + ([] if self.pull is None else [self.pull.base])
-        return all(weight.constant(tile.rows, tile.among_all) == 0 for weight in weights)
+    def known(self, tile: Tile) -> "Known | None":
+        """Return the weights of a tile as far as they are one number each; None where nothing pushes nor pulls."""
+        pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
+        pull = 0.0 if self.pull is None else self.pull.base.constant(tile.rows, tile.among_all)
+        if pull == 0 and not any(push != 0 for push in pushes):
+            return None
+        return Known(pushes, pull)
 
     def products(self, tile: Tile, buffers: Buffers) -> Tensor:
         """Return x of a tile: s / ln 2 where exponentials are plain, z·v of sets of pairs, else s."""
         z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
-        x = buffers.product(len(z), len(v))
+        x = buffers.product(z.shape[0], v.shape[0])
         if self.is_plain:
             # Multiplied in the product, the mantissa would be rounded alike for all pairs: here each row rounds.
             return x.addmm_(torch.add(z, z, alpha=self._extra), v.T, beta=0, alpha=self._scale)
         torch.mm(z, v.T, out=x)
         return x if self.is_set else x.div_(self.temperature)
 
-    def pulled(self, tile: Tile, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
+    def pulled(self, tile: Tile, known: float | None, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
         """Return the pull's weights in a tile, but for the factors of anchors; None where there are none.
 
         Mirrored, those of the references as anchors over the queries, turned round.
         """
-        if self.pull is None:
+        if self.pull is None or (known == 0 and not mirrored):
             return None
         rows, columns = (tile.among_all, tile.rows) if mirrored else (tile.rows, tile.among_all)
-        if self.pull.base.constant(rows, columns) == 0:
-            return None
         weights = out.view(out.shape[1], out.shape[0]) if mirrored else out
         self.pull.base.fill(weights, rows, columns)
         if self.pull.references is not None:
             weights.mul_(self.pull.references[columns])
         return weights.T if mirrored else weights
 
-    def weighed(self, k: int, e: Tensor, tile: Tile, out: Tensor) -> Tensor | None:
+    def weighed(self, k: int, e: Tensor, tile: Tile, inside: float | None, out: Tensor) -> Tensor | None:
         """Return e of the pairs in the k-th push, a set, 0 outside it: in ``out``, or e itself; None where none is."""
         base = self.pushes[k].base
-        inside = base.constant(tile.rows, tile.among_all)
         if inside is not None:
             return e if inside else None
         if out is e:
@@ -213,16 +218,14 @@ class Scene:
         base.fill(out, tile.rows, tile.among_all)
         return out.mul_(e)
 
-    def logits(self, k: int, x: Tensor, tile: Tile, out: Tensor) -> Tensor:
+    def logits(self, k: int, x: Tensor, tile: Tile, weight: float | None, out: Tensor) -> Tensor:
         """Return in ``out`` x of the k-th push, −∞ outside it; of weights that are no set, power·s + log weight."""
         if out is not x:
             out.copy_(x)
         if not self.is_set and self.powers[k] != 1:
             out.mul_(self.powers[k])
-        base = self.pushes[k].base
-        weight = base.constant(tile.rows, tile.among_all)
         if weight is None:
-            base.weigh(out, tile.rows, tile.among_all, logits=True)
+            self.pushes[k].base.weigh(out, tile.rows, tile.among_all, logits=True)
         elif weight == 0:
             out.fill_(-torch.inf)
         elif weight != 1:

@@ -37,7 +37,7 @@ from torch import Tensor
 from likewise.operator import threads
 from likewise.operator.normalization import Unit, prepared, projected
 from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together, taken_apart
-from likewise.operator.scene import TILE, Buffers, Scene, Tile
+from likewise.operator.scene import TILE, Buffers, Known, Scene, Tile
 from likewise.operator.sums import Sums
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import Factors
@@ -140,7 +140,7 @@ def _stream(state: _State, drawing: "_Drawing", pull: PairWeight, force: Tensor)
         parts = pull.transposed_product(scene.z * force).split([len(v) for v in scene.sections])
         for of_section, part in zip(drawing.of_sections, parts, strict=True):
             if of_section is not None:
-                of_section += part
+                of_section.add_(part)
 
 
 def _logarithm(sums: Sums, push: Factors) -> Tensor:
@@ -179,17 +179,24 @@ class _Adding:
     def worker(self) -> Callable[[Tile], None]:
         """Return what a thread does with a tile."""
         buffers = self.scene.buffers()
-        return lambda tile: self._add(tile, buffers)
 
-    def _add(self, tile: Tile, buffers: Buffers) -> None:
+        def add(*tiles: Tile) -> None:
+            for tile in tiles:
+                known = self.scene.known(tile)
+                if known is not None:
+                    self._add(tile, known, buffers)
+
+        return add
+
+    def _add(self, tile: Tile, known: Known, buffers: Buffers) -> None:
         scene = self.scene
         x = scene.products(tile, buffers)
         if self.attraction is not None:
-            self._attract(self.attraction, tile, x, buffers.tile(1, x))
+            self._attract(self.attraction, tile, known.pull, x, buffers.tile(1, x))
         average = self.average if self.once[tile.section] else None
         v = scene.sections[tile.section][tile.columns]
         if not scene.is_plain:
-            self._add_relative(tile, x, buffers, average, v)
+            self._add_relative(tile, known, x, buffers, average, v)
             return
         for k in reversed(range(len(self.forth))):
             if k == len(self.forth) - 1 or not self._alike:
@@ -197,7 +204,9 @@ class _Adding:
                 e = self.forth[k].exponentials(x, tile.rows, 1, out=out)
             else:
                 e = x
-            e = scene.weighed(k, e, tile, out=e if len(self.forth) == 1 or not self._alike else buffers.tile(1, x))
+            e = scene.weighed(
+                k, e, tile, known.pushes[k], out=e if len(self.forth) == 1 or not self._alike else buffers.tile(1, x)
+            )
             if e is not None:
                 self._sum(k, e, tile)
                 if average is not None:
@@ -213,11 +222,11 @@ class _Adding:
             self.forth[k].total[tile.columns] += e.sum(dim=0)
 
     def _add_relative(
-        self, tile: Tile, x: Tensor, buffers: Buffers, average: Tensor | None, v: Float[Tensor, "r d"]
+        self, tile: Tile, known: Known, x: Tensor, buffers: Buffers, average: Tensor | None, v: Float[Tensor, "r d"]
     ) -> None:
         """Add exponentials relative to the highest so far."""
         for k in reversed(range(len(self.forth))):
-            y = self.scene.logits(k, x, tile, out=x if k == 0 else buffers.tile(1, x))
+            y = self.scene.logits(k, x, tile, known.pushes[k], out=x if k == 0 else buffers.tile(1, x))
             if self.back:
                 self.back[k].add(y, tile.columns, dim=0, out=buffers.tile(2, x))
             e, fading = self.forth[k].add(y, tile.rows, dim=1, out=y)
@@ -226,15 +235,15 @@ class _Adding:
             if average is not None:
                 average[tile.rows].addmm_(e, v)
 
-    def _attract(self, attraction: Tensor, tile: Tile, x: Tensor, out: Tensor) -> None:
+    def _attract(self, attraction: Tensor, tile: Tile, known: float | None, x: Tensor, out: Tensor) -> None:
         scene = self.scene
-        weights = scene.pulled(tile, out)
+        weights = scene.pulled(tile, known, out)
         if weights is not None:
             attraction[tile.rows] += weights.mul_(x).sum(dim=1)
         if not scene.is_triangle or tile.rows == tile.columns:
             return
         if scene.pull is None or not scene.pull.is_symmetric:
-            weights = scene.pulled(tile, out, mirrored=True)
+            weights = scene.pulled(tile, known, out, mirrored=True)
             weights = None if weights is None else weights.mul_(x)
         if weights is not None:
             attraction[tile.columns] += weights.sum(dim=0)
@@ -286,14 +295,21 @@ class _Drawing:
     def worker(self) -> Callable[[Tile], None]:
         """Return what a thread does with a tile."""
         buffers = self.scene.buffers()
-        return lambda tile: self._draw(tile, buffers)
 
-    def _draw(self, tile: Tile, buffers: Buffers) -> None:
+        def draw(*tiles: Tile) -> None:
+            for tile in tiles:
+                known = self.scene.known(tile)
+                if known is not None:
+                    self._draw(tile, known, buffers)
+
+        return draw
+
+    def _draw(self, tile: Tile, known: Known, buffers: Buffers) -> None:
         scene, rows, columns = self.scene, tile.rows, tile.columns
         x = scene.products(tile, buffers) if self.kept is None else self.kept
-        w = self._pushed(tile, x, buffers)
+        w = self._pushed(tile, known, x, buffers)
         if self.force is not None:
-            self._pull(tile, w, buffers.tile(2, w), self.force)
+            self._pull(tile, known.pull, w, buffers.tile(2, w), self.force)
         on_diagonal = scene.is_triangle and rows == columns
         if self.slopes is not None:  # of pairs that a tile on the diagonal has twice, half
             sums = x.sub_(self._equal_rows).mul_(w).sum(dim=1)
@@ -304,13 +320,19 @@ class _Drawing:
         if of_section is not None and not on_diagonal:
             of_section[columns].addmm_(w.T, scene.z[rows])
 
-    def _pushed(self, tile: Tile, x: Tensor, buffers: Buffers) -> Tensor:
+    def _pushed(self, tile: Tile, known: Known, x: Tensor, buffers: Buffers) -> Tensor:
         """Return Σ_k push_k a_k e^{p_k s} of a tile, with a_k of its rows, its columns, or both."""
         w: Tensor | None = None
         alike = self.scene.is_plain and len(set(self.scene.powers)) == 1
         for k in range(len(self.shares)):
             out = buffers.tile(1 if w is None else 2, x)
-            part = self._coefficients(k, tile, out, buffers) if alike else self._relative(k, tile, x, out, buffers)
+            inside = known.pushes[k]
+            if inside == 0:
+                continue
+            if alike:
+                part = self._coefficients(k, tile, inside, out, buffers)
+            else:
+                part = self._relative(k, tile, inside, x, out, buffers)
             if part is not None:
                 w = part if w is None else w.add_(part)
         if w is None:
@@ -322,13 +344,12 @@ class _Drawing:
             w.mul_(x)
         return w
 
-    def _coefficients(self, k: int, tile: Tile, out: Tensor, buffers: Buffers) -> Tensor | None:
+    def _coefficients(self, k: int, tile: Tile, inside: float | None, out: Tensor, buffers: Buffers) -> Tensor | None:
         """Return push_k a_k of a tile of a set, by which exponentials are multiplied; None where there are none."""
         scene, rows, columns = self.scene, tile.rows, tile.columns
-        inside = scene.pushes[k].base.constant(rows, tile.among_all)
         of_rows = self.shares[k]
         of_columns = of_rows if scene.is_triangle else self.shares_back[k] if self.shares_back else None
-        if inside == 0 or (of_rows is None and of_columns is None):
+        if of_rows is None and of_columns is None:
             return None
         if of_rows is not None and of_columns is not None:
             torch.add(of_rows[rows, None], of_columns[columns], out=out)
@@ -338,16 +359,18 @@ class _Drawing:
             scene.pushes[k].base.weigh(out, rows, tile.among_all, logits=False, spare=buffers.tile(3, out))
         return out
 
-    def _relative(self, k: int, tile: Tile, x: Tensor, out: Tensor, buffers: Buffers) -> Tensor | None:
+    def _relative(
+        self, k: int, tile: Tile, inside: float | None, x: Tensor, out: Tensor, buffers: Buffers
+    ) -> Tensor | None:
         """Return push_k a_k e^{p_k s} of a tile, of exponentials that are relative to each row's highest."""
         scene, state = self.scene, self.state
         of_rows, of_columns = self.shares[k], self.shares_back[k] if self.shares_back else None
         if scene.is_plain:
-            part = self._coefficients(k, tile, out, buffers)
+            part = self._coefficients(k, tile, inside, out, buffers)
             if part is None:
                 return None
             return part.mul_(state.forth[k].exponentials(x, tile.rows, 1, out=buffers.tile(3, x)))
-        y = scene.logits(k, x, tile, out=buffers.tile(3, x))
+        y = scene.logits(k, x, tile, inside, out=buffers.tile(3, x))
         if of_columns is not None:
             part = state.back[k].exponentials(y, tile.columns, 0, out=out if of_rows is None else buffers.tile(4, x))
             part.mul_(of_columns[tile.columns])
@@ -359,21 +382,21 @@ class _Drawing:
             return None
         return state.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
 
-    def _pull(self, tile: Tile, w: Tensor, spare: Tensor, force: Tensor) -> None:
+    def _pull(self, tile: Tile, known: float | None, w: Tensor, spare: Tensor, force: Tensor) -> None:
         """Add h_i pull_iu, and in a triangle h_u pull_ui."""
         scene, rows, columns = self.scene, tile.rows, tile.columns
-        weights = scene.pulled(tile, spare)
+        weights = scene.pulled(tile, known, spare)
         if weights is not None:
             w.addcmul_(weights, force[rows, None])
         if scene.is_triangle:
             if scene.pull is None or not scene.pull.is_symmetric:
-                weights = scene.pulled(tile, spare, mirrored=True)
+                weights = scene.pulled(tile, known, spare, mirrored=True)
             if weights is not None:
                 w.addcmul_(weights, force[columns])
 
     @property
     def _equal_rows(self) -> Tensor | float:
-        """x of rows that are equal and of length 1, where rows are normalised; else 0."""
+        """X of rows that are equal and of length 1, where rows are normalised; else 0."""
         return self.scene.unit / self.scene.temperature if self.state.problem.normalize else 0.0
 
     def slope(self) -> Tensor | None:

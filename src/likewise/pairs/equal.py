@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.form import Form, Term, Terms, joined, united
-from likewise.pairs.keys import Keys
+from likewise.pairs.keys import Keys, Shifted
 from likewise.pairs.weight import blocks, same_shape
 
 WIDE = 2**19
@@ -278,12 +278,7 @@ class NotSelf(KeySet):
         r = n if references is None else references
         if min(n, r, offset) < 0:
             raise ValueError(f"NotSelf takes counts and an offset ≥ 0, got n={n}, references={r}, offset={offset}")
-        identity = torch.arange(n)
-        if n == r and offset == 0:
-            keys = Keys(identity, identity, shift=0)
-        else:
-            keys = Keys(identity + offset, torch.arange(r), shift=offset)
-        super().__init__((n, r), {None: 1, keys: -1})
+        super().__init__((n, r), {None: 1, Shifted(n, r, offset): -1})
 
 
 @final

@@ -368,6 +368,10 @@ class RowMean(PairWeight):
         self.base = base
         self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
+    @property
+    def sums_to_one(self) -> bool:
+        return True
+
     def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """What a row is divided by, (N, 1): its sum, infinity where that is zero."""
         if (dtype, device) not in self._totals:
@@ -387,7 +391,10 @@ class RowMean(PairWeight):
 
     def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> Factors:
         base, anchors, references = self.base.factors(dtype, device, of_push=of_push)
-        share = self._total(dtype, device).squeeze(1).reciprocal()
+        if self.base.is_set:
+            share = self.base.known_row_sum(dtype, device).clamp(min=1).reciprocal_()
+        else:
+            share = self._total(dtype, device).squeeze(1).reciprocal()
         return Factors(base, scales.product(anchors, share, dtype, device), references)
 
     def product(self, references: Tensor) -> Tensor:

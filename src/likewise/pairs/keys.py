@@ -1,6 +1,7 @@
 """Equality of keys, [key_i = key'_r]: tiles, sums over the equal, and which tiles hold none."""
 
 from functools import cached_property
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
@@ -21,42 +22,37 @@ class Keys:
     Args:
         anchors: Integer keys, shape (N,).
         references: Integer keys, shape (R,); the same tensor when anchors are the references.
-        shift: Where only pairs (i, i + shift) are in, the shift: keys need not be looked at then.
     """
 
-    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], *, shift: int | None = None) -> None:
+    shift: int | None = None
+    """Where only pairs (i, i + shift) are in, the shift."""
+    distinct: bool = False
+    """Whether anchors are the references and only i = r is in."""
+
+    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"]) -> None:
         self.anchors = anchors
         self.references = references
-        self.shift = shift
-        self.distinct = shift == 0 and self.is_symmetric
-        """Whether anchors are the references and only i = r is in."""
-        self._moved: dict[torch.device, Keys] = {anchors.device: self}
+        self._begin((anchors.shape[0], references.shape[0]), anchors.device, is_symmetric=anchors is references)
+
+    def _begin(self, shape: tuple[int, int], device: torch.device, *, is_symmetric: bool) -> None:
+        self._shape, self._device = shape, device
+        self.is_symmetric = is_symmetric
+        """Whether anchors are the references."""
+        self._seen = device.type in SEEN
+        self._moved: dict[torch.device, Keys] = {device: self}
         self._ranges: dict[tuple[bool, int, int], tuple[int, int]] = {}
         self._numbers: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether anchors are the references."""
-        return self.anchors is self.references
 
     @cached_property
     def transposed(self) -> "Keys":
         """Anchors and references exchanged."""
-        if self.is_symmetric:
-            return self
-        return Keys(self.references, self.anchors, shift=None if self.shift is None else -self.shift)
+        return self if self.is_symmetric else Keys(self.references, self.anchors)
 
     def to(self, device: torch.device) -> "Keys":
         """The same keys on a device, moved there once."""
         if device not in self._moved:
-            if self.shift is None:
-                anchors = self.anchors.to(device)
-                references = anchors if self.is_symmetric else self.references.to(device)
-            else:  # made there, since what is copied to a GPU is waited for
-                n, r = len(self.anchors), len(self.references)
-                references = torch.arange(r, device=device)
-                anchors = references if self.distinct else torch.arange(self.shift, self.shift + n, device=device)
-            self._moved[device] = Keys(anchors, references, shift=self.shift)
+            anchors = self.anchors.to(device)
+            self._moved[device] = Keys(anchors, anchors if self.is_symmetric else self.references.to(device))
         return self._moved[device]
 
     def joined(self, other: "Keys") -> "Keys":
@@ -66,7 +62,7 @@ class Keys:
             return self
         if other.distinct and self.is_symmetric:
             return other
-        device = self.anchors.device if self.anchors.device.type != "cpu" else other.anchors.device
+        device = self._device if self._device.type != "cpu" else other._device  # noqa: SLF001 - its own class's
         (one, one_r, one_count), (two, two_r, two_count) = self.to(device).compact, other.to(device).compact
         if one_count < two_count:  # the finer key leads, so that keys sorted by it still leave whole tiles empty
             one, one_r, two, two_r, two_count = two, two_r, one, one_r, one_count
@@ -96,8 +92,10 @@ class Keys:
 
     def constant(self, rows: slice, columns: slice) -> bool | None:
         """The one value of a tile where the ranges of its keys tell, else None; keys on a GPU are not looked at."""
-        if not (self._seen or self.shift is not None) or rows.start >= rows.stop or columns.start >= columns.stop:
+        if not self._seen or rows.start >= rows.stop or columns.start >= columns.stop:
             return None
+        if (rows.stop - rows.start, columns.stop - columns.start) == self._shape != (1, 1):
+            return None  # all pairs at once are hardly ever alike, and not worth the look
         low, high = self._range(rows, of_references=False)
         low_r, high_r = self._range(columns, of_references=True)
         if high < low_r or high_r < low:
@@ -105,36 +103,36 @@ class Keys:
         return True if low == high == low_r == high_r else None
 
     def _range(self, part: slice, *, of_references: bool) -> tuple[int, int]:
-        if self.shift is not None:
-            shift = 0 if of_references else self.shift
-            return part.start + shift, part.stop + shift - 1
         key = (of_references and not self.is_symmetric, part.start, part.stop)
         if key not in self._ranges:
             low, high = (self.references if of_references else self.anchors)[part].aminmax()
-            self._ranges[key] = (int(low), int(high))
+            self._ranges[key] = (low.item(), high.item())
         return self._ranges[key]
+
+    def _range_of_all(self) -> tuple[int, int]:
+        low, high = self._range(slice(0, self._shape[0]), of_references=False) if self._shape[0] else (0, 0)
+        if self.is_symmetric or not self._shape[1]:
+            return low, high
+        low_r, high_r = self._range(slice(0, self._shape[1]), of_references=True)
+        return (min(low, low_r), max(high, high_r)) if self._shape[0] else (low_r, high_r)
 
     @cached_property
     def compact(self) -> tuple[Tensor, Tensor, int]:
         """Both keys as numbers from 0, and how many there are of them; some may occur nowhere."""
         if self.is_symmetric and not self._seen:
-            return self._unseen.first, self._unseen.first, len(self.anchors)
+            return self._unseen.first, self._unseen.first, self._shape[0]
         keys = self.anchors if self.is_symmetric else torch.cat([self.anchors, self.references])
         if not self._seen:
             count, keys = len(keys), torch.searchsorted(keys.sort().values, keys)
         else:
             if len(keys):
-                low, high = (int(end) for end in keys.aminmax())
+                low, high = self._range_of_all()
                 if low >= 0 and high < len(keys):  # class labels, as they mostly come
                     return self.anchors, self.references, high + 1
             values, keys = torch.unique(keys, return_inverse=True)
             count = len(values)
-        anchors = keys[: len(self.anchors)]
-        return anchors, anchors if self.is_symmetric else keys[len(self.anchors) :], count
-
-    @property
-    def _seen(self) -> bool:
-        return self.anchors.device.type in SEEN
+        anchors = keys[: self._shape[0]]
+        return anchors, anchors if self.is_symmetric else keys[self._shape[0] :], count
 
     @cached_property
     def _unseen(self) -> UnseenSegments:
@@ -146,22 +144,71 @@ class Keys:
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return for each anchor the sum of the values of the references with its key; ``values`` where distinct."""
+        return self.to(values.device)._segments.sum(values)  # noqa: SLF001 - its own class's
+
+    def counts(self, device: torch.device) -> Int[Tensor, " n"] | int:
+        """Return how many references have each anchor's key; one number where that is the same for all."""
+        return self.to(device)._segments.counts  # noqa: SLF001 - its own class's
+
+
+@final
+class Shifted(Keys):
+    """Anchor i is reference i + shift, and alike to no other: keys are places, made only if something asks for them.
+
+    Args:
+        n: Number of anchors.
+        r: Number of references.
+        shift: The reference that the first anchor is.
+        device: Where keys are made: what is copied to a GPU is waited for.
+    """
+
+    def __init__(self, n: int, r: int, shift: int, device: torch.device | None = None) -> None:
+        self.shift = shift
+        self.distinct = n == r and shift == 0
+        self._begin((n, r), device or torch.device("cpu"), is_symmetric=self.distinct)
+        self._seen = True  # of places all is known
+
+    @cached_property
+    def anchors(self) -> Int[Tensor, " n"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Each anchor's place among the references."""
+        if self.distinct:
+            return self.references
+        return torch.arange(self.shift or 0, (self.shift or 0) + self._shape[0], device=self._device)
+
+    @cached_property
+    def references(self) -> Int[Tensor, " r"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Each reference's place."""
+        return torch.arange(self._shape[1], device=self._device)
+
+    @cached_property
+    def transposed(self) -> Keys:
+        """Anchors and references exchanged."""
+        return self if self.is_symmetric else Shifted(self._shape[1], self._shape[0], -(self.shift or 0), self._device)
+
+    def to(self, device: torch.device) -> Keys:
+        """The same keys on a device, made there once."""
+        if device not in self._moved:
+            self._moved[device] = Shifted(*self._shape, self.shift or 0, device)
+        return self._moved[device]
+
+    def _range(self, part: slice, *, of_references: bool) -> tuple[int, int]:
+        shift = 0 if of_references else self.shift or 0
+        return part.start + shift, part.stop + shift - 1
+
+    def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
+        """Return for each anchor the values of its reference, zero where it has none."""
         if self.distinct:
             return values
-        if self.shift is None:
-            return self.to(values.device)._segments.sum(values)  # noqa: SLF001 - its own class's
-        n, r = len(self.anchors), len(self.references)
-        low, high = min(max(self.shift, 0), r), max(min(self.shift + n, r), 0)
-        before = min(max(-self.shift, 0), n)
+        (n, r), shift = self._shape, self.shift or 0
+        low, high = min(max(shift, 0), r), max(min(shift + n, r), 0)
+        before = min(max(-shift, 0), n)
         own = values[low : max(low, high)]
         return own if len(own) == n else pad(own, (0, 0, before, n - before - len(own)))
 
     def counts(self, device: torch.device) -> Int[Tensor, " n"] | int:
-        """Return how many references have each anchor's key; one number where that is the same for all."""
-        if self.shift is None:
-            return self.to(device)._segments.counts  # noqa: SLF001 - its own class's
-        n, r = len(self.anchors), len(self.references)
-        if self.shift >= 0 and self.shift + n <= r:
+        """Return whether each anchor is a reference; one number where all are."""
+        (n, r), shift = self._shape, self.shift or 0
+        if shift >= 0 and shift + n <= r:
             return 1
-        partner = torch.arange(self.shift, self.shift + n, device=device)
+        partner = torch.arange(shift, shift + n, device=device)
         return ((partner >= 0) & (partner < r)).long()

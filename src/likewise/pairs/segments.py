@@ -34,7 +34,11 @@ class SeenSegments:
         self.anchors = anchors
         self.references = references
         self.lengths = torch.bincount(references, minlength=count)
-        self.starts = self.lengths.cumsum(dim=0).sub_(self.lengths)
+
+    @cached_property
+    def starts(self) -> Int[Tensor, " k"]:
+        """Where each key's segment starts, in the order of keys."""
+        return self.lengths.cumsum(dim=0).sub_(self.lengths)
 
     @cached_property
     def counts(self) -> Int[Tensor, " n"]:

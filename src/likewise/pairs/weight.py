@@ -48,6 +48,11 @@ class Weight(ABC):
         """Return the weights of some rows and columns, given as slices with a start and a stop."""
 
     @property
+    def sums_to_one(self) -> bool:
+        """Whether every row with a weight other than zero sums to one."""
+        return False
+
+    @property
     def within_tiles(self) -> bool:
         """Whether a tile of weights costs less than a tile of similarities, so that a pull is evaluated in tiles."""
         return True

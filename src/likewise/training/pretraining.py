@@ -40,7 +40,8 @@ def check_loss(kind: type[ContrastiveLoss]) -> None:
     """
     others = _parameters(kind)[2 if _takes_two_views(kind) else 1 :]
     lacking = [of.name for of in others if of.name not in OFFERED and _is_required(of)]
-    lacking += ["label sets as labels (a later version reads such data)" for of in others if _are_sets(of)]
+    if kind.label_kinds == frozenset({"label sets"}):
+        lacking.append("label sets as labels (a later version reads such data)")
     if lacking:
         raise ValueError(
             f"expected a loss of views and their classes, from {', '.join(('embeddings', *OFFERED))}, "
@@ -179,11 +180,6 @@ def _takes_two_views(kind: type[ContrastiveLoss]) -> bool:
 
 def _is_required(of: inspect.Parameter) -> bool:
     return of.default is of.empty and of.kind not in {of.VAR_POSITIONAL, of.VAR_KEYWORD}
-
-
-def _are_sets(of: inspect.Parameter) -> bool:
-    """Tell whether labels are annotated with two dimensions, samples and labels."""
-    return of.name == "labels" and len((getattr(of.annotation, "dim_str", None) or "").split()) == 2
 
 
 def _known(num_classes: int | None, loss: ContrastiveLoss) -> int:

@@ -1,0 +1,93 @@
+"""A batch as rows, those of all processes if they are gathered, and what of a batch all ranks have to share."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise import distributed
+from likewise.distributed import Shards
+from likewise.pairs import AllPairs, NotSelf, PairWeight
+
+
+class Rows(NamedTuple):
+    """A batch as rows: N anchors, all first views and then all second views, and R references.
+
+    References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
+    others that were given. Beside them stand the sections that every process holds whole: a queue, prototypes. They are
+    as they came: the operator normalises them, if it is asked to.
+    """
+
+    queries: Float[Tensor, "n d"]
+    references: Float[Tensor, "r d"]
+    views: int
+    others: bool
+    """Whether references are others than the batch, so that no anchor is among them."""
+    sample_shards: Shards
+    """The samples of each process."""
+    reference_shards: Shards
+    """The references of each process."""
+    whole: tuple[Tensor, ...]
+    """Further sections of references, the same on every process."""
+    dtype: torch.dtype
+    """In which the operator computes: float32 or wider."""
+
+    @property
+    def sections(self) -> tuple[Tensor, ...]:
+        """All references, as the pair weights weigh them: those of the batch first."""
+        return self.references, *self.whole
+
+    @property
+    def gathered(self) -> bool:
+        """Whether the references are those of several processes."""
+        return len(self.reference_shards.sizes) > 1
+
+    def of_anchors(self, values: Tensor) -> Tensor:
+        """Return the samples' values, (B, …), for each anchor, (N, …)."""
+        return values if self.views == 1 else torch.cat([values] * self.views)
+
+    def of_references(self, values: Tensor) -> Tensor | None:
+        """Return this process's values, one for each of its references, for all; None where they are the anchors'."""
+        return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
+
+    def labels(self, labels: Tensor, reference_labels: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return the labels of the anchors, (N, …), and of the references, (R, …): given, or the batch's own."""
+        anchors = self.of_anchors(labels.to(self.queries.device, dtype))
+        others = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
+        return anchors, anchors if others is None else others
+
+    def samples(self) -> tuple[Tensor, Tensor | None]:
+        """Return which sample of all processes each anchor is, and each reference (None: they are the anchors)."""
+        count, first = len(self.queries) // self.views, self.sample_shards.offset
+        anchors = self.of_anchors(torch.arange(first, first + count, device=self.queries.device))
+        return anchors, self.of_references(anchors)
+
+    def not_self(self) -> PairWeight:
+        """Return every pair but an anchor with itself."""
+        n, r = len(self.queries), len(self.references)
+        return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
+
+    def beside(self) -> PairWeight:
+        """Return each anchor with the reference that stands beside it, where there is one for each: by place alone."""
+        return ~NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
+
+
+WHOLE = "queue", "queue_labels", "prototypes"
+"""What every process holds whole: of other inputs, lengths may differ between processes."""
+
+
+def described(name: str, value: Tensor | None) -> str:
+    """Say of an input of a loss what is the same on all ranks."""
+    if value is None:
+        return "none"
+    if name.endswith("labels"):
+        kind = "classes" if value.ndim == 1 else f"sets over {value.shape[1]} labels"
+        return f"{kind}, {len(value)} of them" if name in WHOLE else kind
+    if not value.is_floating_point() or name == "mask":
+        return "given"
+    features = value.shape[2:] if value.ndim == 3 and value.shape[1] == 1 else value.shape[1:]  # one view is no view
+    shape = ", ".join(map(str, (len(value) if name in WHOLE else "N", *features)))
+    dtype = str(torch.promote_types(value.dtype, torch.float32)).removeprefix("torch.")
+    learned = value.requires_grad and torch.is_grad_enabled() and name not in WHOLE
+    return f"of shape ({shape}) in {dtype}{', with gradient' if learned else ''}"

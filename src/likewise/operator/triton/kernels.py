@@ -163,7 +163,9 @@ def _chunk(given, others, s, start, HOW: tl.constexpr):
 def _similarities(given, others, HOW: tl.constexpr):
     """Return x yᵀ of a tile, and y's two parts where a tile holds all features."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    columns = tl.arange(0, HOW.CHUNK)
+    D: tl.constexpr = HOW.D
+    CHUNK: tl.constexpr = HOW.CHUNK
+    columns = tl.arange(0, CHUNK)
     s = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
     y0 = _load(y, others, columns, HOW.D)
     y1 = y0
@@ -172,7 +174,7 @@ def _similarities(given, others, HOW: tl.constexpr):
             y1 = _load(y + r.to(tl.int64) * HOW.D, others, columns, HOW.D)
         s = _dot(x0, x1, tl.trans(y0), tl.trans(y1), s, HOW.TWO, HOW.TWO, HOW.ALL4)
     elif HOW.D <= STATIC * HOW.CHUNK:
-        for start in tl.static_range(0, HOW.D, HOW.CHUNK):
+        for start in tl.static_range(0, D, CHUNK):
             s = _chunk(given, others, s, start, HOW)
     else:
         for start in range(0, HOW.D, HOW.CHUNK):

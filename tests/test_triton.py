@@ -148,7 +148,7 @@ def by_frequency(n, r):
 @pytest.mark.parametrize("temperature", [0.003, 0.1])
 def test_a_batch_among_itself(dtype, temperature):
     """All but an anchor itself, one class, other classes, a shared label: values and all gradients."""
-    n = 75
+    n = 51
     labels = torch.arange(n) % 7
     for push in (
         pairs.NotSelf(n),
@@ -176,8 +176,7 @@ def test_one_pair_has_all_the_weight(dtype):
 
 @pytest.mark.usefixtures("splits")
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("temperature", [0.003, 0.1])
-@pytest.mark.parametrize("constant", [(), (1,), (0, 1)])
+@pytest.mark.parametrize(("temperature", "constant"), [(0.003, ()), (0.1, (1,)), (0.003, (0, 1))])
 def test_sections(dtype, temperature, constant):
     """Keys and a queue, with gradient and without, beside the batch or not, with weights of every form."""
     n, keys, queue = 40, clustered(19, 20, dtype, seed=1), clustered(50, 20, dtype, seed=2)
@@ -556,7 +555,7 @@ def supcon(rows, labels, temperature, number, half=None):
 @pytest.mark.parametrize("spread", [0.1, 0.01, 0.003, 0.001])
 def test_tight_clusters(dtype, temperature, spread):
     """Push and pull all but cancel: value and gradient err at most twice as much as the plain formula."""
-    n, d = (1024, 128) if GPU else (96, 32)
+    n, d = (1024, 128) if GPU else (64, 16)
     temperature = torch.tensor(temperature).item()
     rows = clustered(n, d, DOUBLE, clusters=16, spread=spread * d**0.5)
     labels, half = (torch.arange(n) % 16).to(DEVICE), None if dtype == torch.float32 else dtype
@@ -652,10 +651,10 @@ def shapes(n):
 
 
 @pytest.mark.parametrize("name", list(shapes(3)))
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_pull_and_push_together(name, reduction):
+def test_pull_and_push_together(name):
     """Losses, log-sum-exps and attraction, who is active, and gradients of rows and of τ, whatever is asked for."""
-    n = 75
+    n = 51
+    reduction = "none" if name in {"sums of positives", "queue"} else "mean"
     options = {"sections": (None,), "reduction": reduction, "normalize": True} | shapes(n)[name]
     others = [
         (clustered(length, 20, DOUBLE, seed=k + 1) * 0.5, k == 0) for k, length in enumerate(options.pop("others", ()))
@@ -667,7 +666,8 @@ def test_pull_and_push_together(name, reduction):
     )
     for mine, exact, theirs in zip(ours, true, usual, strict=True):
         error, allowed = ((x.detach().to(DOUBLE) - exact.detach()).norm() for x in (mine, theirs))
-        slack = 4e-7 * exact.detach().norm().clamp(min=1)
+        # τ's gradient is a sum over all pairs, whose parts are larger than it where losses leave a row's W unbalanced.
+        slack = (4e-7 if exact.ndim else 2e-6) * exact.detach().norm().clamp(min=1)
         assert error <= 2 * allowed + slack, f"{error:.2e}, the plain formula {allowed:.2e}"
     if counts:
         assert torch.equal(counts[0], true_counts[0])

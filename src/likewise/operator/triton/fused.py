@@ -282,7 +282,7 @@ def _draw(
         )
     counts = [-(-forth.total.shape[1] // launches.BLOCK)]
     counts += [] if state.back is None else [-(-state.back.total.shape[1] // launches.BLOCK)]
-    strongest, weights = (torch.empty(sum(counts), device=device) for _ in range(2))
+    strongest, weights = (torch.empty(sum(counts), dtype=of, device=device) for of in (torch.float32, torch.float64))
     if not sum(counts) or not len(z.came):
         return
     of_rows = launches.shares(

@@ -105,9 +105,9 @@ def _exponents(s, scale, offset, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
-def _plus(total, lost, values):
-    """Return a sum and what was lost of it, with the sums of the rows of a tile added."""
-    new = tl.sum(values, axis=1) - lost
+def _plus(total, lost, new):
+    """Return a sum and what was lost of it, with a number added."""
+    new -= lost
     sums = total + new
     return sums, (sums - total) - new
 
@@ -308,13 +308,14 @@ def _add_push(
     highest, total, lost, s, w, scale, bound,
     K: tl.constexpr, OFFSET: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Return the k-th push's sums with a tile's exponentials added, these, and by what older ones fade."""
+    """Return the k-th push's sums with a tile's exponentials added, these, by what older ones fade, and the weights' sums."""
     KIND: tl.constexpr = _kind(PLAN, K, MASKED)
     SET: tl.constexpr = _at(PLAN.sets, K)
     POWER: tl.constexpr = _at(PLAN.powers, K)
     scale *= POWER
     e = tl.zeros_like(s)
     fading = tl.full((HOW.BLOCK_N,), 1.0, tl.float32)
+    counted = tl.full((HOW.BLOCK_N,), HOW.BLOCK_R if KIND == EVERYTHING else 0, tl.float32)
     if KIND != NOTHING:
         if OFFSET == FIXED:
             e = tl.exp2(_exponents(s, scale, bound * POWER, HOW.INTERPRETED))
@@ -336,8 +337,12 @@ def _add_push(
             total *= fading
             lost *= fading
             highest = higher
-        total, lost = _plus(total, lost, e)
-    return highest, total, lost, e, fading
+        if PLAN.counted == K and KIND == SOME:
+            new, counted = _sums(e, w, HOW.INTERPRETED)
+        else:
+            new = tl.sum(e, axis=1)
+        total, lost = _plus(total, lost, new)
+    return highest, total, lost, e, fading, counted
 
 
 @triton.jit
@@ -358,19 +363,19 @@ def _sum_tile(
     w = s
     if _kind(PLAN, 0, MASKED) == SOME:
         w = _weights(given, places, others, there, first, second, 0, MASKED, PLAN, HOW)
-    highest, total, lost, e, fading = _add_push(
+    highest, total, lost, e, fading, counted = _add_push(
         highest, total, lost, s, w, scale, bound, 0, OFFSET, MASKED, AVERAGE, PLAN, HOW
     )
     if PLAN.counted == 0:
-        mass += _sum_of(w, _kind(PLAN, 0, MASKED), HOW)
+        mass += counted
     if len(PLAN.powers) > 1:
         if _kind(PLAN, 1, MASKED) == SOME:
             w = _weights(given, places, others, there, first, second, 1, MASKED, PLAN, HOW)
-        highest1, total1, lost1, _, _ = _add_push(
+        highest1, total1, lost1, _, _, counted = _add_push(
             highest1, total1, lost1, s, w, scale, bound, 1, OFFSET, MASKED, False, PLAN, HOW
         )
         if PLAN.counted == 1:
-            mass += _sum_of(w, _kind(PLAN, 1, MASKED), HOW)
+            mass += counted
     PULL: tl.constexpr = len(PLAN.powers)
     if PLAN.pulls:
         if _kind(PLAN, PULL, MASKED) == SOME:
@@ -378,11 +383,14 @@ def _sum_tile(
             pulled = tl.where(w != 0, s, 0.0)
             if not _at(PLAN.sets, PULL):
                 pulled *= w
-            drawn, drawn_lost = _plus(drawn, drawn_lost, pulled)
+            new, counted = _sums(pulled, w, HOW.INTERPRETED)
+            drawn, drawn_lost = _plus(drawn, drawn_lost, new)
+            if PLAN.counted == PULL:
+                mass += counted
         elif _kind(PLAN, PULL, MASKED) == EVERYTHING:
-            drawn, drawn_lost = _plus(drawn, drawn_lost, s)
-        if PLAN.counted == PULL:
-            mass += _sum_of(w, _kind(PLAN, PULL, MASKED), HOW)
+            drawn, drawn_lost = _plus(drawn, drawn_lost, tl.sum(s, axis=1))
+            if PLAN.counted == PULL:
+                mass += HOW.BLOCK_R
     if AVERAGE:
         if OFFSET != FIXED:
             average *= fading[:, None]
@@ -391,12 +399,19 @@ def _sum_tile(
 
 
 @triton.jit
-def _sum_of(w, KIND: tl.constexpr, HOW: tl.constexpr):
-    """Return the sums of the rows of a weight in a tile."""
-    total = tl.full((HOW.BLOCK_N,), HOW.BLOCK_R if KIND == EVERYTHING else 0, tl.float32)
-    if KIND == SOME:
-        total = tl.sum(w, axis=1)
-    return total
+def _pairwise(a, b, c, d):
+    """Return the sums of two pairs."""
+    return a + c, b + d
+
+
+@triton.jit
+def _sums(values, w, INTERPRETED: tl.constexpr):
+    """Return the sums of the rows of two tiles: in one reduction, so that both lie as the product of rows does."""
+    if INTERPRETED:
+        one, other = tl.sum(values, axis=1), tl.sum(w, axis=1)
+    else:
+        one, other = tl.reduce((values, w), 1, _pairwise)
+    return one, other
 
 
 @triton.jit
@@ -562,7 +577,9 @@ def _draw_tile(
                     h *= w
             drawn += h
     if SIDES.slope:
-        slope, slope_lost = _plus(slope, slope_lost, drawn * _exponents(s, scale, equal, HOW.INTERPRETED))
+        slope, slope_lost = _plus(
+            slope, slope_lost, tl.sum(drawn * _exponents(s, scale, equal, HOW.INTERPRETED), axis=1)
+        )
     return _weighted(total, drawn, y, others, y0, y1, r, chunk, HOW), slope, slope_lost
 
 

@@ -267,7 +267,7 @@ def shares_kernel(
             given /= tl.maximum(tl.load(count), 1).to(tl.float32)
         given = tl.where(tl.load(active + rows, mask=inside, other=0) != 0, given, 0.0)
     size = tl.zeros((BLOCK,), tl.float32)
-    drawn = tl.zeros((BLOCK,), tl.float32)
+    drawn = tl.zeros((BLOCK,), tl.float64)
     for k in tl.static_range(len(POWERS)):
         g = tl.zeros((BLOCK,), tl.float32)
         if of_losses is not None:
@@ -280,7 +280,7 @@ def shares_kernel(
         g = tl.where(sums == 0, 0.0, g) * _at(POWERS, k)
         tl.store(share + k * n.to(tl.int64) + rows, g / tl.where(sums == 0, 1.0, sums), mask=inside)
         size += tl.abs(g)
-        drawn += g
+        drawn += g.to(tl.float64)
     if PULLS:
         h = -given
         if of_attraction is not None:
@@ -292,6 +292,6 @@ def shares_kernel(
         h = tl.where(weight == 0, 0.0, h)
         tl.store(force + rows, h, mask=inside)
         size += tl.abs(h) * (tl.minimum(weight, 1.0) if PULL_SET else weight)
-        drawn += h * weight
+        drawn += h.to(tl.float64) * weight.to(tl.float64)
     tl.store(strongest + tl.program_id(0), tl.max(size, axis=0))
     tl.store(weights + tl.program_id(0), tl.sum(drawn, axis=0))

@@ -38,7 +38,9 @@ from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
 
 from likewise import pairs
-from likewise.operator.triton import kernels, launches, operands, tuning, weights
+from likewise.operator import Push
+from likewise.operator.problem import Problem
+from likewise.operator.triton import launches, operands, sections, tuning
 
 ROWS, LABELS, CLASSES = 512, 128, 7
 KIB = 1 << 10
@@ -49,16 +51,21 @@ REGISTERS, THREADS = 1 << 16, 2048
 """Of a multiprocessor, whose shared memory is one KiB more than a program may have; each program takes one beside."""
 
 KERNELS = "sums", "average", "both", "own", "other"
-"""The forward, without and with the weighted average; the backward of both sides' log-sums, of the own, the other's."""
+"""The forward, without and with the weighted average; the backward of both sides' sums, of the own, of the other's."""
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
 """One part in a half precision, or two halves."""
 
-WEIGHTS: tuple[str, ...] = "all pairs", "not self", "other class", "same class", "shared label", "NWS", "BCL"
-"""NWS has two products of label sets, BCL two scaled terms."""
+WEIGHTS: tuple[str, ...] = "all pairs", "not self", "SupCon", "SupCon in", "shared label", "NWS", "BCL"
+"""The pushes and the pull of some losses; the first two have no pull, NWS none in tiles. "Shared label" is SupCon's of
+label sets, NWS has two products of label sets, BCL two scaled terms."""
 
-FEATURES = 16, 64, 128, 256, 512, 2048
+FEATURES = 16, 128, 256, 512
 CANDIDATES = [tuning.Tiles(*size) for size in product((64, 128), (32, 64, 128), (4, 8), (2, 3, 4))]
+STORES = r"\bSTS\.(?:\w+\.)*128\b"
+"""What was loaded into registers, and waited for, is stored to shared memory; what is on its way goes there by itself."""
+
+WAITS = r"\bWARPGROUP\.DEPBAR|\bHGMMA\b.*gsb0"
 TENSOR_CORES = r"\b(?:HGMMA|HMMA|UTC\w*MMA)\b"
 SPILLS = r"\b(?:LDL|STL)\b"
 
@@ -87,6 +94,8 @@ class Compiled:
     programs: int
     products: int
     exponentials: int
+    loads: int
+    waits: int
     spills: int
     spills_of_all: int
     seconds: float
@@ -97,13 +106,13 @@ class Compiled:
         return (
             f"| {self.kernel} | {self.weight} | {self.features} | {self.precision} | {tiles} | {self.registers} "
             f"| {self.stack} | {self.shared / KIB:.1f} | {self.programs} | {self.products} | {self.exponentials} "
-            f"| {self.spills} of {self.spills_of_all} | {self.seconds:.1f} | {', '.join(self.flaws)} |"
+            f"| {self.loads} | {self.waits} | {self.spills} of {self.spills_of_all} | {self.seconds:.1f} | {', '.join(self.flaws)} |"
         )
 
 
 HEAD = (
     "| kernel | weight | D | rows | tiles | registers | stack, bytes | shared, KiB | programs on a multiprocessor "
-    "| products | exponentials | spills | compiled in, s | |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| products | exponentials | tiles by way of registers | waits | spills | compiled in, s | |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -140,30 +149,49 @@ class Compiler:
 
 
 def variants(*, few: bool) -> list[Variant]:
-    """Return what is compiled: every width among all but oneself, every weight at D = 128, each in either precision."""
+    """Return what is compiled: every width of SupCon, every weight at D = 128, each in either precision."""
     if few:
         return [
-            Variant("sums", "not self", 128, "fp32"),
+            Variant("sums", "SupCon", 128, "fp32"),
             Variant("sums", "shared label", 128, "bf16"),
-            Variant("both", "not self", 128, "fp32"),
-            Variant("both", "same class", 128, "bf16"),
+            Variant("both", "SupCon", 128, "fp32"),
+            Variant("both", "SupCon", 128, "bf16"),
         ]
-    widths = [Variant(k, "not self", d, rows) for d, rows, k in product(FEATURES, ("bf16", "fp32"), KERNELS)]
-    halves = [Variant(kernel, "not self", 128, "fp16") for kernel in KERNELS]
-    names = [name for name in WEIGHTS if name != "not self"]
-    return [*widths, *halves, *(Variant(k, w, 128, rows) for w, rows, k in product(names, ("bf16", "fp32"), KERNELS))]
+    widths = [Variant(k, "SupCon", d, rows) for d, rows, k in product(FEATURES, ("bf16", "fp32"), ("sums", "both"))]
+    halves = [Variant(kernel, "SupCon", 128, "fp16") for kernel in ("sums", "both")]
+    some = [Variant(k, "not self", 128, rows) for rows, k in product(("bf16", "fp32"), KERNELS)]
+    names = [name for name in WEIGHTS if name not in {"not self", "SupCon"}]
+    kinds = "sums", "both"
+    return [
+        *widths,
+        *halves,
+        *some,
+        *(Variant(k, w, 128, rows) for w, rows, k in product(names, ("bf16", "fp32"), kinds)),
+    ]
 
 
-def weight(name: str, rows: int) -> pairs.PairWeight:
-    """Return a weight of one of the shapes that the losses have."""
+def problem(name: str, rows: int, device: str) -> Problem:
+    """Return a problem with the weights of one of the losses."""
     generator = torch.Generator().manual_seed(0)
-    sets, scale = torch.rand(rows, LABELS, generator=generator) < 0.1, torch.rand(rows, generator=generator)
-    same, shared = pairs.SameClass(torch.arange(rows) % CLASSES), pairs.SharesLabel(sets)
+    sets = (torch.rand(rows, LABELS, generator=generator) < 0.1).to(device)
+    scale = torch.rand(rows, generator=generator).to(device)
+    same, shared = pairs.SameClass((torch.arange(rows) % CLASSES).to(device)), pairs.SharesLabel(sets)
     everything, not_self = pairs.AllPairs(rows, rows), pairs.NotSelf(rows)
-    nws = ~shared * (1 - pairs.MeanSimilarity(sets, 0.5 + 0.5 * torch.eye(LABELS))) * 0.5
-    bcl = (~same).scale(references=scale) + (same & not_self).scale(anchors=scale)
-    shapes = everything, not_self, ~same, same & not_self, shared & not_self, nws, bcl
-    return dict(zip(WEIGHTS, shapes, strict=True))[name]
+    positives = same & not_self
+    similarity = (0.5 + 0.5 * torch.eye(LABELS)).to(device)
+    nws = ~shared * (1 - pairs.MeanSimilarity(sets, similarity)) * 0.5
+    bcl = (~same).scale(references=scale) + positives.scale(anchors=scale)
+    shapes: dict[str, tuple[tuple[pairs.PairWeight, ...], pairs.PairWeight | None]] = {
+        "all pairs": ((everything,), None),
+        "not self": ((not_self,), None),
+        "SupCon": ((not_self,), positives.mean_over_row()),
+        "SupCon in": ((not_self, positives.mean_over_row()), None),
+        "shared label": ((not_self,), (shared & not_self).mean_over_row()),
+        "NWS": ((nws,), None),
+        "BCL": ((bcl,), positives.mean_over_row()),
+    }
+    pushes, pull = shapes[name]
+    return Problem(tuple(Push(push) for push in pushes), pull, (True,), normalize=True, inverse=10.0)
 
 
 def launch(variant: Variant, rows: int, device: str) -> Callable[[], Any]:
@@ -171,18 +199,24 @@ def launch(variant: Variant, rows: int, device: str) -> Callable[[], Any]:
     how = operands.precision(
         PRECISIONS[variant.precision], torch.device("cuda")
     )  # the CPU's would be the interpreter's
-    z = operands.operand(torch.nn.functional.normalize(torch.randn(rows, variant.features, device=device), dim=1), how)
-    plan = weights.plan(weight(variant.weight, rows), torch.device(device))
+    asked, tau = problem(variant.weight, rows, device), torch.tensor(0.1, device=device)
+    z = launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True)
+    numbers = launches.numbers(z, z, tau, asked.inverse, how)
+    (plan,) = sections.taken_apart(asked, (rows,), torch.device(device)).plans
     if plan is None:
         raise ValueError(f"no kernel evaluates {variant.weight}")
-    tau = torch.tensor(0.1, device=device)
     if variant.kernel in {"sums", "average"}:
-        return lambda: launches.forward(z, z, plan, tau, how, average=variant.kernel == "average")
-    share = torch.full((rows,), 1 / rows, device=device)
-    some = launches.Rows(torch.full_like(share, 10.0), share, share.amax())
+        fixable = plan.is_set and variant.kernel == "sums"
+        walk = launches.visit(variant.kernel, z, z, plan, numbers, how, fixable=fixable)
+        return lambda: launches.forward([walk], plan, rows, tau.device)
+    pushes, share = len(plan.shape.powers), torch.full((rows,), 1 / rows, device=device)
+    some = launches.Rows(
+        torch.full((pushes, rows), 10.0, device=device), share.expand(pushes, rows).contiguous(), share
+    )
     own, other = (some if variant.kernel in {"both", side} else None for side in ("own", "other"))
-    fixable = variant.kernel == "both" and plan.is_set
-    return lambda: launches.backward(z, z, plan, tau, how, of_own=own, of_other=other, fixable=fixable)
+    walk = launches.visit("backward", z, z, plan, numbers, how, fixable=plan.is_set)
+    out = torch.empty(walk.splits, rows, walk.how.D, device=device)
+    return lambda: launches.backward(walk, own, other, share.amax(), out, None)
 
 
 def taking(tiles: tuning.Tiles | None) -> contextlib.AbstractContextManager[Any]:
@@ -195,17 +229,17 @@ def compiled(variant: Variant, capability: int, tiles: tuning.Tiles | None = Non
     driver: Any = Driver(capability)
     triton.runtime.driver.set_active(driver)
     kept: list[tuple[Any, dict[str, Any]]] = []
-    run = launch(variant, ROWS, "cpu")
-    start = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        for name in ("scalars_kernel", "forward_kernel", "backward_kernel"):
-            stack.enter_context(mock.patch.object(kernels, name, Compiler(getattr(kernels, name), kept)))
+        stack.enter_context(mock.patch.object(launches, "_kernel", lambda kernel, grid: Compiler(kernel, kept)[grid]))
         stack.enter_context(taking(tiles))
         stack.enter_context(mock.patch.object(tuning, "capability", return_value=capability, create=True))
+        run = launch(variant, ROWS, "cpu")
+        start = time.perf_counter()
         run()
     seconds = time.perf_counter() - start
     binary, keywords = kept[-1]
-    size = keywords["BLOCK_N"], keywords["BLOCK_R"], keywords["num_warps"], keywords["num_stages"]
+    how = keywords["HOW"]
+    size = how.BLOCK_N, how.BLOCK_R, keywords["num_warps"], keywords["num_stages"]
     return Compiled(*variant, tiles=size, **read(binary, capability, 32 * size[2]), seconds=round(seconds, 2))
 
 
@@ -222,8 +256,15 @@ def read(binary: Any, capability: int, threads: int) -> dict[str, Any]:
     instructions = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,})\*/\s+([^;/]+);", code)]
     walk = min(loops(instructions), key=len, default=[])
     products, exponentials, spills = (count(walk, what) for what in (TENSOR_CORES, r"MUFU\.EX2", SPILLS))
+    loads, waits = count(walk, STORES), count(walk, WAITS)
     limit = SHARED[capability]
-    flaws = {"no tensor cores": not products, "spills": spills > 0, f"over {limit // KIB} KiB": shared > limit}
+    flaws = {
+        "no tensor cores": not products,
+        "spills": spills > 0,
+        f"over {limit // KIB} KiB": shared > limit,
+        "loads that are waited for": loads > 0,
+        "a wait after every product": products > 2 and waits >= products,
+    }
     by_registers = REGISTERS // (-(-registers // 8) * 8 * threads)
     return {
         "registers": registers,
@@ -232,6 +273,8 @@ def read(binary: Any, capability: int, threads: int) -> dict[str, Any]:
         "programs": min(by_registers, THREADS // threads, (limit + KIB) // (shared + KIB)),
         "products": products,
         "exponentials": exponentials,
+        "loads": loads,
+        "waits": waits,
         "spills": spills,
         "spills_of_all": count([text for _, text in instructions], SPILLS),
         "flaws": tuple(flaw for flaw, holds in flaws.items() if holds),
@@ -288,7 +331,7 @@ def tune(rows: int, features: list[int], workers: Executor) -> None:
     major, minor = torch.cuda.get_device_capability()
     capability = 10 * major + minor
     print(f"{torch.cuda.get_device_name()}, {rows:,} rows; milliseconds, the present tiles last", flush=True)
-    for variant in (Variant(k, "not self", d, p) for d, p, k in product(features, PRECISIONS, ("sums", "both"))):
+    for variant in (Variant(k, "SupCon", d, p) for d, p, k in product(features, PRECISIONS, ("sums", "both"))):
         sizes = [*CANDIDATES, None]
         found = workers.map(attempt, [variant] * len(sizes), [capability] * len(sizes), sizes)  # into Triton's cache
         fit = [size for size, row in zip(sizes, found, strict=True) if isinstance(row, Compiled) and not row.flaws]

@@ -129,6 +129,11 @@ class Weight(ABC):
             self._row_sums[dtype, device] = self._row_sum(dtype, device) if given is None else given.to(device, dtype)
         return self._row_sums[dtype, device]
 
+    @property
+    def knows_row_sum(self) -> bool:
+        """Whether its row sums were given."""
+        return self._given is not None
+
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
         return self.product(torch.ones(self.shape[1], 1, dtype=dtype, device=device)).squeeze(1)
 

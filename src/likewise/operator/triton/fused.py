@@ -1,185 +1,374 @@
-"""The equation as kernels: what is launched forward and backward for each section of references.
+"""The contrast as kernels: what is launched forward and backward, section by section, for pull and push at once.
 
-With P_iu = push_iu e^{s_iu − lse_i} and g the gradient of the rows' lse,
+With g and h the gradients of a row's log-sum-exp and of its attraction,
 
-    ∂z_i = 1/τ Σ_u g_i P_iu v_u      ∂v_u = 1/τ Σ_i g_i P_iu z_i      ∂τ = −1/τ Σ_i z_i·∂z_i
+    W_iu = g_i push_iu e^{s_iu − lse_i} + h_i pull_iu      ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i
+    ∂τ = −1/τ (Σ W_iu (s_iu − s₀) + s₀ Σ W_iu)
 
-A section takes one of three ways. Where it is the queries and its push symmetric, one product gives both of its
-gradients, Σ_j push_ij e^{s_ij} (a_i + a_j) z_j. Where it has no gradient (keys, a queue), the forward yields
-Σ_u P_iu v_u, and the backward has nothing left to multiply. Any other has one product for each gradient.
+with s₀ the similarity of equal rows: the last sum is known, and what is left of the first on tight clusters is small.
+
+A section takes one of three ways. Where it is the queries and its weights symmetric, one product gives both of its
+gradients, Σ_j (W_ij + W_ji) z_j; both ways, one product serves the queries over the references and these over the
+queries. Where it has no gradient and no pull (keys, a queue), the forward yields Σ_u P_iu v_u, and the backward has
+nothing left to multiply. Any other has one product for each gradient.
+
+Gradients come in parts, one for each split of a walk, which one kernel adds up and hands back through the
+normalisation. Sections without a form go by tiles, on the rows as kernels round them, and a pull whose tiles are dear
+comes as pull @ references.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator.precision import first_derivative
+from likewise.operator import problem as problems
+from likewise.operator import tiled
+from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together
 from likewise.operator.triton import launches
-from likewise.operator.triton.launches import Sums
-from likewise.operator.triton.operands import Operand, Precision, operand, precision
+from likewise.operator.triton.launches import Loss, Merged, Numbers, Rows, Scales
+from likewise.operator.triton.operands import Operand, Precision, precision
+from likewise.operator.triton.sections import Parts, taken_apart, without_pull
 from likewise.operator.triton.weights import Plan
 
 
-def log_sum_exp(
-    queries: Float[Tensor, "n d"],
-    sections: tuple[Tensor, ...],
-    plans: tuple[Plan, ...],
-    temperature: Float[Tensor, ""],
-    half: torch.dtype | None,
-) -> Float[Tensor, " n"]:
-    """Return log Σ_u push_iu e^{z_i·v_u/τ} of each query, −inf (and no gradient) where its push is empty.
+class _State(NamedTuple):
+    """What the backward needs of the forward."""
 
-    Args:
-        queries: z, (N, D).
-        sections: v, each (R, D); the same tensor as queries where they are the references.
-        plans: The push of each section.
-        temperature: τ.
-        half: The half precision in which rows are exact, or None: float32, multiplied as two halves.
+    problem: Problem
+    parts: Parts
+    how: Precision
+    temperature: Tensor
+    rows: tuple[Operand, ...]
+    """Queries and other sections."""
+    sections: tuple[Operand, ...]
+    numbers: tuple[Numbers | None, ...]
+    """Of queries and each section that kernels evaluate."""
+    scales: Scales
+    loss: Loss | None
+    forth: Merged | None
+    back: Merged | None
+    average: Tensor | None
+    """Σ_u P_iu v_u over sections that are visited once."""
+    once: tuple[bool, ...]
+    drawn: Tensor | None
+    """pull @ references, of a pull that comes so."""
+    rest: Found | None
+    """What tiles found."""
+    outcome: Outcome
+
+
+def forward(
+    problem: Problem,
+    queries: Float[Tensor, "n d"],
+    others: tuple[Tensor, ...],
+    temperature: Float[Tensor, ""],
+    wanted: Wanted,
+) -> Found:
+    """Visit every tile, and return the outcome of the contrast.
 
     Memory:
         O((N + R)·D).
     """
-    return _Fused.apply(plans, precision(half, queries.device), temperature, queries, *sections)
+    device = queries.device
+    how = precision(problem.half, device)
+    rows = tuple(launches.operand(v, how, normalize=problem.normalize) for v in (queries, *others))
+    sections = tuple(problem.placed(rows[0], rows[1:]))
+    parts = taken_apart(problem, tuple(len(v.came) for v in sections), device)
+    found = _State(
+        problem, parts, how, temperature, rows, sections, (), Scales((), ()), None, None, None, None, (), None, None,
+        Outcome((), (), None, None, ()),
+    )  # fmt: skip
+    if any(plan is not None for plan in parts.plans):
+        found = _visited(found, wanted)
+    if parts.rest is not None:
+        found = found._replace(rest=_by_tiles(found, parts.rest, wanted))
+    drawn = None
+    if parts.streamed is not None:
+        drawn = parts.streamed @ tuple(v.values(temperature.dtype) for v in sections)
+    found = found._replace(drawn=drawn)
+    outcome = _outcome(found)
+    return Found(outcome, found._replace(outcome=outcome))
 
 
-def log_sum_exp_both_ways(
-    queries: Float[Tensor, "n d"],
-    references: Float[Tensor, "r d"],
-    plan: Plan,
-    temperature: Float[Tensor, ""],
-    half: torch.dtype | None,
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " r"]]:
-    """Return the log-sum-exp of each query over the references and of each reference over the queries.
-
-    Memory:
-        O((N + R)·D). In the backward one product serves both directions.
-    """
-    return _BothWays.apply((plan, precision(half, queries.device)), temperature, queries, references)
-
-
-class _Fused(torch.autograd.Function):
-    """Queries over sections of references."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, plans: tuple[Plan, ...], how: Precision, temperature: Tensor, queries: Tensor, *sections: Tensor
-    ) -> Tensor:
-        needs_queries = any(ctx.needs_input_grad[2:4])
-        constant = [needs_queries and not need for need in ctx.needs_input_grad[4:]]
-        z = operand(queries, how)
-        operands = [z if v is queries else operand(v, how) for v in sections]
-        parts = [
-            launches.forward(z, v, plan, temperature, how, average=average)
-            for plan, v, average in zip(plans, operands, constant, strict=True)
-        ]
-        offset, total, lse = launches.merged(parts)
-        average = _averaged(parts, offset, total)
-        ctx.plans, ctx.how, ctx.constant = plans, how, constant
-        ctx.same = [v is z for v in operands]
-        ctx.features = queries.shape[1]
-        ctx.save_for_backward(
-            temperature,
-            queries if ctx.needs_input_grad[2] else None,
-            offset,
-            total,
-            average,
-            *z,
-            *(part for v in operands if v is not z for part in v),
-        )
-        return lse
-
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, queries, offset, total, average, *saved = ctx.saved_tensors
-        others = iter(Operand(*saved[k : k + 3]) for k in range(3, len(saved), 3))
-        z = Operand(*saved[:3])
-        rows = launches.rows(offset, total, gradients[0])
-        needs_queries = any(ctx.needs_input_grad[2:4])
-        once = None if average is None else average * (rows.share * total / temperature)[:, None]
-        twice: Tensor | None = None  # from sections that are the queries, whose gradient came with it
-        of_sections: list[Tensor | None] = []
-        for plan, same, needed in zip(ctx.plans, ctx.same, ctx.needs_input_grad[4:], strict=True):
-            v = z if same else next(others)
-            if same and needed and needs_queries and plan.is_symmetric:
-                fixable = plan.is_set and len(ctx.plans) == 1
-                both = launches.backward(z, z, plan, temperature, ctx.how, of_own=rows, of_other=rows, fixable=fixable)
-                twice = both if twice is None else twice.add_(both)
-                of_sections.append(None)
-                continue
-            if needs_queries and needed:
-                part = launches.backward(z, v, plan, temperature, ctx.how, of_own=rows)
-                once = part if once is None else once.add_(part)
-            of_sections.append(
-                launches.backward(v, z, plan.transposed, temperature, ctx.how, of_other=rows) if needed else None
+def _visited(state: _State, wanted: Wanted) -> _State:
+    """Return the sums over the sections that kernels evaluate."""
+    problem, parts, how = state.problem, state.parts, state.how
+    z, n, device = state.rows[0], len(state.rows[0].came), state.temperature.device
+    known = [plan for plan in parts.plans if plan is not None]
+    numbers: dict[int, Numbers] = {}
+    for v, plan in zip(state.sections, parts.plans, strict=True):
+        if plan is not None and id(v) not in numbers:
+            same = next(iter(numbers.values()), None) if problem.normalize else None  # of rows of length 1
+            numbers[id(v)] = same or launches.numbers(z, v, state.temperature, problem.inverse, how)
+    once: list[bool] = []
+    visits: list[launches.Visit] = []
+    for plan, v, need in zip(parts.plans, state.sections, wanted.sections, strict=True):
+        if plan is None or _is_empty(plan, z, v):
+            once.append(False)
+            continue
+        alone = len(plan.shape.powers) == 1 and not plan.pulls and not problem.both_ways
+        once.append(wanted.queries and not wanted.temperature and not need and alone)
+        visits.append(
+            launches.visit(
+                "average" if once[-1] else "sums", z, v, plan, numbers[id(v)], how, fixable=plan.is_set and not once[-1]
             )
-        slope = None
-        if queries is not None:
-            slope = torch.zeros_like(temperature)
-            for part, share in ((once, 1.0), (twice, 0.5)):  # what came twice is both ends of each pair
-                slope = slope if part is None else slope - _inner(queries, part) * share / temperature
-        of_queries = twice if once is None else once if twice is None else once.add_(twice)
-        return (
-            None,
-            None,
-            slope,
-            *(None if gradient is None else gradient[:, : ctx.features] for gradient in (of_queries, *of_sections)),
         )
+    sums = launches.forward(visits, known[0], n, device)
+    scales = Scales(
+        tuple(scale.anchors for scale in parts.pushes),
+        tuple(scale.by_mass for scale in parts.pushes),
+        parts.pull.anchors,
+        parts.pull.by_mass,
+        known[0].shape.pulls and known[0].shape.sets[-1],
+    )
+    loss = None
+    if parts.losses and problem.coefficients is not None:
+        loss = Loss(tuple(_coefficient(problem, c, n, device) for c in problem.coefficients), problem.reduction)
+    any_numbers = next(iter(numbers.values()))
+    forth, back = launches.merged(sums, any_numbers, scales, loss), None
+    if problem.both_ways:
+        plan, v = without_pull(known[0].transposed), state.sections[0]
+        turned = [] if _is_empty(plan, v, z) else [
+            launches.visit("sums", v, z, plan, any_numbers, how, fixable=plan.is_set, swapped=True)
+        ]  # fmt: skip
+        pushes = len(plan.shape.powers)
+        sums_back = launches.forward(turned, plan, len(v.came), device)
+        back = launches.merged(sums_back, any_numbers, Scales((None,) * pushes, (False,) * pushes), None)
+    return state._replace(
+        numbers=tuple(numbers.get(id(v)) for v in state.sections),
+        scales=scales,
+        loss=loss,
+        forth=forth,
+        back=back,
+        average=_averaged(sums, forth),
+        once=tuple(once),
+    )
 
 
-class _BothWays(torch.autograd.Function):
-    """Each query over the references, and each reference over the queries."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, how: tuple[Plan, Precision], temperature: Tensor, queries: Tensor, references: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        plan, precision = how
-        z, v = operand(queries, precision), operand(references, precision)
-        *forth, lse = launches.merged([launches.forward(z, v, plan, temperature, precision)])
-        *back, other_lse = launches.merged([launches.forward(v, z, plan.transposed, temperature, precision)])
-        ctx.plan, ctx.precision, ctx.features = plan, precision, queries.shape[1]
-        ctx.save_for_backward(temperature, queries if ctx.needs_input_grad[1] else None, *forth, *back, *z, *v)
-        return lse, other_lse
-
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        temperature, queries, *saved = ctx.saved_tensors
-        forth, back, saved = saved[:2], saved[2:4], saved[4:]
-        z, v = Operand(*saved[:3]), Operand(*saved[3:])
-        rows = launches.rows(forth[0], forth[1], gradients[0])
-        columns = launches.rows(back[0], back[1], gradients[1])
-        _, needs_temperature, needs_queries, needs_references = ctx.needs_input_grad
-        plan, fixable = ctx.plan, ctx.plan.is_set
-        of_queries = of_references = slope = None
-        if needs_queries or needs_temperature:
-            of_queries = launches.backward(
-                z, v, plan, temperature, ctx.precision, of_own=rows, of_other=columns, fixable=fixable
-            )[:, : ctx.features]
-        if needs_references:
-            of_references = launches.backward(
-                v, z, plan.transposed, temperature, ctx.precision, of_own=columns, of_other=rows, fixable=fixable
-            )[:, : ctx.features]
-        if queries is not None and of_queries is not None:
-            slope = -_inner(queries, of_queries) / temperature
-        return None, slope, of_queries, of_references
+def _is_empty(plan: Plan, own: Operand, other: Operand) -> bool:
+    """Say whether no pair pushes or pulls."""
+    return not len(own.came) or not len(other.came) or not any(plan.shape.terms)
 
 
-def _averaged(parts: list[Sums], offset: Tensor, total: Tensor) -> Tensor | None:
-    """Return the average over all references, (N, D), of those over parts that have one."""
+def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: torch.device) -> Tensor | None:
+    """Return c as a kernel reads it; None where it is what the kernels count."""
+    if coefficient is None and problem.pull is not None and problem.pull.knows_row_sum:
+        coefficient = problem.pull.known_row_sum(torch.float32, device)
+    return None if coefficient is None else coefficient.to(device).expand(n).contiguous()
+
+
+def _by_tiles(state: _State, rest: Problem, wanted: Wanted) -> Found:
+    """Return what tiles find of the sections without a plan, on the rows as kernels round them."""
+    z, *others = (v.values(state.temperature.dtype) for v in state.rows)
+    unknown = [plan is None for plan in state.parts.plans]
+    sections = [v for v, is_left in zip(state.problem.placed(z, others), unknown, strict=True) if is_left]
+    needs = tuple(need for need, is_left in zip(wanted.sections, unknown, strict=True) if is_left)
+    given = tuple(v for v in sections if v is not z)
+    return tiled.forward(rest, z, given, state.temperature, wanted._replace(sections=needs))
+
+
+def _outcome(state: _State) -> Outcome:
+    """Return the outcome of all sections."""
+    problem, forth, rest = state.problem, state.forth, state.rest
+    logsums: tuple[Tensor, ...] = () if forth is None else forth.logsums
+    attraction = None if forth is None else forth.attraction
+    if rest is not None:
+        theirs = rest.outcome
+        logsums = tuple(map(_log_add_exp, logsums, theirs.logsums)) if logsums else theirs.logsums
+        if theirs.attraction is not None:
+            attraction = theirs.attraction if attraction is None else attraction + theirs.attraction
+    if state.drawn is not None:
+        z = state.rows[0].values(state.temperature.dtype)
+        attraction = torch.linalg.vecdot(z, state.drawn) / state.temperature
+    columns = rest.outcome.columns if rest is not None else () if state.back is None else state.back.logsums
+    if forth is None or state.loss is None:
+        return Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
+    counts: tuple[Any, ...] = forth.active, forth.rows_active
+    plan = next(plan for plan in state.parts.plans if plan is not None)
+    if forth.mass is not None and plan.shape.sets[plan.shape.counted]:
+        counts = *counts, forth.mass
+    return Outcome(logsums, columns, attraction, forth.losses, counts)
+
+
+def _log_add_exp(one: Tensor, other: Tensor) -> Tensor:
+    """Return log(e^a + e^b), −∞ where both are."""
+    empty = (one == -torch.inf) & (other == -torch.inf)
+    return torch.logaddexp(one.masked_fill(empty, 0), other.masked_fill(empty, 0)).masked_fill(empty, -torch.inf)
+
+
+def _averaged(sums: launches.Sums, forth: Merged) -> Tensor | None:
+    """Return the average over all references, (N, D), of those over splits that have one."""
     result = None
-    for part in parts:
-        if part.average is not None:
-            # An empty row's offset is ∞, so that nothing of it remains.
-            shares = part.total * torch.exp2(part.offset - offset) / total.masked_fill(total == 0, 1)
-            average = part.average.mul_(shares[:, :, None])
-            share = average[0] if len(average) == 1 else average.sum(dim=0)
-            result = share if result is None else result.add_(share)
+    for first, averages in sums.averages:
+        part = slice(first, first + len(averages))
+        # An empty row's offset is ∞, so that nothing of it remains.
+        fading = torch.exp2(sums.offsets[0, part] - forth.offset[0])
+        averages.mul_((sums.totals[0, part] * fading / forth.total[0].masked_fill(forth.total[0] == 0, 1))[:, :, None])
+        share = averages[0] if len(averages) == 1 else averages.sum(dim=0)
+        result = share if result is None else result.add_(share)
     return result
 
 
-def _inner(one: Tensor, other: Tensor) -> Tensor:
-    return torch.linalg.vecdot(one.to(other.dtype), other[:, : one.shape[1]]).sum()
+class _Drawn:
+    """The gradient of some rows, times τ: its parts, in one buffer that is made when all are known."""
+
+    def __init__(self, rows: Operand, padded: int) -> None:
+        self.rows, self.padded, self.count = rows, padded, 0
+        self.calls: list[tuple[slice, Callable[[Tensor], object]]] = []
+
+    def add(self, parts: int, call: Callable[[Tensor], object]) -> None:
+        """Have a call fill so many parts."""
+        self.calls.append((slice(self.count, self.count + parts), call))
+        self.count += parts
+
+    def add_values(self, values: Callable[[], Tensor]) -> None:
+        """Add what comes as one gradient."""
+
+        def fill(out: Tensor) -> None:
+            found = values()
+            if found.shape[1] < self.padded:
+                out.zero_()
+            out[0, :, : found.shape[1]] = found
+
+        self.add(1, fill)
+
+    def given(self, state: _State) -> Tensor:
+        """Make every part, and return the gradient of the rows as they came."""
+        make = torch.empty if self.count else torch.zeros
+        parts = make(max(1, self.count), len(self.rows.came), self.padded, device=self.rows.came.device)
+        for part, call in self.calls:
+            call(parts[part])
+        return launches.projected(parts, self.rows, state.temperature, state.problem.inverse, state.how)
+
+
+def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
+    """Visit the tiles once more, and return the gradients that are wanted."""
+    problem, rows = state.problem, state.rows
+    padded = rows[0].parts.shape[2]
+    drawn = {id(v): _Drawn(v, padded) for v in rows}
+    slopes: list[Tensor] = []
+    if state.loss is None:
+        upstream = problems.taken_apart(problem, upstream, state.outcome.counts)
+    if state.forth is not None:
+        _draw(state, state.forth, upstream, wanted, drawn, slopes)
+    if state.rest is not None:
+        _draw_by_tiles(state, state.rest, upstream, wanted, drawn, slopes)
+    if state.parts.streamed is not None and upstream.attraction is not None and state.drawn is not None:
+        _stream(state, upstream.attraction, wanted, drawn)
+        if wanted.temperature and state.outcome.attraction is not None:
+            slopes.append(-(upstream.attraction @ state.outcome.attraction) / state.temperature)
+    needs = dict(zip(map(id, state.sections), wanted.sections, strict=True)) | {id(rows[0]): wanted.queries}
+    given = [drawn[id(v)].given(state) if needs.get(id(v)) else None for v in rows]
+    if wanted.temperature and not wanted.queries:  # the walk that tells the temperature's gradient draws, too
+        drawn[id(rows[0])].given(state)
+    slope = sum(slopes, start=torch.zeros_like(state.temperature)) if wanted.temperature else None
+    return Gradients(slope, given[0], tuple(given[1:]))
+
+
+def _draw(
+    state: _State, forth: Merged, upstream: Outcome, wanted: Wanted, drawn: dict[int, _Drawn], slopes: list[Tensor]
+) -> None:
+    """Have kernels draw by the sums that they found."""
+    problem, z, how, device = state.problem, state.rows[0], state.how, state.temperature.device
+    powers = tuple(push.power for push in problem.pushes)
+    upstreams = upstream.logsums
+    if state.rest is not None:  # each part of a row's sum has its share of the gradient
+        upstreams = tuple(
+            None if g is None else g * (mine - all_of.masked_fill(all_of == -torch.inf, torch.inf)).exp()
+            for g, mine, all_of in zip(upstreams, forth.logsums, state.outcome.logsums, strict=True)
+        )
+    counts = [-(-forth.total.shape[1] // launches.BLOCK)]
+    counts += [] if state.back is None else [-(-state.back.total.shape[1] // launches.BLOCK)]
+    strongest, weights = (torch.empty(sum(counts), dtype=of, device=device) for of in (torch.float32, torch.float64))
+    if not sum(counts) or not len(z.came):
+        return
+    of_rows = launches.shares(
+        forth, powers, state.scales, upstreams, upstream.attraction, upstream.losses, state.loss,
+        strongest[: counts[0]], weights[: counts[0]],
+    )  # fmt: skip
+    of_columns = None
+    if state.back is not None:
+        none = Scales((None,) * len(powers), (False,) * len(powers))
+        of_columns = launches.shares(
+            state.back, powers, none, upstream.columns, None, None, None, strongest[counts[0] :], weights[counts[0] :]
+        )
+    strongest = strongest.amax()
+    known = [plan for plan in state.parts.plans if plan is not None]
+    alike = all(plan.is_set for plan in known) and (len(known) == 1 or state.numbers[0] is not None)
+    if len([plan for plan in known if any(plan.shape.terms)]) > 1 and not (problem.normalize and alike):
+        alike = False  # sections have bounds of their own
+    average = state.average
+    if average is not None and wanted.queries:
+        drawn[id(z)].add_values(lambda: average * (of_rows.share[0] * forth.total[0])[:, None])
+    for plan, v, given, need, once in zip(
+        state.parts.plans, state.sections, state.numbers, wanted.sections, state.once, strict=True
+    ):
+        if plan is None or given is None or once or _is_empty(plan, z, v):
+            continue
+        both = v is z and plan.is_symmetric and of_columns is None and wanted.queries
+
+        def call(
+            own: Operand, other: Operand, plan: Plan, mine: Rows | None, theirs: Rows | None, *,
+            swapped: bool, given: Numbers = given, share: float = 0.0,
+        ) -> None:  # fmt: skip
+            each = launches.visit("backward", own, other, plan, given, how, fixable=alike, swapped=swapped)
+            found = torch.empty(each.splits, len(own.came), device=device) if share else None
+
+            def run(out: Tensor) -> None:
+                launches.backward(each, mine, theirs, strongest, out, found)
+                if found is not None:
+                    slopes.append(_slope(found.sum(dtype=torch.float64) * share, given, state.temperature))
+
+            drawn[id(own)].add(each.splits, run)
+
+        if wanted.queries or wanted.temperature:
+            counted = (0.5 if both else 1.0) if wanted.temperature else 0.0
+            call(z, v, plan, of_rows, of_rows if both else of_columns, swapped=False, share=counted)
+        if need and not both:
+            call(v, z, plan.transposed, of_columns, of_rows, swapped=True)
+    if wanted.temperature and problem.normalize:
+        slopes.append((-weights.sum() / state.temperature.square()).to(state.temperature.dtype))
+
+
+def _slope(total: Tensor, given: Numbers, temperature: Tensor) -> Tensor:
+    """Return −1/τ of a sum of W (s − s₀) that is in exponents of base 2."""
+    off = given.off if given.scalars is None else given.scalars[6].double()
+    return (-total * (0.6931471805599453 * (1 + off)) / temperature).to(temperature.dtype)
+
+
+def _draw_by_tiles(
+    state: _State, rest: Found, upstream: Outcome, wanted: Wanted, drawn: dict[int, _Drawn], slopes: list[Tensor]
+) -> None:
+    """Have tiles draw by what they found."""
+    unknown = [plan is None for plan in state.parts.plans]
+    needs = tuple(need for need, is_left in zip(wanted.sections, unknown, strict=True) if is_left)
+    upstreams = tuple(
+        None if g is None else g * (mine - all_of.masked_fill(all_of == -torch.inf, torch.inf)).exp()
+        for g, mine, all_of in zip(upstream.logsums, rest.outcome.logsums, state.outcome.logsums, strict=True)
+    )
+    attraction = None if rest.outcome.attraction is None else upstream.attraction
+    asked = upstream._replace(logsums=upstreams, attraction=attraction, losses=None)
+    found = tiled.backward(rest.state, asked, wanted._replace(sections=needs))
+    if found.temperature is not None:
+        slopes.append(found.temperature)
+    left = [v for v, is_left in zip(state.sections, unknown, strict=True) if is_left and v is not state.rows[0]]
+    for v, gradient in zip((state.rows[0], *left), (found.queries, *found.others), strict=True):
+        if gradient is not None:
+            drawn[id(v)].add_values(lambda gradient=gradient: gradient * state.temperature)
+
+
+def _stream(state: _State, upstream: Tensor, wanted: Wanted, drawn: dict[int, _Drawn]) -> None:
+    """Add what a pull draws that comes as pull @ references."""
+    pull, of_queries, z, force = state.parts.streamed, state.drawn, state.rows[0], upstream[:, None]
+    if wanted.queries and of_queries is not None:
+        drawn[id(z)].add_values(lambda: of_queries * force)
+    if pull is not None and any(wanted.sections):
+        found = pull.transposed_product(z.values(state.temperature.dtype) * force)
+        for v, need, part in zip(
+            state.sections, wanted.sections, found.split([len(v.came) for v in state.sections]), strict=True
+        ):
+            if need:
+                drawn[id(v)].add_values(lambda part=part: part)

@@ -1,21 +1,25 @@
-"""The kernels: one forward, that also gives the product where references are constant, and one backward.
+"""The two visits of a tile: the forward, which adds up push and pull, and the backward, which draws by both at once.
 
 A program owns BLOCK_N rows of one side and walks the rows of the other, BLOCK_R at a time, so that nothing is added by
 two programs and every run adds in the same order. "Own" is the side whose rows it keeps, "other" the one it walks:
 queries and references in the forward, and in the backward either way round. With s the similarities over τ,
 
-    forward     total_i = Σ_j w_ij e^{s_ij − o_i},      average_i = Σ_j w_ij e^{s_ij − o_i} y_j / total_i
-    backward    out_i = Σ_j w_ij (a_i e^{s_ij − o_i} + b_j e^{s_ij − o'_j}) y_j
+    forward     total_ki = Σ_j push_k,ij e^{p_k s_ij − o_ki}      attraction_i = Σ_j pull_ij s_ij     mass_i = Σ_j w_ij
+                average_i = Σ_j push_ij e^{s_ij − o_i} y_j / total_i
+    backward    out_i = Σ_j W_ij y_j
+                W_ij = Σ_k push_k,ij (a_ki e^{p_k s_ij − o_ki} + a'_kj e^{p_k s_ij − o'_kj}) + pull_ij (h_i + h'_j)
 
-where lse = o + log total, a is the gradient of the own rows' lse over their totals, b that of the other rows; either
-part may be left out. A row's offset o is the largest of its exponents, unless all stay within range of a bound of |s|,
-which is read from the device: then it is that bound for all, and the backward of both has one exponential,
-e^{s_ij − o} (a_i + b_j). Offset and total stay two numbers, since their sum would round away what the total says.
+where lse = o + log total, a is the gradient of the own rows' lse over their totals and h that of their attraction, a'
+and h' those of the other rows; each may be left out. A row's offset o is the largest of its exponents, unless all stay
+within range of a bound of |s|: then it is that bound for all, and W has one exponential, e^{s_ij − o} (a_i + a'_j).
+Offset and total stay two numbers, since their sum would round away what the total says.
+
+On tight clusters push and pull all but cancel. W is their difference pair by pair, and is rounded once.
 
 Exponents are of base 2, s · scale − o rounded once. Rows hold one part in half precision, or float32 as two halves.
-Sums of exponentials are compensated. Tiles whose pairs need no look, all inside and off the diagonal, run in a loop
-without masks. Where a block reaches beyond the last row, it holds that row again: other rows then weigh nothing, and
-own rows are not stored.
+Sums are compensated. Tiles whose pairs need no look, all inside and off the diagonal, run in a loop without masks.
+Where a block reaches beyond the last row, it holds that row again: other rows then weigh nothing, and own rows are not
+stored.
 """
 
 import triton
@@ -28,7 +32,52 @@ log-sum-exp over it stays within float32's range up to 2^39."""
 SMALLER = tl.constexpr(2048.0)
 """What the second half of a weight is lifted by once more, so that float16 keeps its bits, too."""
 
-LOG2E = tl.constexpr(1.4426950408889634)
+STATIC = tl.constexpr(2)
+"""Up to so many chunks of features, and twice as many of labels, a loop over them is unrolled, so that the loop over
+tiles around it is pipelined; more would not fit into shared memory at once."""
+
+RUNNING, FIXED, LOOK = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+"""Offsets: each row's largest exponent, the bound of all, or what the bound on the device allows."""
+
+NOTHING, EVERYTHING, SOME = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+"""What a weight is in a tile: 0 for every pair, 1 for every pair, or to be evaluated."""
+
+_static = getattr(triton, "constexpr_function", None) or tl.constexpr_function  # where it is in Triton 3.4
+
+
+@_static
+def _at(nested, *path):
+    """Return what stands in a nested constant; Triton 3.6 takes no tuple out of a tuple."""
+    for k in path:
+        nested = nested[k]
+    return nested
+
+
+@_static
+def _count(nested, *path):
+    """Return how many things stand there."""
+    for k in path:
+        nested = nested[k]
+    return len(nested)
+
+
+@_static
+def _kind(plan, k, masked):
+    """Return what the k-th weight of a plan is in a tile; those that are masked hold the diagonal or the edge."""
+    terms = plan.terms[k]
+    if masked:
+        return 2 if terms else 0
+    plain = all(not overlaps and own < 0 and other < 0 and factor < 0 for _, _, overlaps, own, other, factor in terms)
+    if not plain or any(key >= 0 for _, tests, *_ in terms for _, key in tests):
+        return 2
+    constant = sum(term[0] for term in terms)
+    return constant if constant in (0, 1) else 2
+
+
+@_static
+def _evaluates_overlaps(plan, masked):
+    """Say whether any weight of a tile needs the thin products."""
+    return bool(plan.thin) and (masked or any(term[2] for terms in plan.terms for term in terms))
 
 
 @triton.jit
@@ -56,6 +105,14 @@ def _exponents(s, scale, offset, INTERPRETED: tl.constexpr):
 
 
 @triton.jit
+def _plus(total, lost, new):
+    """Return a sum and what was lost of it, with a number added."""
+    new -= lost
+    sums = total + new
+    return sums, (sums - total) - new
+
+
+@triton.jit
 def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr, ALL4: tl.constexpr):
     """Return total + a b of one part or two each, the small products first.
 
@@ -71,130 +128,165 @@ def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr, ALL4: tl.con
 
 
 @triton.jit
-def _weighted(w0, w1, y0, y1):
-    """Return w y of two parts each, the second of w lifted once more; the product of the small ones is left out."""
-    total = tl.dot(w1, y0, input_precision="ieee") * (1.0 / SMALLER)
-    total = tl.dot(w0, y1, total, input_precision="ieee")
+def _weighted(total, w, y, others, y0, y1, r, chunk, HOW: tl.constexpr):
+    """Return total + w y of a chunk of the features; of two parts the product of the small ones is left out."""
+    if HOW.D != HOW.CHUNK:
+        columns = chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK)
+        y0 = _load(y, others, columns, HOW.D)
+        y1 = y0
+        if HOW.TWO:
+            y1 = _load(y + r.to(tl.int64) * HOW.D, others, columns, HOW.D)
+    w0 = _rounded(w, HOW.HALF, HOW.INTERPRETED)
+    if HOW.TWO:  # the tensor cores' own sums are cut, not rounded: they span one tile
+        w1 = ((w - w0.to(tl.float32)) * SMALLER).to(HOW.HALF)
+        new = tl.dot(w1, y0, input_precision="ieee") * (1.0 / SMALLER)
+        new = tl.dot(w0, y1, new, input_precision="ieee")
+        return total + tl.dot(w0, y0, new, input_precision="ieee")
     return tl.dot(w0, y0, total, input_precision="ieee")
 
 
 @triton.jit
-def _similarities(
-    x, y, x0, x1, rows, others, n, r,
-    N: tl.constexpr, R: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr,
-):  # fmt: skip
-    """Return x yᵀ of a tile, and y's two parts where a tile holds all features."""
-    columns = tl.arange(0, CHUNK)
-    s = tl.zeros((N, R), tl.float32)
-    y0 = _load(y, others, columns, D)
-    y1 = y0
-    if D == CHUNK:
-        if TWO:
-            y1 = _load(y + r.to(tl.int64) * D, others, columns, D)
-        s = _dot(x0, x1, tl.trans(y0), tl.trans(y1), s, TWO, TWO, ALL4)
-    else:
-        for start in range(0, D, CHUNK):
-            a0 = _load(x, rows, start + columns, D)
-            b0 = _load(y, others, start + columns, D)
-            a1, b1 = a0, b0
-            if TWO:
-                a1 = _load(x + n.to(tl.int64) * D, rows, start + columns, D)
-                b1 = _load(y + r.to(tl.int64) * D, others, start + columns, D)
-            s = _dot(a0, a1, tl.trans(b0), tl.trans(b1), s, TWO, TWO, ALL4)
-    return s, y0, y1
-
-
-_static = getattr(triton, "constexpr_function", None) or tl.constexpr_function  # where it is in Triton 3.4
-
-
-@_static
-def _at(nested, *path):
-    """Return what stands in a nested constant; Triton 3.6 takes no tuple out of a tuple."""
-    for k in path:
-        nested = nested[k]
-    return nested
-
-
-@_static
-def _count(nested, *path):
-    """Return how many things stand there."""
-    for k in path:
-        nested = nested[k]
-    return len(nested)
+def _chunk(given, others, s, start, HOW: tl.constexpr):
+    """Return s with the products of a chunk of the features added."""
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    columns = start + tl.arange(0, HOW.CHUNK)
+    a0 = _load(x, rows, columns, HOW.D)
+    b0 = _load(y, others, columns, HOW.D)
+    a1, b1 = a0, b0
+    if HOW.TWO:
+        a1 = _load(x + n.to(tl.int64) * HOW.D, rows, columns, HOW.D)
+        b1 = _load(y + r.to(tl.int64) * HOW.D, others, columns, HOW.D)
+    return _dot(a0, a1, tl.trans(b0), tl.trans(b1), s, HOW.TWO, HOW.TWO, HOW.ALL4)
 
 
 @triton.jit
-def _overlap(
-    own, other, own_scales, other_scales, rows, others, n, r,
-    N: tl.constexpr, R: tl.constexpr, THIN: tl.constexpr, K: tl.constexpr,
-):  # fmt: skip
+def _similarities(given, others, HOW: tl.constexpr):
+    """Return x yᵀ of a tile, and y's two parts where a tile holds all features."""
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    D: tl.constexpr = HOW.D
+    CHUNK: tl.constexpr = HOW.CHUNK
+    columns = tl.arange(0, CHUNK)
+    s = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+    y0 = _load(y, others, columns, HOW.D)
+    y1 = y0
+    if HOW.D == HOW.CHUNK:
+        if HOW.TWO:
+            y1 = _load(y + r.to(tl.int64) * HOW.D, others, columns, HOW.D)
+        s = _dot(x0, x1, tl.trans(y0), tl.trans(y1), s, HOW.TWO, HOW.TWO, HOW.ALL4)
+    elif HOW.D <= STATIC * HOW.CHUNK:
+        for start in tl.static_range(0, D, CHUNK):
+            s = _chunk(given, others, s, start, HOW)
+    else:
+        for start in range(0, HOW.D, HOW.CHUNK):
+            s = _chunk(given, others, s, start, HOW)
+    return s, y0, y1
+
+
+@triton.jit
+def _labels(given, others, total, start, K: tl.constexpr, PLAN: tl.constexpr):
+    """Return the total with the products of a chunk of the labels added."""
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
+    L: tl.constexpr = _at(PLAN.thin, K, 0)
+    labels = start + tl.arange(0, _at(PLAN.thin, K, 1))
+    a0, b0 = _load(own_sets[K], rows, labels, L), _load(other_sets[K], others, labels, L)
+    a1, b1 = a0, b0
+    if _at(PLAN.thin, K, 2):
+        a1 = _load(own_sets[K] + n.to(tl.int64) * L, rows, labels, L)
+    if _at(PLAN.thin, K, 3):
+        b1 = _load(other_sets[K] + r.to(tl.int64) * L, others, labels, L)
+    return _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, _at(PLAN.thin, K, 2), _at(PLAN.thin, K, 3), False)
+
+
+@triton.jit
+def _overlap(given, others, K: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr):
     """Return a bᵀ of a tile, over the sizes of the sets if asked: a thin product over labels, in one part or two."""
-    L: tl.constexpr = _at(THIN, K, 0)
-    CHUNK: tl.constexpr = _at(THIN, K, 1)
-    labels = tl.arange(0, CHUNK)
-    total = tl.zeros((N, R), tl.float32)
-    for start in range(0, L, CHUNK):
-        a0 = _load(own, rows, start + labels, L)
-        b0 = _load(other, others, start + labels, L)
-        a1, b1 = a0, b0
-        if _at(THIN, K, 2):
-            a1 = _load(own + n.to(tl.int64) * L, rows, start + labels, L)
-        if _at(THIN, K, 3):
-            b1 = _load(other + r.to(tl.int64) * L, others, start + labels, L)
-        total = _dot(a0, a1, tl.trans(b0), tl.trans(b1), total, _at(THIN, K, 2), _at(THIN, K, 3), False)
-    if _at(THIN, K, 4) >= 0:  # divided as tiles divide, so that a weight that is 1 there is 1
-        size = tl.load(own_scales + _at(THIN, K, 4) * n.to(tl.int64) + rows)
-        total = tl.div_rn(total, size[:, None] + tl.zeros((N, R), tl.float32))
-    if _at(THIN, K, 5) >= 0:
-        size = tl.load(other_scales + _at(THIN, K, 5) * r.to(tl.int64) + others)
-        total = tl.div_rn(total, size[None, :] + tl.zeros((N, R), tl.float32))
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
+    L: tl.constexpr = _at(PLAN.thin, K, 0)
+    CHUNK: tl.constexpr = _at(PLAN.thin, K, 1)
+    total = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+    if L <= 2 * STATIC * CHUNK:
+        for start in tl.static_range(0, L, CHUNK):
+            total = _labels(given, others, total, start, K, PLAN)
+    else:
+        for start in range(0, L, CHUNK):
+            total = _labels(given, others, total, start, K, PLAN)
+    if _at(PLAN.thin, K, 4) >= 0:  # divided as tiles divide, so that a weight that is 1 there is 1
+        size = tl.load(own_scales[_at(PLAN.thin, K, 4)] + rows)
+        total = tl.div_rn(total, size[:, None] + tl.zeros_like(total))
+    if _at(PLAN.thin, K, 5) >= 0:
+        size = tl.load(other_scales[_at(PLAN.thin, K, 5)] + others)
+        total = tl.div_rn(total, size[None, :] + tl.zeros_like(total))
     return total
 
 
 @triton.jit
-def _weights(
-    weight, rows, others, inside, n, r, shift,
-    MASKED: tl.constexpr, N: tl.constexpr, R: tl.constexpr, PLAN: tl.constexpr, THIN: tl.constexpr,
-):  # fmt: skip
-    """Return the weights of a tile: a sum of terms, each a product of tests of keys, thin products and scales."""
-    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
-    first = tl.zeros((N, R), tl.float32)
+def _overlaps(given, others, MASKED: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr):
+    """Return the thin products of a tile, which all of its weights share."""
+    first = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
     second = first
-    if len(THIN) > 0:
-        first = _overlap(own_sets[0], other_sets[0], own_scales, other_scales, rows, others, n, r, N, R, THIN, 0)
-    if len(THIN) > 1:
-        second = _overlap(own_sets[1], other_sets[1], own_scales, other_scales, rows, others, n, r, N, R, THIN, 1)
-    total = tl.zeros((N, R), tl.float32)
-    for t in tl.static_range(len(PLAN)):
-        value = tl.zeros((N, R), tl.float32) + _at(PLAN, t, 0)
-        for k in tl.static_range(_count(PLAN, t, 1)):
-            if _at(PLAN, t, 1, k, 1) < 0:  # the pair of a row with itself, which only tiles on the diagonal have
+    if _evaluates_overlaps(PLAN, MASKED):
+        first = _overlap(given, others, 0, PLAN, HOW)
+        if len(PLAN.thin) > 1:
+            second = _overlap(given, others, 1, PLAN, HOW)
+    return first, second
+
+
+@triton.jit
+def _first_key(pointers, rows, PLAN: tl.constexpr):
+    """Return the first of the keys of rows: loaded before the product, so that nothing waits for them after it."""
+    keys = rows
+    if PLAN.keys > 0:
+        keys = tl.load(pointers[0] + rows)
+    return keys
+
+
+@triton.jit
+def _weights(
+    given, places, others, there, first, second,
+    K: tl.constexpr, MASKED: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
+):  # fmt: skip
+    """Return the k-th weight in a tile: a sum of terms, each a product of tests of keys, thin products and scales.
+
+    Beyond the last of the other rows, where places are, it is 0.
+    """
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
+    total = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+    for t in tl.static_range(_count(PLAN.terms, K)):
+        value = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), _at(PLAN.terms, K, t, 0), tl.float32)
+        for k in tl.static_range(_count(PLAN.terms, K, t, 1)):
+            # A key of −1 tells a row with itself from other pairs, which only tiles on the diagonal have.
+            if _at(PLAN.terms, K, t, 1, k, 1) < 0:
                 if MASKED:
-                    equal = (rows + shift)[:, None] == others[None, :]
-                    value += tl.where(equal, _at(PLAN, t, 1, k, 0), 0).to(tl.float32)
+                    equal_keys = (rows + shift)[:, None] == others[None, :]
+                    value += tl.where(equal_keys, _at(PLAN.terms, K, t, 1, k, 0), 0).to(tl.float32)
+            elif _at(PLAN.terms, K, t, 1, k, 1) == 0:
+                equal_keys = here[:, None] == there[None, :]
+                value += tl.where(equal_keys, _at(PLAN.terms, K, t, 1, k, 0), 0).to(tl.float32)
             else:
-                at = _at(PLAN, t, 1, k, 1)
-                here = tl.load(own_keys + at * n.to(tl.int64) + rows)
-                there = tl.load(other_keys + at * r.to(tl.int64) + others)
-                value += tl.where(here[:, None] == there[None, :], _at(PLAN, t, 1, k, 0), 0).to(tl.float32)
-        for k in tl.static_range(_count(PLAN, t, 2)):
-            product = first if _at(PLAN, t, 2, k, 0) == 0 else second
-            if _at(PLAN, t, 2, k, 1) == 0:
-                value *= product
-            elif _at(PLAN, t, 2, k, 1) == 1:
-                value = tl.where(product > 0, value, 0.0)
+                own = tl.load(own_keys[_at(PLAN.terms, K, t, 1, k, 1)] + rows)
+                other = tl.load(other_keys[_at(PLAN.terms, K, t, 1, k, 1)] + others)
+                value += tl.where(own[:, None] == other[None, :], _at(PLAN.terms, K, t, 1, k, 0), 0).to(tl.float32)
+        for k in tl.static_range(_count(PLAN.terms, K, t, 2)):
+            overlap = first if _at(PLAN.terms, K, t, 2, k, 0) == 0 else second
+            if _at(PLAN.terms, K, t, 2, k, 1) == 0:
+                value *= overlap
+            elif _at(PLAN.terms, K, t, 2, k, 1) == 1:
+                value = tl.where(overlap > 0, value, 0.0)
             else:
-                value = tl.where(product > 0, 0.0, value)
-        if _at(PLAN, t, 3) >= 0:
-            scale = tl.load(own_scales + _at(PLAN, t, 3) * n.to(tl.int64) + rows)
-            value *= scale[:, None]
-        if _at(PLAN, t, 4) >= 0:
-            scale = tl.load(other_scales + _at(PLAN, t, 4) * r.to(tl.int64) + others)
-            value *= scale[None, :]
-        if _at(PLAN, t, 5):
-            value *= tl.load(factors + t)
+                value = tl.where(overlap > 0, 0.0, value)
+        if _at(PLAN.terms, K, t, 3) >= 0:
+            value *= tl.load(own_scales[_at(PLAN.terms, K, t, 3)] + rows)[:, None]
+        if _at(PLAN.terms, K, t, 4) >= 0:
+            value *= tl.load(other_scales[_at(PLAN.terms, K, t, 4)] + others)[None, :]
+        if _at(PLAN.terms, K, t, 5) >= 0:
+            value *= tl.load(factors + _at(PLAN.terms, K, t, 5))
         total += value
-    return tl.where(inside[None, :], total, 0.0) if MASKED else total
+    if MASKED:
+        total = tl.where((places < r)[None, :], total, 0.0)
+    return total
 
 
 @triton.jit
@@ -212,333 +304,339 @@ def _tiles(start, stop, r, first_row, shift, BLOCK_N: tl.constexpr, BLOCK_R: tl.
 
 
 @triton.jit
-def _sum_tile(
-    state, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-    FIXED: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr,
-    PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SET: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+def _add_push(
+    highest, total, lost, s, w, scale, bound,
+    K: tl.constexpr, OFFSET: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Add a tile's exponentials to the running sums, and their products with y to the running average."""
-    highest, total, lost, average = state
-    others = tile * BLOCK_R + tl.arange(0, BLOCK_R)
-    inside = others < r
-    if MASKED:
-        others = tl.minimum(others, r - 1)
-    s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, BLOCK_N, BLOCK_R, D, CHUNK, TWO, ALL4)
-    w = tl.full((BLOCK_N, BLOCK_R), 1.0, tl.float32)
-    if MASKED or not ALL:
-        w = _weights(weight, rows, others, inside, n, r, shift, MASKED, BLOCK_N, BLOCK_R, PLAN, THIN)
-    if FIXED:
-        e = tl.exp2(_exponents(s, scale, bound, INTERPRETED))
-        if MASKED or not ALL:
-            e *= w
-    else:
-        if MASKED or not ALL:
-            s = tl.where(w > 0, s, -float("inf"))
-        if SET or not AVERAGE:
-            tallest = tl.max(s, axis=1) * scale
-        else:  # with the weight, so that no product with it is above 1, which float16 could not hold
-            tallest = tl.max(s * scale + tl.log2(tl.where(w > 0, w, 1.0)), axis=1)
-        higher = tl.maximum(highest, tallest)
-        fallback = tl.where(higher == -float("inf"), 0.0, higher)  # of a row that has met no pair yet
-        fading = tl.exp2(highest - fallback)
-        e = tl.exp2(_exponents(s, scale, fallback[:, None], INTERPRETED))
-        if not SET:
-            e *= w
-        total *= fading
-        lost *= fading
-        highest = higher
-        if AVERAGE:
-            average *= fading[:, None]
-    new = tl.sum(e, axis=1) - lost
-    sums = total + new
-    lost = (sums - total) - new
-    total = sums
-    if AVERAGE:
-        if D != CHUNK:
-            columns = chunk * CHUNK + tl.arange(0, CHUNK)
-            y0 = _load(y, others, columns, D)
-            y1 = y0
-            if TWO:
-                y1 = _load(y + r.to(tl.int64) * D, others, columns, D)
-        e *= lift
-        e0 = _rounded(e, HALF, INTERPRETED)
-        e1 = e0
-        if TWO:
-            e1 = ((e - e0.to(tl.float32)) * SMALLER).to(HALF)
-            average += _weighted(e0, e1, y0, y1)
+    """Return the k-th push's sums with a tile's exponentials added, these, by what older ones fade, and the weights' sums."""
+    KIND: tl.constexpr = _kind(PLAN, K, MASKED)
+    SET: tl.constexpr = _at(PLAN.sets, K)
+    POWER: tl.constexpr = _at(PLAN.powers, K)
+    scale *= POWER
+    e = tl.zeros_like(s)
+    fading = tl.full((HOW.BLOCK_N,), 1.0, tl.float32)
+    counted = tl.full((HOW.BLOCK_N,), HOW.BLOCK_R if KIND == EVERYTHING else 0, tl.float32)
+    if KIND != NOTHING:
+        if OFFSET == FIXED:
+            e = tl.exp2(_exponents(s, scale, bound * POWER, HOW.INTERPRETED))
+            if KIND == SOME:
+                e = tl.where(w > 0, e, 0.0)
         else:
-            average = _dot(e0, e1, y0, y1, average, False, False, False)
-    return highest, total, lost, average
+            if KIND == SOME:
+                s = tl.where(w > 0, s, -float("inf"))
+            if SET or not AVERAGE:
+                tallest = tl.max(s, axis=1) * scale
+            else:  # with the weight, so that no product with it is above 1, which float16 could not hold
+                tallest = tl.max(s * scale + tl.log2(tl.where(w > 0, w, 1.0)), axis=1)
+            higher = tl.maximum(highest, tallest)
+            fallback = tl.where(higher == -float("inf"), 0.0, higher)  # of a row that has met no pair yet
+            fading = tl.exp2(highest - fallback)
+            e = tl.exp2(_exponents(s, scale, fallback[:, None], HOW.INTERPRETED))
+            if not SET:
+                e *= w
+            total *= fading
+            lost *= fading
+            highest = higher
+        if PLAN.counted == K and KIND == SOME:
+            new, counted = _sums(e, w, HOW.INTERPRETED)
+        else:
+            new = tl.sum(e, axis=1)
+        total, lost = _plus(total, lost, new)
+    return highest, total, lost, e, fading, counted
+
+
+@triton.jit
+def _sum_tile(
+    state, tile, given,
+    OFFSET: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
+):  # fmt: skip
+    """Add a tile to the running sums, and its exponentials' products with y to the running average."""
+    highest, total, lost, highest1, total1, lost1, drawn, drawn_lost, mass, average = state
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    places = tile * HOW.BLOCK_R + tl.arange(0, HOW.BLOCK_R)
+    others = places
+    if MASKED:
+        others = tl.minimum(places, r - 1)
+    there = _first_key(weight[1], others, PLAN)
+    s, y0, y1 = _similarities(given, others, HOW)
+    first, second = _overlaps(given, others, MASKED, PLAN, HOW)
+    w = s
+    if _kind(PLAN, 0, MASKED) == SOME:
+        w = _weights(given, places, others, there, first, second, 0, MASKED, PLAN, HOW)
+    highest, total, lost, e, fading, counted = _add_push(
+        highest, total, lost, s, w, scale, bound, 0, OFFSET, MASKED, AVERAGE, PLAN, HOW
+    )
+    if PLAN.counted == 0:
+        mass += counted
+    if len(PLAN.powers) > 1:
+        if _kind(PLAN, 1, MASKED) == SOME:
+            w = _weights(given, places, others, there, first, second, 1, MASKED, PLAN, HOW)
+        highest1, total1, lost1, _, _, counted = _add_push(
+            highest1, total1, lost1, s, w, scale, bound, 1, OFFSET, MASKED, False, PLAN, HOW
+        )
+        if PLAN.counted == 1:
+            mass += counted
+    PULL: tl.constexpr = len(PLAN.powers)
+    if PLAN.pulls:
+        if _kind(PLAN, PULL, MASKED) == SOME:
+            w = _weights(given, places, others, there, first, second, PULL, MASKED, PLAN, HOW)
+            pulled = tl.where(w != 0, s, 0.0)
+            if not _at(PLAN.sets, PULL):
+                pulled *= w
+            new, counted = _sums(pulled, w, HOW.INTERPRETED)
+            drawn, drawn_lost = _plus(drawn, drawn_lost, new)
+            if PLAN.counted == PULL:
+                mass += counted
+        elif _kind(PLAN, PULL, MASKED) == EVERYTHING:
+            drawn, drawn_lost = _plus(drawn, drawn_lost, tl.sum(s, axis=1))
+            if PLAN.counted == PULL:
+                mass += HOW.BLOCK_R
+    if AVERAGE:
+        if OFFSET != FIXED:
+            average *= fading[:, None]
+        average = _weighted(average, e * lift, y, others, y0, y1, r, chunk, HOW)
+    return highest, total, lost, highest1, total1, lost1, drawn, drawn_lost, mass, average
+
+
+@triton.jit
+def _pairwise(a, b, c, d):
+    """Return the sums of two pairs."""
+    return a + c, b + d
+
+
+@triton.jit
+def _sums(values, w, INTERPRETED: tl.constexpr):
+    """Return the sums of the rows of two tiles: in one reduction, so that both lie as the product of rows does."""
+    if INTERPRETED:
+        one, other = tl.sum(values, axis=1), tl.sum(w, axis=1)
+    else:
+        one, other = tl.reduce((values, w), 1, _pairwise)
+    return one, other
 
 
 @triton.jit
 def _sum_tiles(
-    start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk, first_row,
-    FIXED: tl.constexpr, AVERAGE: tl.constexpr,
-    PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SELF: tl.constexpr, SET: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-):  # fmt: skip
-    """Return the offset, the sum and the average of tiles [start, stop): first the tiles without masks, then the others."""
-    highest = tl.full((BLOCK_N,), -float("inf"), tl.float32)
-    total = tl.zeros((BLOCK_N,), tl.float32)
-    lost = tl.zeros((BLOCK_N,), tl.float32)
-    average = tl.zeros((BLOCK_N, CHUNK if AVERAGE else 1), tl.float32)
-    state = highest, total, lost, average
-    first, last, full = _tiles(start, stop, r, first_row, shift, BLOCK_N, BLOCK_R, SELF)
+    start, stop, given, first_row, OFFSET: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr
+):
+    """Return the sums of tiles [start, stop): first the tiles without masks, then the others."""
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    none, zero = tl.full((HOW.BLOCK_N,), -float("inf"), tl.float32), tl.zeros((HOW.BLOCK_N,), tl.float32)
+    average = tl.zeros((HOW.BLOCK_N, HOW.CHUNK if AVERAGE else 1), tl.float32)
+    state = none, zero, zero, none, zero, zero, zero, zero, zero, average
+    first, last, full = _tiles(start, stop, r, first_row, shift, HOW.BLOCK_N, HOW.BLOCK_R, PLAN.of_self)
     met = last - first
-    for step in range(0, 0 if SELF == 2 else full - start - met):
+    for step in range(0, 0 if PLAN.of_self == 2 else full - start - met):
         tile = start + step
         tile += tl.where(tile >= first, met, 0)
-        state = _sum_tile(
-            state, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-            FIXED, False, AVERAGE, PLAN, THIN, ALL, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-        )  # fmt: skip
+        state = _sum_tile(state, tile, given, OFFSET, False, AVERAGE, PLAN, HOW)
     for step in range(0, met + stop - full):
         tile = tl.where(step < met, first + step, full + step - met)
-        state = _sum_tile(
-            state, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-            FIXED, True, AVERAGE, PLAN, THIN, ALL, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-        )  # fmt: skip
-    highest, total, lost, average = state
-    if FIXED:
-        highest = tl.zeros_like(total) + bound
-    return highest, total, average / tl.where(total > 0, total, 1.0)[:, None]
+        state = _sum_tile(state, tile, given, OFFSET, True, AVERAGE, PLAN, HOW)
+    highest, total, lost, highest1, total1, lost1, drawn, drawn_lost, mass, average = state
+    if OFFSET == FIXED:
+        highest = zero + bound * _at(PLAN.powers, 0)
+        highest1 = zero + bound * _at(PLAN.powers, len(PLAN.powers) - 1)
+    return highest, total, highest1, total1, drawn, mass, average / tl.where(total > 0, total, 1.0)[:, None]
 
 
 @triton.jit
-def scalars_kernel(
-    temperature, own_scale, other_scale, own_longest, other_longest, strongest, scalars,
-    LARGEST: tl.constexpr, BACKWARD: tl.constexpr, TWO: tl.constexpr,
-):  # fmt: skip
-    """Store what products of rows are scaled by, the bound of that, lift, 1/(lift · scale), 1/τ, and how far off it is.
-
-    The lift brings the largest weight close to LARGEST: 1 in the forward, the strongest upstream in the backward. The
-    last number is by how much 1/(τ · scale) is above ln 2, relatively, since the scale is rounded.
-    """
-    tau = tl.load(temperature).to(tl.float32)
-    scale = LOG2E / tau
-    own, other = 1.0, 1.0
-    if TWO:
-        own, other = tl.load(own_scale), tl.load(other_scale)
-    lift = LARGEST
-    if BACKWARD:
-        upstream = tl.load(strongest)
-        wanted = tl.floor(tl.log2(LARGEST / tl.where(upstream == 0, LARGEST, upstream)))
-        lift = tl.exp2(tl.minimum(tl.maximum(wanted, -60.0), 60.0))
-    tl.store(scalars, scale / own / other)
-    tl.store(scalars + 1, scale * (tl.load(own_longest) * tl.load(other_longest)) * 1.0001)
-    tl.store(scalars + 2, lift)
-    tl.store(scalars + 3, (1.0 / lift) * (1.0 / other))
-    tl.store(scalars + 4, 1.0 / tau)
-    tl.store(scalars + 5, (1.4426950408889634 / (tau.to(tl.float64) * scale.to(tl.float64)) - 1.0).to(tl.float32))
+def _numbers(numbers, HOW: tl.constexpr):
+    """Return the scale and the bound of products, 1 over the scale of y, and the exponent of equal rows."""
+    scalars, scale, bound, unscale, equal = numbers
+    if not HOW.KNOWN:
+        scale, bound, equal = tl.load(scalars), tl.load(scalars + 1), tl.load(scalars + 2)
+        unscale = tl.load(scalars + (3 if HOW.SWAPPED else 4))
+    return scale, bound, unscale, equal
 
 
-@triton.jit(do_not_specialize=["parts", "n"])
-def merge_kernel(offsets, totals, scalars, offset, total, lse, parts, n, BLOCK: tl.constexpr):
-    """Store the offset and the total of rows over all parts, and the log-sum-exp: in float64, far below the offset."""
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = rows < n
-    highest = tl.full((BLOCK,), -float("inf"), tl.float32)
-    for part in range(parts):
-        highest = tl.maximum(highest, tl.load(offsets + part * n.to(tl.int64) + rows, mask=inside, other=0.0))
-    base = tl.where(highest == -float("inf"), 0.0, highest)
-    together = tl.zeros((BLOCK,), tl.float32)
-    for part in range(parts):
-        at = part * n.to(tl.int64) + rows
-        fading = tl.exp2(tl.load(offsets + at, mask=inside, other=0.0) - base)
-        together += tl.load(totals + at, mask=inside, other=0.0) * fading
-    empty = together == 0
-    unit = 0.6931471805599453 * (1.0 + tl.load(scalars + 5).to(tl.float64))
-    value = base.to(tl.float64) * unit + tl.log(tl.where(empty, 1.0, together).to(tl.float64))
-    tl.store(offset + rows, tl.where(empty, float("inf"), highest), mask=inside)
-    tl.store(total + rows, together, mask=inside)
-    tl.store(lse + rows, tl.where(empty, -float("inf"), value.to(tl.float32)), mask=inside)
-
-
-@triton.jit(do_not_specialize=["n"])
-def shares_kernel(total, upstream, share, strongest, n, BLOCK: tl.constexpr):
-    """Store the upstream of rows over their totals, 0 where these are, and the largest upstream of the block."""
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = rows < n
-    sums = tl.load(total + rows, mask=inside, other=0.0)
-    given = tl.where(sums == 0, 0.0, tl.load(upstream + rows, mask=inside, other=0.0))
-    tl.store(share + rows, given / tl.where(sums == 0, 1.0, sums), mask=inside)
-    tl.store(strongest + tl.program_id(0), tl.max(tl.abs(given), axis=0))
-
-
-@triton.jit(do_not_specialize=["n", "r", "shift", "tiles"])
+@triton.jit(do_not_specialize=["n", "r", "shift", "tiles", "rows_of_sums"])
 def forward_kernel(
-    x, y, scalars, weight, offsets, totals, product, n, r, shift, tiles,
-    PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SELF: tl.constexpr, SET: tl.constexpr,
-    AVERAGE: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    x, y, numbers, weight, offsets, totals, drawns, masses, product, n, r, shift, tiles, rows_of_sums,
+    AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Store the sums Σ w 2^{s − offset} of some rows over one split of the others, and a chunk of the average."""
+    """Store the sums of some rows over one split of the others, and a chunk of the average.
+
+    Offsets and totals of the k-th push begin k · ``rows_of_sums`` numbers from the first's.
+    """
     block, split, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first_row = block * BLOCK_N
-    places = first_row + tl.arange(0, BLOCK_N)
+    first_row = block * HOW.BLOCK_N
+    places = first_row + tl.arange(0, HOW.BLOCK_N)
     rows = tl.minimum(places, n - 1)
     start = split * tiles
-    stop = tl.minimum(start + tiles, tl.cdiv(r, BLOCK_R))
-    scale, bound, lift = tl.load(scalars), tl.load(scalars + 1), tl.load(scalars + 2)
-    x0 = _load(x, rows, tl.arange(0, CHUNK), D)
+    stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.BLOCK_R))
+    scale, bound, unscale, equal = _numbers(numbers, HOW)
+    x0 = _load(x, rows, tl.arange(0, HOW.CHUNK), HOW.D)
     x1 = x0
-    if TWO:
-        x1 = _load(x + n.to(tl.int64) * D, rows, tl.arange(0, CHUNK), D)
-    if SET and not AVERAGE:
-        if bound <= SAFE:
-            highest, total, average = _sum_tiles(
-                start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-                first_row, True, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-            )  # fmt: skip
+    if HOW.TWO:
+        x1 = _load(x + n.to(tl.int64) * HOW.D, rows, tl.arange(0, HOW.CHUNK), HOW.D)
+    here = _first_key(weight[0], rows, PLAN)
+    given = x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, HOW.LARGEST, equal, chunk
+    if HOW.OFFSET == LOOK:
+        if bound * PLAN.steepest <= SAFE:
+            highest, total, highest1, total1, drawn, mass, average = _sum_tiles(
+                start, stop, given, first_row, FIXED, AVERAGE, PLAN, HOW
+            )
         else:
-            highest, total, average = _sum_tiles(
-                start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-                first_row, False, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-            )  # fmt: skip
+            highest, total, highest1, total1, drawn, mass, average = _sum_tiles(
+                start, stop, given, first_row, RUNNING, AVERAGE, PLAN, HOW
+            )
     else:
-        highest, total, average = _sum_tiles(
-            start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-            first_row, False, AVERAGE, PLAN, THIN, ALL, SELF, SET, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-        )  # fmt: skip
+        highest, total, highest1, total1, drawn, mass, average = _sum_tiles(
+            start, stop, given, first_row, HOW.OFFSET, AVERAGE, PLAN, HOW
+        )
     at = split * n.to(tl.int64) + places
     if chunk == 0:
         tl.store(offsets + at, highest, mask=places < n)
         tl.store(totals + at, total, mask=places < n)
+        if len(PLAN.powers) > 1:
+            tl.store(offsets + rows_of_sums.to(tl.int64) + at, highest1, mask=places < n)
+            tl.store(totals + rows_of_sums.to(tl.int64) + at, total1, mask=places < n)
+        if PLAN.pulls:
+            tl.store(drawns + at, drawn * scale, mask=places < n)
+        if PLAN.counted >= 0:
+            tl.store(masses + at, mass, mask=places < n)
     if AVERAGE:
-        columns = chunk * CHUNK + tl.arange(0, CHUNK)
-        average *= tl.load(scalars + 3)
-        tl.store(product + at[:, None] * D + columns[None, :], average, mask=(places < n)[:, None])
+        columns = chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK)
+        average *= (1.0 / HOW.LARGEST) * unscale
+        tl.store(product + at[:, None] * HOW.D + columns[None, :], average, mask=(places < n)[:, None])
+
+
+@triton.jit
+def _push(
+    s, w, own, other, rows, others, n, r, scale, bound, lift,
+    K: tl.constexpr, OFFSET: tl.constexpr, KIND: tl.constexpr, SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
+):  # fmt: skip
+    """Return push (a_i e^{s − o_i} + a'_j e^{s − o'_j}) of a tile for the k-th push."""
+    offsets, shares, forces = own
+    other_offsets, other_shares, other_forces = other
+    POWER: tl.constexpr = _at(PLAN.powers, K)
+    scale *= POWER
+    a = tl.zeros((HOW.BLOCK_N,), tl.float32)
+    b = tl.zeros((HOW.BLOCK_R,), tl.float32)
+    if SIDES.own:
+        a = tl.load(shares + K * n.to(tl.int64) + rows) * lift
+    if SIDES.other:
+        b = tl.load(other_shares + K * r.to(tl.int64) + others) * lift
+    if OFFSET == FIXED:
+        drawn = tl.exp2(_exponents(s, scale, bound * POWER, HOW.INTERPRETED)) * (a[:, None] + b[None, :])
+        if KIND == SOME:
+            drawn = tl.where(w > 0, drawn, 0.0)
+        return drawn
+    if KIND == SOME:
+        s = tl.where(w > 0, s, -float("inf"))
+    drawn = tl.zeros_like(s)
+    if SIDES.own:
+        o = tl.load(offsets + K * n.to(tl.int64) + rows)
+        drawn += a[:, None] * tl.exp2(_exponents(s, scale, o[:, None], HOW.INTERPRETED))
+    if SIDES.other:
+        o = tl.load(other_offsets + K * r.to(tl.int64) + others)
+        drawn += b[None, :] * tl.exp2(_exponents(s, scale, o[None, :], HOW.INTERPRETED))
+    if KIND == SOME and not _at(PLAN.sets, K):
+        drawn *= w
+    return drawn
 
 
 @triton.jit
 def _draw_tile(
-    total, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-    own_offset, own_share, offsets, shares,
-    FIXED: tl.constexpr, MASKED: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
-    PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    state, tile, given, own, other,
+    OFFSET: tl.constexpr, MASKED: tl.constexpr, SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Add a tile's part of the gradient of the own rows."""
-    others = tile * BLOCK_R + tl.arange(0, BLOCK_R)
-    inside = others < r
+    """Add a tile's part of the gradient of the own rows, and of Σ W (s − s of equal rows)."""
+    total, slope, slope_lost = state
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    places = tile * HOW.BLOCK_R + tl.arange(0, HOW.BLOCK_R)
+    others = places
     if MASKED:
-        others = tl.minimum(others, r - 1)
-    s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, BLOCK_N, BLOCK_R, D, CHUNK, TWO, ALL4)
-    other_offset, other_share = own_offset, own_share
-    if OTHER:
-        other_offset = tl.load(offsets + others)
-        other_share = tl.load(shares + others) * lift
-    w = tl.full((BLOCK_N, BLOCK_R), 1.0, tl.float32)
-    if MASKED or not ALL:
-        w = _weights(weight, rows, others, inside, n, r, shift, MASKED, BLOCK_N, BLOCK_R, PLAN, THIN)
-    if FIXED:
-        drawn = tl.exp2(_exponents(s, scale, bound, INTERPRETED)) * (own_share[:, None] + other_share[None, :])
-    else:
-        if MASKED or not ALL:
-            s = tl.where(w > 0, s, -float("inf"))
-        drawn = tl.zeros((BLOCK_N, BLOCK_R), tl.float32)
-        if OWN:
-            drawn += own_share[:, None] * tl.exp2(_exponents(s, scale, own_offset[:, None], INTERPRETED))
-        if OTHER:
-            drawn += other_share[None, :] * tl.exp2(_exponents(s, scale, other_offset[None, :], INTERPRETED))
-    if MASKED or not ALL:
-        drawn *= w
-    if D != CHUNK:
-        columns = chunk * CHUNK + tl.arange(0, CHUNK)
-        y0 = _load(y, others, columns, D)
-        y1 = y0
-        if TWO:
-            y1 = _load(y + r.to(tl.int64) * D, others, columns, D)
-    d0 = _rounded(drawn, HALF, INTERPRETED)
-    d1 = d0
-    if TWO:  # the tensor cores' own sums are cut, not rounded: they span one tile
-        d1 = ((drawn - d0.to(tl.float32)) * SMALLER).to(HALF)
-        return total + _weighted(d0, d1, y0, y1)
-    return _dot(d0, d1, y0, y1, total, False, False, False)
+        others = tl.minimum(places, r - 1)
+    there = _first_key(weight[1], others, PLAN)
+    s, y0, y1 = _similarities(given, others, HOW)
+    first, second = _overlaps(given, others, MASKED, PLAN, HOW)
+    w = s
+    drawn = tl.zeros_like(s)
+    for k in tl.static_range(len(PLAN.powers)):
+        if _kind(PLAN, k, MASKED) == SOME:
+            w = _weights(given, places, others, there, first, second, k, MASKED, PLAN, HOW)
+        if _kind(PLAN, k, MASKED) != NOTHING and (SIDES.own or SIDES.other):
+            drawn += _push(
+                s, w, own, other, rows, others, n, r, scale, bound, lift,
+                k, OFFSET, _kind(PLAN, k, MASKED), SIDES, PLAN, HOW,
+            )  # fmt: skip
+    PULL: tl.constexpr = len(PLAN.powers)
+    if SIDES.own_pull or SIDES.other_pull:
+        if _kind(PLAN, PULL, MASKED) != NOTHING:
+            h = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+            if SIDES.own_pull:
+                h += (tl.load(own[2] + rows) * lift)[:, None]
+            if SIDES.other_pull:
+                h += (tl.load(other[2] + others) * lift)[None, :]
+            if _kind(PLAN, PULL, MASKED) == SOME:
+                w = _weights(given, places, others, there, first, second, PULL, MASKED, PLAN, HOW)
+                if _at(PLAN.sets, PULL):
+                    h = tl.where(w > 0, h, 0.0)
+                else:
+                    h *= w
+            drawn += h
+    if SIDES.slope:
+        slope, slope_lost = _plus(
+            slope, slope_lost, tl.sum(drawn * _exponents(s, scale, equal, HOW.INTERPRETED), axis=1)
+        )
+    return _weighted(total, drawn, y, others, y0, y1, r, chunk, HOW), slope, slope_lost
 
 
 @triton.jit
 def _draw_tiles(
-    start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk, first_row,
-    own_offset, own_share, offsets, shares,
-    FIXED: tl.constexpr, OWN: tl.constexpr, OTHER: tl.constexpr,
-    PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SELF: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    start, stop, given, own, other, first_row,
+    OFFSET: tl.constexpr, SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradient of the own rows over tiles [start, stop)."""
-    total = tl.zeros((BLOCK_N, CHUNK), tl.float32)
-    first, last, full = _tiles(start, stop, r, first_row, shift, BLOCK_N, BLOCK_R, SELF)
+    """Return the gradient of the own rows over tiles [start, stop), and the temperature's part of it."""
+    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
+    zero = tl.zeros((HOW.BLOCK_N,), tl.float32)
+    state = tl.zeros((HOW.BLOCK_N, HOW.CHUNK), tl.float32), zero, zero
+    first, last, full = _tiles(start, stop, r, first_row, shift, HOW.BLOCK_N, HOW.BLOCK_R, PLAN.of_self)
     met = last - first
-    for step in range(0, 0 if SELF == 2 else full - start - met):
+    for step in range(0, 0 if PLAN.of_self == 2 else full - start - met):
         tile = start + step
         tile += tl.where(tile >= first, met, 0)
-        total = _draw_tile(
-            total, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-            own_offset, own_share, offsets, shares,
-            FIXED, False, OWN, OTHER, PLAN, THIN, ALL, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-        )  # fmt: skip
+        state = _draw_tile(state, tile, given, own, other, OFFSET, False, SIDES, PLAN, HOW)
     for step in range(0, met + stop - full):
         tile = tl.where(step < met, first + step, full + step - met)
-        total = _draw_tile(
-            total, tile, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-            own_offset, own_share, offsets, shares,
-            FIXED, True, OWN, OTHER, PLAN, THIN, ALL, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-        )  # fmt: skip
-    return total
+        state = _draw_tile(state, tile, given, own, other, OFFSET, True, SIDES, PLAN, HOW)
+    total, slope, slope_lost = state
+    return total, slope
 
 
 @triton.jit(do_not_specialize=["n", "r", "shift", "tiles"])
 def backward_kernel(
-    x, y, scalars, weight, own_offsets, own_shares, offsets, shares, out, n, r, shift, tiles,
-    PLAN: tl.constexpr, THIN: tl.constexpr, ALL: tl.constexpr, SELF: tl.constexpr, FIXABLE: tl.constexpr,
-    OWN: tl.constexpr, OTHER: tl.constexpr,
-    D: tl.constexpr, CHUNK: tl.constexpr, TWO: tl.constexpr, ALL4: tl.constexpr, HALF: tl.constexpr, INTERPRETED: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    x, y, numbers, strongest, weight, own, other, out, slopes, n, r, shift, tiles,
+    SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Store a chunk of the gradient of some rows over one split of the others."""
+    """Store a chunk of the gradient of some rows over one split of the others, times τ."""
     block, split, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first_row = block * BLOCK_N
-    places = first_row + tl.arange(0, BLOCK_N)
+    first_row = block * HOW.BLOCK_N
+    places = first_row + tl.arange(0, HOW.BLOCK_N)
     rows = tl.minimum(places, n - 1)
     start = split * tiles
-    stop = tl.minimum(start + tiles, tl.cdiv(r, BLOCK_R))
-    scale, bound, lift = tl.load(scalars), tl.load(scalars + 1), tl.load(scalars + 2)
-    x0 = _load(x, rows, tl.arange(0, CHUNK), D)
+    stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.BLOCK_R))
+    scale, bound, unscale, equal = _numbers(numbers, HOW)
+    upstream = tl.load(strongest)  # the lift brings the largest weight close to LARGEST
+    lift = tl.floor(tl.log2(HOW.LARGEST / tl.where(upstream == 0, HOW.LARGEST, upstream)))
+    lift = tl.exp2(tl.minimum(tl.maximum(lift, -60.0), 60.0))
+    x0 = _load(x, rows, tl.arange(0, HOW.CHUNK), HOW.D)
     x1 = x0
-    if TWO:
-        x1 = _load(x + n.to(tl.int64) * D, rows, tl.arange(0, CHUNK), D)
-    own_offset = tl.full((BLOCK_N,), float("inf"), tl.float32)
-    own_share = tl.zeros((BLOCK_N,), tl.float32)
-    if OWN:
-        own_offset = tl.load(own_offsets + rows)
-        own_share = tl.load(own_shares + rows) * lift
-    if FIXABLE:
-        if bound <= SAFE:
-            total = _draw_tiles(
-                start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-                first_row, own_offset, own_share, offsets, shares, True, OWN, OTHER,
-                PLAN, THIN, ALL, SELF, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-            )  # fmt: skip
+    if HOW.TWO:
+        x1 = _load(x + n.to(tl.int64) * HOW.D, rows, tl.arange(0, HOW.CHUNK), HOW.D)
+    here = _first_key(weight[0], rows, PLAN)
+    given = x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk
+    if HOW.OFFSET == LOOK:
+        if bound * PLAN.steepest <= SAFE:
+            total, slope = _draw_tiles(start, stop, given, own, other, first_row, FIXED, SIDES, PLAN, HOW)
         else:
-            total = _draw_tiles(
-                start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-                first_row, own_offset, own_share, offsets, shares, False, OWN, OTHER,
-                PLAN, THIN, ALL, SELF, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-            )  # fmt: skip
+            total, slope = _draw_tiles(start, stop, given, own, other, first_row, RUNNING, SIDES, PLAN, HOW)
     else:
-        total = _draw_tiles(
-            start, stop, x, y, x0, x1, rows, weight, n, r, shift, scale, bound, lift, chunk,
-            first_row, own_offset, own_share, offsets, shares, False, OWN, OTHER,
-            PLAN, THIN, ALL, SELF, D, CHUNK, TWO, ALL4, HALF, INTERPRETED, BLOCK_N, BLOCK_R,
-        )  # fmt: skip
-    columns = chunk * CHUNK + tl.arange(0, CHUNK)
-    at = (split * n.to(tl.int64) + places)[:, None] * D + columns[None, :]
-    total *= tl.load(scalars + 3) * tl.load(scalars + 4)
-    tl.store(out + at, total, mask=(places < n)[:, None])
+        total, slope = _draw_tiles(start, stop, given, own, other, first_row, HOW.OFFSET, SIDES, PLAN, HOW)
+    columns = chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK)
+    at = split * n.to(tl.int64) + places
+    tl.store(out + at[:, None] * HOW.D + columns[None, :], total * ((1.0 / lift) * unscale), mask=(places < n)[:, None])
+    if SIDES.slope:
+        if chunk == 0:
+            tl.store(slopes + at, slope / lift, mask=places < n)

@@ -1,147 +1,388 @@
-"""What launches the kernels: grids, tiles, and the few numbers that they read from the device."""
+"""What launches the kernels: grids, tiles, and the few numbers that they are told or read from the device."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
+from ctypes import c_float
+from dataclasses import dataclass
+from math import log2
 from typing import Any, NamedTuple
 
 import torch
 import triton
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.operator.triton import kernels, tuning
-from likewise.operator.triton.operands import LARGEST, Operand, Precision, chunk, kernel_dtype
-from likewise.operator.triton.weights import Plan, Side
+from likewise.operator.triton import kernels, row_kernels, tuning
+from likewise.operator.triton.operands import LARGEST, Operand, Precision, as_they_are, chunk, kernel_dtype, width
+from likewise.operator.triton.weights import Plan
 
 BLOCK = 256
 """Rows of a program that puts sums together."""
 
+LOG2E = log2(2.718281828459045)
 
-class Sums(NamedTuple):
-    """Sums of rows over parts of the others: Σ w e^{s} is total · 2^offset."""
 
-    offset: Float[Tensor, "s n"]
-    total: Float[Tensor, "s n"]
-    average: Float[Tensor, "s n d"] | None
-    scalars: Float[Tensor, " 6"] | None
+class Numbers(NamedTuple):
+    """What the products of two operands are multiplied by, known on the host or on the device."""
+
+    scale: float
+    """Of a product as it comes, its exponent of base 2."""
+    bound: float
+    """What no exponent exceeds."""
+    equal: float
+    """The exponent of equal rows of length 1; 0 where rows are of any length."""
+    off: float
+    """By how much 1/(τ · scale) is above ln 2, relatively."""
+    inverse: float
+    """1/τ."""
+    scalars: Float[Tensor, " 7"] | None
+    """The same on the device, where the host does not know them: see `row_kernels.scalars_kernel`."""
 
 
 class Rows(NamedTuple):
     """What the gradient of rows is made of; an offset of ∞ and a share of 0 where there is none."""
 
-    offset: Float[Tensor, " n"]
-    share: Float[Tensor, " n"]
+    offset: Float[Tensor, "k n"]
+    share: Float[Tensor, "k n"]
     """The gradient of the row's log-sum-exp over its total."""
-    strongest: Float[Tensor, ""]
-    """The largest of these gradients' sizes."""
+    force: Float[Tensor, " n"] | None
+    """The gradient of its attraction, times the factors of anchors."""
 
 
-def forward(
-    own: Operand, other: Operand, plan: Plan, temperature: Tensor, how: Precision, *, average: bool = False
-) -> Sums:
-    """Return each own row's sums over each split of the other rows, and, if asked, their weighted average there."""
-    n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
-    device = own.parts.device
-    if not n or not r:
-        offset, total = torch.full((1, n), -torch.inf, device=device), torch.zeros(1, n, device=device)
-        zeros = torch.zeros(1, n, padded, device=device) if average else None
-        return Sums(offset, total, zeros, None)
-    size = _tiles("average" if average else "sums", padded, plan, how, device)
-    chunks = padded // chunk(padded, two=how.two) if average else 1
-    grid, walk = _grid(n, r, chunks, size, device, products=average)
-    offset, total = (torch.empty(grid[1], n, device=device) for _ in range(2))  # aligned, each, for any n
-    product = torch.empty(grid[1], n, padded, device=device) if average else None
-    scalars = _scalars(own, other, temperature)
-    with _on(device):
-        _kernel(kernels.forward_kernel, grid)(
-            own.parts, other.parts, scalars, _pointers(plan, scalars), offset, total,
-            total if product is None else product, n, r, plan.shift, walk,
-            PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.of_self, SET=plan.is_set, AVERAGE=average,
-            **_shared(padded, how, size),
-        )  # fmt: skip
-    return Sums(offset, total, product, scalars)
+@dataclass(frozen=True)
+class How:
+    """What a kernel is compiled for besides its weights."""
+
+    D: int
+    CHUNK: int
+    TWO: bool
+    ALL4: bool
+    HALF: Any
+    INTERPRETED: bool
+    BLOCK_N: int
+    BLOCK_R: int
+    KNOWN: bool
+    SWAPPED: bool
+    OFFSET: int
+    LARGEST: float
 
 
-def backward(
+@dataclass(frozen=True)
+class Sides:
+    """Whose log-sum-exps and attractions draw, and whether the temperature's gradient is wanted."""
+
+    own: bool
+    other: bool
+    own_pull: bool
+    other_pull: bool
+    slope: bool
+
+
+class Visit(NamedTuple):
+    """A walk of own rows over other rows, ready to be launched."""
+
+    own: Operand
+    other: Operand
+    plan: Plan
+    numbers: Numbers
+    how: How
+    size: tuning.Tiles
+    grid: tuple[int, int, int]
+    walk: int
+    averages: bool
+    """Whether the forward yields the weighted average of the other rows."""
+
+    @property
+    def splits(self) -> int:
+        """Into how many parts the other rows are split."""
+        return self.grid[1]
+
+    @property
+    def kernel_numbers(self) -> tuple[Any, ...]:
+        """What a kernel is told, or where it finds it."""
+        if self.numbers.scalars is not None:
+            return self.numbers.scalars, 0.0, 0.0, 0.0, 0.0
+        scale = 1 / self.other.scale if isinstance(self.other.scale, float) else 1.0
+        return self.own.parts, self.numbers.scale, self.numbers.bound, scale, self.numbers.equal
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What a kernel is compiled for."""
+        options = {"num_warps": self.size.warps, "num_stages": self.size.stages, "enable_fp_fusion": True}
+        return {"PLAN": self.plan.shape, "HOW": self.how, **options}
+
+
+class Sums(NamedTuple):
+    """Sums of rows over splits of the others: Σ push e^{s} is total · 2^offset."""
+
+    offsets: Float[Tensor, "k s n"]
+    totals: Float[Tensor, "k s n"]
+    drawns: Float[Tensor, "s n"] | None
+    masses: Float[Tensor, "s n"] | None
+    averages: tuple[tuple[int, Float[Tensor, "_ n d"]], ...]
+    """Of the visits that have one, from which split on."""
+
+
+class Merged(NamedTuple):
+    """Sums of rows over all references."""
+
+    offset: Float[Tensor, "k n"]
+    total: Float[Tensor, "k n"]
+    logsums: tuple[Float[Tensor, " n"], ...]
+    attraction: Float[Tensor, " n"] | None
+    mass: Float[Tensor, " n"] | None
+    losses: Tensor | None
+    active: Bool[Tensor, " n"] | None
+    rows_active: Int[Tensor, ""] | None
+
+
+class Loss(NamedTuple):
+    """How losses are put together: c of each log-sum-exp, None: the pull's row sums; and their reduction."""
+
+    coefficients: tuple[Tensor | None, ...]
+    reduction: str
+
+
+class Scales(NamedTuple):
+    """The factors of anchors outside of the tiles, and which weights are divided by their mass."""
+
+    pushes: tuple[Tensor | None, ...]
+    means: tuple[bool, ...]
+    pull: Tensor | None = None
+    pull_mean: bool = False
+    pull_set: bool = False
+    """Whether the pull is a set of pairs but for these factors."""
+
+
+def operand(rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool) -> Operand:
+    """Return rows as kernels take them, divided by their lengths if asked."""
+    if not normalize:
+        return as_they_are(rows, how)
+    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    n, padded = len(rows), width(rows.shape[1])
+    parts = torch.empty(1 + how.two, n, padded, dtype=how.stored, device=rows.device)
+    lengths = torch.empty(n, device=rows.device)
+    if not n:
+        return Operand(parts, rows, lengths, LARGEST if how.two else 1.0, None)
+    scale = LARGEST if how.two else 1.0
+    held = min(padded, 256)
+    block = max(1, 4096 // held)
+    _launch(row_kernels.unit_kernel, (triton.cdiv(n, block),), rows.device)(
+        rows, parts, lengths, n, rows.shape[1], rows.stride(0),
+        D=padded, CHUNK=held if padded % held == 0 else 128, SCALE=scale, TWO=how.two, HALF=kernel_dtype(how.half),
+        INTERPRETED=how.interpreted, BLOCK=block,
+    )  # fmt: skip
+    return Operand(parts, rows, lengths, scale, None)
+
+
+def projected(
+    parts: Float[Tensor, "s n d"], of: Operand, temperature: Tensor, inverse: float | None, how: Precision
+) -> Float[Tensor, "n _"]:
+    """Return the gradient of rows as they came, in their dtype, from parts of that of the rows they became, times τ."""
+    came, (splits, n, padded) = of.came, parts.shape
+    out = torch.empty(came.shape, dtype=came.dtype, device=came.device)
+    if not n:
+        return out
+    held = min(padded, 256)
+    block = max(1, 4096 // held)
+    _launch(row_kernels.project_kernel, (triton.cdiv(n, block),), came.device)(
+        parts, came, of.lengths, temperature, inverse or 0.0, out, splits, n, came.shape[1], came.stride(0),
+        NORMALIZE=of.lengths is not None, KNOWN=inverse is not None, D=padded,
+        CHUNK=held if padded % held == 0 else 128, OUT=kernel_dtype(came.dtype), INTERPRETED=how.interpreted,
+        BLOCK=block,
+    )  # fmt: skip
+    return out
+
+
+def numbers(own: Operand, other: Operand, temperature: Tensor, inverse: float | None, how: Precision) -> Numbers:
+    """Return what the products of two operands are multiplied by."""
+    normalized = own.lengths is not None
+    if inverse is not None and isinstance(own.scale, float) and isinstance(other.scale, float) and normalized:
+        exact = LOG2E * inverse
+        scale = c_float(exact).value / own.scale / other.scale
+        off = exact / (scale * own.scale * other.scale) - 1
+        return Numbers(scale, c_float(exact * how.slack).value, c_float(exact).value, off, inverse, None)
+    scalars = torch.empty(7, device=own.parts.device)
+    on_device = isinstance(own.scale, Tensor)
+    _launch(row_kernels.scalars_kernel, (1,), scalars.device)(
+        temperature, own.scale if on_device else None, other.scale if on_device else None, own.longest, other.longest,
+        scalars, own.scale if isinstance(own.scale, float) else 1.0, how.slack, NORMALIZED=normalized,
+        num_warps=1, enable_fp_fusion=True,
+    )  # fmt: skip
+    return Numbers(0.0, 0.0, 0.0, 0.0, 0.0, scalars)
+
+
+def visit(
+    kernel: str,
     own: Operand,
     other: Operand,
     plan: Plan,
-    temperature: Tensor,
+    given: Numbers,
     how: Precision,
     *,
-    of_own: Rows | None = None,
-    of_other: Rows | None = None,
-    fixable: bool = False,
-) -> Float[Tensor, "n d"]:
-    """Return the gradient of own rows: what their own log-sums draw, and what those of the other rows do.
+    fixable: bool,
+    swapped: bool = False,
+) -> Visit:
+    """Return a walk of own rows over other rows.
 
-    ``fixable`` says that the offsets are the bound of |s| where that is within range: every pair has weight 0 or 1, and
-    the sums are over these pairs alone.
+    Args:
+        kernel: "sums", "average" or "backward".
+        own: The rows that are kept.
+        other: The rows that are walked.
+        plan: The weights.
+        given: What products are multiplied by.
+        how: The precision.
+        fixable: Whether offsets may be the bound of |s|: every pair has weight 0 or 1, all sums are over such pairs.
+        swapped: Whether own and other are those of the numbers exchanged.
     """
     n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
-    device = own.parts.device
-    if not n or not r:
-        return torch.zeros(n, padded, device=device)
-    size = _tiles("backward", padded, plan, how, device)
-    grid, walk = _grid(n, r, padded // chunk(padded, two=how.two), size, device, products=True)
-    out = torch.empty(grid[1], n, padded, device=device)
-    strongest = next(rows.strongest for rows in (of_own, of_other) if rows is not None)
-    if of_own is not None and of_other is not None and of_own is not of_other:
-        strongest = torch.maximum(of_own.strongest, of_other.strongest)
-    scalars = _scalars(own, other, temperature, strongest)
-    none = Rows(scalars, scalars, strongest)
-    (mine, my_share, _), (theirs, their_share, _) = of_own or none, of_other or none
-    with _on(device):
-        _kernel(kernels.backward_kernel, grid)(
-            own.parts, other.parts, scalars, _pointers(plan, scalars), mine, my_share, theirs, their_share, out,
-            n, r, plan.shift, walk,
-            PLAN=plan.terms, THIN=plan.thin, ALL=plan.is_all, SELF=plan.of_self, FIXABLE=fixable,
-            OWN=of_own is not None, OTHER=of_other is not None,
-            **_shared(padded, how, size),
-        )  # fmt: skip
-    return out[0] if grid[1] == 1 else out.sum(dim=0)
-
-
-def merged(parts: list[Sums]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Return each row's offset (∞ where it has no pair) and total over all parts, and its log-sum-exp."""
-    offsets = parts[0].offset if len(parts) == 1 else torch.cat([part.offset for part in parts])
-    totals = parts[0].total if len(parts) == 1 else torch.cat([part.total for part in parts])
-    count, n = offsets.shape
-    offset, total, lse = (torch.empty(n, device=offsets.device) for _ in range(3))
-    if n:
-        known = [part.scalars for part in parts if part.scalars is not None]
-        scalars = known[0] if known else torch.zeros(6, device=offsets.device)
-        with _on(offsets.device):
-            _kernel(kernels.merge_kernel, (triton.cdiv(n, BLOCK),))(
-                offsets, totals, scalars, offset, total, lse, count, n, BLOCK=BLOCK, enable_fp_fusion=True
-            )
-    return offset, total, lse
-
-
-def rows(offset: Float[Tensor, " n"], total: Float[Tensor, " n"], upstream: Float[Tensor, " n"]) -> Rows:
-    """Return what the backward reads of rows; an empty one has no part in it, and its upstream is not looked at."""
-    n, device = len(total), total.device
-    share = torch.empty(n, device=device)
-    strongest = torch.empty(triton.cdiv(n, BLOCK), device=device) if n else torch.zeros(1, device=device)
-    if n:
-        with _on(device):
-            _kernel(kernels.shares_kernel, (triton.cdiv(n, BLOCK),))(
-                total, upstream.contiguous(), share, strongest, n, BLOCK=BLOCK, enable_fp_fusion=True
-            )
-    return Rows(offset, share, strongest.amax())
-
-
-def _tiles(kernel: str, padded: int, plan: Plan, how: Precision, device: torch.device) -> tuning.Tiles:
     held = chunk(padded, two=how.two)
-    return tuning.tiles(kernel, held, two=how.two, whole=held == padded, overlaps=len(plan.thin), device=device)
-
-
-def _grid(
-    n: int, r: int, chunks: int, size: tuning.Tiles, device: torch.device, *, products: bool
-) -> tuple[tuple[int, int, int], int]:
-    """Return the programs (blocks of own rows, splits, chunks of features), and how many tiles each walks."""
+    busy = plan.pulls or plan.shape.keys > 0 or len(plan.shape.powers) > 1
+    size = tuning.tiles(
+        kernel, held, two=how.two, whole=held == padded, overlaps=len(plan.shape.thin), busy=busy,
+        device=own.parts.device,
+    )  # fmt: skip
+    chunks = 1 if kernel == "sums" else padded // held
     blocks, walked = triton.cdiv(n, size.own), triton.cdiv(r, size.other)
-    walk = triton.cdiv(walked, tuning.splits(blocks * chunks, walked, device, products=products))
-    return (blocks, triton.cdiv(walked, walk), chunks), walk
+    parts = tuning.splits(blocks * chunks, walked, own.parts.device, warps=size.warps, products=kernel != "sums")
+    walk = triton.cdiv(walked, parts)
+    safe = given.bound * plan.shape.steepest <= kernels.SAFE.value
+    offset = (2 if given.scalars is not None else int(safe)) if fixable else 0
+    shape = How(
+        D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4, HALF=kernel_dtype(how.half),
+        INTERPRETED=how.interpreted, BLOCK_N=size.own, BLOCK_R=size.other, KNOWN=given.scalars is None, SWAPPED=swapped,
+        OFFSET=offset, LARGEST=LARGEST,
+    )  # fmt: skip
+    return Visit(
+        own, other, plan, given, shape, size, (blocks, triton.cdiv(walked, walk), chunks), walk, kernel == "average"
+    )
+
+
+def forward(visits: Sequence[Visit], plan: Plan, n: int, device: torch.device) -> Sums:
+    """Return each row's sums over each split of each section; ``plan`` is that of any of them."""
+    pushes, parts = len(plan.shape.powers), max(1, sum(each.splits for each in visits))
+    make = torch.empty if visits else torch.zeros
+    offsets = (
+        torch.empty(pushes, parts, n, device=device)
+        if visits
+        else torch.full((pushes, 1, n), -torch.inf, device=device)
+    )
+    totals = make(pushes, parts, n, device=device)
+    drawns = make(parts, n, device=device) if plan.shape.pulls else None
+    masses = make(parts, n, device=device) if plan.shape.counted >= 0 else None
+    averages: list[tuple[int, Tensor]] = []
+    at = 0
+    for each in visits:
+        if each.averages:
+            averages.append((at, torch.empty(each.splits, n, each.how.D, device=device)))
+        _launch(kernels.forward_kernel, each.grid, device)(
+            each.own.parts, each.other.parts, each.kernel_numbers, _pointers(each.plan, totals),
+            offsets[0, at:], totals[0, at:], totals if drawns is None else drawns[at:],
+            totals if masses is None else masses[at:], averages[-1][1] if each.averages else totals,
+            n, each.other.parts.shape[1], each.plan.shift, each.walk, parts * n,
+            AVERAGE=each.averages, **each.keywords,
+        )  # fmt: skip
+        at += each.splits
+    return Sums(offsets, totals, drawns, masses, tuple(averages))
+
+
+def merged(sums: Sums, given: Numbers | None, scales: Scales, loss: Loss | None) -> Merged:
+    """Return each row's offset (∞ where it has no pair) and total over all parts, its log-sum-exps, and its loss."""
+    pushes, parts, n = sums.totals.shape
+    device = sums.totals.device
+    offset, total = (torch.empty(pushes, n, device=device) for _ in range(2))
+    logsums = tuple(torch.empty(n, device=device) for _ in range(pushes))
+    attraction = None if sums.drawns is None else torch.empty(n, device=device)
+    mass = None if sums.masses is None else torch.empty(n, device=device)
+    losses = active = count = block_losses = block_counts = None
+    blocks = triton.cdiv(n, BLOCK)
+    if loss is not None:
+        losses, active = torch.empty(n, device=device), torch.empty(n, dtype=torch.int8, device=device)
+        block_losses = torch.empty(blocks, dtype=torch.float64, device=device)
+        block_counts = torch.empty(blocks, dtype=torch.int32, device=device)
+    scalars = None if given is None else given.scalars
+    if n:
+        _launch(row_kernels.merge_kernel, (blocks,), device)(
+            sums.offsets, sums.totals, sums.drawns, sums.masses, scalars, 0.0 if given is None else given.off,
+            scales.pushes, scales.pull, loss.coefficients if loss else (None,) * pushes,
+            offset, total, logsums, attraction, mass, losses, active, block_losses, block_counts, parts, n,
+            PUSHES=pushes, MEANS=scales.means, PULL_MEAN=scales.pull_mean, KNOWN=scalars is None, BLOCK=BLOCK,
+            enable_fp_fusion=True,
+        )  # fmt: skip
+    if loss is not None:
+        count = torch.empty((), dtype=torch.int64, device=device)
+        whole = losses if loss.reduction == "none" else torch.empty((), device=device)
+        _launch(row_kernels.finish_kernel, (1,), device)(
+            block_losses, block_counts, None if loss.reduction == "none" else whole, count, blocks,
+            MEAN=loss.reduction == "mean", BLOCK=1024,
+        )  # fmt: skip
+        losses = whole
+    return Merged(
+        offset, total, logsums, attraction, mass, losses, None if active is None else active.view(torch.bool), count
+    )
+
+
+def shares(
+    sums: Merged,
+    powers: tuple[float, ...],
+    scales: Scales,
+    upstreams: tuple[Tensor | None, ...],
+    of_attraction: Tensor | None,
+    of_losses: Tensor | None,
+    loss: Loss | None,
+    strongest: Float[Tensor, " b"],
+    weights: Float[Tensor, " b"],
+) -> Rows:
+    """Return what the backward reads of rows, and store of each block the strongest of it and Σ W.
+
+    An empty row has no part in it, and its upstream is not looked at.
+    """
+    n, device = sums.total.shape[1], sums.total.device
+    share, pulls = torch.empty_like(sums.total), sums.attraction is not None
+    force = torch.empty(n, device=device) if pulls else None
+    if loss is None or of_losses is None:
+        loss, of_losses = Loss((None,) * len(powers), "none"), None
+    upstreams = tuple(None if g is None else g.contiguous() for g in upstreams)
+    if n:
+        _launch(row_kernels.shares_kernel, (triton.cdiv(n, BLOCK),), device)(
+            sums.total, sums.mass, upstreams, None if of_attraction is None else of_attraction.contiguous(),
+            None if of_losses is None else of_losses.contiguous(),
+            None if sums.active is None else sums.active.view(torch.int8), sums.rows_active, loss.coefficients, scales.pull,
+            share, force, strongest, weights, n,
+            POWERS=powers, REDUCED=loss.reduction != "none", DIVIDED=loss.reduction == "mean", PULLS=pulls,
+            PULL_MEAN=scales.pull_mean, PULL_SET=scales.pull_set, BLOCK=BLOCK, enable_fp_fusion=True,
+        )  # fmt: skip
+    return Rows(sums.offset, share, force)
+
+
+def backward(
+    each: Visit, own: Rows | None, other: Rows | None, strongest: Tensor, out: Tensor, slopes: Tensor | None
+) -> None:
+    """Store the gradient of own rows, times τ, of each split: what their own sums draw, and those of the others."""
+    none = Rows(strongest, strongest, None)
+    mine, theirs = own or none, other or none
+    pulls = each.plan.pulls
+    sides = Sides(
+        own=own is not None,
+        other=other is not None,
+        own_pull=pulls and mine.force is not None,
+        other_pull=pulls and theirs.force is not None,
+        slope=slopes is not None,
+    )
+    _launch(kernels.backward_kernel, each.grid, strongest.device)(
+        each.own.parts, each.other.parts, each.kernel_numbers, strongest, _pointers(each.plan, strongest),
+        *((of.offset, of.share, of.share if of.force is None else of.force) for of in (mine, theirs)),
+        out, out if slopes is None else slopes,
+        each.own.parts.shape[1], each.other.parts.shape[1], each.plan.shift, each.walk,
+        SIDES=sides, **each.keywords,
+    )  # fmt: skip
+
+
+def _pointers(plan: Plan, unused: Tensor) -> tuple[Any, ...]:
+    """Return the values that a plan refers to; where there are none, a tensor that is not read."""
+    own, other = plan.anchors, plan.references
+    sides = own.keys, other.keys, own.scales, other.scales, own.overlaps, other.overlaps
+    return *(values or (unused,) for values in sides), unused if plan.factors is None else plan.factors
 
 
 def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
@@ -149,55 +390,11 @@ def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
     return kernel[grid]
 
 
-def _scalars(own: Operand, other: Operand, temperature: Tensor, strongest: Tensor | None = None) -> Tensor:
-    """Return the few numbers that kernels read from the device, (6,); see `kernels.scalars_kernel`."""
-    scalars = torch.empty(6, device=own.parts.device)
-    with _on(own.parts.device):
-        _kernel(kernels.scalars_kernel, (1,))(
-            temperature, own.scale, other.scale, own.longest, other.longest, strongest, scalars,
-            LARGEST=LARGEST, BACKWARD=strongest is not None, TWO=own.scale is not None,
-            num_warps=1, enable_fp_fusion=True,
-        )  # fmt: skip
-    return scalars
+def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
+    """Return what launches a kernel on a grid of a device."""
 
+    def launch(*values: Any, **keywords: Any) -> None:
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            _kernel(kernel, grid)(*values, **keywords)
 
-def _shared(padded: int, how: Precision, size: tuning.Tiles) -> dict[str, Any]:
-    return {
-        "D": padded,
-        "CHUNK": chunk(padded, two=how.two),
-        "TWO": how.two,
-        "ALL4": how.two and how.products == 4,
-        "HALF": kernel_dtype(how.half),
-        "INTERPRETED": how.interpreted,
-        "BLOCK_N": size.own,
-        "BLOCK_R": size.other,
-        "num_warps": size.warps,
-        "num_stages": size.stages,
-        "enable_fp_fusion": True,
-    }
-
-
-def _pointers(plan: Plan, unused: Tensor) -> tuple[Any, ...]:
-    """Return the values that a plan refers to; where there are none, a tensor that is not read."""
-
-    def of(side: Side) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        return (
-            side.keys if len(side.keys) else unused,
-            side.scales if len(side.scales) else unused,
-            side.overlaps or (unused,),
-        )
-
-    (keys, scales, overlaps), (other_keys, other_scales, other_overlaps) = of(plan.anchors), of(plan.references)
-    return (
-        keys,
-        other_keys,
-        scales,
-        other_scales,
-        overlaps,
-        other_overlaps,
-        unused if plan.factors is None else plan.factors,
-    )
-
-
-def _on(device: torch.device) -> AbstractContextManager[Any]:
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    return launch

@@ -1,4 +1,4 @@
-"""Rows as the tensor cores multiply them: in half precision, or as two halves that are float32 to 22 bits."""
+"""Rows as the tensor cores multiply them: in half precision, or as two halves that are float32 to 23 bits."""
 
 import math
 from typing import Any, NamedTuple
@@ -19,10 +19,19 @@ class Operand(NamedTuple):
     """Rows in parts (P, N, D), D padded with zeros: their values are those of the sum of the parts over the scale."""
 
     parts: Tensor
-    scale: Float[Tensor, ""] | None
-    """A power of two, of two parts."""
-    longest: Float[Tensor, ""]
-    """The largest length of a row."""
+    came: Float[Tensor, "n _"]
+    """The rows as they came."""
+    lengths: Float[Tensor, " n"] | None
+    """By what they were divided, ∞ for zero rows; None where they were not."""
+    scale: float | Tensor
+    """A power of two; on the device where it depends on the rows."""
+    longest: Float[Tensor, ""] | None
+    """The largest length of a row that was not divided by it."""
+
+    def values(self, dtype: torch.dtype) -> Float[Tensor, "n d"]:
+        """Return the rows as they are multiplied, a copy."""
+        whole = self.parts[:, :, : self.came.shape[1]].to(dtype).sum(dim=0)
+        return whole if isinstance(self.scale, float) and self.scale == 1.0 else whole.div_(self.scale)
 
 
 class Precision(NamedTuple):
@@ -39,6 +48,11 @@ class Precision(NamedTuple):
         """How a part is stored: the interpreter has no products in bfloat16, whose values float32 holds."""
         return torch.float32 if self.interpreted and self.half == torch.bfloat16 else self.half
 
+    @property
+    def slack(self) -> float:
+        """By how much a product of rows of length 1 may come out above 1, at the most."""
+        return 1.0001 if self.two else 1.01
+
 
 def half_of(came: set[torch.dtype]) -> torch.dtype | None:
     """Return the half precision in which rows that came in these dtypes are multiplied, or None: two halves."""
@@ -54,7 +68,7 @@ def precision(half: torch.dtype | None, device: torch.device) -> Precision:
     for three, whose error is that of 22 bits where rows are equal.
     """
     products = 3 if _asked() == "high" else 4
-    return Precision(half or torch.float16, half is None, products, interpreted=device.type != "cuda")
+    return Precision(half or torch.float16, half is None, products, interpreted=device.type == "cpu")
 
 
 def _asked() -> str:
@@ -65,16 +79,15 @@ def _asked() -> str:
         return "highest"
 
 
-def operand(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
-    """Return rows as kernels take them, a copy: (N, D) in a half precision, or as large as float32 in two parts."""
+def as_they_are(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
+    """Return rows as kernels take them: (N, D) in a half precision, or as large as float32 in two parts."""
     padded = width(rows.shape[1])
     longest = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
     longest = longest.amax() if len(rows) else longest.sum()
     if not how.two:
-        rows = rows.to(how.half).to(how.stored)
-        return Operand(_padded(rows, padded)[None], None, longest)
+        return Operand(_padded(rows.to(how.half).to(how.stored), padded)[None], rows, None, 1.0, longest)
     parts, scale = halves(_padded(rows.to(torch.float32), padded))
-    return Operand(parts, scale, longest)
+    return Operand(parts, rows, None, scale, longest)
 
 
 def halves(values: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
@@ -107,7 +120,7 @@ def chunk(padded: int, *, two: bool) -> int:
 
 
 def kernel_dtype(dtype: torch.dtype) -> Any:
-    """Return Triton's name of a half precision."""
+    """Return Triton's name of a floating dtype."""
     import triton.language as tl  # noqa: PLC0415 - Triton is imported only when it is chosen
 
-    return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype]
+    return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}[dtype]

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import torch
 
-WAVES = 2
-"""Programs for each multiprocessor, below which the rows that a program walks are split among several."""
-
 SPLITS = 256, 16
 """The most parts of a walk: of sums, two numbers a row each, and of products, which are all features of a row."""
+
+STORING = 0.1, 3.0
+"""How many tiles a program could walk while it stores its part, of sums and of products: by count of bytes."""
 
 
 class Tiles(NamedTuple):
@@ -25,7 +25,7 @@ WARPGROUPS = 9, 10
 """The generations whose tensor cores read both operands from shared memory, of which a program may have 227 KiB."""
 
 
-def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, device: torch.device) -> Tiles:
+def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:
     """Return the tiles in which a kernel was seen to spill no register in its loop without masks, or few.
 
     Args:
@@ -33,18 +33,19 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, dev
         chunk: The features that a tile holds.
         two: Whether rows have two parts.
         whole: Whether these are all features.
-        overlaps: How many thin products the weight has.
+        overlaps: How many thin products the weights have.
+        busy: Whether a tile compares keys, has a pull or a second push.
         device: The GPU; what stands in for one is taken for an H100.
     """
     if capability(device) // 10 not in WARPGROUPS:
         return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps)
     if kernel == "sums":
-        narrow = overlaps > 1 or (two and not whole)
-        return Tiles(128, 64 if narrow else 128, 8, 2 if narrow or two or chunk > 128 or not whole else 3)
+        narrow = busy or overlaps > 1 or (two and not whole)
+        return Tiles(128, 64 if narrow else 128, 8, 2 if two or overlaps or chunk > 128 or not whole else 3)
     if kernel == "average" and two and not whole:
         return Tiles(64, 64, 8, 2)
     if not two and not overlaps and chunk <= 128 and whole:
-        return Tiles(128, 64, 8, 3)
+        return Tiles(64, 64, 4, 3) if kernel == "backward" else Tiles(128, 64, 8, 3)
     halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)
     return Tiles(128, max(32, 128 >> halvings), 8, 2)
 
@@ -76,7 +77,17 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def splits(programs: int, walked: int, device: torch.device, *, products: bool) -> int:
-    """Return into how many parts a walk of so many tiles is split, to occupy a GPU that has few programs otherwise."""
-    wanted = -(-WAVES * multiprocessors(device) // max(programs, 1))
-    return max(1, min(wanted, SPLITS[products], walked // 2))
+def splits(programs: int, walked: int, device: torch.device, *, warps: int, products: bool) -> int:
+    """Return into how many parts a walk of so many tiles is split, to occupy a GPU that has few programs otherwise.
+
+    What it takes is waves of programs, each over its part of the walk, and for each part what stores it: of products
+    about as much as `STORING` tiles.
+    """
+    room = multiprocessors(device) * max(1, 8 // warps)
+    storing = STORING[products] / max(walked, 1)
+    most = max(1, min(SPLITS[products], walked // 2))
+
+    def takes(parts: int) -> float:
+        return -(-programs * parts // room) * (1 / parts + storing)
+
+    return min(range(1, most + 1), key=takes)

@@ -1,5 +1,6 @@
-"""A pair weight as the kernels evaluate it: a plan, known when they are compiled, and the values that it refers to."""
+"""Pair weights as the kernels evaluate them: a plan, known when they are compiled, and the values that it refers to."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -21,123 +22,166 @@ OVERLAPS = 2
 LABELS = 64
 """The labels of a thin product that are multiplied at a time."""
 
+Terms = tuple[tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int, int, int], ...]
+"""Each (constant, ((coefficient, key), …), ((overlap, what is taken), …), own scale, other scale, factor); −1: none."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for: w = Σ over terms of factor · u · v · Σ coefficient·[key = key'] · Π overlap."""
+
+    terms: tuple[Terms, ...]
+    """Of each push, and of the pull after them."""
+    sets: tuple[bool, ...]
+    """Which of the weights are sets of pairs."""
+    powers: tuple[float, ...]
+    """Of each push."""
+    pulls: bool
+    counted: int
+    """Of which weight the row sums are wanted; −1: of none."""
+    keys: int
+    thin: tuple[tuple[int, ...], ...]
+    """Of each thin product: its labels, those at a time, whether either side has two parts, and its divisors."""
+
+    @property
+    def of_self(self) -> int:
+        """Whether pairs of a row with itself stand out (1), or are all there are (2); 0 if neither."""
+        every = [term for terms in self.terms for term in terms]
+        if not any(key == SELF for term in every for _, key in term[1]):
+            return 0 if every else 2
+        return 2 if all(term[0] == 0 and all(key == SELF for _, key in term[1]) for term in every) else 1
+
+    @property
+    def steepest(self) -> float:
+        """The largest of the powers."""
+        return max(self.powers)
+
 
 class Side(NamedTuple):
     """What the rows of one side bring."""
 
-    keys: Tensor
-    """(K, N), int32."""
-    scales: Tensor
-    """(U, N), float32."""
+    keys: tuple[Tensor, ...]
+    """Each (N,), integers."""
+    scales: tuple[Tensor, ...]
+    """Each (N,), float32."""
     overlaps: tuple[Tensor, ...]
     """Each (parts, N, L), float16, L padded with zeros."""
 
 
 class Plan(NamedTuple):
-    """A weight of one section: w = Σ over terms of factor · u · v · Σ coefficient·[key = key'] · Π overlap."""
+    """The weights of one section: the pushes and, if there is one, the pull."""
 
-    terms: tuple[tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int, int, bool], ...]
-    """Each (constant, ((coefficient, key), …), ((overlap, what is taken), …), own scale, other scale, has a factor)."""
+    shape: Shape
     anchors: Side
     references: Side
     factors: Float[Tensor, " t"] | None
-    divisors: tuple[tuple[int, int], ...]
-    """Of each thin product, which scale of anchors and of references it is divided by; −1 for none."""
     shift: int
     """Anchor i is reference i + shift, where the plan tells rows from each other."""
-    is_set: bool
     is_symmetric: bool
 
     @property
-    def of_self(self) -> int:
-        """Whether pairs of a row with itself stand out (1), or are all there are (2); 0 if neither."""
-        if not any(key == SELF for term in self.terms for _, key in term[1]):
-            return 0
-        return 2 if all(term[0] == 0 and all(key == SELF for _, key in term[1]) for term in self.terms) else 1
+    def is_set(self) -> bool:
+        """Whether every push is a set of pairs, so that its exponentials can have one offset."""
+        return all(self.shape.sets[: len(self.shape.powers)])
 
     @property
-    def is_all(self) -> bool:
-        """Whether every pair has weight 1 but those of a row with itself."""
-        return len(self.terms) == 1 and self.terms[0] in (PLAIN, NOT_SELF)
-
-    @property
-    def thin(self) -> tuple[tuple[int, ...], ...]:
-        """Of each thin product: its labels, those at a time, whether either side has two parts, and its divisors."""
-        return tuple(
-            (a.shape[2], min(LABELS, a.shape[2]), int(len(a) > 1), int(len(r) > 1), *sizes)
-            for a, r, sizes in zip(self.anchors.overlaps, self.references.overlaps, self.divisors, strict=True)
-        )
+    def pulls(self) -> bool:
+        """Whether any pair of the section pulls."""
+        return self.shape.pulls and bool(self.shape.terms[-1])
 
     @property
     def transposed(self) -> "Plan":
         """The plan with anchors and references exchanged."""
-        terms = tuple((*term[:3], term[4], term[3], term[5]) for term in self.terms)
-        divisors = tuple((references, anchors) for anchors, references in self.divisors)
-        return self._replace(
-            terms=terms, anchors=self.references, references=self.anchors, divisors=divisors, shift=-self.shift
-        )
+        terms = tuple(tuple((*t[:3], t[4], t[3], t[5]) for t in weight) for weight in self.shape.terms)
+        thin = tuple((size, step, two, one, b, a) for size, step, one, two, a, b in self.shape.thin)
+        shape = Shape(terms, self.shape.sets, self.shape.powers, self.shape.pulls, -1, self.shape.keys, thin)
+        return self._replace(shape=shape, anchors=self.references, references=self.anchors, shift=-self.shift)
 
 
-PLAIN = (1, (), (), -1, -1, False)
-NOT_SELF = (1, ((-1, SELF),), (), -1, -1, False)
+class Weighing(NamedTuple):
+    """What is asked of the plans of all sections."""
+
+    powers: tuple[float, ...]
+    pulls: bool
+    counted: int
 
 
-def plan(weight: PairWeight, device: torch.device) -> Plan | None:
-    """Return the plan of a weight, its values on a device; None if kernels cannot evaluate it."""
-    form = weight.form()
-    return None if form is None else _plan(weight, form, device)
+class _Known:
+    """The keys, thin products and scales that the weights of a section refer to, each once."""
 
+    def __init__(self) -> None:
+        self.keys: list[Keys] = []
+        self.overlaps: list[ThinProduct] = []
+        self.scales: tuple[list[Tensor], list[Tensor]] = [], []
+        self.shifts: set[int] = set()
+        self.factors: list[tuple[float, tuple[int, ...]]] = []
+        """Each a number, and the thin products whose scales it is divided by."""
 
-def _plan(weight: PairWeight, form: Form, device: torch.device) -> Plan | None:
-    keys: list[Keys] = []
-    overlaps: list[ThinProduct] = []
-    scales: tuple[list[Tensor], list[Tensor]] = [], []
-    shifts: set[int] = set()
-    terms = []
-    for term in form:
+    def terms(self, form: Form) -> Terms:
+        """Return a form as a kernel is compiled for it."""
+        return tuple(self._term(term) for term in form if term.keys)
+
+    def _term(self, term: Any) -> Any:
         tests = []
         for key, coefficient in term.keys.items():
             if key is None:
                 continue
             if key.shift is not None:
-                shifts.add(key.shift)
+                self.shifts.add(key.shift)
                 tests.append((coefficient, SELF))
             else:
-                tests.append((coefficient, _index(keys, key)))
-        taken = tuple((_overlap_index(overlaps, overlap), TAKEN[overlap.taken]) for overlap in term.overlaps)
+                tests.append((coefficient, _index(self.keys, key)))
+        taken = tuple((self._overlap(overlap), TAKEN[overlap.taken]) for overlap in term.overlaps)
         own, other = (
             -1 if scale is None else _index(known, scale)
-            for known, scale in zip(scales, (term.anchors, term.references), strict=True)
+            for known, scale in zip(self.scales, (term.anchors, term.references), strict=True)
         )
-        terms.append((term.keys.get(None, 0), tuple(tests), taken, own, other, term.factor != 1 or bool(taken)))
-    if len(overlaps) > OVERLAPS or len(shifts) > 1:
+        multiplied = tuple(k for k, what in taken if what == TAKEN["as it is"])
+        factor = -1
+        if term.factor != 1 or any(self.overlaps[k].anchors.dtype != torch.bool for k in multiplied):
+            factor = len(self.factors)
+            self.factors.append((term.factor, multiplied))
+        return term.keys.get(None, 0), tuple(tests), taken, own, other, factor
+
+    def _overlap(self, item: ThinProduct) -> int:
+        for k, one in enumerate(self.overlaps):
+            if one.anchors is item.anchors and one.references is item.references:
+                return k
+        self.overlaps.append(item)
+        return len(self.overlaps) - 1
+
+
+def plan(weights: tuple[PairWeight, ...], asked: Weighing, device: torch.device) -> Plan | None:
+    """Return the plan of the pushes and the pull of a section, on a device; None if kernels cannot evaluate one."""
+    forms = [weight.form() for weight in weights]
+    known = _Known()
+    terms = tuple(known.terms(form) for form in forms if form is not None)
+    if len(terms) < len(forms) or len(known.overlaps) > OVERLAPS or len(known.shifts) > 1:
         return None
-    divisors = tuple(
+    divisors = [
         (-1, -1)
         if overlap.sizes is None
-        else (_index(scales[0], overlap.sizes[0]), _index(scales[1], overlap.sizes[1]))
-        for overlap in overlaps
+        else (_index(known.scales[0], overlap.sizes[0]), _index(known.scales[1], overlap.sizes[1]))
+        for overlap in known.overlaps
+    ]
+    own, others = (
+        [_parts(side, device) for side in of]
+        for of in ([x.anchors for x in known.overlaps], [x.references for x in known.overlaps])
     )
-    n, r = weight.shape
-    parts = [(_parts(overlap.anchors, device), _parts(overlap.references, device)) for overlap in overlaps]
-    compact = [key.to(device).compact for key in keys]
+    thin = tuple(
+        (a.shape[2], min(LABELS, a.shape[2]), int(len(a) > 1), int(len(r) > 1), *sizes)
+        for (a, _), (r, _), sizes in zip(own, others, divisors, strict=True)
+    )
+    sets = tuple(weight.is_set for weight in weights)
+    keys = [key.to(device) for key in known.keys]
+    scales = [tuple(scale.to(device, torch.float32).contiguous() for scale in side) for side in known.scales]
     return Plan(
-        tuple(terms),
-        Side(
-            _stacked([anchors for anchors, _, _ in compact], n, torch.int32, device),
-            _stacked(scales[0], n, torch.float32, device),
-            tuple(own for (own, _), _ in parts),
-        ),
-        Side(
-            _stacked([references for _, references, _ in compact], r, torch.int32, device),
-            _stacked(scales[1], r, torch.float32, device),
-            tuple(others for _, (others, _) in parts),
-        ),
-        _factors(form, terms, [(own, other) for (_, own), (_, other) in parts], device),
-        divisors,
-        next(iter(shifts), 0),
-        weight.is_set,
-        weight.is_symmetric,
+        Shape(terms, sets, asked.powers, asked.pulls, asked.counted, len(keys), thin),
+        Side(tuple(key.anchors.contiguous() for key in keys), scales[0], tuple(parts for parts, _ in own)),
+        Side(tuple(key.references.contiguous() for key in keys), scales[1], tuple(parts for parts, _ in others)),
+        _factors(known.factors, [(a, b) for (_, a), (_, b) in zip(own, others, strict=True)], device),
+        next(iter(known.shifts), 0),
+        all(weight.is_symmetric for weight in weights),
     )
 
 
@@ -150,34 +194,22 @@ def _index(known: list[Any], item: object) -> int:
     return len(known) - 1
 
 
-def _overlap_index(known: list[ThinProduct], overlap: ThinProduct) -> int:
-    for k, one in enumerate(known):
-        if one.anchors is overlap.anchors and one.references is overlap.references:
-            return k
-    known.append(overlap)
-    return len(known) - 1
-
-
-def _stacked(values: list[Tensor], length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    if not values:
-        return torch.empty(0, length, dtype=dtype, device=device)
-    return torch.stack([value.to(device, dtype) for value in values])
-
-
-def _factors(form: Form, terms: list[Any], scales: list[tuple[Tensor, Tensor]], device: torch.device) -> Tensor | None:
-    """Return what each term is multiplied by, (T,), without a copy of numbers from the host that a GPU waits for."""
-    if not any(multiplied for *_, multiplied in terms):
+def _factors(
+    given: list[tuple[float, tuple[int, ...]]], scales: list[tuple[Tensor | None, Tensor | None]], device: torch.device
+) -> Tensor | None:
+    """Return what terms are multiplied by, (T,), without a copy of numbers from the host that a GPU waits for."""
+    if not given:
         return None
-    factors = [torch.full((), term.factor, dtype=torch.float32, device=device) for term in form]
-    for t, (_, _, overlaps, *_) in enumerate(terms):
-        for k, taken in overlaps:
-            if taken != TAKEN["as it is"]:
-                continue
-            factors[t] = (factors[t] / scales[k][0] / scales[k][1]).to(torch.float32)
+    factors = []
+    for number, overlaps in given:
+        factor = torch.full((), number, dtype=torch.float32, device=device)
+        for scale in (scale for k in overlaps for scale in scales[k]):
+            factor = factor if scale is None else factor / scale
+        factors.append(factor)
     return torch.stack(factors)
 
 
-def _parts(values: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+def _parts(values: Tensor, device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Return one side of a thin product, (parts, N, L), and the power of two by which it is scaled.
 
     Zeros and ones are exact in a half; other values take two, which are float32 to 22 bits.
@@ -186,5 +218,5 @@ def _parts(values: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     padded = -(-labels // LABELS) * LABELS if labels > LABELS else max(16, 1 << max(labels - 1, 0).bit_length())
     values = torch.nn.functional.pad(values.to(device), (0, padded - labels)).contiguous()  # as kernels read it
     if values.dtype == torch.bool:
-        return values.to(torch.float16)[None], torch.ones((), device=device)
+        return values.to(torch.float16)[None], None
     return halves(values)

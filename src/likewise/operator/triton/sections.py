@@ -1,0 +1,138 @@
+"""A problem section by section: which of them kernels evaluate, under which plans, and what is left to tiles."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.operator.problem import Problem, Push
+from likewise.operator.triton.weights import Plan, Weighing, plan
+from likewise.pairs import PairWeight, concat
+from likewise.pairs.concat import Concat
+from likewise.pairs.expressions import RowMean, Scaled
+
+
+class Scale(NamedTuple):
+    """What of a weight is the same for all pairs of an anchor: it stays outside of the tiles."""
+
+    anchors: Float[Tensor, " n"] | None = None
+    by_mass: bool = False
+    """Whether weights are divided by their row's sum, as the kernels count it."""
+
+
+class Parts(NamedTuple):
+    """A problem taken apart."""
+
+    plans: tuple[Plan | None, ...]
+    """Of each section; None: it goes by tiles."""
+    pushes: tuple[Scale, ...]
+    pull: Scale
+    counted: int
+    """Of which weight kernels sum the rows: of a push, or of the pull, which comes after these; −1: of none."""
+    rest: Problem | None
+    """What goes by tiles: the sections without a plan."""
+    streamed: PairWeight | None
+    """A pull that comes as pull @ references."""
+    losses: bool
+    """Whether kernels put the losses together."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether kernels evaluate every section."""
+        return self.rest is None
+
+
+def taken_apart(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> Parts:
+    """Return a problem section by section."""
+    streamed = None if problem.pull is None or problem.pull.within_tiles else problem.pull
+    pull = None if streamed is not None else problem.pull
+    given = [push.weight for push in problem.pushes] + ([] if pull is None else [pull])
+    peeled = [_peeled(weight, device) for weight in given]
+    cut = [_sections(base, lengths) for base, _ in peeled]
+    powers, pulls = tuple(push.power for push in problem.pushes), pull is not None
+    counted = len(powers) if pulls else next((k for k, (_, scale) in enumerate(peeled) if scale.by_mass), -1)
+    plans: list[Plan | None] = [None for _ in lengths]
+    fit = len(powers) <= 2 and all(parts is not None for parts in cut) and (pull is None or pull.is_nonnegative)
+    if fit:
+        asked = Weighing(powers, pulls, counted)
+        plans = [plan(tuple(parts[k] for parts in cut if parts), asked, device) for k in range(len(lengths))]
+    known = [found is not None for found in plans]
+    if not any(known) or (problem.both_ways and not all(known)):
+        rest = problem._replace(coefficients=None, normalize=False, half=None)
+        return Parts((None,) * len(lengths), (), Scale(), -1, rest, None, losses=False)
+    scales = [
+        scale if scale.by_mass and all(known) and _is_counted(plans, k, counted) else _divided(scale, base, device)
+        for k, (base, scale) in enumerate(peeled)
+    ]
+    rest = None
+    if not all(known):
+        left = [_left(parts, known, scale) for parts, scale in zip(cut, scales, strict=True) if parts]
+        rest = problem._replace(
+            pushes=tuple(Push(weight, power) for weight, power in zip(left, powers, strict=False)),
+            pull=left[-1] if pulls else None,
+            own=tuple(own for own, is_known in zip(problem.own, known, strict=True) if not is_known),
+            coefficients=None,
+            normalize=False,
+            half=None,
+        )
+    losses = rest is None and streamed is None and problem.coefficients is not None
+    return Parts(
+        tuple(plans), tuple(scales[: len(powers)]), scales[-1] if pulls else Scale(), counted, rest, streamed, losses
+    )
+
+
+def _peeled(weight: PairWeight, device: torch.device) -> tuple[PairWeight, Scale]:
+    """Return a weight without the factors of its anchors, and these."""
+    anchors: Tensor | None = None
+    while isinstance(weight, Scaled) and weight.references is None:
+        if weight.factor != 1:
+            whole = torch.ones(weight.shape[0], device=device) if anchors is None else anchors
+            anchors = whole * weight.factor
+        if weight.anchors is not None:
+            own = weight.anchors.to(device, torch.float32)
+            anchors = own if anchors is None else anchors * own
+        weight = weight.base
+    if isinstance(weight, RowMean):
+        return weight.base, Scale(anchors, by_mass=True)
+    return weight, Scale(anchors)
+
+
+def _divided(scale: Scale, base: PairWeight, device: torch.device) -> Scale:
+    """Return a scale that knows the row sums of the weight's base, where kernels do not count them."""
+    if not scale.by_mass:
+        return scale
+    sums = base.known_row_sum(torch.float32, device)
+    share = sums.reciprocal().masked_fill(sums == 0, 0)
+    return Scale(share if scale.anchors is None else scale.anchors * share)
+
+
+def _is_counted(plans: list[Plan | None], k: int, counted: int) -> bool:
+    """Say whether what kernels count are the row sums of the k-th weight."""
+    return k == counted or all(
+        found is not None and found.shape.terms[k] == found.shape.terms[counted] for found in plans
+    )
+
+
+def _sections(weight: PairWeight, lengths: tuple[int, ...]) -> list[PairWeight] | None:
+    """Return the weight of each section; None where its own sections are others."""
+    if isinstance(weight, Concat):
+        parts = list(weight.flat)
+        return parts if [part.shape[1] for part in parts] == list(lengths) else None
+    return [weight] if len(lengths) == 1 else None
+
+
+def _left(parts: list[PairWeight], known: list[bool], scale: Scale) -> PairWeight:
+    """Return a weight of the sections that no kernel evaluates."""
+    weight = concat([part for part, is_known in zip(parts, known, strict=True) if not is_known])
+    return weight if scale.anchors is None else weight.scale(anchors=scale.anchors)
+
+
+def without_pull(found: Plan) -> Plan:
+    """Return a plan of the pushes alone, which counts nothing."""
+    pushes = len(found.shape.powers)
+    shape = replace(
+        found.shape, terms=found.shape.terms[:pushes], sets=found.shape.sets[:pushes], pulls=False, counted=-1
+    )
+    return found._replace(shape=shape)

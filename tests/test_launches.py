@@ -1,0 +1,129 @@
+"""How many kernels a step launches on a GPU, and how much memory it holds: counted on tensors without values."""
+
+import weakref
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+import likewise as lw
+from likewise import pairs
+from likewise.operator import Push, backends, evaluate
+from test_no_synchronisation import DEVICE, Watch, fake
+
+pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
+
+from likewise.operator.triton import fused, launches
+from likewise.operator.triton.operands import precision
+
+
+@pytest.fixture(autouse=True)
+def _autocast_knows_no_such_device(monkeypatch):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
+
+
+class Count(Watch):
+    """Count what is launched, and the bytes that are held at most."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = self.peak = 0
+        self._known = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = super().__torch_dispatch__(operation, types, args, kwargs)
+        for value in tree_leaves(result):
+            if isinstance(value, torch.Tensor) and value.device == DEVICE:
+                storage = value.untyped_storage()
+                if storage._cdata not in self._known:  # noqa: SLF001 - what tells storages from each other
+                    self._known.add(storage._cdata)  # noqa: SLF001 - likewise
+                    self.held += storage.nbytes()
+                    self.peak = max(self.peak, self.held)
+                    weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())  # noqa: SLF001 - likewise
+        return result
+
+    def _free(self, name, size):
+        self._known.discard(name)
+        self.held -= size
+
+
+@contextmanager
+def counting(monkeypatch):
+    """Have kernels chosen on fakes, and count a launch of one as one operation."""
+
+    def kernel(kernel, _grid):
+        return lambda *_, **__: watch.launched.append(kernel.__name__)
+
+    monkeypatch.setattr(backends, "no_triton", lambda _: None)
+    monkeypatch.setattr(launches, "_kernel", kernel)
+    monkeypatch.setattr(fused, "precision", lambda half, _: precision(half, torch.device("cuda")))
+    with FakeTensorMode(), Count() as watch:
+        yield watch
+
+
+def filled(watch):
+    """Return what was launched, without what only fills memory that is not written, as tests have it."""
+    return Counter(name for name in watch.launched if "empty" not in name)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_step_of_sup_con(dtype, monkeypatch):
+    """SupCon with class labels, forward and backward: at most twelve launches, and no sum over classes besides."""
+    for name in ("known_row_sum", "known_support"):
+        monkeypatch.setattr(pairs.PairWeight, name, lambda *_: pytest.fail("a sum over classes was asked for"))
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    with counting(monkeypatch) as watch:
+        z = torch.empty(4096, 128, dtype=dtype, device=DEVICE, requires_grad=True)
+        labels = torch.empty(4096, dtype=torch.int64, device=DEVICE)
+        loss = lw.SupConLoss(backend="triton")
+        value = loss(z, labels)
+        torch.autograd.grad(value, z)
+        assert loss.last["positives_per_anchor"].shape == (4096,)
+    launched = filled(watch)
+    assert sum(launched.values()) <= 12, launched
+    assert launched["forward_kernel"] == launched["backward_kernel"] == 1
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["a number", "learned"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
+    """Queues, two ways, two pushes, label sets and what goes by tiles: no value is looked at."""
+    with counting(monkeypatch):
+        z, k, queue = (torch.empty(64, 20, dtype=dtype, device=DEVICE) for _ in range(3))
+        labels = torch.empty(64, dtype=torch.int64, device=DEVICE)
+        sets = torch.empty(64, 9, dtype=torch.bool, device=DEVICE)
+        not_self, everything = pairs.NotSelf(64), pairs.AllPairs(64, 64)
+        same = pairs.SameClass(labels) & not_self
+        explicit = pairs.Explicit(torch.empty(64, 64, dtype=torch.bool, device=DEVICE))
+        for sections, push, pull, both_ways in (
+            ((z,), not_self, same.mean_over_row(), False),
+            ((z,), not_self, pairs.Overlap(sets) * not_self, False),
+            ((z,), not_self, pairs.Jaccard(sets) * not_self, False),
+            ((k,), everything, ~not_self, True),
+            ((z, queue), pairs.concat([not_self, everything]), None, False),
+            ((z, k), pairs.concat([not_self, explicit]), None, False),
+        ):
+            tau = torch.empty((), device=DEVICE, requires_grad=True) if learned else 0.1
+            wanted = [v.requires_grad_() for v in (z, k)] + ([tau] if learned else [])
+            outcome = evaluate(
+                z, sections, pushes=(Push(push),), pull=pull, temperature=tau, normalize=True, both_ways=both_ways,
+                backend="triton",
+            )  # fmt: skip
+            torch.autograd.grad(outcome.logsums[0].sum(), wanted, allow_unused=True)
+
+
+def test_a_million_rows(monkeypatch):
+    """1,048,576 rows of 128 features in bfloat16 hold 1.2 GB at most over the inputs."""
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    with counting(monkeypatch) as watch:
+        z = torch.empty(1 << 20, 128, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
+        labels = torch.empty(1 << 20, dtype=torch.int64, device=DEVICE)
+        inputs = watch.held
+        value = lw.SupConLoss(backend="triton")(z, labels)
+        (gradient,) = torch.autograd.grad(value, z)
+        assert gradient.dtype == torch.bfloat16
+    assert inputs == (1 << 20) * (256 + 8)
+    assert watch.peak - inputs <= 1.2e9, watch.peak - inputs

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from likewise.operator.normalization import normalized
 from likewise.operator.problem import Outcome, Problem, put_together
-from likewise.pairs import PairWeight
 
 
 def forward(
@@ -21,22 +20,26 @@ def forward(
         O(N·R).
     """
     z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *others))
-    references = torch.cat(list(problem.placed(z, rest)))
-    similarity = z @ references.T / temperature
-    logits = [_weighted(similarity * push.power, push.weight) for push in problem.pushes]
-    logsums = tuple(_over(x, dim=1) for x in logits)
-    columns = tuple(_over(x, dim=0) for x in logits) if problem.both_ways else ()
+    # Section by section: a product over all sums in another order, onto the own key's share too.
+    similarity = torch.cat([z @ v.T for v in problem.placed(z, rest)], dim=1) / temperature
+    pushes = [(similarity * push.power, push.weight.dense(z.dtype, z.device)) for push in problem.pushes]
+    logsums = tuple(_log_sum_exp(s, weights, dim=1) for s, weights in pushes)
+    columns = tuple(_log_sum_exp(s, weights, dim=0) for s, weights in pushes) if problem.both_ways else ()
     pull = problem.pull
     attraction = None if pull is None else (similarity * pull.dense(z.dtype, z.device)).sum(dim=1)
     return Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
 
 
-def _weighted(similarity: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, "n r"]:
-    weights = push.dense(similarity.dtype, similarity.device)
-    return torch.where(weights > 0, similarity + weights.log(), -torch.inf)
+def _log_sum_exp(s: Float[Tensor, "n r"], weights: Float[Tensor, "n r"], dim: int) -> Tensor:
+    """Return log Σ weights·e^{s} along a dimension, −∞ and no gradient where no weight is.
 
-
-def _over(logits: Float[Tensor, "n r"], dim: int) -> Tensor:
-    # A row without any pair is computed on zeros, so that no NaN is born in it.
-    empty = (logits == -torch.inf).all(dim=dim, keepdim=True)
-    return torch.logsumexp(logits.masked_fill(empty, 0), dim=dim).masked_fill(empty.squeeze(dim), -torch.inf)
+    It is shifted by its highest term, which stays out of the gradient: `torch.logsumexp` differentiates to e^{s − lse},
+    whose rounding is that of lse.
+    """
+    inside = weights > 0
+    empty = ~inside.any(dim=dim, keepdim=True)
+    terms = (s.detach() + weights.log()).masked_fill(~inside, -torch.inf)
+    highest = terms.amax(dim=dim, keepdim=True).masked_fill(empty, 0) if terms.numel() else empty.to(s.dtype)
+    total = (weights * (s - highest).masked_fill(~inside, -torch.inf).exp()).sum(dim=dim)
+    empty = empty.squeeze(dim)
+    return (total.masked_fill(empty, 1).log() + highest.squeeze(dim)).masked_fill(empty, -torch.inf)

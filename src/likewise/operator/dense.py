@@ -6,6 +6,7 @@ from torch import Tensor
 
 from likewise.operator.normalization import normalized
 from likewise.operator.problem import Outcome, Problem, put_together
+from likewise.pairs import PairWeight
 
 
 def forward(
@@ -22,24 +23,29 @@ def forward(
     z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *others))
     # Section by section: a product over all sums in another order, onto the own key's share too.
     similarity = torch.cat([z @ v.T for v in problem.placed(z, rest)], dim=1) / temperature
-    pushes = [(similarity * push.power, push.weight.dense(z.dtype, z.device)) for push in problem.pushes]
-    logsums = tuple(_log_sum_exp(s, weights, dim=1) for s, weights in pushes)
-    columns = tuple(_log_sum_exp(s, weights, dim=0) for s, weights in pushes) if problem.both_ways else ()
+    logsums = tuple(_over_rows(similarity * push.power, push.weight) for push in problem.pushes)
+    both = problem.pushes if problem.both_ways else ()
+    columns = tuple(_over_rows((similarity * push.power).T, push.weight.T) for push in both)
     pull = problem.pull
     attraction = None if pull is None else (similarity * pull.dense(z.dtype, z.device)).sum(dim=1)
     return Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
 
 
-def _log_sum_exp(s: Float[Tensor, "n r"], weights: Float[Tensor, "n r"], dim: int) -> Tensor:
-    """Return log Σ weights·e^{s} along a dimension, −∞ and no gradient where no weight is.
+def _over_rows(s: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, " n"]:
+    """Return log Σ push·e^{s} of each row, −∞ and no gradient where it has no weight.
 
-    It is shifted by its highest term, which stays out of the gradient: `torch.logsumexp` differentiates to e^{s − lse},
-    whose rounding is that of lse.
+    It is shifted by the highest term, which stays out of the gradient: `torch.logsumexp` differentiates to e^{s − lse},
+    whose rounding is that of lse. What a whole row is multiplied by is added at the end, which rounds no pair.
     """
+    base, anchors, _ = push.factors(s.dtype, s.device, of_push=True)
+    weights = base.dense(s.dtype, s.device)
     inside = weights > 0
-    empty = ~inside.any(dim=dim, keepdim=True)
-    terms = (s.detach() + weights.log()).masked_fill(~inside, -torch.inf)
-    highest = terms.amax(dim=dim, keepdim=True).masked_fill(empty, 0) if terms.numel() else empty.to(s.dtype)
-    total = (weights * (s - highest).masked_fill(~inside, -torch.inf).exp()).sum(dim=dim)
-    empty = empty.squeeze(dim)
-    return (total.masked_fill(empty, 1).log() + highest.squeeze(dim)).masked_fill(empty, -torch.inf)
+    empty = ~inside.any(dim=1, keepdim=True)
+    if anchors is not None:
+        empty |= (anchors == 0)[:, None]
+    terms = (s.detach() if base.is_set else s.detach() + weights.log()).masked_fill(~inside, -torch.inf)
+    highest = terms.amax(dim=1, keepdim=True).masked_fill(empty, 0) if s.shape[1] else s.new_zeros(s.shape[0], 1)
+    total = (weights * (s - highest).masked_fill(~inside, -torch.inf).exp()).sum(dim=1)
+    empty = empty.squeeze(1)
+    logarithm = (total.masked_fill(empty, 1).log() + highest.squeeze(1)).masked_fill(empty, -torch.inf)
+    return logarithm if anchors is None else logarithm + anchors.log()

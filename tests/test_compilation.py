@@ -34,7 +34,7 @@ def test_what_sup_con_needs(capability, tmp_path):
     assert {(row["kernel"], row["precision"]) for row in found} == {
         (kernel, rows) for kernel in ("sums", "both") for rows in ("bf16", "fp32")
     }
-    assert {row["weight"] for row in found} == {"not self", "same class", "shared label"}
+    assert {row["weight"] for row in found} == {"SupCon", "shared label"}
     for row in found:
         assert row["products"] > 0, row
         assert row["exponentials"] > 0, row

@@ -264,7 +264,7 @@ def read(binary: Any, capability: int, threads: int) -> dict[str, Any]:
         "no tensor cores": not products,
         "spills": spills > 0,
         f"over {limit // KIB} KiB": shared > limit,
-        "loads that are waited for": loads > 0,
+        "loads that are waited for": capability >= 90 and loads > 0,
         "a wait after every product": products > 2 and waits >= products,
     }
     by_registers = REGISTERS // (-(-registers // 8) * 8 * threads)

@@ -51,7 +51,7 @@ REGISTERS, THREADS = 1 << 16, 2048
 """Of a multiprocessor, whose shared memory is one KiB more than a program may have; each program takes one beside."""
 
 KERNELS = "sums", "average", "both", "own", "other"
-"""The forward, without and with the weighted average; the backward of both sides' sums, of the own, of the other's."""
+"""The forward, without and with the weighted average; the backward of both sides' sums, of the own, the other's."""
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
 """One part in a half precision, or two halves."""
@@ -63,7 +63,7 @@ label sets, NWS has two products of label sets, BCL two scaled terms."""
 FEATURES = 16, 128, 256, 512
 CANDIDATES = [tuning.Tiles(*size) for size in product((64, 128), (32, 64, 128), (4, 8), (2, 3, 4))]
 STORES = r"\bSTS\.(?:\w+\.)*128\b"
-"""What was loaded into registers, and waited for, is stored to shared memory; what is on its way goes there by itself."""
+"""What was loaded into registers, and waited for, is stored to shared memory; the rest goes there by itself."""
 
 WAITS = r"\bWARPGROUP\.DEPBAR|\bHGMMA\b.*gsb0"
 TENSOR_CORES = r"\b(?:HGMMA|HMMA|UTC\w*MMA)\b"
@@ -106,13 +106,15 @@ class Compiled:
         return (
             f"| {self.kernel} | {self.weight} | {self.features} | {self.precision} | {tiles} | {self.registers} "
             f"| {self.stack} | {self.shared / KIB:.1f} | {self.programs} | {self.products} | {self.exponentials} "
-            f"| {self.loads} | {self.waits} | {self.spills} of {self.spills_of_all} | {self.seconds:.1f} | {', '.join(self.flaws)} |"
+            f"| {self.loads} | {self.waits} | {self.spills} of {self.spills_of_all} "
+            f"| {self.seconds:.1f} | {', '.join(self.flaws)} |"
         )
 
 
 HEAD = (
     "| kernel | weight | D | rows | tiles | registers | stack, bytes | shared, KiB | programs on a multiprocessor "
-    "| products | exponentials | tiles by way of registers | waits | spills | compiled in, s | |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "| products | exponentials | tiles by way of registers | waits | spills | compiled in, s | |"
+    "\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -262,7 +264,7 @@ def read(binary: Any, capability: int, threads: int) -> dict[str, Any]:
         "no tensor cores": not products,
         "spills": spills > 0,
         f"over {limit // KIB} KiB": shared > limit,
-        "loads that are waited for": loads > 0,
+        "loads that are waited for": capability >= 90 and loads > 0,
         "a wait after every product": products > 2 and waits >= products,
     }
     by_registers = REGISTERS // (-(-registers // 8) * 8 * threads)

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 import likewise as lw
 from likewise import pairs
 from likewise.operator import Push, backends, evaluate
-from test_no_synchronisation import DEVICE, Watch, fake
+from test_no_synchronisation import DEVICE, Watch
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 

@@ -23,7 +23,7 @@ PRECISIONS = [torch.float32, torch.bfloat16, torch.float16]
 
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
-    """Interpreted, take tiles of 32 and 16 rows, so that small problems have tiles of every kind; a GPU takes its own."""
+    """Interpreted, take tiles of 32 and 16 rows, so that small problems have every kind; a GPU takes its own."""
     if not GPU:
         monkeypatch.setattr(tuning, "tiles", lambda *_, **__: tuning.Tiles(32, 16, 4, 2))
 

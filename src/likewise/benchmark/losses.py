@@ -123,13 +123,13 @@ def ours(names: list[str], chosen: list[str], device: str) -> Iterator[Contender
     """Return the library's own contenders for these losses and primitives, with these backends."""
     for name in names:
         if name in ENTRIES:
-            yield from _of_loss(name, ENTRIES[name], chosen)
+            yield from _of_loss(name, ENTRIES[name], chosen, device)
         else:
             for backend in chosen:
                 yield from (_contrast(backend, device) if name == "contrast" else _log_sum_exp(backend))
 
 
-def _of_loss(name: str, entry: Entry, chosen: list[str]) -> Iterator[Contender]:
+def _of_loss(name: str, entry: Entry, chosen: list[str], device: str) -> Iterator[Contender]:
     def made(backend: str) -> Callable[[Case], Callable[..., Tensor]]:
         return lambda case: entry.make(case, {"backend": backend} if backend else {})
 
@@ -140,6 +140,17 @@ def _of_loss(name: str, entry: Entry, chosen: list[str]) -> Iterator[Contender]:
         yield Contender(
             name, "likewise", backend, made(backend), entry.batch, _growth(backend), first=name == "SupConLoss"
         )
+        if name == "SupConLoss" and device == "cuda" and backend == "triton":
+            yield Contender(
+                name,
+                "likewise, in a CUDA graph",
+                backend,
+                made(backend),
+                entry.batch,
+                _growth(backend),
+                in_graph=True,
+                largest=4 * GRAPH_ROWS,
+            )
 
 
 def _growth(backend: str) -> Growth:

@@ -268,7 +268,7 @@ def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
     return Gradients(slope, given[0], tuple(given[1:]))
 
 
-def _draw(
+def _draw(  # noqa: C901, PLR0917 - one branch for each way that a section takes
     state: _State, forth: Merged, upstream: Outcome, wanted: Wanted, drawn: dict[int, _Drawn], slopes: list[Tensor]
 ) -> None:
     """Have kernels draw by the sums that they found."""
@@ -339,7 +339,7 @@ def _slope(total: Tensor, given: Numbers, temperature: Tensor) -> Tensor:
     return (-total * (0.6931471805599453 * (1 + off)) / temperature).to(temperature.dtype)
 
 
-def _draw_by_tiles(
+def _draw_by_tiles(  # noqa: PLR0917 - what a gradient is made of
     state: _State, rest: Found, upstream: Outcome, wanted: Wanted, drawn: dict[int, _Drawn], slopes: list[Tensor]
 ) -> None:
     """Have tiles draw by what they found."""

@@ -90,7 +90,7 @@ def _load(pointer, rows, columns, D: tl.constexpr):
 def _rounded(values, HALF: tl.constexpr, INTERPRETED: tl.constexpr):
     """Return values in half precision; bfloat16 is emulated in float32 where the interpreter has none."""
     if INTERPRETED and tl.bfloat16 == HALF:
-        bits = values.to(tl.int32, bitcast=True)
+        bits = values.to(tl.float32).to(tl.int32, bitcast=True)  # numbers of the host are float64 there
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
         return bits.to(tl.float32, bitcast=True)
     return values.to(HALF)

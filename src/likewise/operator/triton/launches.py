@@ -212,7 +212,7 @@ def numbers(own: Operand, other: Operand, temperature: Tensor, inverse: float | 
     return Numbers(0.0, 0.0, 0.0, 0.0, 0.0, scalars)
 
 
-def visit(
+def visit(  # noqa: PLR0917 - what a kernel is told
     kernel: str,
     own: Operand,
     other: Operand,
@@ -322,7 +322,7 @@ def merged(sums: Sums, given: Numbers | None, scales: Scales, loss: Loss | None)
     )
 
 
-def shares(
+def shares(  # noqa: PLR0917 - likewise
     sums: Merged,
     powers: tuple[float, ...],
     scales: Scales,
@@ -347,7 +347,8 @@ def shares(
         _launch(row_kernels.shares_kernel, (triton.cdiv(n, BLOCK),), device)(
             sums.total, sums.mass, upstreams, None if of_attraction is None else of_attraction.contiguous(),
             None if of_losses is None else of_losses.contiguous(),
-            None if sums.active is None else sums.active.view(torch.int8), sums.rows_active, loss.coefficients, scales.pull,
+            None if sums.active is None else sums.active.view(torch.int8), sums.rows_active, loss.coefficients,
+            scales.pull,
             share, force, strongest, weights, n,
             POWERS=powers, REDUCED=loss.reduction != "none", DIVIDED=loss.reduction == "mean", PULLS=pulls,
             PULL_MEAN=scales.pull_mean, PULL_SET=scales.pull_set, BLOCK=BLOCK, enable_fp_fusion=True,
@@ -355,7 +356,7 @@ def shares(
     return Rows(sums.offset, share, force)
 
 
-def backward(
+def backward(  # noqa: PLR0917 - likewise
     each: Visit, own: Rows | None, other: Rows | None, strongest: Tensor, out: Tensor, slopes: Tensor | None
 ) -> None:
     """Store the gradient of own rows, times τ, of each split: what their own sums draw, and those of the others."""

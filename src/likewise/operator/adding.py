@@ -72,11 +72,11 @@ class Adding:
 
     def _sum(self, k: int, view: View, e: Tensor) -> None:
         tile = view.tile
-        self.forth[k].total[tile.rows] += e.sum(dim=1)
+        self.forth[k].total[tile.rows].add_(e.sum(dim=1))
         if self.back:
-            self.back[k].total[tile.columns] += e.sum(dim=0)
+            self.back[k].total[tile.columns].add_(e.sum(dim=0))
         elif self.scene.is_mirrored(tile):
-            self.forth[k].total[tile.columns] += e.sum(dim=0)
+            self.forth[k].total[tile.columns].add_(e.sum(dim=0))
         if self.average is not None and self.once[tile.section]:
             self.average[tile.rows].addmm_(e, self.scene.sections[tile.section][tile.columns])
 
@@ -89,7 +89,7 @@ class Adding:
                 _running(back).add(y, tile.columns, dim=0, out=view.buffer(2))
             e, fading = _running(self.forth[k]).add(y, tile.rows, dim=1, out=y)
             if self.average is not None:
-                self.average[tile.rows] *= fading[:, None]
+                self.average[tile.rows].mul_(fading[:, None])
                 if self.once[tile.section]:
                     self.average[tile.rows].addmm_(e, self.scene.sections[tile.section][tile.columns])
 
@@ -97,14 +97,14 @@ class Adding:
         scene, tile = self.scene, view.tile
         weights = scene.pulled(view, view.buffer(1))
         if weights is not None:
-            attraction[tile.rows] += weights.mul_(view.x).sum(dim=1)
+            attraction[tile.rows].add_(weights.mul_(view.x).sum(dim=1))
         if not scene.is_mirrored(tile):
             return
         if scene.pull is not None and not scene.pull.is_symmetric:
             weights = scene.pulled(view, view.buffer(1), mirrored=True)
             weights = None if weights is None else weights.mul_(view.x)
         if weights is not None:
-            attraction[tile.columns] += weights.sum(dim=0)
+            attraction[tile.columns].add_(weights.sum(dim=0))
 
 
 def _running(sums: Sums) -> Running:

@@ -55,7 +55,7 @@ class View(NamedTuple):
 
     def buffer(self, k: int) -> Tensor:
         """Return the k-th buffer, from 1, as a tile like x; x may be the buffer before these."""
-        return self.buffers.tile(k, self.x)
+        return self.buffers.tile(k, *self.x.shape)
 
 
 class Buffers:
@@ -63,19 +63,17 @@ class Buffers:
 
     def __init__(self, like: Tensor, cells: int) -> None:
         self._like, self._cells = like, cells
-        self._all: list[Tensor] = []
+        self._all: dict[int, Tensor] = {}
+        self._tiles: dict[tuple[int, int, int], Tensor] = {}
 
-    def tile(self, k: int, like: Tensor) -> Tensor:
-        """Return the k-th buffer as a tile of a shape, whatever stands in it."""
-        while len(self._all) <= k:
-            self._all.append(self._like.new_empty(self._cells))
-        return self._all[k][: like.numel()].view(like.shape)
-
-    def product(self, n: int, r: int) -> Tensor:
-        """Return the first buffer as a tile of n x r."""
-        if not self._all:
-            self._all.append(self._like.new_empty(self._cells))
-        return self._all[0][: n * r].view(n, r)
+    def tile(self, k: int, n: int, r: int) -> Tensor:
+        """Return the k-th buffer as a tile of n x r, whatever stands in it."""
+        tile = self._tiles.get((k, n, r))
+        if tile is None:
+            if k not in self._all:
+                self._all[k] = self._like.new_empty(self._cells)
+            tile = self._tiles[k, n, r] = self._all[k][: n * r].view(n, r)
+        return tile
 
 
 @final
@@ -221,7 +219,7 @@ class Scene:
     def _products(self, tile: Tile, buffers: Buffers) -> Tensor:
         """Return x of a tile: s / ln 2 where exponentials are plain, z·v of sets of pairs, else s."""
         z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
-        x = buffers.product(z.shape[0], v.shape[0])
+        x = buffers.tile(0, z.shape[0], v.shape[0])
         if self.is_plain:
             # Multiplied in the product, the mantissa would be rounded alike for all pairs: here each row rounds.
             return x.addmm_(torch.add(z, z, alpha=self._extra), v.T, beta=0, alpha=self._scale)

@@ -116,8 +116,9 @@ def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
 
 
 def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:
-    """Say whether threads would wait for each other longer than they work."""
-    return queries.device.type == "cpu" and len(queries) + sum(len(v) for v in sections if v is not queries) <= 2 * TILE
+    """Say whether threads that share a call gain little, and wait for each other long where the machine is busy."""
+    rows = queries.shape[0] + sum(v.shape[0] for v in sections if v is not queries)
+    return queries.device.type == "cpu" and rows <= TILE // 2
 
 
 def _stream(state: _State, drawing: Drawing, pull: PairWeight, force: Tensor) -> None:

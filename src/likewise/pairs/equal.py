@@ -43,15 +43,11 @@ class KeySet(PairWeight):
         return result
 
     def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
-        constant, filled = 0, False
-        diagonals: list[tuple[int, int]] = []
+        filled, constant = False, self.terms.get(None, 0)
         for keys, coefficient in self.terms.items():
-            inside = True if keys is None else keys.constant(rows, columns)
-            if keys is None or inside is not None:
-                constant += coefficient * bool(inside)
-            elif keys.shift is not None:
-                diagonals.append((keys.shift, coefficient))
-            elif filled:
+            if keys is None or keys.shift is not None:
+                continue
+            if filled:
                 out.add_(keys.to(out.device).equal(rows, columns), alpha=coefficient)
             else:
                 keys.to(out.device).fill(out, rows, columns)
@@ -62,8 +58,11 @@ class KeySet(PairWeight):
             out.fill_(constant)
         elif constant:
             out.add_(constant)
-        for shift, coefficient in diagonals:
-            out.diagonal(rows.start + shift - columns.start).add_(coefficient)
+        for keys, coefficient in self.terms.items():
+            if keys is not None and keys.shift is not None:
+                place = rows.start + keys.shift - columns.start
+                if rows.start - rows.stop < place < columns.stop - columns.start:
+                    out.diagonal(place).add_(coefficient)
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         total = 0

@@ -39,7 +39,7 @@ class Keys:
         self.is_symmetric = is_symmetric
         """Whether anchors are the references."""
         self._seen = device.type in SEEN and not torch.compiler.is_compiling()  # a look would break its graph
-        self._moved: dict[torch.device, Keys] = {device: self}
+        self._moved: dict[torch.device, Keys] = {}
         self._ranges: dict[tuple[bool, int, int], tuple[int, int]] = {}
         self._numbers: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
@@ -50,6 +50,8 @@ class Keys:
 
     def to(self, device: torch.device) -> "Keys":
         """The same keys on a device, moved there once."""
+        if device == self._device:
+            return self
         if device not in self._moved:
             anchors = self.anchors.to(device)
             self._moved[device] = Keys(anchors, anchors if self.is_symmetric else self.references.to(device))
@@ -76,11 +78,13 @@ class Keys:
 
     def fill(self, out: Float[Tensor, "n r"], rows: slice, columns: slice) -> None:
         """Put 1 where pairs of a tile have equal keys, and 0 elsewhere."""
-        anchors, references = self._comparable(out.dtype) if self._seen else (self.anchors, self.references)
+        anchors, references = self._numbers.get(out.dtype) or self._comparable(out.dtype)
         torch.eq(anchors[rows, None], references[columns], out=out)
 
     def _comparable(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return keys that compare fast: as consecutive numbers of the dtype in which tiles are filled."""
+        if not self._seen:
+            return self.anchors, self.references
         if dtype not in self._numbers:
             anchors, references, count = self.compact
             if count <= 2 / torch.finfo(dtype).eps:  # beyond, not every number is one of the dtype
@@ -187,6 +191,8 @@ class Shifted(Keys):
 
     def to(self, device: torch.device) -> Keys:
         """The same keys on a device, made there once."""
+        if device == self._device:
+            return self
         if device not in self._moved:
             self._moved[device] = Shifted(*self._shape, self.shift or 0, device)
         return self._moved[device]

@@ -2,6 +2,8 @@
 
 uv run python benchmarks/sup_con.py            the table of README.md: all sizes, time and memory
 uv run python benchmarks/sup_con.py 256 512    these numbers of rows
+uv run python benchmarks/sup_con.py 4096 --busy 0 1 3    the same beside so many other busy processes
+uv run python benchmarks/sup_con.py --others    label sets, a queue and two batches of 4,096 rows, quiet and busy
 
 "sgemm" is the time of the tile products alone: of each tile of the upper triangle one in the forward, and in the
 backward one to make it again and one for the rows' gradient, off the diagonal another for the columns'. Times are
@@ -16,7 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -25,6 +28,8 @@ from torch import Tensor
 import likewise as lw
 
 FEATURES, CLASSES, TEMPERATURE, TILE = 128, 100, 0.1, 512
+TURNS = 20
+"""Of how many turns a median is taken at least."""
 MIB = 1 << 20
 
 
@@ -58,6 +63,7 @@ def implementations() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """Return the losses that are compared, by name."""
     return {
         "ours": lw.SupConLoss(temperature=TEMPERATURE),
+        "ours, in": lw.SupConLoss(temperature=TEMPERATURE, form="in"),
         "ours, bf16": lw.SupConLoss(temperature=TEMPERATURE),
         "dense": dense_sup_con,
         "compiled": torch.compile(dense_sup_con, dynamic=False),
@@ -92,12 +98,69 @@ def times(rows: int, names: list[str], seconds: float) -> dict[str, float]:
         step()
     taken: dict[str, list[float]] = {name: [] for name in steps}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(taken[names[0]]) < 5:
+    while time.perf_counter() < end or len(taken[names[0]]) < TURNS:
         for name, step in steps.items():
             start = time.perf_counter()
             step()
             taken[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in taken.items()}
+
+
+@contextmanager
+def beside(count: int) -> Generator[None]:
+    """Keep so many other processes busy for as long as the block runs."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def other_walks() -> dict[str, Callable[[], None]]:
+    """Return steps that go other ways than classes among themselves, of 4,096 rows."""
+    z, labels = batch(4096, "ours")
+    generator = torch.Generator().manual_seed(1)
+    sets = torch.rand(4096, 20, generator=generator) < 0.1
+    keys, queue = (torch.randn(n, FEATURES, generator=generator) for n in (4096, 16384))
+    info_nce, sup_con = lw.InfoNCELoss(temperature=TEMPERATURE), lw.SupConLoss(temperature=TEMPERATURE)
+    both_ways = lw.InfoNCELoss(temperature=TEMPERATURE, symmetric=True)
+
+    def step(loss: Callable[[], Tensor]) -> Callable[[], None]:
+        def run() -> None:
+            z.grad = None
+            loss().backward()
+
+        return run
+
+    return {
+        "classes": step(lambda: sup_con(z, labels)),
+        "label sets, 20 labels": step(lambda: sup_con(z, sets)),
+        "keys and a queue of 16,384": step(lambda: info_nce(z, keys, queue=queue)),
+        "two batches, one way": step(lambda: info_nce(z, keys)),
+        "two batches, both ways": step(lambda: both_ways(z, keys)),
+    }
+
+
+def print_others(busy: list[int], seconds: float) -> None:
+    """Print a table of other walks, quiet and beside busy processes."""
+    print(f"| step | {' | '.join(f'beside {count}' for count in busy)} |")
+    print("|---" * (1 + len(busy)) + "|")
+    steps = other_walks()
+    for name, step in steps.items():
+        medians: list[float] = []
+        for count in busy:
+            with beside(count):
+                step()
+                taken: list[float] = []
+                end = time.perf_counter() + seconds / 2
+                while time.perf_counter() < end or len(taken) < TURNS:
+                    start = time.perf_counter()
+                    step()
+                    taken.append(time.perf_counter() - start)
+            medians.append(statistics.median(taken))
+        print(f"| {name} | {' | '.join(f'{median * 1e3:.0f} ms' for median in medians)} |", flush=True)
 
 
 def peak_memory(rows: int, name: str) -> float:
@@ -129,7 +192,7 @@ def measured_memory(rows: int, name: str) -> float | None:
 
 def contenders(rows: int, arguments: argparse.Namespace) -> list[str]:
     """Return what is compared at a number of rows."""
-    names = ["ours"]
+    names = ["ours", "ours, in"]
     if rows >= arguments.compiled_from and rows % TILE == 0:
         names += ["sgemm", "ours, bf16"]
     names += ["dense"] if rows <= arguments.dense_up_to else []
@@ -149,25 +212,34 @@ def main() -> None:
     parser.add_argument(
         "--compiled-up-to", type=int, default=16384, help="the most rows that the compiled form is given"
     )
+    parser.add_argument("--busy", nargs="*", type=int, default=[0], help="how many busy processes to measure beside")
+    parser.add_argument(
+        "--others", action="store_true", help="other walks than SupCon's: label sets, a queue, two batches"
+    )
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.memory_of:
         print(peak_memory(arguments.rows[0], arguments.memory_of))
         return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, D = {FEATURES}, {CLASSES} classes")
-    timed, measured = ["ours", "sgemm", "ours, bf16", "dense", "compiled"], ["ours", "dense", "compiled"]
+    if arguments.others:
+        print_others(arguments.busy, arguments.seconds)
+        return
+    timed = ["ours", "ours, in", "sgemm", "ours, bf16", "dense", "compiled"]
+    measured = ["ours", "dense", "compiled"]
     print(f"| rows | {' | '.join(timed)} | memory: {' | '.join(measured)} |")
     print("|---" * (1 + len(timed) + len(measured)) + "|")
-    for rows in arguments.rows:
-        taken = times(rows, contenders(rows, arguments), arguments.seconds)
-        memory = {name: measured_memory(rows, name) for name in measured if name in taken}
+    for rows, busy in ((rows, busy) for rows in arguments.rows for busy in arguments.busy):
+        with beside(busy):
+            taken = times(rows, contenders(rows, arguments), arguments.seconds)
+        memory = {name: measured_memory(rows, name) for name in measured if name in taken and not busy}
         cells = [f"{taken['ours'] * 1e3:.2f} ms"]
         cells += [
             f"{taken[name] * 1e3:.2f} ms, {taken[name] / taken['ours']:.2f} x" if name in taken else "–"
             for name in timed[1:]
         ]
         cells += [f"{memory[name]:.1f} MiB" if memory.get(name) is not None else "–" for name in measured]
-        print(f"| {rows:,} | {' | '.join(cells)} |", flush=True)
+        print(f"| {rows:,}{f', beside {busy}' if busy else ''} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

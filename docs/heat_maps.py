@@ -153,10 +153,14 @@ DRAWINGS = {
 
 def heat_maps(drawing: Drawing) -> dict[str, str]:
     """Draw the weights of a loss, each as one SVG."""
-    with patch.object(base, "contrast_and_activity", wraps=base.contrast_and_activity) as operator:
+    with patch.object(base, "evaluate", wraps=base.evaluate) as operator:
         torch.manual_seed(1)  # whatever was drawn before
         made = drawing.loss()
-    weights = operator.call_args.kwargs if isinstance(made, Tensor) else made
+    if isinstance(made, Tensor):
+        asked = operator.call_args.kwargs
+        weights = {"pull": asked["pull"], "push": asked["pushes"][0].weight}
+    else:
+        weights = made
     return {name: _svg(name, weights[name].dense().numpy(), drawing) for name in COLOURS}
 
 

@@ -34,8 +34,8 @@ class LossOptions(TypedDict, total=False):
         normalize: Whether embeddings are L2-normalised inside. Default: True.
         gather_distributed: Whether the references are those of all processes; the loss returned is then that of all,
             and its gradient, averaged over processes, that of one process holding everything. Default: False.
-        backend: What evaluates the equation: "auto", "dense", "tiled" or, on NVIDIA GPUs, "triton", which "auto" takes
-            there. Default: "auto".
+        backend: What evaluates the equation: "auto", which takes "tiled", "dense", or on NVIDIA GPUs "triton".
+            Default: "auto".
     """
 
     reduction: Reduction

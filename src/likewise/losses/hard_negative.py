@@ -50,7 +50,7 @@ class HardNegativeLoss(ContrastiveLoss):
             outside its range.
 
     Memory:
-        O(B·D + tile), and the time of two log-sum-exps, or of one where β = 0.
+        O(B·D + tile). One product of similarities serves both sums, with an exponential for each.
 
     Source:
         Robinson, Chuang, Sra, Jegelka, "Contrastive Learning with Hard Negative Samples", 2021, the objective of

@@ -55,7 +55,7 @@ def log_sum_exp(
         RuntimeError: In the backward of "tiled" and "triton", if it is asked for a gradient of the gradient.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" takes "tiled".
 
     Example:
         >>> import torch
@@ -109,7 +109,7 @@ def contrast(
         RuntimeError: In the backward of "tiled" and "triton", if it is asked for a gradient of the gradient.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" takes "dense" up to 64 x 64 pairs.
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" takes "tiled".
 
     Example:
         >>> import torch

@@ -40,23 +40,3 @@ def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
             return backward(ctx, *gradients)
 
     return run
-
-
-def rounded(rows: torch.Tensor, half: torch.dtype | None) -> torch.Tensor:
-    """Return rows rounded to the values of a half precision, once, so that pull and push see the same; None: as is.
-
-    The gradient passes as if nothing had been rounded.
-    """
-    return rows if half is None else _Rounded.apply(rows, half)
-
-
-class _Rounded(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, half: torch.dtype) -> torch.Tensor:
-        del ctx
-        return rows.to(half).to(rows.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        del ctx
-        return gradients[0], None

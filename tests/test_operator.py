@@ -1,8 +1,10 @@
 """The operator: every backend against a float64 oracle that is written down pair by pair."""
 
+import gc
 import math
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -401,6 +403,26 @@ def test_a_backward_within_autocast_is_that_outside(monkeypatch):
                     losses.mean().backward()
                 gradients.append(leaf.grad)
             assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_graph_does_not_keep_itself(backend):
+    """What a step made is freed with its loss, without the garbage collector."""
+    z, tau = torch.randn(30, 4, requires_grad=True), torch.tensor(0.1, requires_grad=True)
+    pull, push = sup_con_pairs(torch.arange(30) % 3)
+    gc.collect()
+    gc.disable()
+    try:
+        found = evaluate(
+            z, (z,), pushes=(Push(push),), pull=pull, temperature=tau, coefficients=(None,), backend=backend
+        )
+        node = weakref.ref(found.losses.grad_fn)
+        found.losses.sum().backward()
+        assert node() is not None
+        del found
+        assert node() is None
+    finally:
+        gc.enable()
 
 
 def test_dense_has_a_second_derivative():

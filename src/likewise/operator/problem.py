@@ -84,6 +84,12 @@ class Outcome(NamedTuple):
     counts: tuple[Any, ...]
     """With losses: which rows are active, (N,), and how many; and if the backend counted them, each row's positives."""
 
+    def detached(self) -> "Outcome":
+        """Return the same values as tensors of their own: a graph that keeps its outputs keeps itself."""
+        logsums, columns = (tuple(x.detach() for x in of) for of in (self.logsums, self.columns))
+        attraction = None if self.attraction is None else self.attraction.detach()
+        return Outcome(logsums, columns, attraction, None, tuple(x.detach() for x in self.counts))
+
 
 class Found(NamedTuple):
     """What a backend found in the forward."""

@@ -87,7 +87,8 @@ def forward(
         logsums = tuple(_logarithm(sums, push) for sums, push in zip(adding.forth, scene.pushes, strict=True))
         columns = tuple(sums.logarithms() for sums in adding.back)
         outcome = Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
-    return Found(outcome, _State(problem, adding, rows, [v.dtype for v in (queries, *others)], drawn, outcome))
+    dtypes = [v.dtype for v in (queries, *others)]
+    return Found(outcome, _State(problem, adding, rows, dtypes, drawn, outcome.detached()))
 
 
 def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:

@@ -90,7 +90,7 @@ def forward(
         drawn = parts.streamed @ tuple(v.values(temperature.dtype) for v in sections)
     found = found._replace(drawn=drawn)
     outcome = _outcome(found)
-    return Found(outcome, found._replace(outcome=outcome))
+    return Found(outcome, found._replace(outcome=outcome.detached()))
 
 
 def _visited(state: _State, wanted: Wanted) -> _State:

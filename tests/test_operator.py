@@ -405,6 +405,94 @@ def test_a_backward_within_autocast_is_that_outside(monkeypatch):
             assert torch.equal(*gradients)
 
 
+def test_a_pull_below_the_diagonal_alone_is_not_lost(monkeypatch):
+    """Where a tile of the triangle holds neither pull nor push, its mirror image may pull."""
+    monkeypatch.setattr(scene, "TILE", 4)
+    z, key = unit(12, 4).requires_grad_(), torch.arange(12)
+    pull = pairs.Equal(key, key + 4 + 100 * (key >= 8))  # anchor i pulls reference i − 4
+    push = pairs.SameClass(key // 4)
+    losses = lw.contrast(z, pull=pull, push=push, temperature=0.5, backend="tiled")
+    expected = oracle(z, z, pull, push, 0.5)
+    torch.testing.assert_close(losses, expected)
+    for mine, theirs in zip(torch.autograd.grad(losses.sum(), z), torch.autograd.grad(expected.sum(), z), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.5, 0.01])
+def test_an_anchor_whose_push_is_scaled_by_zero(backend, temperature):
+    """It is inactive, and neither a gradient nor NaN comes from it, of references with gradient and without."""
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    none = torch.tensor([0.0, 1.0, 2.0])
+    pull, push = pairs.NotSelf(3).mean_over_row(), pairs.NotSelf(3).scale(anchors=none)
+    losses = lw.contrast(z, pull=pull, push=push, temperature=temperature, backend=backend)
+    assert losses[0] == 0
+    assert torch.isfinite(torch.autograd.grad(losses.sum(), z)[0]).all()
+    others = torch.randn(5, 2)
+    lse = lw.log_sum_exp(
+        z, others, push=pairs.AllPairs(3, 5).scale(anchors=none), temperature=temperature, backend=backend
+    )
+    assert torch.isneginf(lse[0])
+    assert torch.autograd.grad(lse, z, torch.ones(3))[0][0].abs().sum() == 0
+
+
+def test_a_power_beside_references_without_gradient():
+    """What is visited once has the push's power in its gradient, too."""
+    z, v = unit(4, 3).requires_grad_(), unit(6, 3)
+    gradients = [
+        torch.autograd.grad(
+            evaluate(z, (v,), pushes=(Push(pairs.AllPairs(4, 6), 2.0),), temperature=0.5, backend=backend)
+            .logsums[0]
+            .sum(),
+            z,
+        )[0]
+        for backend in BACKENDS
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.001, 0.1])
+def test_an_empty_batch_at_any_temperature(backend, temperature):
+    """No rows give the loss 0, beyond the range of plain exponentials too."""
+    z = torch.zeros(0, 4, requires_grad=True)
+    assert lw.SupConLoss(temperature=temperature, backend=backend)(z, torch.zeros(0).long()) == 0
+    assert lw.InfoNCELoss(temperature=temperature, symmetric=True, backend=backend)(z, z) == 0
+
+
+def test_a_gradient_with_create_graph_is_that_without():
+    """Also where one input is made of another, or a section comes twice."""
+    z, own = unit(4, 3).requires_grad_(), pairs.SameSample(torch.arange(4))
+    v = unit(4, 3).requires_grad_()
+    for sections, pull, push in (
+        ((2 * z,), own, pairs.AllPairs(4, 4)),
+        ((v, v), pairs.concat([own, own]), pairs.concat([pairs.AllPairs(4, 4), own])),
+    ):
+        losses = lw.contrast(z, sections, pull=pull, push=push, temperature=0.7, backend="dense")
+        for leaf in (z,) if len(sections) == 1 else (z, v):
+            first = torch.autograd.grad(losses.sum(), leaf, retain_graph=True)[0]
+            again = torch.autograd.grad(losses.sum(), leaf, create_graph=True)[0]
+            torch.testing.assert_close(first, again.detach())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_the_caller_changes_before_the_backward_changes_nothing(backend):
+    """A coefficient that came, and counts that were handed out, are the caller's to change."""
+    z, coefficient = unit(6, 3).requires_grad_(), torch.rand(6, dtype=DOUBLE)
+    pull, push = sup_con_pairs(torch.arange(6) % 2)
+    gradients = []
+    for change in (False, True):
+        given, loss = coefficient.clone(), lw.SupConLoss(backend=backend)
+        losses = lw.contrast(z, pull=pull, push=push, temperature=0.2, coefficient=given, backend=backend)
+        total = losses.sum() + loss(z, torch.arange(6) % 2)
+        if change:
+            given.mul_(3)
+            for value in loss.last.values():
+                value.mul_(10)
+        gradients.append(torch.autograd.grad(total, z)[0])
+    assert torch.equal(*gradients)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_graph_does_not_keep_itself(backend):
     """What a step made is freed with its loss, without the garbage collector."""
@@ -528,6 +616,8 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
         ({"queries": torch.tensor([[1.0, 1.0], [1.0, torch.nan], [1.0, 1.0]])}, "queries are finite.*the first at 1"),
         ({"references": torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, torch.inf]])}, "references are finite"),
         ({"coefficient": torch.ones(2)}, "coefficient is one value for each query"),
+        ({"coefficient": [1.0, 1.0, 1.0]}, "coefficient comes as a tensor, got list"),
+        ({"coefficient": torch.tensor([1.0, torch.nan, 1.0])}, "coefficient are finite, got NaN"),
         ({"queries": [1.0]}, "queries come as a tensor, got list"),
         ({"queries": torch.ones(3, 2).to(torch.float8_e4m3fn)}, "queries have a floating dtype.*float8"),
         ({"references": torch.ones(3, 2).to_sparse()}, "references come as a dense"),

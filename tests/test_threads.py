@@ -165,7 +165,33 @@ def test_without_openmp_everything_runs_in_the_callers_thread(monkeypatch):
     """Where torch's OpenMP library is not found there is one worker, and the same bits."""
     step, z = steps()[0]["triangle"], steps()[1]
     expected = step(z)
-    monkeypatch.setattr(threads, "_openmp", lambda: None)
+    monkeypatch.setattr(threads, "_torch", lambda: None)
     assert threads.workers() == 1
     with threads.alone():
         assert torch.equal(step(z), expected)
+
+
+def test_an_error_of_the_tasks_themselves_is_raised():
+    """Tasks that cannot be told are an error of the caller, whichever thread asks for them."""
+
+    def tasks():
+        yield Task((0,), (0,))
+        raise MemoryError("no list")
+
+    for _ in range(20):
+        with pytest.raises(MemoryError, match="no list"):
+            threads.run(tasks(), lambda: lambda _: time.sleep(0.001), count=3)
+
+
+@needs_openmp
+def test_torchs_own_openmp_is_told():
+    """Another library's OpenMP, loaded after torch's, is left alone."""
+    script = """
+import torch, sklearn.cluster
+from likewise.operator import threads
+with threads.alone():
+    assert torch.get_num_threads() == 1, torch.get_num_threads()
+"""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=120, check=False).returncode == 0

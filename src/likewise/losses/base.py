@@ -265,4 +265,4 @@ class ContrastiveLoss(Loss):
 
     def _note(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
         per_anchor = positives.row_sum(device=device) if isinstance(positives, PairWeight) else positives
-        self.last = {"active_anchors": count, "positives_per_anchor": per_anchor}
+        self.last = {"active_anchors": count.clone(), "positives_per_anchor": per_anchor}

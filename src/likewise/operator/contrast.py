@@ -208,12 +208,17 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
     """Return c outside differentiation; raise unless it is one value for each query."""
     if coefficient is None:
         return None
+    if not isinstance(coefficient, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"coefficient comes as a tensor, got {type(coefficient).__name__}; convert with torch.as_tensor"
+        )
     if coefficient.shape != queries.shape[:1]:
         raise ValueError(
             f"coefficient is one value for each query, shape {tuple(queries.shape[:1])}, "
             f"got shape {tuple(coefficient.shape)}; leave it out for the pull's row sums"
         )
-    return coefficient.detach()
+    check_finite("coefficient", coefficient[:, None])
+    return coefficient.detach().clone()  # the caller's may change before the backward
 
 
 def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:

@@ -41,11 +41,9 @@ def _over_rows(s: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, " n"]
     weights = base.dense(s.dtype, s.device)
     inside = weights > 0
     empty = ~inside.any(dim=1, keepdim=True)
-    if anchors is not None:
-        empty |= (anchors == 0)[:, None]
     terms = (s.detach() if base.is_set else s.detach() + weights.log()).masked_fill(~inside, -torch.inf)
     highest = terms.amax(dim=1, keepdim=True).masked_fill(empty, 0) if s.shape[1] else s.new_zeros(s.shape[0], 1)
     total = (weights * (s - highest).masked_fill(~inside, -torch.inf).exp()).sum(dim=1)
-    empty = empty.squeeze(1)
+    empty = (empty if anchors is None else empty | (anchors == 0)[:, None]).squeeze(1)
     logarithm = (total.masked_fill(empty, 1).log() + highest.squeeze(1)).masked_fill(empty, -torch.inf)
     return logarithm if anchors is None else logarithm + anchors.log()

@@ -47,9 +47,9 @@ class Drawing:
 
     def run(self) -> None:
         """Visit the tiles that draw anything."""
-        average, g = self.adding.average, self.upstream.logsums[0]
-        if self.of_z is not None and average is not None and g is not None:
-            torch.mul(average, g.masked_fill(self.adding.forth[0].total == 0, 0)[:, None], out=self.of_z)
+        average, share = self.adding.average, self._shares[0]
+        if self.of_z is not None and average is not None and share is not None:
+            torch.mul(average, (share * self.adding.forth[0].total)[:, None], out=self.of_z)
         drawn = [v for v in self.of_sections if v is not None]
         if drawn or self.of_z is not None or self._slopes is not None:
             self.scene.visit(self._draw, owned=not drawn, skip=self.adding.once, kept=self._kept)

@@ -78,10 +78,11 @@ class _Plain(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         twice, needs = torch.is_grad_enabled(), ctx.needs_input_grad[1:]
-        given = [
-            x if twice else x.detach().requires_grad_(need) for x, need in zip(ctx.saved_tensors, needs, strict=True)
-        ]
-        with torch.enable_grad(), without_autocast(given[0].device):
+        with torch.enable_grad(), without_autocast(ctx.saved_tensors[0].device):
+            given = [  # each by itself, although one may be made of another, or be it
+                x.view_as(x) if twice else x.detach().requires_grad_(need)
+                for x, need in zip(ctx.saved_tensors, needs, strict=True)
+            ]
             temperature, queries, *others = given
             outcome = dense.forward(ctx.problem, queries, tuple(others), temperature)
             pairs = zip(ctx.problem.flat(outcome), gradients, strict=True)

@@ -181,6 +181,8 @@ class Scene:
 
             return work
 
+        if not self.z.shape[0] or not any(v.shape[0] for v in self.sections):
+            return
         if self.is_one_tile:
             whole = slice(0, self.sections[0].shape[0])
             if not (skip and skip[0]):
@@ -212,6 +214,8 @@ class Scene:
         """Return the weights of a tile as far as they are one number each; None where nothing pushes nor pulls."""
         pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
         pull = 0.0 if self.pull is None else self.pull.base.constant(tile.rows, tile.among_all)
+        if pull == 0 and self.pull is not None and not self.pull.is_symmetric and self.is_mirrored(tile):
+            pull = None if self.pull.base.constant(tile.columns, tile.rows) != 0 else 0.0
         if pull == 0 and not any(push != 0 for push in pushes):
             return None
         return Known(pushes, pull)

@@ -19,9 +19,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-OPENMP = "libgomp", "libiomp", "libomp"
-"""What the OpenMP libraries are called that have ``omp_set_num_threads``."""
-
 AHEAD = 4
 """How many tasks for each worker are looked at for one whose places are free."""
 
@@ -41,49 +38,45 @@ Work = Callable[..., None]
 
 
 @cache
-def _openmp() -> ctypes.CDLL | None:
-    """Return the OpenMP library that torch has loaded, or None where none is found."""
+def _torch() -> ctypes.CDLL | None:
+    """Return torch's own library, through which its OpenMP and MKL are reached, or None where that cannot be.
+
+    Other libraries may have loaded an OpenMP of their own, which looks alike and would change nothing.
+    """
     try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-        paths = [line.split()[-1] for line in lines if any(name in line for name in OPENMP)]
-        library = ctypes.CDLL(paths[0])
+        library = ctypes.CDLL(str(next((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"))))
         library.omp_set_num_threads.restype = None
         _ = library.omp_get_max_threads
-    except (OSError, IndexError, AttributeError):
+    except (OSError, StopIteration, AttributeError):
         return None
     return library
 
 
-@cache
-def _mkl() -> Callable[[int], int]:
-    """Return what sets the calling thread's MKL threads and returns what they were; 0 stands for the common number."""
-    try:
-        path = next((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"))
-        return ctypes.CDLL(str(path)).MKL_Set_Num_Threads_Local
-    except (OSError, StopIteration, AttributeError):
-        return lambda _: 0
+def _set_mkl(library: ctypes.CDLL, threads: int) -> int:
+    """Set the calling thread's MKL threads, 0 for the common number, and return what they were; 0 without MKL."""
+    return library.MKL_Set_Num_Threads_Local(threads) if hasattr(library, "MKL_Set_Num_Threads_Local") else 0
 
 
 def workers() -> int:
     """Return how many threads there are for tiles: as many as torch has for a call, or 1 where they cannot be told."""
-    return 1 if _openmp() is None else torch.get_num_threads()
+    return 1 if _torch() is None else torch.get_num_threads()
 
 
 @contextmanager
 def alone() -> Generator[None]:
     """Let the calls of this thread run on one thread, and put its settings back afterwards."""
-    library = _openmp()
+    library = _torch()
     torch.get_num_threads()  # torch sets up a thread when it first asks, which would undo what is set before
     if library is None or (before := library.omp_get_max_threads()) == 1:
         yield
         return
     library.omp_set_num_threads(1)
-    of_mkl = _mkl()(1)
+    of_mkl = _set_mkl(library, 1)
     try:
         yield
     finally:
         library.omp_set_num_threads(before)
-        _mkl()(of_mkl)
+        _set_mkl(library, of_mkl)
 
 
 class _Job:
@@ -103,15 +96,17 @@ class _Job:
 
     def run(self) -> None:
         """Take tasks until there are none, or one has failed."""
-        work = None
-        while (task := self._next()) is not None:
+        work, task = None, None
+        while True:
             try:
+                if (task := self._next()) is None:
+                    return
                 work = work or self.worker()
                 work(*task.arguments)
             except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
                 self.error = self.error or error
             with self.changed:
-                for place in task.places:
+                for place in () if task is None else task.places:
                     self._done[place] += 1
                 self._busy.discard(threading.get_ident())
                 self.changed.notify_all()
@@ -139,6 +134,7 @@ class _Job:
         """Wait for the tasks that other threads are at."""
         with self.changed:
             self._busy.discard(threading.get_ident())  # this one, which an interrupt may have taken from its task
+            self.changed.notify_all()
             while self._busy:
                 self.changed.wait()
 

@@ -26,7 +26,6 @@ def check_tensor(name: str, value: Any, device: torch.device, *, holder: str) ->
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
             f"what the {holder} takes as {name} is a tensor, got {type(value).__name__}; convert with torch.as_tensor"
         )
-    check_dense(name, value)
     if value.device != device:
         raise ValueError(
             f"what the {holder} takes as {name} lies on its device, {device}, got {value.device}; move either"

@@ -84,32 +84,34 @@ class Drawing:
 
     def _pushed(self, view: View) -> Tensor:
         """Return Σ_k push_k a_k e^{p_k s} of a tile, with a_k of its rows, its columns, or both."""
-        parts = self._alike(view) if self.scene.is_alike else self._relative(view)
-        if parts is None:
-            return view.buffer(1).zero_()
-        return parts
-
-    def _alike(self, view: View) -> Tensor | None:
-        """Return E Σ_k push_k (a_ki + a_ku), of exponentials that serve all pushes."""
-        several = len(self._shares) > 1
         w: Tensor | None = None
         for k in range(len(self._shares)):
             if view.known.pushes[k] == 0:
                 continue
-            part = self._coefficients(k, view, view.buffer(1 if w is None else 2))
-            if part is None:
-                continue
-            if view.known.pushes[k] is None and (self._kept is None or several):
-                tile = view.tile
-                self.scene.pushes[k].base.weigh(part, tile.rows, tile.among_all, logits=False, spare=view.buffer(3))
-            w = part if w is None else w.add_(part)
-        return None if w is None else w.mul_(self._exponentials(view))
+            out = view.buffer(1 if w is None else 2)
+            part = self._plain(k, view, out) if self.scene.is_plain else self._relative(k, view, out)
+            if part is not None:
+                w = part if w is None else w.add_(part)
+        if w is None:
+            return view.buffer(1).zero_()
+        return w.mul_(self._exponentials(view)) if self.scene.is_alike else w
 
     def _exponentials(self, view: View) -> Tensor:
+        """Return the exponentials that serve all pushes."""
         if self._kept is not None:
             return view.x
         out = view.x if self._slopes is None else view.buffer(2)
         return self.adding.forth[0].exponentials(view.x, view.tile.rows, 1, out=out)
+
+    def _plain(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return push_k a_k of a set, times its exponentials unless one serves all pushes."""
+        part, tile, base = self._coefficients(k, view, out), view.tile, self.scene.pushes[k].base
+        kept_weighed = self._kept is not None and len(self._shares) == 1
+        if part is not None and view.known.pushes[k] is None and not kept_weighed:
+            base.weigh(part, tile.rows, tile.among_all, logits=False, spare=view.buffer(3))
+        if part is not None and not self.scene.is_alike:
+            part.mul_(self.adding.forth[k].exponentials(view.x, tile.rows, 1, out=view.buffer(3)))
+        return part
 
     def _coefficients(self, k: int, view: View, out: Tensor) -> Tensor | None:
         """Return a_k of the rows of a tile, of its columns, or the sum of both; None where there is neither."""
@@ -120,25 +122,9 @@ class Drawing:
             return out.copy_(of_rows[view.tile.rows, None].expand_as(out))
         return torch.add(of_rows[view.tile.rows, None], of_columns[view.tile.columns], out=out)
 
-    def _relative(self, view: View) -> Tensor | None:
-        """Return Σ_k push_k a_k e^{p_k s}, of exponentials that differ from push to push, or from row to row."""
-        w: Tensor | None = None
-        for k in range(len(self._shares)):
-            if view.known.pushes[k] == 0:
-                continue
-            part = self._of_push(k, view, view.buffer(1 if w is None else 2))
-            if part is not None:
-                w = part if w is None else w.add_(part)
-        return w
-
-    def _of_push(self, k: int, view: View, out: Tensor) -> Tensor | None:
+    def _relative(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return push_k a_k e^{p_k s}, of exponentials that are relative to each row's, and each column's, highest."""
         scene, tile = self.scene, view.tile
-        if scene.is_plain:
-            part = self._coefficients(k, view, out)
-            e = self.adding.forth[k].exponentials(view.x, tile.rows, 1, out=view.buffer(3))
-            if part is not None and view.known.pushes[k] is None:
-                scene.pushes[k].base.weigh(part, tile.rows, tile.among_all, logits=False, spare=view.buffer(4))
-            return None if part is None else part.mul_(e)
         of_rows, of_columns = self._shares[k], self._shares_back[k] if self._shares_back else None
         last = k == len(self._shares) - 1 and self._slopes is None
         y = scene.logits(k, view, out=view.x if last else view.buffer(3))

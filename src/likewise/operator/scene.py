@@ -89,7 +89,6 @@ class Scene:
 
     def __init__(self, problem: Problem, z: Tensor, sections: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.z, self.sections, self.temperature = z, sections, temperature
-        self.both_ways = problem.both_ways
         self.powers = [push.power for push in problem.pushes]
         self.pushes = [
             Factors(push.weight)  # a column's sum is over anchors, whose factors stay within
@@ -105,7 +104,7 @@ class Scene:
         steepest = _steepest(problem, z, sections) * max(self.powers)
         self.is_plain = self.is_set and steepest <= SAFE[z.dtype]
         """Whether exponentials need no offset."""
-        symmetric = all(push.base.is_symmetric for push in self.pushes) and not self.both_ways
+        symmetric = all(push.base.is_symmetric for push in self.pushes) and not problem.both_ways
         self.is_alike = self.is_plain and len(set(self.powers)) == 1
         """Whether one exponential of a pair serves all pushes."""
         self.is_triangle = self.is_plain and symmetric and problem.own == (True,)

@@ -1,147 +1,132 @@
-"""Samples in memory: inputs with a class each, checked once, split once, fetched a whole batch at a time."""
+"""Samples: inputs that can be indexed by rows, with their labels, their names and the parts they belong to."""
 
-from dataclasses import dataclass
-from typing import TypedDict, final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, final
 
 import torch
-from jaxtyping import Bool, Float, Int
-from sklearn.model_selection import train_test_split
+from jaxtyping import Bool, Int
 from torch import Tensor
-from torch.utils.data import Dataset
+
+Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+LabelKind = Literal["classes", "label sets"]
 
 
-class Batch(TypedDict):
-    """What a training step receives.
+class Rows(Protocol):
+    """Inputs that are not in memory, read when they are asked for: what indexing by rows returns is a tensor."""
 
-    Attributes:
-        inputs: Views, (B, V, ...); before the views are made, (B, ...).
-        labels: Classes, (B,).
-        sample_index: Each sample's row in the training set, (B,); a loss that keeps state per sample asks for it.
-    """
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, ...), as a tensor of all of them would have."""
+        ...
 
-    inputs: Float[Tensor, "b ..."]
-    labels: Int[Tensor, "b"]
-    sample_index: Int[Tensor, "b"]
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of what is read."""
+        ...
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        ...
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """Read the rows given by their indices, (n,), as a tensor (n, ...)."""
+        ...
+
+    def take(self, rows: Tensor) -> "Rows":
+        """Return fewer of the rows, given by their indices, without reading them."""
+        ...
 
 
 @final
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and their classes.
+    """Inputs, and what is known of each.
 
     Args:
-        inputs: Images (N, channels, height, width) or vectors (N, F), finite.
-        labels: Classes (N,), integers from 0 to C - 1.
-        class_names: The C names, in the classes' order.
-        test: Which samples are held out, (N,); None leaves the choice to a stratified split.
+        inputs: Images (N, channels, height, width), uint8 or from 0 to 1, or vectors (N, F), finite: a tensor, or
+            `Rows` that are read when they are asked for.
+        labels: Classes (N,), int64 from 0 to C - 1; label sets (N, L), boolean; or None.
+        names: The C classes' or L labels' names, in their order.
+        parts: The part of each sample where the source says so, (N,): 0 train, 1 validation, 2 test; or None.
 
     Raises:
-        ValueError: Lengths disagree, an input is not finite, or fewer than two classes occur.
+        ValueError: Lengths disagree, an input is not finite, labels are of another kind, or a label has no name.
 
     Example:
         >>> samples = Samples(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]), ("cat", "dog"))
+        >>> samples.label_kind, samples.input_shape
+        ('classes', (3,))
         >>> samples[torch.tensor([0, 3])].labels
         tensor([0, 1])
     """
 
-    inputs: Float[Tensor, "n ..."]
-    labels: Int[Tensor, "n"]
-    class_names: tuple[str, ...]
-    test: Bool[Tensor, "n"] | None = None
+    inputs: Tensor | Rows
+    labels: Int[Tensor, " n"] | Bool[Tensor, "n l"] | None = None
+    names: tuple[str, ...] = ()
+    parts: Int[Tensor, " n"] | None = None
 
     def __post_init__(self) -> None:
         """Check what every user of the samples relies on."""
-        for name, rows in (("labels", self.labels), ("test", self.test)):
-            if rows is not None and rows.shape != self.inputs.shape[:1]:
+        given: Mapping[str, Tensor | None] = {"labels": self.labels, "parts": self.parts}
+        for name, rows in given.items():
+            if rows is not None and len(rows) != len(self.inputs):
                 raise ValueError(
-                    f"expected {name} of shape ({len(self.inputs)},), one per input, got {tuple(rows.shape)}: "
+                    f"expected {name} of {len(self.inputs)} samples, one per input, got {len(rows)}: "
                     f"drop the inputs or the {name} that have no partner"
                 )
-        if not torch.isfinite(self.inputs).all():
-            bad = int((~torch.isfinite(self.inputs.flatten(1))).any(dim=1).sum())
-            raise ValueError(f"expected finite inputs, got NaN or infinity in {bad} of {len(self.inputs)}: clean them")
+        self._check_labels()
+        if isinstance(self.inputs, Tensor) and self.inputs.is_floating_point():
+            wrong = sum(int((~torch.isfinite(some.flatten(1))).any(dim=1).sum()) for some in self.inputs.split(4096))
+            if wrong:
+                raise ValueError(f"expected finite inputs, got NaN or infinity in {wrong} of {len(self)}: clean them")
 
     def __len__(self) -> int:
         """Count the samples."""
-        return len(self.labels)
+        return len(self.inputs)
 
     def __getitem__(self, rows: Tensor) -> "Samples":
-        """Take the rows given by a mask or by indices."""
-        return Samples(self.inputs[rows], self.labels[rows], self.class_names)
-
-    def split(self, test_fraction: float, split_seed: int) -> tuple["Samples", "Samples"]:
-        """Part the samples into training and test: by the mask where there is one, else stratified by class.
-
-        Args:
-            test_fraction: The part held out, between 0 and 1; unused when the samples carry a mask.
-            split_seed: Seed of the shuffle; the same seed gives the same split.
-
-        Returns:
-            The training samples and the test samples.
-
-        Raises:
-            ValueError: One class only, a class too small to be on both sides, or a mask that leaves a side empty.
-
-        Example:
-            >>> samples = Samples(torch.zeros(8, 3), torch.tensor([0, 1] * 4), ("cat", "dog"))
-            >>> [len(part) for part in samples.split(0.25, split_seed=0)]
-            [6, 2]
-        """
-        counts = torch.bincount(self.labels, minlength=len(self.class_names))
-        if int((counts > 0).sum()) < 2:
-            raise ValueError(
-                f"expected at least 2 classes, got 1 ({self.class_names[int(counts.argmax())]!r}) "
-                f"in {len(self)} samples: contrast and evaluation both need a second class"
-            )
-        test = self._stratified(counts, test_fraction, split_seed) if self.test is None else self.test
-        unseen = set(self.labels[test].tolist()) - set(self.labels[~test].tolist())
-        if unseen or not test.any():
-            lost = ", ".join(self.class_names[label] for label in sorted(unseen))
-            what = f"no training sample for {lost}" if unseen else "no test sample"
-            raise ValueError(f"expected a test mask with every class in training, got {what}: change the mask")
-        return self[~test], self[test]
-
-    def _stratified(self, counts: Tensor, test_fraction: float, split_seed: int) -> Tensor:
-        smallest = int(counts.argmin())
-        held_out = round(len(self) * test_fraction)
-        if counts[smallest] < 3 or not len(counts) <= held_out <= len(self) - 2 * len(counts):
-            raise ValueError(
-                f"expected at least 3 samples of every class, 2 to train and 1 to test, got {int(counts[smallest])} of "
-                f"{self.class_names[smallest]!r} and test_fraction={test_fraction} of {len(self)} samples: "
-                "add samples, drop the class or change test_fraction"
-            )
-        rows = torch.arange(len(self))
-        _, held = train_test_split(
-            rows.numpy(), test_size=held_out, stratify=self.labels.numpy(), random_state=split_seed
+        """Take the rows given by a mask or by indices; what is read when it is asked for is not read."""
+        index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
+        return replace(
+            self,
+            inputs=self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index),
+            labels=None if self.labels is None else self.labels[index],
+            parts=None if self.parts is None else self.parts[index],
         )
-        return torch.isin(rows, torch.from_numpy(held))
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One input's shape: (channels, height, width) of an image, (F,) of a vector."""
+        return tuple(self.inputs.shape[1:])
 
-@final
-class IndexedSamples(Dataset[Batch]):
-    """Samples as PyTorch's loader fetches them: a batch is one indexing operation, not B of them.
+    @property
+    def label_kind(self) -> LabelKind | None:
+        """What labels there are."""
+        if self.labels is None:
+            return None
+        return "classes" if self.labels.ndim == 1 else "label sets"
 
-    Args:
-        samples: What to fetch from.
+    @property
+    def counts(self) -> Int[Tensor, " c"]:
+        """How many samples each class or label has, (C,); empty without labels."""
+        if self.labels is None:
+            return torch.zeros(0, dtype=torch.int64)
+        return torch.bincount(self.labels, minlength=len(self.names)) if self.labels.ndim == 1 else self.labels.sum(0)
 
-    Example:
-        >>> samples = Samples(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]), ("cat", "dog"))
-        >>> IndexedSamples(samples).__getitems__([2, 0])["labels"]
-        tensor([1, 0])
-    """
-
-    def __init__(self, samples: Samples) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        """Count the samples."""
-        return len(self.samples)
-
-    def __getitem__(self, row: int) -> Batch:
-        """Fetch one sample, as a batch of one."""
-        return self.__getitems__([row])
-
-    def __getitems__(self, rows: list[int]) -> Batch:
-        """Fetch one batch."""
-        index = torch.tensor(rows)
-        return Batch(inputs=self.samples.inputs[index], labels=self.samples.labels[index], sample_index=index)
+    def _check_labels(self) -> None:
+        labels = self.labels
+        if labels is None:
+            return
+        kinds = {1: torch.int64, 2: torch.bool}
+        if labels.dtype != kinds.get(labels.ndim):
+            raise ValueError(
+                "expected labels as classes (N,), int64, or as label sets (N, L), boolean, "
+                f"got {tuple(labels.shape)} of {labels.dtype}: convert them with .long() or .bool()"
+            )
+        named = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1 if len(labels) else 0
+        if named > len(self.names) or (labels.ndim == 2 and named != len(self.names)):
+            raise ValueError(f"expected a name for each of {named} labels, got {len(self.names)}: name them all")
+        if labels.ndim == 1 and len(labels) and int(labels.min()) < 0:
+            raise ValueError(f"expected classes from 0, got {int(labels.min())}: drop samples without a class")

@@ -3,54 +3,62 @@
 import argparse
 import inspect
 import re
-from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
-import lightning
-import torch
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace, get_loader
+import yaml
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+from torch.optim import Optimizer
 
-from likewise.data import LabelledData
-from likewise.losses import ContrastiveLoss
+from likewise.cli.explanation import explained, option_of
+from likewise.cli.trainer_help import trainer_help
+from likewise.data import Batches, Source, Split, Subset
+from likewise.losses import Loss
 from likewise.models import Encoder, Head
-from likewise.training import OptimizerCallable, check_loss
+from likewise.parts import class_of, is_spec
+from likewise.training.offers import Offer
+from likewise.training.schedule import Schedule
 
 PARTS: dict[str, tuple[type, str]] = {
-    "loss": (ContrastiveLoss, "The loss."),
-    "data": (LabelledData, "The labelled samples, how they are split, and the views made of them."),
+    "data": (Source, "Where the samples come from."),
+    "subset": (Subset, "Which samples are left out: a long tail, a fraction, classes. Default: none."),
+    "split": (Split, "Which samples train, choose and judge."),
+    "batches": (Batches, "Which samples meet in a step, and the views made of them."),
     "encoder": (Encoder, "The network that is kept."),
     "head": (Head, "The network between encoder and loss, left off after training."),
+    "loss": (Loss, "The loss."),
+    "optimizer": (Optimizer, "What updates the parameters."),
+    "schedule": (Schedule, "By what the learning rate is multiplied as training goes on."),
 }
 DEFAULTS: dict[str, Any] = {
-    "loss": {"class_path": "likewise.losses.SupConLoss"},
     "data": {"class_path": "likewise.data.Digits"},
+    "split": {"class_path": "likewise.data.Stratified"},
+    "batches": {"class_path": "likewise.data.Views"},
     "encoder": {"class_path": "likewise.models.ConvNet"},
     "head": {"class_path": "likewise.models.ProjectionHead"},
+    "loss": {"class_path": "likewise.losses.SupConLoss"},
     "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 2e-3}},
+    "schedule": {"class_path": "likewise.training.Cosine"},
     "trainer.max_epochs": 30,
     "trainer.devices": 1,
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
-# each from a part before, when all are made, whatever the arguments say
+# what a part is told by the parts before it, whatever the arguments say
 FILLED = {
-    "encoder.input_shape": "data.input_shape",
-    "head.feature_dim": "encoder.feature_dim",
-    "loss.num_samples": "data.num_train_samples",
-    "loss.feature_dim": "head.embedding_dim",
+    "input_shape": "data",
+    "feature_dim": "encoder and head",
+    "num_samples": "data",
+    "num_classes": "data",
+    "embedding_dim": "head",
+    "params": "encoder",
 }
-VALUES = {"temperature": "a positive number", "path": "FILE.npz"}
-KINDS = {"int": "an integer", "float": "a number", "bool": "true or false"}
-# what jsonargparse says of every type that an option might have had
-NOISE = re.compile(
-    r"Does not validate against any of the Union subtypes|Subtypes: \[.*\]|Errors:|- Expected a <class 'NoneType'>"
-)
-# a value that only Python can give, and its many subclasses
-TENSORS = re.compile(r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*")
+OFFERS = "What is offered to the loss beside what it cannot do without: --offers Momentum --offers+ KeyQueue."
+# a run without records is none, and where they go is the run's matter
+WITHOUT = {"default_root_dir", "barebones"}
+# a value that only Python can give, with its many subclasses; a loss of episodes, which come with few-shot
+UNTOLD = re.compile(r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*|,?\s*likewise\.losses\.PatchLoss")
 DESCRIPTION = """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
 
 Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
@@ -58,8 +66,13 @@ Every part is a class, chosen by name and set by its own parameters:
 
     likewise train --loss NTXentLoss --loss.temperature 0.5 --trainer.max_epochs 100
     likewise train --data Arrays --data.path flowers.npz --encoder MLP --encoder.width 512
+    likewise train --loss InfoNCELoss --offers Momentum --offers.momentum 0.999 --offers+ KeyQueue   MoCo
     likewise train --loss.help NTXentLoss                 what a class can be told
     likewise train --config runs/RUN/config.yaml          a run again
+    likewise train --resume runs/RUN.partial              a run that was interrupted
+
+A second --offers without + replaces the first; --offers [] is none. Classes of your own go by their path, from this
+folder too: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.
 """
 
 
@@ -69,6 +82,7 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     A part whose class they name starts from that class's own defaults, and not from those of the class it replaces.
     """
     chosen = set(_chosen(arguments))
+    helps = any(word in {"-h", "--help"} or option_of(word).endswith(".help") for word in arguments)
     parser = _Parser(
         prog="likewise train",
         description=DESCRIPTION,
@@ -81,17 +95,15 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="Seed of everything random but the split.")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder that receives the run's folder.")
     for part, (base, help_) in PARTS.items():
-        if part in chosen:
-            parser.add_subclass_arguments(base, part, required=True, help=help_)
-        else:
-            parser.add_subclass_arguments(base, part, required=False, help=help_, default=DEFAULTS[part])
-    parser.add_argument("--optimizer", type=OptimizerCallable, help="Updates the parameters; cosine schedule to 0.")
-    parser.add_class_arguments(lightning.Trainer, "trainer", instantiate=False, skip={"default_root_dir"})
+        default = {} if part in chosen or part not in DEFAULTS else {"default": DEFAULTS[part]}
+        required = part in chosen
+        parser.add_subclass_arguments(base, part, required=required, help=help_, skip=set(FILLED), **default)
+        if part == "loss":
+            parser.add_argument("--offers", type=Offer | list[Offer] | None, default=None, help=OFFERS)
+    if not helps:
+        _add_trainer(parser)
     for name, group in (parser.groups or {}).items():
         group.title = name
-    for target, source in FILLED.items():
-        parser.link_arguments(source, target.replace(".", ".init_args."), apply_on="instantiate")
-    parser.set_defaults({key: value for key, value in DEFAULTS.items() if key not in {*PARTS, *chosen}})
     return parser
 
 
@@ -99,153 +111,111 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """Parse the arguments.
 
     Raises:
-        ValueError: An argument or a file of them is not understood, an argument is one that the command fills in, or
-            the loss needs what the command does not have; the message is one line and names the remedy.
+        ValueError: An argument or a file of them is not understood, names a class of the wrong kind, or is one that the
+            command fills in; the message is one line and names the remedy.
     """
     _check_not_filled(arguments)
+    chosen = _in_files(arguments)
+    _check_kinds(chosen)
+    told = _explicit(arguments, chosen)
+    words = [*arguments, *_similarity(arguments, chosen, told)]
     try:
-        config = parser.parse_args(list(arguments))
+        config = parser.parse_args(words)
     except argparse.ArgumentError as error:
-        raise ValueError(_explanation(parser, str(error))) from error
-    kind = resolve_name(config.loss.class_path)
-    if isinstance(kind, type):  # a function that makes one is asked in training
-        check_loss(kind)
+        raise ValueError(explained(parser, str(error), PARTS, FILLED)) from error
+    loss = config.loss.get("init_args")
+    if loss is not None and "gather_distributed" in loss and "gather_distributed" not in told:
+        loss["gather_distributed"] = True  # one process has nothing to gather
     return config
+
+
+def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
+    """Return a configuration as plain values."""
+    without_file = config.clone()
+    without_file.pop("config", None)
+    return yaml.safe_load(parser.dump(without_file))
+
+
+def _add_trainer(parser: ArgumentParser) -> None:
+    import lightning  # noqa: PLC0415 - takes seconds, which help has no need of
+
+    parser.add_class_arguments(lightning.Trainer, "trainer", instantiate=False, skip=WITHOUT)
+    parser.set_defaults({key: value for key, value in DEFAULTS.items() if key not in PARTS})
 
 
 def _check_not_filled(arguments: Sequence[str]) -> None:
     for word in arguments:
-        option = word.partition("=")[0].replace(".init_args.", ".")
-        source = FILLED.get(option.removeprefix("--")) if option.startswith("--") else None
-        if source:
-            raise ValueError(f"{option} is filled in from the {source.partition('.')[0]}; leave it out")
+        part, _, parameter = option_of(word).partition(".")
+        if part in PARTS and parameter in FILLED:
+            raise ValueError(f"--{part}.{parameter} is filled in from the {FILLED[parameter]}; leave it out")
 
 
-def _chosen(arguments: Sequence[str]) -> Iterator[str]:
+def _check_kinds(chosen: Mapping[str, Any]) -> None:
+    """Raise unless every class that files of options name is of its part's kind, before anything else looks at it."""
+    for part, (base, _) in PARTS.items():
+        if is_spec(chosen.get(part)) and "." in chosen[part]["class_path"]:
+            class_of(chosen[part]["class_path"], base)
+
+
+def _explicit(arguments: Sequence[str], chosen: Mapping[str, Any]) -> set[str]:
+    """Name the parameters of the loss that are given."""
+    words = {option_of(word).removeprefix("loss.") for word in arguments if option_of(word).startswith("loss.")}
+    loss = chosen.get("loss")
+    return words | set((loss.get("init_args") or {}) if isinstance(loss, dict) else ())
+
+
+def _similarity(arguments: Sequence[str], chosen: Mapping[str, Any], told: set[str]) -> list[str]:
+    """Add how alike labels are measured, where a loss asks for it and nobody said."""
+    named = [following for word, following in _pairs(arguments) if option_of(word) == "loss"]
+    named += [word.partition("=")[2] for word in arguments if word.startswith("--loss=")]
+    loss = chosen.get("loss")
+    name = named[-1] if named else loss.get("class_path", "") if isinstance(loss, dict) else str(loss or "")
+    kinds = {kind.__name__: kind for kind in _below(Loss)}
+    kind = kinds.get(name.rpartition(".")[2])
+    asks = kind is not None and "label_similarity" in inspect.signature(kind).parameters
+    return ["--loss.label_similarity", "npmi"] if asks and "label_similarity" not in told else []
+
+
+def _chosen(arguments: Sequence[str]) -> set[str]:
     """Find the parts whose class the arguments name, themselves or in a file of options."""
-    for word, following in zip_longest(arguments, arguments[1:], fillvalue=""):
-        option, _, value = word.removeprefix("--").partition("=")
-        if option == "config":
-            yield from _chosen_in(Path(value or following))
-        elif word.startswith("--") and option.removesuffix(".class_path") in {*PARTS, "optimizer"}:
-            yield option.removesuffix(".class_path")
+    named = {option_of(word).removesuffix(".class_path") for word in arguments if word.startswith("--")}
+    files = _in_files(arguments)
+    return {part for part in PARTS if part in named or isinstance(files.get(part), str) or is_spec(files.get(part))}
 
 
-def _chosen_in(path: Path) -> Iterator[str]:
-    try:
-        named = get_loader("yaml")(path.read_text(encoding="utf-8"))
-    except Exception:  # noqa: BLE001 - whatever is wrong with the file, the parser will say it
-        return
-    for part in {*PARTS, "optimizer"} & set(named if isinstance(named, dict) else ()):
-        if isinstance(named[part], str) or "class_path" in named[part]:
-            yield part
+def _in_files(arguments: Sequence[str]) -> dict[str, Any]:
+    """Read what the files of options say, the last of them winning; what is wrong with a file the parser will say."""
+    said: dict[str, Any] = {}
+    for word, following in _pairs(arguments):
+        if option_of(word) == "config":
+            path = Path(word.partition("=")[2] or following)
+            try:
+                named = yaml.safe_load(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError, yaml.YAMLError):
+                continue
+            said |= named if isinstance(named, dict) else {}
+    return said
+
+
+def _pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    return list(zip(arguments, [*arguments[1:], ""], strict=True))
+
+
+def _below(base: type) -> list[type]:
+    return [kind for child in base.__subclasses__() for kind in (child, *_below(child))]
 
 
 class _Parser(ArgumentParser):
-    """jsonargparse's parser, whose help leaves out what no command line can give."""
+    """jsonargparse's parser, whose help lists what a command line can give, and the trainer's options last."""
 
     def format_help(self, *args: Any, **kwargs: Any) -> str:
-        """Format the help without the parameters that the command fills in, and without tensors as values."""
+        """Format the help without tensors as values and without losses that the command cannot feed."""
         for action in self._actions:
-            if action.dest in FILLED or action.dest.endswith((".temperature.help", ".lr.help")):
+            if action.dest.endswith((".temperature.help", ".lr.help")):
                 action.help = argparse.SUPPRESS
-        return TENSORS.sub("", super().format_help(*args, **kwargs))
+        told = UNTOLD.sub("", super().format_help(*args, **kwargs))
+        return f"{told}\n{trainer_help(WITHOUT)}" if self.prog == "likewise train" and "--seed" in told else told
 
 
 class _Help(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
     """jsonargparse's help, with the description's lines as they stand."""
-
-
-def _explanation(parser: ArgumentParser, message: str) -> str:
-    """Say in one line what the parser says in several, with the nearest names where a name is unknown."""
-    part = re.match(r'(?:Parser key "|--)(\w+)', message)
-    chosen = part[1] if part and part[1] in {*PARTS, "optimizer"} else None
-    told = _of_a_part(chosen, message) if chosen else None
-    option = re.match(r"unrecognized arguments: *(--[\w.]+)", message)
-    if option:
-        told = f"unknown option {option[1]}{_nearest_option(option[1], _known_options(parser))}"
-    if told and told.endswith("?"):
-        return told
-    words = told or " ".join(NOISE.sub(" ", message).split())
-    return f"{words}: see likewise train --{f'{chosen}.help' if chosen else 'help'}"
-
-
-def _of_a_part(part: str, message: str) -> str | None:
-    """Explain an error within a part: of a parameter's value, of its name, of one that is missing, of the class."""
-    classes = dict(_classes(part))
-    of = re.search(r"class_path[ =]'(?:[\w.]*\.)?(\w+)'", message)
-    name = of[1] if of else ""
-    if part == "loss" and name in classes:
-        check_loss(classes[name])
-    if value := re.search(rf'Parser key "(?!{part}")(\w+)":(.*)', message, re.DOTALL):
-        return _of_a_value(part, value[1], value[2])
-    if unknown := re.search(r"Option '(\w+)' is not accepted", message):
-        others = [other for other, class_ in classes.items() if unknown[1] in _parameters(class_)]
-        near = f": choose --{part} {' or '.join(others)}" if others else ""
-        if name in classes and not near:
-            near = _nearest(unknown[1], [of for of in _parameters(classes[name]) if f"{part}.{of}" not in FILLED])
-        return f"{name} has no parameter {unknown[1]}{near}"
-    if missing := re.search(r"arguments are required: (\w+)", message):
-        return f"{name} needs --{part}.{missing[1]} {VALUES.get(missing[1], missing[1].upper())}"
-    if word := re.search(r"import path string: *(\S+)", message):
-        names = sorted(classes)
-        return f"expected {part} to be one of {', '.join(names)}, got {word[1]}{_nearest(word[1], names)}"
-    return None
-
-
-def _of_a_value(part: str, parameter: str, message: str) -> str | None:
-    """Explain an error in the value of a part's parameter, from what the parser expected there and was given."""
-    given = re.search(r"(?:Given|Got) value: *(.+?)(?:\. Got value: Namespace|\n|$)", message)
-    choices = re.search(r"typing\.Literal\[(.*?)\]", message)
-    if given is None:
-        return None
-    if choices:
-        names = [choice.strip("' ") for choice in choices[1].split(",")]
-        return (
-            f"expected --{part}.{parameter} to be one of {', '.join(names)}, got {given[1]}{_nearest(given[1], names)}"
-        )
-    kinds = re.findall(r"Expected an? <class '(\w+)'>", message)
-    kind = VALUES.get(parameter) or next((KINDS[kind] for kind in kinds if kind in KINDS), None)
-    return f"expected --{part}.{parameter} to be {kind}, got {given[1]}" if kind else None
-
-
-def _classes(part: str) -> Iterator[tuple[str, type]]:
-    base = PARTS[part][0] if part in PARTS else torch.optim.Optimizer
-    waiting = [base]
-    while waiting:
-        children = waiting.pop().__subclasses__()
-        waiting += children
-        yield from (
-            (kind.__name__, kind) for kind in children if not inspect.isabstract(kind) and kind.__name__[0] != "_"
-        )
-
-
-def _parameters(kind: type) -> list[str]:
-    """Name what a class can be told, what it passes on to its parents among it."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(kind, "of", fail_untyped=False)
-    names = parser.get_defaults().keys()  # a namespace iterates otherwise
-    return [name.split(".")[1] for name in names if name.startswith("of.") and name.count(".") == 1]
-
-
-def _known_options(parser: ArgumentParser) -> list[str]:
-    keys = [key for key in parser.get_defaults().keys() if ".init_args." not in key]  # noqa: SIM118 - as above
-    for part in (*PARTS, "optimizer"):
-        default = DEFAULTS[part]["class_path"].rpartition(".")[2]
-        keys += [f"{part}.{name}" for kind, class_ in _classes(part) if kind == default for name in _parameters(class_)]
-    return [f"--{key}" for key in dict.fromkeys(keys) if key not in FILLED]
-
-
-def _nearest_option(option: str, known: Sequence[str]) -> str:
-    """Suggest the options that end in the same name, or in one close to it, before those that look alike."""
-    last = option.removeprefix("--").rpartition(".")[2]
-    if "." not in option:
-        same = [name for name in known if name.rpartition(".")[2] == last]
-        if same:
-            return f", did you mean {' or '.join(same)}?"
-    return _nearest(option, known)
-
-
-def _nearest(name: str, names: Sequence[str]) -> str:
-    near = get_close_matches(name, names, n=2, cutoff=0.6)
-    return f", did you mean {' or '.join(near)}?" if near else ""

@@ -8,6 +8,8 @@ import torch
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
+from likewise.cli.printing import say
+
 
 @final
 class RunProgress(ProgressBar):
@@ -53,7 +55,7 @@ class RunProgress(ProgressBar):
         super().on_train_epoch_end(trainer, pl_module)
         if self.is_enabled and self._bar is None:
             steps = f"{trainer.global_step}/{int(trainer.estimated_stepping_batches)} steps"
-            print(f"training: {steps}, {_epoch_and_loss(trainer)}", file=sys.stderr, flush=True)
+            say(f"training: {steps}, {_epoch_and_loss(trainer)}")
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Close the bar."""

@@ -1,14 +1,13 @@
-"""`likewise train`: pretrain an encoder, evaluate it frozen, write the run's folder and its report."""
+"""`likewise train`: pretrain an encoder, evaluate it frozen, write the run's folder and its report; or go on with one."""
 
-import csv
 import json
 import logging
+import os
 import platform
-import sys
+import signal
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -17,17 +16,19 @@ from typing import Any
 import lightning
 import numpy as np
 import torch
-from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
-from lightning.pytorch.loggers import CSVLogger
-from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.callbacks import ProgressBar
 
-from likewise.cli.options import options, parse
+from likewise.cli.options import options, parse, plain
+from likewise.cli.printing import say, tell
 from likewise.cli.progress import RunProgress
-from likewise.data import LabelledData, Samples
+from likewise.data import Parts
+from likewise.models import Encoder
+from likewise.parts import Spec
 from likewise.report import Encoded, Measurements, measure, write_page
-from likewise.training import Pretraining, RunFolder, run_folder
+from likewise.runs import Run, cared_for
+from likewise.training import Assembled, Checkpoints, Terminated, assemble
+from likewise.training.fitting import fit, processes, trainer_of
 
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
@@ -36,6 +37,8 @@ IRRELEVANT = (
 )
 SEEDS = 2**32  # NumPy takes no more
 PRINTED_CLASSES = 20  # with more, only the report tells them all
+LONGEST_NAME = 40  # of a class that is printed
+CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "offers", "optimizer", "schedule")
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -44,152 +47,229 @@ def run(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: An argument, a file or the data are not as expected; or training diverged.
         KeyboardInterrupt: The user ended it.
+        Terminated: SIGTERM ended it.
     """
-    parser = options(arguments)
-    config = parse(parser, arguments)
+    before = _to_resume(arguments)
+    words = list(arguments)
+    if before is not None:
+        words = ["--config", str(before.configuration), *_without_resume(arguments)]
+    parser = options(words)
+    config = parse(parser, words)
     if not 0 <= config.seed < SEEDS:
         raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {config.seed}: 0 is the default")
+    chosen = plain(parser, config)
+    trainer_options = parser.instantiate(config).trainer.as_dict()
     with _quiet_lightning():
         lightning.seed_everything(config.seed, workers=True, verbose=False)
         try:
-            parts = parser.instantiate(config)
-            if rank_zero_only.rank > 0:  # pyright: ignore[reportFunctionMemberAccess]
-                _fit(parts, None)
+            ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
+            if before is not None:
+                _check_same(before, ready)
+            if _rank() > 0:
+                fit(ready, trainer_of(trainer_options, [], Checkpoints(Run(Path()))), before)
                 return
-            with run_folder(config.runs, _name(config.loss), _name(config.data)) as folder:
-                _into(folder, parser, config, parts)
+            made = before or Run.create(config.runs, _name(chosen["loss"]), _name(chosen["data"]))
+            with cared_for(made, _left):
+                if before is None:
+                    made.write(made.configuration.name, parser.dump(_without_file(config)).encode())
+                    made.describe(ready.facts | {"seed": config.seed, "versions": _versions()})
+                whole = _through(made, ready, trainer_options)
         except MisconfigurationException as error:
             raise ValueError(str(error)) from error
-    print(f"\nreport: {folder.whole / 'report.html'}")
+    tell(f"\nreport: {whole.report}" if whole.report.exists() else f"\nrun: {whole.folder}")
 
 
-def _into(folder: RunFolder, parser: ArgumentParser, config: Namespace, parts: Namespace) -> None:
-    """Do the run, and write and tell each result as soon as there is one."""
-    plain = config.clone()
-    plain.pop("config", None)
-    (folder.partial / "config.yaml").write_text(parser.dump(plain), encoding="utf-8")
+def _through(made: Run, ready: Assembled, trainer_options: Mapping[str, Any]) -> Run:
+    """Do what the run has not done yet, and write and tell each result as soon as there is one."""
     times = [time.monotonic()]
-    encoder, data = _fit(parts, folder.partial).encoder, parts.data
+    encoder = ready.module.encoder
+    if made.stage == "training":
+        _train(made, ready, trainer_options)
+        made.save_encoder(encoder)
+    else:
+        encoder.load_state_dict(made.encoder().state_dict())
     times.append(time.monotonic())
-    _say("evaluating …")
-    train, test = (
-        Encoded(encoder.encode(part.inputs), part.inputs, part.labels)
-        for part in (data.train_samples, data.test_samples)
-    )
-    _save_embeddings(folder.partial / "embeddings.npz", train, test, data.train_samples)
-    measured = measure(train, test, data.train_samples.class_names)
-    (folder.partial / "results.json").write_text(json.dumps(measured.as_json(), indent=2) + "\n", encoding="utf-8")
-    times.append(time.monotonic())
-    _tell(measured)
-    _say("laying out the map and writing the report …")
-    write_page(
-        folder.partial / "report.html",
-        facts=_facts(folder, config, data, times),
-        metrics=_metrics(folder.partial / "metrics.csv"),
-        measured=measured,
-        train=train,
-        test=test,
-    )
+    if ready.parts.train.label_kind != "classes":
+        kind = ready.parts.train.label_kind or "no labels"
+        say(f"no evaluation fits {kind} yet: the encoder is in {made.weights.name}, and likewise.load_encoder reads it")
+        return made.finished()
+    with _terminable(None):
+        measured, train, test = _evaluate(made, encoder, ready.parts)
+        times.append(time.monotonic())
+        say("laying out the map and writing the report …")
+        with made.writing(made.report.name) as page:
+            facts = _facts(made, ready, times)
+            write_page(page, facts=facts, metrics=made.metrics, measured=measured, train=train, test=test)
+    return made.finished()
 
 
-def _fit(parts: Namespace, folder: Path | None) -> Pretraining:
-    """Train under Lightning; what its trainer is given beyond the user's options is where to write, and a bar."""
-    given = parts.trainer.as_dict()
-    callbacks, loggers = _as_list(given.pop("callbacks")), _as_list(given.pop("logger"))
-    if given["enable_checkpointing"] is not False:
-        where = folder or Path()
-        callbacks.append(ModelCheckpoint(where, "checkpoint", save_top_k=1, enable_version_counter=False))
-    if given["enable_progress_bar"] is not False and not any(isinstance(known, ProgressBar) for known in callbacks):
+def _train(made: Run, ready: Assembled, trainer_options: Mapping[str, Any]) -> None:
+    checkpoints = Checkpoints(made)
+    callbacks: list[lightning.Callback] = []
+    given = trainer_options.get("callbacks") or []
+    theirs = given if isinstance(given, list) else [given]
+    if trainer_options.get("enable_progress_bar") is not False and not any(isinstance(of, ProgressBar) for of in theirs):
         callbacks.append(RunProgress())
-    if folder is not None:
-        loggers.append(CSVLogger(folder, name="", version=""))
-    trainer = lightning.Trainer(**given, callbacks=callbacks, logger=loggers, default_root_dir=folder)
-    module = Pretraining(parts.encoder, parts.head, parts.loss, parts.optimizer, num_classes=parts.data.num_classes)
-    try:
-        trainer.fit(module, datamodule=parts.data)
-    except SystemExit as error:  # Lightning's answer to Ctrl-C
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from error
-        raise
-    if folder is not None:
-        (folder / "hparams.yaml").unlink(missing_ok=True)  # the logger's empty twin of config.yaml
-    module.encoder.to(trainer.strategy.root_device)
-    return module
+    if processes() > 1 and not torch.cuda.is_available():
+        say("batch normalisation is each process's own on CPUs")
+    trainer = trainer_of({**trainer_options, "default_root_dir": made.folder}, callbacks, checkpoints)
+    with _terminable(checkpoints):
+        fit(ready, trainer, made)
+    ready.module.encoder.to(trainer.strategy.root_device)
 
 
-def _as_list(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return list(value)
-    return [] if value is None or isinstance(value, bool) else [value]
-
-
-def _save_embeddings(path: Path, train: Encoded, test: Encoded, samples: Samples) -> None:
-    np.savez(
-        path,
-        train_features=train.features.numpy(),
-        train_labels=train.labels.numpy(),
-        test_features=test.features.numpy(),
-        test_labels=test.labels.numpy(),
-        class_names=np.array(samples.class_names),
+def _evaluate(made: Run, encoder: Encoder, parts: Parts) -> tuple[Measurements, Encoded, Encoded]:
+    """Encode, measure, save and print."""
+    say("evaluating …")
+    train, test = (
+        Encoded(encoder.encode(part.inputs), part.inputs, part.labels)  # pyright: ignore[reportArgumentType]
+        for part in (parts.train, parts.test)
     )
+    with made.writing(made.embeddings.name) as path, path.open("wb") as file:
+        np.savez(
+            file,
+            train_features=train.features.numpy(),
+            train_labels=train.labels.numpy(),
+            test_features=test.features.numpy(),
+            test_labels=test.labels.numpy(),
+            class_names=np.array(parts.train.names),
+        )
+    measured = measure(train, test, parts.train.names)
+    made.write(made.results.name, (json.dumps(measured.as_json(), indent=2) + "\n").encode())
+    _print(measured)
+    return measured, train, test
 
 
-def _metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Read the curves; a training that logged nothing, such as one of no step, has no file and no curve."""
-    metrics: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-    if not path.exists():
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            for name in row.keys() - {"step", "epoch"}:
-                if row[name]:
-                    metrics[name].append((int(row["step"]), float(row[name])))
-    return {name: metrics[name] for name in sorted(metrics, key=lambda name: (name != "loss", name))}
+def _to_resume(arguments: Sequence[str]) -> Run | None:
+    """Open the run that is to be gone on with, if one is named."""
+    named = [following for word, following in zip(arguments, [*arguments[1:], ""], strict=True) if word == "--resume"]
+    named += [word.partition("=")[2] for word in arguments if word.startswith("--resume=")]
+    if not named:
+        return None
+    others = [word for word in _without_resume(arguments) if word.startswith("--") and not word.startswith("--trainer.")]
+    if others:
+        raise ValueError(
+            f"expected with --resume no option but --trainer.*, got {others[0].partition('=')[0]}: a run goes on as it "
+            "began; leave it out, or train anew with --config"
+        )
+    made = Run.open(named[-1])
+    if made.stage == "finished":
+        raise ValueError(
+            f"expected a run that is not finished, got {made.folder}: train on from it with "
+            f"--encoder FromRun --encoder.run {made.folder}"
+        )
+    return made
 
 
-def _facts(folder: RunFolder, config: Namespace, data: LabelledData, times: Sequence[float]) -> dict[str, str]:
-    samples = f"{len(data.train_samples):,} to train, {len(data.test_samples):,} held out"
-    parts = {part: _words(config[part]) for part in ("loss", "data", "encoder", "head", "optimizer")}
+def _without_resume(arguments: Sequence[str]) -> list[str]:
+    before = ["", *arguments[:-1]]
+    pairs = zip(before, arguments, strict=True)
+    return [word for last, word in pairs if last != "--resume" and not word.startswith("--resume")]
+
+
+def _check_same(before: Run, ready: Assembled) -> None:
+    """Raise unless data and parts are those that the run began with."""
+    facts = json.loads(json.dumps(ready.facts))
+    for what in ("samples", "parts"):
+        if before.facts.get(what) != facts[what]:
+            raise ValueError(
+                f"expected the {'data' if what == 'samples' else 'classes and arguments'} that {before.folder} began "
+                f"with, got others: restore them, or train anew with likewise train --config {before.configuration}"
+            )
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0")) if processes() > 1 else 0
+
+
+def _left(folder: Path) -> str:
+    return f"what the run had written is left in {folder}; go on with likewise train --resume {folder}"
+
+
+def _without_file(config: Any) -> Any:
+    copy = config.clone()
+    copy.pop("config", None)
+    return copy
+
+
+def _versions() -> dict[str, str]:
     return {
-        "run": folder.whole.name,
-        **parts,
-        "samples": f"{samples}, {len(data.train_samples.class_names)} classes",
-        "seed": str(config.seed),
-        "versions": f"likewise {metadata.version('likewise')}, torch {torch.__version__}, "
-        f"lightning {lightning.__version__}, Python {platform.python_version()}",
-        "took": f"{times[1] - times[0]:.1f} s to train, {times[2] - times[1]:.1f} s to evaluate; this page came after",
-        "again": f"likewise train --config {folder.whole / 'config.yaml'}",
+        "likewise": metadata.version("likewise"),
+        "torch": str(torch.__version__),
+        "lightning": lightning.__version__,
+        "python": platform.python_version(),
     }
 
 
-def _words(part: Namespace) -> str:
-    given = part.get("init_args", Namespace()).items()
-    settings = ", ".join(f"{name}={value}" for name, value in given if value is not None)
-    return f"{_name(part)}({settings})"
+def _facts(made: Run, ready: Assembled, times: Sequence[float]) -> dict[str, str]:
+    kept = made.facts
+    sizes = [f"{len(of):,} to {to}" for of, to in zip(_sizes(ready.parts), ("train", "choose", "judge"), strict=True)]
+    parts = {part: _words(spec) for part, spec in kept["parts"].items() if spec}
+    return {
+        "run": made.name,
+        **parts,
+        "samples": f"{', '.join(sizes)}, {len(ready.parts.train.names)} classes",
+        "seed": str(kept["seed"]),
+        "versions": ", ".join(f"{name} {version}" for name, version in kept["versions"].items()),
+        "took": f"{times[1] - times[0]:.1f} s to train, {times[2] - times[1]:.1f} s to evaluate; this page came after",
+        "again": f"likewise train --config {made.folder.with_name(made.name) / made.configuration.name}",
+    }
 
 
-def _name(part: Namespace) -> str:
-    return part.class_path.rpartition(".")[2]
+def _sizes(parts: Parts) -> tuple[Any, Any, Any]:
+    return parts.train, parts.validation, parts.test
 
 
-def _say(doing: str) -> None:
-    """Say what is going on, before it takes its time, where the training's progress stands too."""
-    print(doing, file=sys.stderr, flush=True)
+def _words(spec: Spec | list[Spec]) -> str:
+    if isinstance(spec, list):
+        return ", ".join(_words(one) for one in spec)
+    settings = ", ".join(f"{name}={value}" for name, value in spec["init_args"].items() if value is not None)
+    return f"{_name(spec)}({settings})"
 
 
-def _tell(measured: Measurements) -> None:
+def _name(spec: Spec) -> str:
+    return spec["class_path"].rpartition(".")[2]
+
+
+def _print(measured: Measurements) -> None:
     """Print the accuracies."""
     rows = measured.table()
     shown = rows if len(measured.class_names) <= PRINTED_CLASSES else rows[:2]
+    shown = [(_short(first), *others) for first, *others in shown]
     widths = [max(len(row[column]) for row in shown) for column in range(len(rows[0]))]
-    print("\nHeld-out accuracy, with 95 % intervals (Wilson)")
+    tell("\nHeld-out accuracy, with 95 % intervals (Wilson)")
     for first, *others in shown:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        print("  ".join([first.ljust(widths[0]), *cells]))
-    print("\nEncoder less raw inputs, in points, with 95 % intervals (Agresti and Min, paired)")
+        tell("  ".join([first.ljust(widths[0]), *cells]))
+    tell("\nEncoder less raw inputs, in points, with 95 % intervals (Agresti and Min, paired)")
     for name, difference in measured.differences.items():
         low, high = (100 * bound for bound in difference.interval)
-        print(f"{name}: {100 * difference.value:+.2f} [{low:+.2f}, {high:+.2f}]", flush=True)
+        tell(f"{name}: {100 * difference.value:+.2f} [{low:+.2f}, {high:+.2f}]")
+
+
+def _short(name: str) -> str:
+    line = " ".join(name.split())
+    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
+
+
+@contextmanager
+def _terminable(checkpoints: Checkpoints | None) -> Generator[None]:
+    """Answer SIGTERM: a training ends after its next step, which is saved; anything else ends at once."""
+
+    def end(*_: object) -> None:
+        if checkpoints is None:
+            raise Terminated
+        checkpoints.told_to_end = True
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # not the main thread, which alone has signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -205,3 +285,5 @@ def _quiet_lightning() -> Generator[None]:
             yield
     finally:
         log.setLevel(level)
+
+

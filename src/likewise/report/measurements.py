@@ -5,14 +5,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from likewise.data import Rows
 from likewise.diagnostics import alignment, uniformity
 from likewise.evaluation import Accuracy, Difference, Proportion, knn, linear, paired_difference
 
 ENCODER = "encoder"
 RAW = "raw inputs"
+MOST_RAW = 2**24  # numbers; of larger raw inputs fewer samples are learnt from, or an hour goes by
 EVALUATIONS: Mapping[str, Callable[..., Accuracy]] = {"kNN": knn, "linear probe": linear}
 
 
@@ -23,18 +26,29 @@ class Encoded:
 
     Args:
         features: (N, D).
-        inputs: (N, ...).
+        inputs: (N, ...), or what reads them.
         labels: Classes, (N,).
     """
 
     features: Float[Tensor, "n d"]
-    inputs: Float[Tensor, "n ..."]
+    inputs: Tensor | Rows
     labels: Int[Tensor, "n"]
 
     @property
     def kinds(self) -> dict[str, Float[Tensor, "n _"]]:
-        """What is compared: the features, and the raw inputs as vectors."""
-        return {ENCODER: self.features, RAW: self.inputs.flatten(1)}
+        """What is compared: the features, and the raw inputs as vectors, where they are in memory."""
+        if not isinstance(self.inputs, Tensor):
+            return {ENCODER: self.features}
+        flat = self.inputs.flatten(1)
+        return {ENCODER: self.features, RAW: flat if flat.is_floating_point() else flat.float() / 255}
+
+    def fewer(self) -> "Encoded":
+        """Return evenly spread samples, as many as raw inputs of that size can be learnt from in reasonable time."""
+        count = max(1, MOST_RAW // max(1, math.prod(self.inputs.shape[1:])))
+        if count >= len(self.labels):
+            return self
+        rows = torch.linspace(0, len(self.labels) - 1, count).long()
+        return Encoded(self.features[rows], self.inputs[rows], self.labels[rows])
 
 
 @final
@@ -55,7 +69,8 @@ class Measurements:
     @property
     def differences(self) -> dict[str, Difference]:
         """For each evaluation, the encoder's accuracy less that of the raw inputs, paired by sample."""
-        return {name: paired_difference(both[ENCODER], both[RAW]) for name, both in self.accuracies.items()}
+        compared = {name: both for name, both in self.accuracies.items() if RAW in both}
+        return {name: paired_difference(both[ENCODER], both[RAW]) for name, both in compared.items()}
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as numbers and words, ready for json.dump."""
@@ -89,7 +104,7 @@ class Measurements:
 
 
 def measure(train: Encoded, test: Encoded, class_names: tuple[str, ...]) -> Measurements:
-    """Evaluate features and raw inputs alike.
+    """Evaluate features and raw inputs alike; of large raw inputs, evenly spread training samples are learnt from.
 
     Args:
         train: The training samples, which evaluations learn from.
@@ -109,9 +124,10 @@ def measure(train: Encoded, test: Encoded, class_names: tuple[str, ...]) -> Meas
         >>> measure(samples, samples, ("cat", "dog")).accuracies["kNN"]["encoder"].overall.value
         1.0
     """
-    learnt, judged = train.kinds, test.kinds
+    few, judged = train.fewer(), test.kinds
+    learnt = {kind: (few.kinds[RAW], few.labels) if kind == RAW else (train.features, train.labels) for kind in judged}
     accuracies = {
-        name: {kind: evaluate(learnt[kind], train.labels, judged[kind], test.labels) for kind in learnt}
+        name: {kind: evaluate(*learnt[kind], rows, test.labels) for kind, rows in judged.items()}
         for name, evaluate in EVALUATIONS.items()
     }
     geometry = {

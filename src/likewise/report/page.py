@@ -104,7 +104,7 @@ def _sections(
         ),
         _table(_geometry(measured)) + plots.as_html(plots.similarities(histograms), "similarities"),
     )
-    if test.inputs.ndim == 4 and not measured.accuracies["kNN"][ENCODER].correct.all():
+    if len(test.inputs.shape) == 4 and not measured.accuracies["kNN"][ENCODER].correct.all():
         yield (
             "What kNN gets wrong",
             f"Held-out images on the left, the {NEIGHBORS} training images that the encoder puts nearest on the right.",
@@ -123,7 +123,9 @@ def _errors(measured: Measurements, train: Encoded, test: Encoded) -> "plots.go.
     rows = (~accuracy.correct).nonzero().flatten()[:SHOWN_ERRORS]
     units = functional.normalize(train.features)
     nearest = (functional.normalize(test.features[rows]) @ units.T).topk(min(NEIGHBORS, len(units))).indices
-    images = torch.cat([test.inputs[rows].unsqueeze(1), train.inputs[nearest]], dim=1)
+    beside = train.inputs[nearest.flatten()].unflatten(0, nearest.shape)
+    images = torch.cat([test.inputs[rows].unsqueeze(1), beside], dim=1)
+    images = images if images.is_floating_point() else images.float() / 255
     return plots.image_rows(
         images, [_verdict(measured, accuracy.labels[row], accuracy.predictions[row]) for row in rows]
     )
@@ -147,8 +149,8 @@ def _lead(measured: Measurements) -> str:
 
 
 def _geometry(measured: Measurements) -> list[tuple[str, ...]]:
-    rows = [(name, *(f"{both[kind]:.3f}" for kind in (ENCODER, RAW))) for name, both in measured.geometry.items()]
-    return [("", ENCODER, RAW), *rows]
+    rows = [(name, *(f"{value:.3f}" for value in both.values())) for name, both in measured.geometry.items()]
+    return [("", *next(iter(measured.geometry.values()))), *rows]
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

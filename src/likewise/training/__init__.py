@@ -1,6 +1,55 @@
-"""Training: the Lightning module that puts encoder, head and loss together, and the folder that a run leaves."""
+"""Training: offers, the Lightning module that puts encoder, head, loss and offers together, and what a run saves.
 
-from likewise.training.folder import RunFolder, run_folder
-from likewise.training.pretraining import OptimizerCallable, Pretraining, check_loss
+Names are imported when they are first asked for: what needs Lightning takes seconds to import, and the command's help
+has no need of it.
+"""
 
-__all__ = ["OptimizerCallable", "Pretraining", "RunFolder", "check_loss", "run_folder"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from likewise.training.assembly import Assembled, assemble
+    from likewise.training.checkpoints import Checkpoints, Terminated
+    from likewise.training.data import TrainingData
+    from likewise.training.offers import KeyQueue, LabelPrototypes, Momentum, Offer, Plan, Predictor
+    from likewise.training.pretraining import Pretraining
+    from likewise.training.schedule import Constant, Cosine, Schedule, Steps
+    from likewise.training.step import Step
+
+__all__ = [
+    "Assembled",
+    "Checkpoints",
+    "Constant",
+    "Cosine",
+    "KeyQueue",
+    "LabelPrototypes",
+    "Momentum",
+    "Offer",
+    "Plan",
+    "Predictor",
+    "Pretraining",
+    "Schedule",
+    "Step",
+    "Steps",
+    "Terminated",
+    "TrainingData",
+    "assemble",
+]
+_MODULES = {
+    "assembly": ("Assembled", "assemble"),
+    "checkpoints": ("Checkpoints", "Terminated"),
+    "data": ("TrainingData",),
+    "offers": ("KeyQueue", "LabelPrototypes", "Momentum", "Offer", "Plan", "Predictor"),
+    "pretraining": ("Pretraining",),
+    "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
+    "step": ("Step",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that a name stands in."""
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"likewise.training.{module}"), name)
+            return value
+    raise AttributeError(f"module 'likewise.training' has no attribute {name!r}")

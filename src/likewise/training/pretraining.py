@@ -1,88 +1,60 @@
-"""Pretraining: encoder, head and loss as one Lightning module."""
+"""Pretraining: encoder, head, loss and offers as one Lightning module."""
 
-import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import lightning
 import torch
 from jaxtyping import Float
+from lightning.pytorch.callbacks import Timer
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.lr_scheduler import LambdaLR
 
-from likewise.data import Batch
-from likewise.losses import ContrastiveLoss
-from likewise.memory import Prototypes
+from likewise.data import Batch, Samples
+from likewise.losses import Loss
 from likewise.models import Encoder, Head
+from likewise.training.offers import Asked, Offer, Offers, Plan
+from likewise.training.optimization import OptimizerCallable, optimizer_of
+from likewise.training.schedule import Cosine, Schedule
+from likewise.training.step import Step
 
-OptimizerCallable = Callable[[Iterable[nn.Parameter]], Optimizer]
 STEPS_BETWEEN_CHECKS = 50  # looking at a value makes an accelerator wait; a CPU looks at every step
-OFFERED = ("labels", "sample_index", "prototypes", "class_logits")  # what a step gives a forward that names it
-SECOND_VIEW = ("keys", "positives")  # a forward with one of these in second place takes two views, an argument each
-
-
-def check_loss(kind: type[ContrastiveLoss]) -> None:
-    """Raise unless `Pretraining` has all that the forward of such a loss needs.
-
-    Raises:
-        ValueError: The forward needs a parameter that is not offered, or labels that are label sets.
-
-    Example:
-        >>> import likewise as lw
-        >>> check_loss(lw.ProxyNCALoss)
-        >>> try:
-        ...     check_loss(lw.TripletLoss)
-        ... except ValueError as error:
-        ...     print(str(error).partition(", got ")[2].partition(":")[0])
-        TripletLoss, which needs negatives
-    """
-    others = _parameters(kind)[2 if _takes_two_views(kind) else 1 :]
-    lacking = [of.name for of in others if of.name not in OFFERED and _is_required(of)]
-    if kind.label_kinds == frozenset({"label sets"}):
-        lacking.append("label sets as labels (a later version reads such data)")
-    if lacking:
-        raise ValueError(
-            f"expected a loss of views and their classes, from {', '.join(('embeddings', *OFFERED))}, "
-            f"got {kind.__name__}, which needs {' and '.join(lacking)}: "
-            f"call it in a loop of your own{_page(kind)}"
-        )
 
 
 @final
 class Pretraining(lightning.LightningModule):
-    """Train an encoder by contrast, under a cosine schedule from the optimizer's learning rate to 0.
+    """Train an encoder by a loss, which is given what its forward names.
 
-        z = g(f(views)),   minimise loss(z, what else its forward names)
+        z = g(f(views)),   minimise loss(what its forward names)
 
-    What a forward names is what it is given: first the embeddings (B, V, E), or two views (B, E) as two arguments where
-    the second is called `keys` or `positives`; then, by these names,
-
-        labels, sample_index     the classes of the batch's samples, and their rows in the training set, (B,)
-        prototypes               one learned vector for each class, (C, E)
-        class_logits             of a learned linear classifier on f(views), (B, V, C)
+    What there is to name, and who has it, is a matter of `offers`: embeddings, queries, keys, labels, prototypes, a
+    queue, class_logits and more; see `likewise.training.offers`.
 
     Args:
         encoder: f; what is kept.
-        head: g; what only training uses.
+        head: g; what only training uses. None, or a loss that reads no embeddings: none is trained.
         loss: The loss. What it leaves in `last` is logged, a vector by its mean, but for histograms.
-        optimizer: Makes the optimizer from the parameters of all three, and of prototypes and classifier.
-        num_classes: C; only a loss of prototypes or class_logits needs it.
+        optimizer: Makes the optimizer, such as `torch.optim.AdamW` or a partial of it.
+        offers: What is offered beyond what every batch has and the loss cannot do without. None: what the loss
+            recommends.
+        samples: The training part; only its labels are looked at: their kind, and how many there are. None: labels are
+            of the loss's own kind, and there are no prototypes.
+        schedule: By what the learning rate is multiplied as training goes on. None: a cosine to 0.
 
     Attributes:
-        prototypes: Where the loss takes prototypes, its `Prototypes`.
-        classifier: Where the loss takes class_logits, the linear layer that makes them.
+        offers: The `Offers` in force.
 
     Raises:
-        ValueError: The loss is not reduced, needs something else (see `check_loss`), or needs num_classes. In training,
+        ValueError: The loss is not reduced, asks for what nobody has, or takes other labels; see `Offers`. In training,
             when a loss of two views gets more or fewer, when embeddings or loss stop being finite, and when the
             trainer's length is infinite.
 
     Example:
         >>> import likewise as lw
         >>> from likewise.models import MLP, ProjectionHead
-        >>> module = Pretraining(MLP((3,), width=8), ProjectionHead(8), lw.SupConLoss(), torch.optim.AdamW)
+        >>> module = Pretraining(MLP((3,), width=8), ProjectionHead(8), lw.NTXentLoss(), torch.optim.AdamW)
         >>> module(torch.zeros(4, 3)).shape
         torch.Size([4, 8])
     """
@@ -90,69 +62,100 @@ class Pretraining(lightning.LightningModule):
     def __init__(
         self,
         encoder: Encoder,
-        head: Head,
-        loss: ContrastiveLoss,
+        head: Head | None,
+        loss: Loss,
         optimizer: OptimizerCallable,
+        offers: Sequence[Offer] | None = None,
         *,
-        num_classes: int | None = None,
+        samples: Samples | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         super().__init__()
-        check_loss(type(loss))
-        if loss.reduction == "none":
+        if getattr(loss, "reduction", "mean") == "none":
             raise ValueError("expected a loss with reduction mean or sum, one value a batch, got none: choose mean")
         self.encoder = encoder
-        self.head = head
+        self.head = head if Asked.by(type(loss)).of_embeddings else None
         self.loss = loss
+        self.offers = Offers(loss, _plan(encoder, self.head, loss, samples), offers)
+        self.schedule = Cosine() if schedule is None else schedule
         self._make_optimizer = optimizer
-        names = self._names = [of.name for of in _parameters(type(loss))]
-        self.prototypes = Prototypes(_known(num_classes, loss), head.embedding_dim) if "prototypes" in names else None
-        self.classifier = nn.Linear(encoder.feature_dim, _known(num_classes, loss)) if "class_logits" in names else None
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs (N, ...) to features (N, D), without the head."""
         return self.encoder(inputs)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Contrast one batch."""
-        views = batch["inputs"]
-        features = self.encoder(views.flatten(0, 1))
-        embeddings = self.head(features).unflatten(0, views.shape[:2])
-        self._check_finite("embeddings", embeddings, batch_idx)
-        named: dict[str, Tensor] = {name: batch[name] for name in ("labels", "sample_index") if name in self._names}
-        if self.prototypes is not None:
-            named["prototypes"] = self.prototypes()
-        if self.classifier is not None:
-            named["class_logits"] = self.classifier(features).unflatten(0, views.shape[:2])
-        loss = self.loss(*self._arguments(embeddings), **named)
+        """Take the loss of one batch."""
+        momentum = self.offers.momentum
+        step = Step(
+            batch,
+            self.encoder,
+            self.head,
+            slow=None if momentum is None else momentum.slow,
+            keyed=self.offers.asked.keyed,
+        )
+        views, named = self.offers.arguments(step)
+        if self.offers.asked.of_embeddings:
+            self._check_finite("embeddings", step.embeddings, batch_idx)
+        loss = self.loss(*views, **named)
         if loss.ndim:
             raise ValueError(f"expected one loss a batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
         self._check_finite("loss", loss, batch_idx)
-        self.log("loss", loss, prog_bar=True, batch_size=len(views))
-        self.log("learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=len(views))  # pyright: ignore[reportAttributeAccessIssue]
-        for name, value in self.loss.last.items():
-            if not name.endswith("_histogram"):
-                self.log(name, value.float().mean(), batch_size=len(views))
+        for offer in self.offers.all:
+            offer.after_loss(step)
+        self._tell(loss, len(batch["inputs"]))
         return loss
 
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """Take the optimizer's step, then let the offers follow."""
+        super().optimizer_step(*args, **kwargs)
+        network = nn.Sequential(self.encoder, *(() if self.head is None else (self.head,)))
+        for offer in self.offers.all:
+            offer.after_update(network)
+
     def configure_optimizers(self) -> Any:
-        """Make the optimizer and its cosine schedule, one step a batch."""
+        """Make the optimizer and its schedule, one step a batch."""
         steps = self.trainer.estimated_stepping_batches
-        if math.isinf(steps):
-            raise ValueError("expected a training of finite length, got no limit: set trainer.max_epochs or max_steps")
-        optimizer = self._make_optimizer(self.parameters())
-        schedule = CosineAnnealingLR(optimizer, T_max=max(1, int(steps)))
+        if math.isinf(steps) and self._timer() is None:
+            raise ValueError(
+                "expected a training of finite length, got no limit: set trainer.max_epochs, max_steps or max_time"
+            )
+        for offer in self.offers.all:
+            offer.start(0 if math.isinf(steps) else int(steps))
+        optimizer = optimizer_of(self, self._make_optimizer, self._rate_factors())
+        schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def _arguments(self, embeddings: Float[Tensor, "b v e"]) -> tuple[Tensor, ...]:
-        """Return what the loss takes first: the embeddings, or both views."""
-        if not _takes_two_views(type(self.loss)):
-            return (embeddings,)
-        if embeddings.shape[1] != 2:
-            raise ValueError(
-                f"expected two views for {type(self.loss).__name__}, as {' and '.join(self._names[:2])}, "
-                f"got {embeddings.shape[1]}: set data.views to 2"
-            )
-        return embeddings.unbind(dim=1)
+    def _factor(self, step: int) -> float:
+        """Return the schedule's factor after so many steps of the optimizer."""
+        steps = float(self.trainer.estimated_stepping_batches)
+        batches = self.trainer.num_training_batches
+        steps_an_epoch = max(1.0, math.ceil(batches / self.trainer.accumulate_grad_batches))
+        share = 1.0 if steps == 0 else step / steps
+        timer = self._timer()
+        if timer is not None:
+            gone, left = timer.time_elapsed(), timer.time_remaining() or 0.0
+            share = max(share, gone / (gone + left) if gone + left else 1.0)
+        return self.schedule.factor(step / steps_an_epoch, min(share, 1.0))
+
+    def _timer(self) -> Timer | None:
+        """Return what ends the training by time, if anything does."""
+        callbacks: Iterable[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+        timers = (of for of in callbacks if isinstance(of, Timer))
+        return next((timer for timer in timers if timer.time_remaining() is not None), None)
+
+    def _rate_factors(self) -> dict[nn.Parameter, float]:
+        return {parameter: by for offer in self.offers.all for parameter, by in offer.rate_factors().items()}
+
+    def _tell(self, loss: Tensor, count: int) -> None:
+        """Log the loss, the learning rate and what the loss notes, of all processes together."""
+        optimizer = self.optimizers()
+        rate = optimizer.param_groups[0]["lr"] if isinstance(optimizer, Optimizer) else math.nan
+        self.log("loss", loss, prog_bar=True, batch_size=count, sync_dist=True)
+        self.log("learning_rate", rate, batch_size=count)
+        for name, value in self.loss.last.items():
+            if not name.endswith("_histogram"):
+                self.log(name, value.float().mean(), batch_size=count, sync_dist=True)
 
     def _check_finite(self, name: str, value: Tensor, batch_idx: int) -> None:
         if value.device.type != "cpu" and batch_idx % STEPS_BETWEEN_CHECKS:
@@ -164,25 +167,8 @@ class Pretraining(lightning.LightningModule):
             )
 
 
-def _parameters(kind: type[ContrastiveLoss]) -> list[inspect.Parameter]:
-    return list(inspect.signature(kind.forward).parameters.values())[1:]  # without self
-
-
-def _page(kind: type[ContrastiveLoss]) -> str:
-    """Point to the loss's page, named as its module is; a user's own loss has none."""
-    room, _, name = kind.__module__.rpartition(".")
-    return f"; docs/losses/{name.replace('_', '-')}.md shows its arguments" if room == "likewise.losses" else ""
-
-
-def _takes_two_views(kind: type[ContrastiveLoss]) -> bool:
-    return any(of.name in SECOND_VIEW for of in _parameters(kind)[1:2])
-
-
-def _is_required(of: inspect.Parameter) -> bool:
-    return of.default is of.empty and of.kind not in {of.VAR_POSITIONAL, of.VAR_KEYWORD}
-
-
-def _known(num_classes: int | None, loss: ContrastiveLoss) -> int:
-    if num_classes is None:
-        raise ValueError(f"expected num_classes for {type(loss).__name__}, got none: pass that of the data")
-    return num_classes
+def _plan(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples | None) -> Plan:
+    if samples is not None:
+        return Plan(encoder, head, samples.label_kind, len(samples.names))
+    kinds = loss.label_kinds
+    return Plan(encoder, head, "label sets" if kinds == {"label sets"} else "classes" if kinds else None)

@@ -1,0 +1,52 @@
+"""`likewise export`: a run's encoder as a file for elsewhere, safetensors or ONNX."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from likewise.cli.printing import tell
+
+FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
+DESCRIPTION = """Write a run's encoder as a file for elsewhere.
+
+    likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
+    likewise export runs/RUN --output encoder.safetensors
+"""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run `likewise export` with the arguments that follow the verb.
+
+    Raises:
+        ValueError: It is no run's folder, the run has trained no encoder, or the encoder cannot be exported.
+    """
+    parser = argparse.ArgumentParser(
+        prog="likewise export",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        exit_on_error=False,
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
+    parser.add_argument("--format", choices=FORMATS, help="what to write; the default follows the output's name")
+    parser.add_argument("--output", type=Path, help="the file to write; the default is RUN with the format's ending")
+    try:
+        given = parser.parse_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{error}: see likewise export --help") from error
+    _export(given.run, given.output, given.format)
+
+
+def _export(folder: Path, output: Path | None, kind: str | None) -> None:
+    from likewise.models import to_onnx  # noqa: PLC0415 - once the arguments are understood
+    from likewise.runs import Run  # noqa: PLC0415 - likewise
+
+    opened = Run.open(folder)
+    by_name = {ending: of for of, ending in FORMATS.items()}
+    kind = kind or by_name.get(output.suffix if output else "", "safetensors")
+    path = output or opened.folder.with_name(opened.name + FORMATS[kind])
+    encoder = opened.encoder()
+    if kind == "onnx":
+        to_onnx(encoder, path)
+    else:
+        path.write_bytes(opened.weights.read_bytes())
+    tell(f"{kind}: {path}")

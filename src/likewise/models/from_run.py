@@ -1,0 +1,54 @@
+"""A run's encoder, to go on with."""
+
+from pathlib import Path
+from typing import Any, final
+
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from likewise.models.encoder import Encoder
+from likewise.parts import Spec
+from likewise.runs import Run
+
+
+@final
+class FromRun(Encoder):
+    """The encoder that another run has trained, with its weights, mean and standard deviation.
+
+    Args:
+        input_shape: The shape of one input, which has to be what the run's encoder was made for; the command fills it in
+            from the data.
+        run: The run's folder.
+
+    Raises:
+        ValueError: It is no run's folder, the run has trained no encoder yet, or inputs are of another shape.
+
+    Attributes:
+        encoder: The encoder.
+        spec: The class and the arguments that it was made with.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], run: Path | str) -> None:
+        super().__init__(input_shape)
+        opened = Run.open(run)
+        self.spec: Spec = opened.encoder_spec
+        expected = tuple(self.spec["init_args"].get("input_shape", input_shape))
+        if expected != tuple(input_shape):
+            raise ValueError(
+                f"expected inputs of shape {expected}, which the encoder of {run} was made for, "
+                f"got {tuple(input_shape)}: give data of that shape, images with data.size"
+            )
+        encoder: Any = opened.encoder()
+        self.encoder: Encoder = encoder.train()
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self.encoder.feature_dim
+
+    def observe(self, inputs: Tensor) -> None:
+        """Keep the mean and standard deviation of the run's own training part."""
+
+    def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Encode a batch of inputs."""
+        return self.encoder(inputs)

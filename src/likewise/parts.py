@@ -1,0 +1,106 @@
+"""Parts by name: a class path with its arguments becomes an object, and nothing else does.
+
+A configuration names classes, and making one runs its code: a configuration is to be trusted like code. What it cannot
+do is run anything but a class of the kind that stands in that place.
+"""
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, TypedDict, get_args, get_type_hints
+
+
+class Spec(TypedDict):
+    """A part as a configuration has it.
+
+    Attributes:
+        class_path: The class, as module.Name.
+        init_args: The arguments it is made with: plain values, and Specs of parts within it.
+    """
+
+    class_path: str
+    init_args: dict[str, Any]
+
+
+def class_of(class_path: str, base: type) -> type:
+    """Find a class by its path, and make sure that it is a subclass; nothing is called.
+
+    Args:
+        class_path: module.Name; only that module is imported.
+        base: What the class has to be, or to inherit.
+
+    Raises:
+        ValueError: There is no such class, or it is something else.
+
+    Example:
+        >>> from collections import OrderedDict
+        >>> class_of("collections.OrderedDict", dict)
+        <class 'collections.OrderedDict'>
+    """
+    module, _, name = class_path.rpartition(".")
+    try:
+        found = getattr(import_module(module), name) if module else None
+    except (ImportError, AttributeError) as error:
+        missing = getattr(error, "name", None)
+        if isinstance(error, ModuleNotFoundError) and missing and not module.startswith(missing):
+            raise  # the module is there, and lacks one of its own
+        raise ValueError(
+            f"expected a class of kind {base.__name__}, got {class_path}, which is not found: "
+            "give module.Name of an installed module, or of a file in this folder"
+        ) from error
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        raise ValueError(
+            f"expected a class of kind {base.__name__}, got {class_path}, which is none: name a subclass of it"
+        )
+    if inspect.isabstract(found):
+        raise ValueError(f"expected a class of kind {base.__name__}, got {class_path}, which is abstract: name one that is whole")
+    return found
+
+
+def build(spec: Mapping[str, Any], base: type = object, **filled: Any) -> Any:
+    """Make a part, and first the parts within it.
+
+    Args:
+        spec: class_path and init_args.
+        base: What the class has to be, or to inherit.
+        **filled: Further arguments, which win.
+
+    Raises:
+        ValueError: The class is none of its kind; or what the class itself raises.
+
+    Example:
+        >>> build({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
+        Counter({'a': 2})
+    """
+    found = class_of(spec["class_path"], base)
+    arguments = {name: _made(value, found, name) for name, value in (spec.get("init_args") or {}).items()}
+    return found(**arguments | filled)
+
+
+def is_spec(value: Any) -> bool:
+    """Tell whether a value stands for a part.
+
+    Example:
+        >>> is_spec({"class_path": "torch.nn.ReLU"}), is_spec({"lr": 0.1})
+        (True, False)
+    """
+    return isinstance(value, Mapping) and isinstance(value.get("class_path"), str)
+
+
+def _made(value: Any, owner: type, parameter: str) -> Any:
+    if is_spec(value):
+        return build(value, _kind(owner, parameter))
+    if isinstance(value, list):
+        return [_made(one, owner, parameter) for one in value]
+    return value
+
+
+def _kind(owner: type, parameter: str) -> type:
+    """Find the class that a parameter's annotation names, be it optional, or that of a list's items."""
+    waiting = [get_type_hints(owner.__init__).get(parameter)]
+    while waiting:
+        hint = waiting.pop(0)
+        if inspect.isclass(hint) and hint not in {type(None), list, object} and not get_args(hint):
+            return hint
+        waiting += get_args(hint)
+    raise ValueError(f"expected a plain value for {parameter} of {owner.__name__}, got a class: it takes no part there")

@@ -1,0 +1,332 @@
+"""A run's folder: the one place that knows the names of its files, and how each is written so that none is ever half.
+
+A run writes under a provisional name, and takes its own when it is whole.
+"""
+
+import csv
+import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, Self, final
+
+from torch import Tensor, nn
+
+from likewise.parts import Spec, build
+
+PARTIAL = ".partial"
+CONFIGURATION = {"config.yaml", "run.json"}  # what stands there before any work is done
+Stage = Literal["training", "evaluation", "report", "finished"]
+"""What a run is to do next."""
+Curves = dict[str, list[tuple[int, float]]]
+"""For each metric its (step, value) pairs."""
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """A run's folder. Make one with `Run.create`, or open one with `Run.open`.
+
+    What it holds, each as soon as there is one:
+
+        config.yaml                what was chosen; `likewise train --config` repeats it
+        run.json                   with which arguments each part was made, what the data was, versions
+        metrics.csv                what the training logged, a row a step
+        checkpoint.ckpt            from where training goes on; checkpoint-before.ckpt is the one before
+        encoder.safetensors        the trained encoder's weights
+        embeddings.npz             features of the samples
+        results.json               what was measured
+        report.html                the page that shows it
+
+    Args:
+        folder: Where it stands now.
+
+    Example:
+        >>> import tempfile
+        >>> root = tempfile.TemporaryDirectory()
+        >>> run = Run.create(Path(root.name), "SupConLoss", "Digits")
+        >>> run.describe({"seed": 3})
+        >>> Run.open(run.folder).facts
+        {'seed': 3}
+        >>> run.stage, run.finished().folder.name.endswith("SupConLoss-Digits")
+        ('training', True)
+        >>> root.cleanup()
+    """
+
+    folder: Path
+
+    @classmethod
+    def create(cls, root: Path, *names: str) -> Self:
+        """Make `<root>/<date>-<names>.partial`; a run of the same second and names gets a number.
+
+        Args:
+            root: Where runs stand; made if missing.
+            *names: What the run is, joined by hyphens.
+
+        Raises:
+            ValueError: The root cannot be written.
+        """
+        name = "-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names])
+        for number in count(1):
+            whole = root / (name if number == 1 else f"{name}-{number}")
+            folder = whole.with_name(whole.name + PARTIAL)
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise ValueError(f"expected a folder to write runs into, got {root}: {error.strerror}") from error
+            if not whole.exists():
+                return cls(folder)
+            folder.rmdir()
+        raise AssertionError  # pragma: no cover - counting does not end
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """Open a run, whole or not, by either of its names.
+
+        Raises:
+            ValueError: There is no such folder, or it is no run's.
+        """
+        path = Path(folder)
+        other = path.with_name(path.name.removesuffix(PARTIAL) if path.suffix == PARTIAL else path.name + PARTIAL)
+        found = path if path.is_dir() or not other.is_dir() else other
+        if not (found / "run.json").is_file():
+            what = "has no run.json" if found.is_dir() else "does not exist"
+            raise ValueError(f"expected the folder of a run, got {folder}, which {what}: likewise train makes one")
+        return cls(found)
+
+    @property
+    def name(self) -> str:
+        """What the run is called once it is whole."""
+        return self.folder.name.removesuffix(PARTIAL)
+
+    @property
+    def configuration(self) -> Path:
+        """The file of what was chosen."""
+        return self.folder / "config.yaml"
+
+    @property
+    def metrics_file(self) -> Path:
+        """The file of what the training logged."""
+        return self.folder / "metrics.csv"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file from which training goes on."""
+        return self.folder / "checkpoint.ckpt"
+
+    @property
+    def checkpoint_before(self) -> Path:
+        """The checkpoint before that, in case the last is cut short."""
+        return self.folder / "checkpoint-before.ckpt"
+
+    @property
+    def weights(self) -> Path:
+        """The file of the trained encoder's weights; where it stands, training is over."""
+        return self.folder / "encoder.safetensors"
+
+    @property
+    def embeddings(self) -> Path:
+        """The file of the samples' features."""
+        return self.folder / "embeddings.npz"
+
+    @property
+    def results(self) -> Path:
+        """The file of what was measured."""
+        return self.folder / "results.json"
+
+    @property
+    def report(self) -> Path:
+        """The page that shows the run."""
+        return self.folder / "report.html"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the run was made of: the contents of run.json."""
+        try:
+            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"expected run.json of plain JSON in {self.folder}, got {error}: restore the file") from error
+
+    def describe(self, facts: Mapping[str, Any]) -> None:
+        """Write what the run is made of."""
+        self.write("run.json", (json.dumps(facts, indent=2, allow_nan=False) + "\n").encode())
+
+    @property
+    def stage(self) -> Stage:
+        """What the run is to do next."""
+        if self.folder.suffix != PARTIAL:
+            return "finished"
+        if not self.weights.is_file():
+            return "training"
+        return "report" if self.results.is_file() else "evaluation"
+
+    @property
+    def metrics(self) -> Curves:
+        """The curves of what the training logged; none where it logged nothing."""
+        curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+        if not self.metrics_file.exists():
+            return {}
+        with self.metrics_file.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                for name in row.keys() - {"step", "epoch"}:
+                    if row[name]:
+                        curves[name].append((int(row["step"]), float(row[name])))
+        return {name: curves[name] for name in sorted(curves, key=lambda name: (name != "loss", name))}
+
+    def encoder(self) -> nn.Module:
+        """Rebuild the trained encoder, in evaluation mode; the data is not needed.
+
+        Raises:
+            ValueError: The run has trained none yet, its file is damaged, or its class is not found.
+        """
+        from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
+        from safetensors.torch import load_file  # noqa: PLC0415 - likewise
+
+        if not self.weights.is_file():
+            raise ValueError(
+                f"expected a run with a trained encoder, got {self.folder}, which has no {self.weights.name}: "
+                f"finish it with likewise train --resume {self.folder}"
+            )
+        encoder = build(self.encoder_spec, nn.Module)
+        try:
+            encoder.load_state_dict(load_file(self.weights))
+        except (SafetensorError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"expected the weights of this run's encoder in {self.weights}, got {reason}") from error
+        return encoder.eval()
+
+    @property
+    def encoder_spec(self) -> Spec:
+        """The class of the encoder with its arguments; no weights are fetched from elsewhere."""
+        spec: Spec = self.facts["parts"]["encoder"]
+        kept = {name: value for name, value in spec["init_args"].items() if name not in {"pretrained", "checkpoint"}}
+        return Spec(class_path=spec["class_path"], init_args=kept)
+
+    def save_encoder(self, encoder: nn.Module) -> None:
+        """Write the trained encoder's weights."""
+        from safetensors.torch import save  # noqa: PLC0415 - of an extra
+
+        tensors: dict[str, Tensor] = {
+            name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()
+        }
+        self.write(self.weights.name, save(tensors))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whole or not at all."""
+        with self.writing(name) as path:
+            path.write_bytes(content)
+
+    @contextmanager
+    def writing(self, name: str) -> Generator[Path]:
+        """Give a path to write beside a file, which then takes its place: at no moment is half a file under its name.
+
+        Args:
+            name: The file's name.
+
+        Yields:
+            The path to write to.
+        """
+        beside = self.folder / f"{name}.new"
+        yield beside
+        synced(beside)
+        beside.replace(self.folder / name)
+        synced(self.folder)
+
+    def adopt_checkpoint(self, beside: Path) -> None:
+        """Let a checkpoint that was written beside take its place; the last becomes the one before.
+
+        At every moment one of the two is whole.
+        """
+        synced(beside)
+        if self.checkpoint.exists():
+            self.checkpoint.replace(self.checkpoint_before)
+        beside.replace(self.checkpoint)
+        synced(self.folder)
+
+    def finished(self) -> "Run":
+        """Take the provisional name away."""
+        if self.folder.suffix != PARTIAL:
+            return self
+        return Run(self.folder.rename(self.folder.with_name(self.name)))
+
+
+@contextmanager
+def cared_for(run: Run, told: Callable[[Path], str]) -> Generator[Run]:
+    """Remove a run that fails before it did any work, and say of any other where it stands.
+
+    Args:
+        run: The run that the block does.
+        told: What to add to an exception, of the folder that stays.
+
+    Yields:
+        The run.
+
+    Example:
+        >>> import tempfile
+        >>> root = tempfile.TemporaryDirectory()
+        >>> try:
+        ...     with cared_for(Run.create(Path(root.name), "idle"), str) as run:
+        ...         raise RuntimeError
+        ... except RuntimeError:
+        ...     run.folder.exists()
+        False
+        >>> root.cleanup()
+    """
+    try:
+        yield run
+    except BaseException as error:
+        if {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        else:
+            error.add_note(told(run.folder))
+        raise
+
+
+def synced(path: Path) -> None:
+    """Wait until a file's or a folder's contents are on the disk.
+
+    Example:
+        >>> synced(Path())
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def load_encoder(run: Path | str) -> nn.Module:
+    """Load the encoder that a run has trained: a module in evaluation mode, inputs (N, ...) to features (N, D).
+
+    Images may be uint8, or floating from 0 to 1: the encoder knows the mean and standard deviation of its training part.
+
+    Args:
+        run: The run's folder.
+
+    Raises:
+        ValueError: It is no run's folder, the run has trained no encoder yet, or the encoder's class is not found.
+
+    Memory:
+        That of the encoder.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from likewise.models import MLP
+        >>> root = tempfile.TemporaryDirectory()
+        >>> run = Run.create(Path(root.name), "mine")
+        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
+        >>> run.describe({"parts": {"encoder": spec}})
+        >>> run.save_encoder(MLP((3,), width=8))
+        >>> load_encoder(run.folder)(torch.zeros(2, 3)).shape
+        torch.Size([2, 8])
+        >>> root.cleanup()
+    """
+    return Run.open(run).encoder()

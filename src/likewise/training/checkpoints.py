@@ -1,0 +1,190 @@
+"""Checkpoints and curves of a run: written as training goes, each whole or not at all."""
+
+import csv
+import io
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+import lightning
+import torch
+from torch import Tensor
+
+from likewise.runs import Run
+
+TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
+SECONDS_BETWEEN_ROWS = 5.0  # reading values makes an accelerator wait
+
+
+class Terminated(SystemExit):
+    """The process was told to end; what there was to save has been saved."""
+
+    def __init__(self) -> None:
+        super().__init__(TERMINATED)
+
+
+@final
+class Checkpoints(lightning.Callback):
+    """Save a training's state every epoch and every so many minutes, and its curves.
+
+    A checkpoint falls on a step of the optimizer, since accumulated gradients are not saved. It is written beside the
+    one before, synced, and renamed; the one before is kept. SIGTERM is answered by one more, and the training's end.
+
+    Args:
+        run: Where to.
+        minutes: Minutes between checkpoints within an epoch.
+
+    Attributes:
+        saves: Whether checkpoints are saved at all.
+        told_to_end: Whether the training is to end after the next step of the optimizer.
+
+    Raises:
+        ValueError: The minutes are not positive.
+    """
+
+    def __init__(self, run: Run, minutes: float = 10.0) -> None:
+        if not minutes > 0:
+            raise ValueError(f"expected minutes above 0 between checkpoints, got {minutes}: 10 is the default")
+        self.run = run
+        self.minutes = minutes
+        self.saves = True
+        self.told_to_end = False
+        self._curves = Curves(run)
+        self._last = time.monotonic()
+        self._steps = 0
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Go on with the curves from where the training stands."""
+        del pl_module
+        self._steps = trainer.global_step
+        self._last = time.monotonic()
+        if trainer.is_global_zero:
+            self._curves.go_on(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note what was logged, and save if it is time."""
+        del pl_module, outputs, batch
+        number = trainer.fit_loop.epoch_loop.total_batch_idx
+        if trainer.is_global_zero and (number + 1) % trainer.log_every_n_steps == 0:
+            self._curves.note(number, trainer.current_epoch, trainer.callback_metrics)
+        stepped = trainer.global_step > self._steps
+        if not stepped or trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
+            return
+        self._steps = trainer.global_step
+        ends = batch_idx + 1 >= trainer.num_training_batches
+        told = self._agreed(trainer, told=self.told_to_end)
+        due = told or ends or self._agreed(trainer, told=time.monotonic() - self._last > 60 * self.minutes)
+        if due and self.saves:
+            self.save(trainer)
+        if told:
+            raise Terminated
+
+    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Write the last rows."""
+        del trainer, pl_module
+        self._curves.write()
+
+    def on_exception(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
+    ) -> None:
+        """Write the rows there are."""
+        del trainer, pl_module, exception
+        self._curves.write()
+
+    def save(self, trainer: lightning.Trainer) -> None:
+        """Write a checkpoint beside, and let it take the place of the last, which takes that of the one before."""
+        self._curves.write()
+        beside = self.run.folder / f"{self.run.checkpoint.name}.new"
+        trainer.save_checkpoint(beside)  # by all processes; the first writes
+        if trainer.is_global_zero:
+            self.run.adopt_checkpoint(beside)
+        self._last = time.monotonic()
+
+    def _agreed(self, trainer: lightning.Trainer, *, told: bool) -> bool:
+        """Let all processes do what one of them has to."""
+        return trainer.strategy.reduce_boolean_decision(told, all=False) if trainer.world_size > 1 else told
+
+
+@final
+class Curves:
+    """The rows of a run's metrics, in memory until it is time to write them.
+
+    Args:
+        run: Where to.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._waiting: list[tuple[int, int, dict[str, Any]]] = []
+        self._columns: list[str] = []
+        self._written = time.monotonic()
+
+    def go_on(self, batches: int) -> None:
+        """Drop what was written of batches from this one on: they come again."""
+        path = self._run.metrics_file
+        if not path.exists():
+            return
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self._columns = list(rows[0]) if rows else []
+        kept = [row for row in rows if row["step"].isdigit() and int(row["step"]) < batches and None not in row.values()]
+        self._run.write(path.name, _lines(self._columns, kept, head=True).encode())
+
+    def note(self, batch: int, epoch: int, metrics: Mapping[str, Tensor]) -> None:
+        """Keep a row."""
+        values = {name: value.detach() for name, value in metrics.items()}
+        self._waiting.append((batch, epoch, values))
+        if time.monotonic() - self._written > SECONDS_BETWEEN_ROWS:
+            self.write()
+
+    def write(self) -> None:
+        """Write the rows that wait."""
+        self._written = time.monotonic()
+        if not self._waiting:
+            return
+        rows: list[dict[str, Any]] = []
+        for batch, epoch, values in self._waiting:
+            told = {name: repr(float(value)) for name, value in values.items()}
+            rows.append({"step": batch, "epoch": epoch, **told})
+        self._waiting.clear()
+        path = self._run.metrics_file
+        new = [name for row in rows for name in row if name not in self._columns]
+        if new:
+            self._columns += list(dict.fromkeys(new))
+            self._rewrite(path)
+        with path.open("a", encoding="utf-8", newline="") as file:
+            file.write(_lines(self._columns, rows, head=False))
+
+    def _rewrite(self, path: Path) -> None:
+        """Give the file a head with all columns."""
+        before: list[dict[str, Any]] = []
+        if path.exists():
+            with path.open(newline="", encoding="utf-8") as file:
+                before = list(csv.DictReader(file))
+        self._run.write(path.name, _lines(self._columns, before, head=True).encode())
+
+
+def _lines(columns: list[str], rows: list[dict[str, Any]], *, head: bool) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    if head:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def readable(checkpoint: Path) -> bool:
+    """Tell whether a checkpoint can be read.
+
+    Example:
+        >>> readable(Path("nowhere.ckpt"))
+        False
+    """
+    try:
+        torch.load(checkpoint, map_location="meta", weights_only=True)
+    except Exception:  # noqa: BLE001 - whatever is wrong with a file that was cut short
+        return False
+    return True

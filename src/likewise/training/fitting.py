@@ -1,0 +1,96 @@
+"""Fitting: Lightning's trainer around an assembled training, on one process or on all that were launched."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy
+
+from likewise.runs import Run
+from likewise.training.assembly import Assembled
+from likewise.training.checkpoints import Checkpoints, readable
+
+
+def processes() -> int:
+    """Count the processes that a launcher such as torchrun has started for this training.
+
+    Example:
+        >>> processes() >= 1
+        True
+    """
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def trainer_of(
+    options: Mapping[str, Any], callbacks: Sequence[lightning.Callback], checkpoints: Checkpoints | None
+) -> lightning.Trainer:
+    """Make the trainer: the user's options, and as many processes as were launched.
+
+    Args:
+        options: The arguments of Lightning's trainer.
+        callbacks: Further callbacks.
+        checkpoints: What saves, if anything does.
+
+    Raises:
+        ValueError: The launched processes cannot be divided among machines.
+    """
+    given = dict(options)
+    theirs = _as_list(given.pop("callbacks", None))
+    if given.pop("enable_checkpointing", None) is False and checkpoints is not None:
+        checkpoints.saves = False
+    launched = processes()
+    if launched > 1:
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", launched))
+        given |= {"devices": local, "num_nodes": launched // local}
+        if given.get("strategy") in {None, "auto", "ddp"}:
+            given["strategy"] = DDPStrategy(broadcast_buffers=False)  # queue and cache are the same everywhere anyway
+        if given.get("accelerator") != "cpu" and torch.cuda.is_available():
+            given["sync_batchnorm"] = True
+    return lightning.Trainer(
+        **given,
+        callbacks=[*theirs, *callbacks, *(() if checkpoints is None else (checkpoints,))],
+        enable_checkpointing=any(isinstance(of, ModelCheckpoint) for of in theirs),
+    )
+
+
+def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
+    """Train, from the run's last whole checkpoint if it has one.
+
+    Raises:
+        ValueError: The training diverges, or the trainer's options don't go together.
+        KeyboardInterrupt: The user ended it.
+    """
+    checkpoint = None if run is None else last_whole(run)
+    try:
+        trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
+    except SystemExit as error:  # Lightning's answer to Ctrl-C
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def last_whole(run: Run) -> str | None:
+    """Return the newest checkpoint of a run that can be read, or None if it has none.
+
+    Raises:
+        ValueError: There are checkpoints, and none of them can be read.
+    """
+    there = [path for path in (run.checkpoint, run.checkpoint_before) if path.exists()]
+    for path in there:
+        if readable(path):
+            return str(path)
+    if there:
+        raise ValueError(
+            f"expected a checkpoint that can be read, got {', '.join(map(str, there))}, cut short: train anew with "
+            f"likewise train --config {run.configuration}"
+        )
+    return None
+
+
+def _as_list(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return list(value)
+    return [] if value is None or isinstance(value, bool) else [value]

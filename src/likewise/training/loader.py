@@ -1,0 +1,150 @@
+"""The loader: batches of the training part, in an order that is a function of seed and epoch, from any place on."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from likewise.data import Batch, Batches, Samples, Share, mixed
+
+ON_DEVICE = 0.25  # the part of an accelerator's free memory that the training part's inputs may take
+ORDER, DRAW = 0, 1  # what is seeded
+
+
+class Place(NamedTuple):
+    """Where a training stands: in which epoch, after how many of its batches, and on which of how many processes."""
+
+    epoch: int = 0
+    batch: int = 0
+    rank: int = 0
+    processes: int = 1
+    device: torch.device = torch.device("cpu")
+
+
+@final
+class Loader:
+    """Batches of samples, of which each process holds an equal share.
+
+    Args:
+        samples: The training part.
+        batches: How they become batches.
+        seed: Seed of the order and of what is drawn.
+        place: Tells where the training stands, when the first batch is asked for.
+        workers: Processes that read inputs which are not in memory.
+
+    Raises:
+        ValueError: A batch cannot be shared equally among the processes.
+
+    Memory:
+        The inputs once more on an accelerator, if they take at most a quarter of its free memory.
+
+    Example:
+        >>> from likewise.data import Views
+        >>> loader = Loader(Samples(torch.arange(6.0).unsqueeze(1)), Views(batch_size=3), seed=0)
+        >>> len(loader), [len(batch["inputs"]) for batch in loader]
+        (2, [3, 3])
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        batches: Batches,
+        *,
+        seed: int,
+        place: Callable[[], Place] = Place,
+        workers: int = 0,
+    ) -> None:
+        self.samples = samples
+        self.batches = batches
+        self.seed = seed
+        self.workers = workers
+        self._place = place
+        self._length = len(self._order(0))
+        self._there: Tensor | None = None
+
+    def __len__(self) -> int:
+        """Count the batches of an epoch."""
+        return self._length
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Go on from where the training stands; it is asked when the first batch is."""
+        place = self._place()
+        order = self._order(place.epoch)
+        size = order.shape[1] - order.shape[1] % place.processes
+        held = size // place.processes
+        if held < 1:
+            raise ValueError(
+                f"expected a sample for each of {place.processes} processes, got batches of {order.shape[1]}: "
+                "take fewer processes or more samples"
+            )
+        own = slice(place.rank * held, (place.rank + 1) * held)
+        rows = order[place.batch :, own]
+        for index, inputs in enumerate(self._inputs(rows, place.device), place.batch):
+            share = Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start)
+            yield self._batch(inputs, order[index, own], share)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: where a training stands, it says itself."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take nothing."""
+
+    def _order(self, epoch: int) -> Tensor:
+        return self.batches.order(self.samples, seed=mixed(self.seed, ORDER), epoch=epoch)
+
+    def _batch(self, inputs: Tensor, rows: Tensor, share: Share) -> Batch:
+        batch = Batch(inputs=inputs, sample_index=rows, share=share)
+        if self.samples.labels is not None:
+            batch["labels"] = self.samples.labels[rows]
+        return batch
+
+    def _inputs(self, rows: Tensor, device: torch.device) -> Iterator[Tensor]:
+        """Yield the inputs of every batch: from the device, from memory, or from wherever they are read."""
+        inputs = self.samples.inputs
+        if not isinstance(inputs, Tensor):
+            chosen = [batch.tolist() for batch in rows]
+            fetched = DataLoader(
+                _Fetched(self.samples),
+                batch_sampler=chosen,
+                num_workers=self.workers,
+                collate_fn=_as_fetched,
+                pin_memory=device.type == "cuda",
+            )
+            yield from fetched
+        elif device.type == "cuda" and self._fits(inputs, device):
+            for batch in rows.to(device):
+                yield self._there[batch] if self._there is not None else inputs[batch]
+        else:
+            for batch in rows:
+                yield inputs[batch]
+
+    def _fits(self, inputs: Tensor, device: torch.device) -> bool:
+        """Put the inputs on the device if they fit there."""
+        if self._there is None:
+            free, _ = torch.cuda.mem_get_info(device)
+            if inputs.nbytes <= ON_DEVICE * free:
+                self._there = inputs.to(device)
+        return self._there is not None
+
+
+class _Fetched(Dataset[Tensor]):
+    """Inputs as PyTorch's loader fetches them: a batch is one indexing operation."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, row: int) -> Tensor:
+        return self._samples.inputs[torch.tensor([row])][0]
+
+    def __getitems__(self, rows: list[int]) -> Tensor:
+        return self._samples.inputs[torch.tensor(rows)]
+
+
+def _as_fetched(batch: Any) -> Tensor:
+    return batch

@@ -1,0 +1,26 @@
+"""Offers: who has what a loss's forward names. One offer a file; a new method is a new file."""
+
+from likewise.training.offers.asked import Asked
+from likewise.training.offers.batch import Batch
+from likewise.training.offers.choice import Offers
+from likewise.training.offers.classifier import Classifier
+from likewise.training.offers.key_queue import KeyQueue
+from likewise.training.offers.label_prototypes import LabelPrototypes
+from likewise.training.offers.momentum import Momentum
+from likewise.training.offers.offer import Offer, Plan
+from likewise.training.offers.pairs import Pairs
+from likewise.training.offers.predictor import Predictor
+
+__all__ = [
+    "Asked",
+    "Batch",
+    "Classifier",
+    "KeyQueue",
+    "LabelPrototypes",
+    "Momentum",
+    "Offer",
+    "Offers",
+    "Pairs",
+    "Plan",
+    "Predictor",
+]

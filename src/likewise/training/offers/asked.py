@@ -1,0 +1,63 @@
+"""What a loss asks for: the names of its forward."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Self, final
+
+from likewise.losses import Loss
+
+EMBEDDINGS = "embeddings"
+WITHOUT_HEAD = frozenset({"labels", "sample_index", "class_logits"})
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """The names of a loss's forward.
+
+    Args:
+        loss: The loss's name.
+        required: Names without a default; a `*views` stands for embeddings.
+        optional: Names with one.
+        positional: Whether the forward takes views, one after another, and not by name.
+
+    Example:
+        >>> import likewise as lw
+        >>> asked = Asked.by(lw.InfoNCELoss)
+        >>> sorted(asked.required), sorted(asked.optional), Asked.by(lw.NTXentLoss).required
+        (['keys', 'queries'], ['queue'], frozenset({'embeddings'}))
+    """
+
+    loss: str
+    required: frozenset[str]
+    optional: frozenset[str]
+    positional: bool = False
+
+    @classmethod
+    def by(cls, kind: type[Loss]) -> Self:
+        """Read the forward of a loss."""
+        parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+        named = [of for of in parameters if of.kind not in {of.VAR_POSITIONAL, of.VAR_KEYWORD}]
+        positional = any(of.kind is of.VAR_POSITIONAL for of in parameters)
+        required = {of.name for of in named if of.default is of.empty}
+        return cls(
+            kind.__name__,
+            frozenset(required | ({EMBEDDINGS} if positional else set())),
+            frozenset(of.name for of in named if of.default is not of.empty),
+            positional,
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names."""
+        return self.required | self.optional
+
+    @property
+    def of_embeddings(self) -> bool:
+        """Whether the loss reads embeddings at all; if not, there is nothing for a head to do."""
+        return not self.required <= WITHOUT_HEAD
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the last view is a key, if there is a momentum encoder: not where the loss takes targets."""
+        return "targets" not in self.names

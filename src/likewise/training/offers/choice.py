@@ -1,0 +1,166 @@
+"""Which offers a loss is trained with, and who of them fills which name of its forward."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any, TypeVar, final
+
+from torch import Tensor, nn
+
+from likewise.losses import Loss
+from likewise.training.offers.asked import EMBEDDINGS, Asked
+from likewise.training.offers.batch import Batch
+from likewise.training.offers.classifier import Classifier
+from likewise.training.offers.label_prototypes import LabelPrototypes
+from likewise.training.offers.momentum import Momentum
+from likewise.training.offers.offer import Offer, Plan
+from likewise.training.offers.pairs import Pairs
+from likewise.training.offers.predictor import Predictor
+from likewise.training.step import Step
+
+T = TypeVar("T")
+MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum)
+
+
+@final
+class Offers(nn.Module):
+    """The offers of a training: every name of the loss's forward, and who fills it.
+
+    Those that are given come first; then what the loss cannot do without is made with its defaults; what every batch has
+    comes last. Without any given, the loss's `recommended_offers` are made.
+
+    Args:
+        loss: Whose forward asks.
+        plan: What offers may need to know.
+        given: The offers chosen; None: those that the loss recommends; none at all: an empty list.
+
+    Raises:
+        ValueError: The data has no labels of the loss's kind, two offers have one name, the loss never asks for an
+            offer, or nobody offers what it cannot do without.
+    """
+
+    def __init__(self, loss: Loss, plan: Plan, given: Sequence[Offer] | None = None) -> None:
+        super().__init__()
+        self.asked = Asked.by(type(loss))
+        check_labels(loss, plan)
+        chosen = _recommended(loss) if given is None else list(given)
+        self._check_chosen(chosen)
+        made = self._made(chosen)
+        for offer in (*chosen, *made):
+            if plan.num_labels < 1 and isinstance(offer, LabelPrototypes | Classifier):
+                raise ValueError(
+                    f"expected labels for {self.asked.loss}, which needs {' and '.join(sorted(offer.names()))}, one for "
+                    "each class or label, got none: pass samples= with labels"
+                )
+        everyone = [*chosen, *made, Batch(), Pairs()]
+        for offer in everyone:
+            offer.build(plan)
+        self.by_class = nn.ModuleDict({type(offer).__name__: offer for offer in everyone})
+        self._who = {name: offer for offer in reversed(everyone) for name in offer.given_to(self.asked)}
+        lacking = self.asked.required - self._who.keys()
+        if lacking:
+            raise ValueError(self._nobody_has(lacking, loss))
+
+    @property
+    def all(self) -> Iterator[Offer]:
+        """The offers, those given first."""
+        return (offer for offer in self.by_class.children() if isinstance(offer, Offer))
+
+    @property
+    def momentum(self) -> Momentum | None:
+        """The momentum encoder, where there is one."""
+        return next((offer for offer in self.all if isinstance(offer, Momentum)), None)
+
+    def arguments(self, step: Step) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        """Return what the loss is called with, by position and by name."""
+        values = {name: getattr(offer, name)(step) for name, offer in self._who.items()}
+        return ((values.pop(EMBEDDINGS),) if self.asked.positional else ()), values
+
+    def _check_chosen(self, chosen: Sequence[Offer]) -> None:
+        for one, other in combinations(chosen, 2):
+            both = one.names() & other.names() & self.asked.names
+            if both or type(one) is type(other):
+                raise ValueError(
+                    f"expected one offer of {' and '.join(sorted(both)) or 'a kind'}, got {type(one).__name__} and "
+                    f"{type(other).__name__}: leave one out"
+                )
+        offered = frozenset[str]().union(*(offer.names() for offer in chosen))
+        for offer in chosen:
+            if not offer.serves(self.asked, offered):
+                names = ", ".join(sorted(self.asked.names))
+                raise ValueError(
+                    f"expected offers that {self.asked.loss} asks for, got {type(offer).__name__}, which has "
+                    f"{' and '.join(sorted(offer.names()))}; its forward names {names}: leave the offer out, or "
+                    f"choose another loss"
+                )
+
+    def _made(self, chosen: Sequence[Offer]) -> list[Offer]:
+        """Make what is required and not among those chosen."""
+        had = frozenset[str]().union(*(offer.given_to(self.asked) for offer in (*chosen, Batch(), Pairs())))
+        made: list[Offer] = []
+        for kind in MADE_IF_REQUIRED:
+            if kind.names() & (self.asked.required - had) and not any(isinstance(one, kind) for one in chosen):
+                made.append(kind())
+                had |= kind.names()
+        return made
+
+    def _nobody_has(self, lacking: frozenset[str], loss: Loss) -> str:
+        words = " and ".join(name for name in _in_order(type(loss)) if name in lacking)
+        able = [kind.__name__ for kind in _known(Offer) if kind.names() & lacking]
+        if able:
+            return f"expected offers for all that {self.asked.loss} needs, got none of {words}: add {' or '.join(able)}"
+        return (
+            f"expected a loss whose arguments are offered, got {self.asked.loss}, which needs {words}: "
+            f"write an offer with {'these methods' if len(lacking) > 1 else 'that method'}, or call the loss in a loop "
+            f"of your own{_page(type(loss))}"
+        )
+
+
+def check_labels(loss: Loss, plan: Plan) -> None:
+    """Raise unless the data's labels are of a kind that the loss takes.
+
+    Raises:
+        ValueError: There are none, or they are of another kind.
+    """
+    kinds = loss.label_kinds
+    if not kinds or plan.label_kind in kinds:
+        return
+    name, takes = type(loss).__name__, " or ".join(sorted(kinds))
+    fitting = ", ".join(sorted(kind.__name__ for kind in _known(Loss) if _fits(kind, plan)))
+    has = plan.label_kind or "no labels"
+    raise ValueError(f"expected {takes} as labels for {name}, got {has}: choose one of {fitting}")
+
+
+def _recommended(loss: Loss) -> list[Offer]:
+    kinds = {kind.__name__: kind for kind in _known(Offer)}
+    unknown = [name for name in loss.recommended_offers if name not in kinds]
+    if unknown:
+        raise ValueError(
+            f"expected recommended_offers of {type(loss).__name__} among {', '.join(sorted(kinds))}, "
+            f"got {', '.join(unknown)}: import the module that has them"
+        )
+    return [kinds[name]() for name in loss.recommended_offers]
+
+
+def _fits(kind: type[Loss], plan: Plan) -> bool:
+    if not kind.__module__.startswith("likewise.") or kind.__name__ == "PatchLoss":
+        return False
+    return plan.label_kind in kind.label_kinds if plan.label_kind else not kind.label_kinds
+
+
+def _known(base: type[T]) -> Iterator[type[T]]:
+    """Walk the classes that inherit a class, and can be made."""
+    for kind in base.__subclasses__():
+        yield from _known(kind)
+        if not kind.__subclasses__():
+            yield kind
+
+
+def _in_order(kind: type[Loss]) -> list[str]:
+    return list(inspect.signature(kind.forward).parameters)
+
+
+def _page(kind: type[Loss]) -> str:
+    """Point to the loss's page, named as its module is; a user's own loss has none."""
+    room, _, name = kind.__module__.rpartition(".")
+    return f"; docs/losses/{name.replace('_', '-')}.md shows its arguments" if room == "likewise.losses" else ""

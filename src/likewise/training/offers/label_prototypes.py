@@ -1,0 +1,44 @@
+"""Prototypes: one learned vector for each class or label."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from likewise.memory import Prototypes
+from likewise.training.offers.offer import Offer, Plan
+from likewise.training.step import Step
+
+
+@final
+class LabelPrototypes(Offer):
+    """Prototypes, (C, E) or (L, E), learned with the encoder.
+
+    Args:
+        rate_factor: By what their learning rate is multiplied. Large models that are fine-tuned have rates at which
+            nothing that begins at random would move.
+
+    Raises:
+        ValueError: The factor is not positive.
+    """
+
+    rows: Prototypes
+
+    def __init__(self, rate_factor: float = 1.0) -> None:
+        super().__init__()
+        if not rate_factor > 0:
+            raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's own rate")
+        self.rate_factor = rate_factor
+
+    def build(self, plan: Plan) -> None:
+        """Draw the rows."""
+        self.rows = Prototypes(plan.num_labels, plan.embedding_dim)
+
+    def rate_factors(self) -> dict[nn.Parameter, float]:
+        """Return the factor for the rows."""
+        return dict.fromkeys(self.rows.parameters(), self.rate_factor)
+
+    def prototypes(self, step: Step) -> Float[Tensor, "c e"]:
+        """Return the rows."""
+        del step
+        return self.rows()

@@ -1,0 +1,70 @@
+"""Pairs and triples out of the views of a batch."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.training.offers.asked import Asked
+from likewise.training.offers.offer import Offer
+from likewise.training.step import Step
+
+PARTNERS = frozenset({"keys", "positives"})
+NEGATIVES = 1  # what the draw is for
+
+
+@final
+class Pairs(Offer):
+    """Pairs out of views.
+
+        queries, anchors    z of all views, less the last where the loss needs keys or positives, or a momentum encoder
+                            takes it: (B, E) of one, (B, V, E) of more
+        keys, positives     where the loss needs them: z of the last view, with gradient
+        negatives           the last view of another sample, of another class where labels are classes
+        key_labels          the labels, where there are keys
+    """
+
+    only_if_required = frozenset({"keys", "positives", "negatives", "key_labels"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._apart = False
+        self._loss = ""
+
+    def given_to(self, asked: Asked) -> frozenset[str]:
+        """Return the names that it fills, and note whether the last view is somebody's partner."""
+        self._apart = bool(asked.required & PARTNERS)
+        self._loss = asked.loss
+        return super().given_to(asked)
+
+    def queries(self, step: Step) -> Tensor:
+        """Return z of the views that are no partner."""
+        embeddings = step.embeddings
+        if self._apart:
+            if step.views != 2 and not (step.views == 1 and step.slow is not None):
+                raise ValueError(
+                    f"expected two views for {self._loss}, of which one is the other's partner, got {step.views}: "
+                    "set batches.views to 2"
+                )
+            embeddings = embeddings[:, :1]
+        return embeddings[:, 0] if embeddings.shape[1] == 1 else embeddings
+
+    def anchors(self, step: Step) -> Tensor:
+        """Return the queries under their other name."""
+        return self.queries(step)
+
+    def keys(self, step: Step) -> Float[Tensor, "b e"]:
+        """Return z of the last view, with gradient."""
+        return step.embeddings[:, -1]
+
+    def positives(self, step: Step) -> Float[Tensor, "b e"]:
+        """Return the keys under their other name."""
+        return self.keys(step)
+
+    def negatives(self, step: Step) -> Float[Tensor, "b e"]:
+        """Return the last view of other samples."""
+        return step.embeddings[:, -1][step.others(NEGATIVES)]
+
+    def key_labels(self, step: Step) -> Tensor:
+        """Return the labels of the keys."""
+        return step.batch["labels"]

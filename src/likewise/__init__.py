@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what a type checker and the documentation read; `__getattr__` finds the same at run time
     from likewise import pairs
     from likewise.losses import (
+        AsymmetricLoss,
+        BCELoss,
         BCLLoss,
         BYOLLoss,
+        CrossEntropyLoss,
         DCLLoss,
         HardNegativeLoss,
         InfoNCELoss,
@@ -43,7 +46,7 @@ if TYPE_CHECKING:  # what a type checker and the documentation read; `__getattr_
 
 # fmt: off
 __all__ = [
-    "BCLLoss", "BYOLLoss", "DCLLoss", "HardNegativeLoss",
+    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
     "InfoNCELoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss",
     "PatchLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "contrast", "label_pair_similarity",
     "log_sum_exp", "pairs",

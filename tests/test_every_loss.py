@@ -12,6 +12,7 @@ from likewise.losses.dcl import DCLLoss
 from loss_table import FEATURES, LOSSES, draw, evaluate
 
 DOUBLE = torch.float64
+PUBLIC = {name: getattr(lw, name) for name in lw.__all__ if name.endswith("Loss")}
 every_loss = pytest.mark.parametrize("name", LOSSES)
 every_backend = pytest.mark.parametrize("backend", ["dense", "tiled"])
 
@@ -34,12 +35,23 @@ def step(name, batch, dtype=DOUBLE, **options):
 
 
 def test_the_table_has_every_loss():
-    """No public loss is missing, but BYOL's, which has neither denominator nor options."""
-    public = {value for value in vars(lw).values() if inspect.isclass(value) and issubclass(value, ContrastiveLoss)}
-    assert public == {type(row.make()) for row in LOSSES.values()}
-    assert not issubclass(lw.BYOLLoss, ContrastiveLoss)
-    assert issubclass(lw.BYOLLoss, Loss)
-    assert lw.BYOLLoss().last == {}
+    """No contrastive loss is missing; the others, which have none of its options, are losses, too."""
+    contrastive = {kind for kind in PUBLIC.values() if issubclass(kind, ContrastiveLoss)}
+    assert contrastive == {type(row.make()) for row in LOSSES.values()}
+    assert {kind.__name__ for kind in PUBLIC.values()} == set(PUBLIC)
+    for kind in PUBLIC.values():
+        assert issubclass(kind, Loss)
+    for kind in set(PUBLIC.values()) - contrastive:
+        assert kind().last == {}
+
+
+def test_what_a_loss_is_meant_to_be_trained_with():
+    """Those that take keys of a momentum encoder, in a queue or as targets, say so; all others have no wish."""
+    wished = {name: kind.recommended_offers for name, kind in PUBLIC.items() if kind.recommended_offers}
+    queue = "Momentum", "KeyQueue"
+    assert wished == {"MSCLoss": queue, "NWSLoss": queue, "BYOLLoss": ("Momentum", "Predictor")}
+    for name in ("MSCLoss", "NWSLoss"):
+        assert {"queue", "queue_labels"} <= set(inspect.signature(PUBLIC[name].forward).parameters)
 
 
 LABELS_OF = {"labels", "cell_labels"}
@@ -65,8 +77,8 @@ def test_label_kinds_are_those_that_are_taken(name):
 
 
 def test_losses_without_labels_name_no_kind():
-    """What has no labels takes none, BYOL among them."""
-    named = {kind.__name__: kind.label_kinds for kind in vars(lw).values() if inspect.isclass(kind)}
+    """What has no labels takes none."""
+    named = {name: kind.label_kinds for name, kind in PUBLIC.items()}
     without = {name for name, kinds in named.items() if not kinds}
     assert without == {f"{of}Loss" for of in ("NTXent", "DCL", "HardNegative", "InfoNCE", "NPairs", "Triplet", "BYOL")}
     assert named["SupConLoss"] == {"classes", "label sets"}

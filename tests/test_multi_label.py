@@ -1,6 +1,7 @@
 """Losses of label sets: reference values, naive loops over labels, exact shares, unlabelled queries, bad input."""
 
 from pathlib import Path
+from typing import Literal, get_type_hints
 
 import numpy as np
 import pytest
@@ -350,6 +351,21 @@ S = torch.eye(2)
 
 def nws(*arguments, **keywords):
     return lambda: lw.NWSLoss(S)(*arguments, **keywords)
+
+
+@pytest.mark.parametrize("method", ["npmi", "jaccard"])
+def test_a_similarity_by_name_is_told_how_to_make_it(method):
+    """A loss has no training labels: the error says what to pass; what torch.as_tensor takes is a matrix, as ever."""
+    with pytest.raises(
+        ValueError, match=rf"got '{method}'; pass likewise.label_pair_similarity\(labels, \"{method}\"\)"
+    ):
+        lw.NWSLoss(method)
+    with pytest.raises(ValueError, match=r"got 'cosine'; pass likewise.label_pair_similarity\(labels, \"npmi\"\)"):
+        lw.NWSLoss("cosine")
+    assert get_type_hints(lw.NWSLoss.__init__)["label_similarity"] == torch.Tensor | Literal["npmi", "jaccard"]
+    matrix = lw.label_pair_similarity(torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1]]), method)
+    for of in (matrix, matrix.tolist(), matrix.numpy()):
+        assert torch.equal(lw.NWSLoss(of).label_similarity, matrix)
 
 
 @pytest.mark.parametrize(

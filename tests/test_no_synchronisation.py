@@ -179,11 +179,20 @@ def test_no_step_waits(name, backend, learned):
         assert step(name, backend, learned)
 
 
-def test_byol_does_not_wait():
-    """The one loss that is not contrastive."""
+@pytest.mark.parametrize(
+    ("loss", "beside"),
+    [
+        (lw.BYOLLoss(), lambda: ones(8, 2, 4)),
+        (lw.CrossEntropyLoss(label_smoothing=0.1), indices),
+        (lw.BCELoss(positive_weight=2.0), lambda: ones(8, 4, dtype=torch.bool)),
+        (lw.AsymmetricLoss(), lambda: ones(8, 4, dtype=torch.bool)),
+    ],
+    ids=repr,
+)
+def test_no_loss_that_is_no_contrast_waits(loss, beside):
+    """Neither forward nor backward, nor what it says of the step."""
     with FakeTensorMode(), Watch():
-        predictions = ones(8, 2, 4).requires_grad_()
-        lw.BYOLLoss()(predictions, ones(8, 2, 4)).backward()
+        loss(ones(8, 2, 4).requires_grad_(), beside()).backward()
 
 
 @pytest.mark.parametrize("labelled", [False, True])

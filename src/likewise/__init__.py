@@ -3,6 +3,9 @@
 Losses for learning representations by contrast. Every one is a single equation with two pair weights, evaluated exactly
 in memory that grows with the number of rows and not with its square.
 
+Names are imported when they are first asked for, so that ``import likewise`` alone, and the command's help, load no
+torch.
+
 Example:
     >>> import torch
     >>> import likewise as lw
@@ -11,50 +14,61 @@ Example:
     >>> loss.backward()
 """
 
-from likewise import pairs
-from likewise.losses import (
-    BCLLoss,
-    BYOLLoss,
-    DCLLoss,
-    HardNegativeLoss,
-    InfoNCELoss,
-    KCLLoss,
-    MSCLoss,
-    MulSupConLoss,
-    NPairsLoss,
-    NTXentLoss,
-    NWSLoss,
-    PaCoLoss,
-    PatchLoss,
-    ProxyNCALoss,
-    RASCALLoss,
-    SupConLoss,
-    TripletLoss,
-    label_pair_similarity,
-)
-from likewise.operator import contrast, log_sum_exp
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:  # what a type checker and the documentation read; `__getattr__` finds the same at run time
+    from likewise import pairs
+    from likewise.losses import (
+        AsymmetricLoss,
+        BCELoss,
+        BCLLoss,
+        BYOLLoss,
+        CrossEntropyLoss,
+        DCLLoss,
+        HardNegativeLoss,
+        InfoNCELoss,
+        KCLLoss,
+        MSCLoss,
+        MulSupConLoss,
+        NPairsLoss,
+        NTXentLoss,
+        NWSLoss,
+        PaCoLoss,
+        PatchLoss,
+        ProxyNCALoss,
+        RASCALLoss,
+        SupConLoss,
+        TripletLoss,
+        label_pair_similarity,
+    )
+    from likewise.operator import contrast, log_sum_exp
+
+# fmt: off
 __all__ = [
-    "BCLLoss",
-    "BYOLLoss",
-    "DCLLoss",
-    "HardNegativeLoss",
-    "InfoNCELoss",
-    "KCLLoss",
-    "MSCLoss",
-    "MulSupConLoss",
-    "NPairsLoss",
-    "NTXentLoss",
-    "NWSLoss",
-    "PaCoLoss",
-    "PatchLoss",
-    "ProxyNCALoss",
-    "RASCALLoss",
-    "SupConLoss",
-    "TripletLoss",
-    "contrast",
-    "label_pair_similarity",
-    "log_sum_exp",
-    "pairs",
+    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
+    "InfoNCELoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss",
+    "PatchLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "contrast", "label_pair_similarity",
+    "log_sum_exp", "pairs",
 ]
+_ROOMS = [
+    "benchmark", "cli", "data", "diagnostics", "distributed", "evaluation", "losses", "memory", "models",
+    "operator", "pairs", "report", "training",
+]
+# fmt: on
 __version__ = "0.1.0"
+_ROOM_OF = {"contrast": "operator", "log_sum_exp": "operator"}  # all other names are of losses
+
+
+def __getattr__(name: str) -> Any:
+    """Import a room, or what stands in one, at its first use."""
+    if name in _ROOMS:
+        return import_module(f"likewise.{name}")  # which makes it an attribute
+    if name not in __all__:
+        raise AttributeError(f"module 'likewise' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"likewise.{_ROOM_OF.get(name, 'losses')}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

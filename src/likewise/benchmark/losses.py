@@ -84,14 +84,30 @@ def _rascal(case: Case, options: Options) -> nn.Module:
     return public.RASCALLoss(case.rows // 2, case.features, **options).to(case.device)
 
 
+def _tagged(draw: Draw) -> tuple[Any, ...]:
+    return draw.values(draw.case.rows, LABELS), draw.label_sets(draw.case.rows)
+
+
+def _alone(loss: Callable[[], nn.Module]) -> Callable[[Case, Options], Callable[..., Tensor]]:
+    """Make a loss that has no options."""
+    return lambda _, __: loss()
+
+
 ENTRIES: dict[str, Entry] = {
     "SupConLoss": Entry(_plain(public.SupConLoss), _classes),
     "NTXentLoss": Entry(_plain(public.NTXentLoss), _views),
     "InfoNCELoss": Entry(_plain(public.InfoNCELoss), _pairs),
+    "AsymmetricLoss": Entry(_alone(public.AsymmetricLoss), _tagged, pairwise=False),
+    "BCELoss": Entry(_alone(public.BCELoss), _tagged, pairwise=False),
     "BCLLoss": Entry(_plain(public.BCLLoss), _with_prototypes),
     "BYOLLoss": Entry(
-        lambda _, __: public.BYOLLoss(),
+        _alone(public.BYOLLoss),
         lambda draw: (draw.embeddings(draw.case.rows), draw.embeddings(draw.case.rows, learned=False)),
+        pairwise=False,
+    ),
+    "CrossEntropyLoss": Entry(
+        _alone(public.CrossEntropyLoss),
+        lambda draw: (draw.values(draw.case.rows, CLASSES), draw.classes(draw.case.rows)),
         pairwise=False,
     ),
     "DCLLoss": Entry(_plain(public.DCLLoss), _views),

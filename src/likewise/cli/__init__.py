@@ -3,7 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
+
+from likewise import __version__
 
 VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
@@ -51,7 +53,7 @@ def _verb(words: Sequence[str]) -> str:
         epilog="`likewise VERB --help` lists a verb's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"likewise {metadata.version('likewise')}")
+    parser.add_argument("--version", action="version", version=f"likewise {__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for verb, summary in VERBS.items():
         verbs.add_parser(verb, help=summary)

@@ -1,8 +1,11 @@
 """Losses: each one's equation and pair weights; what they share stands in `likewise.losses.base`."""
 
+from likewise.losses.asymmetric import AsymmetricLoss
 from likewise.losses.base import ContrastiveLoss, Loss, LossOptions
+from likewise.losses.bce import BCELoss
 from likewise.losses.bcl import BCLLoss
 from likewise.losses.byol import BYOLLoss
+from likewise.losses.cross_entropy import CrossEntropyLoss
 from likewise.losses.dcl import DCLLoss
 from likewise.losses.hard_negative import HardNegativeLoss
 from likewise.losses.info_nce import InfoNCELoss
@@ -21,9 +24,12 @@ from likewise.losses.sup_con import SupConLoss
 from likewise.losses.triplet import TripletLoss
 
 __all__ = [
+    "AsymmetricLoss",
+    "BCELoss",
     "BCLLoss",
     "BYOLLoss",
     "ContrastiveLoss",
+    "CrossEntropyLoss",
     "DCLLoss",
     "HardNegativeLoss",
     "InfoNCELoss",

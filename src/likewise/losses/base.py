@@ -50,19 +50,32 @@ def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
 
 
 class Loss(nn.Module, ABC):
-    """Abstract: a loss of embeddings.
+    """Abstract: a loss of embeddings, or of what is made of them.
 
     Attributes:
         label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or none.
+        recommended_offers: What it is meant to be trained with by `likewise train`, by the names of offers; made unless
+            others are given.
         last: What the last step did, detached, by name.
     """
 
     label_kinds: ClassVar[frozenset[LabelKind]] = frozenset()
+    recommended_offers: ClassVar[tuple[str, ...]] = ()
     last: dict[str, Tensor]
 
     def __init__(self) -> None:
         super().__init__()
         self.last = {}
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows: the parameters that are no tensors."""
+        return ", ".join(f"{name}={value!r}" for name, value in self._told() if not isinstance(value, Tensor))
+
+    def _told(self) -> Iterator[tuple[str, object]]:
+        """Yield the name and the value of what the loss was made with and has kept."""
+        for name in inspect.signature(type(self)).parameters:
+            if hasattr(self, name):
+                yield name, getattr(self, name)
 
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -96,15 +109,10 @@ class ContrastiveLoss(Loss):
             known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
             raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; it has {', '.join(known)}")
 
-    def extra_repr(self) -> str:
-        """Return what ``repr`` shows: the parameters that are no tensors."""
-        return ", ".join(f"{name}={value!r}" for name, value in self._told() if not isinstance(value, Tensor))
-
     def _told(self) -> Iterator[tuple[str, object]]:
-        """Yield the name and the value of what the loss was made with and has kept."""
-        for name in (*inspect.signature(type(self)).parameters, *LossOptions.__annotations__):
-            if hasattr(self, name):
-                yield name, getattr(self, name)
+        """Yield the name and the value of what the loss was made with and has kept, its options among it."""
+        yield from super()._told()
+        yield from ((name, getattr(self, name)) for name in LossOptions.__annotations__)
 
     def facts(self) -> dict[str, str]:
         """Return what of a loss all ranks have in common where rows are gathered, in words."""

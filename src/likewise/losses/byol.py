@@ -44,6 +44,8 @@ class BYOLLoss(Loss):
         tensor(1.)
     """
 
+    recommended_offers = ("Momentum", "Predictor")
+
     def forward(
         self, predictions: Float[Tensor, "n d"] | Float[Tensor, "b 2 d"], targets: Float[Tensor, "..."]
     ) -> Float[Tensor, ""]:

@@ -60,6 +60,7 @@ class MSCLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"label sets"})
+    recommended_offers = ("Momentum", "KeyQueue")
 
     def __init__(
         self,

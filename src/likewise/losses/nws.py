@@ -1,6 +1,6 @@
 """NWS, multi-label contrast with prototypes in which negatives push the less, the more alike their labels are."""
 
-from typing import Any, Literal, Unpack, final, get_args
+from typing import Literal, Unpack, final, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from likewise.losses.checks import (
     matrix,
     one_of,
 )
+from likewise.losses.label_pair_similarity import Method
 from likewise.losses.shares import label_shares
 from likewise.operator.inputs import FLOATING
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
@@ -47,7 +48,8 @@ class NWSLoss(ContrastiveLoss):
 
     Args:
         label_similarity: S, symmetric, within [0, 1], shape (L, L), a tensor or what ``torch.as_tensor`` takes; see
-            `likewise.label_pair_similarity`. Its dtype is kept, its diagonal never matters. A buffer.
+            `likewise.label_pair_similarity`. Its dtype is kept, its diagonal never matters. A buffer. The command
+            `likewise train` takes "npmi" or "jaccard", too, and computes S from the training labels.
         alpha: α > 0, the pull of instances beside that of prototypes.
         beta: β > 0, the push of instances beside that of prototypes.
         temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
@@ -61,8 +63,8 @@ class NWSLoss(ContrastiveLoss):
         ``last["positives_per_anchor"]`` counts instances and prototypes.
 
     Raises:
-        ValueError: If α or β is not positive, S is not symmetric within [0, 1], or the aggregation is another; see
-            `forward`.
+        ValueError: If α or β is not positive, S is the name of a method or not symmetric within [0, 1], or the
+            aggregation is another; see `forward`.
 
     Memory:
         O((N + R)·(D + L) + L²); keys and queue come without gradient, and are then passed over once. See
@@ -82,12 +84,13 @@ class NWSLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"label sets"})
+    recommended_offers = ("Momentum", "KeyQueue")
 
     label_similarity: Tensor
 
     def __init__(
         self,
-        label_similarity: Any,
+        label_similarity: Tensor | Method,
         *,
         alpha: float = 1.0,
         beta: float = 0.1,
@@ -177,8 +180,14 @@ class NWSLoss(ContrastiveLoss):
         return AllPairs(*own.shape) if self.positives_in_denominator else Explicit(~own)
 
 
-def _checked(similarity: Any) -> Tensor:
+def _checked(similarity: Tensor | str) -> Tensor:
     """Return S as a tensor of its own; raise unless it is square, symmetric, and within [0, 1]."""
+    if isinstance(similarity, str):
+        method = similarity if similarity in get_args(Method) else "npmi"
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"label_similarity is a matrix (L, L), got {similarity!r}; pass likewise.label_pair_similarity(labels, "
+            f'"{method}"), of the training labels; `likewise train` takes the name and does so itself'
+        )
     similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOATING:
         raise ValueError(

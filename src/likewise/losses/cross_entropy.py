@@ -1,0 +1,78 @@
+"""Cross-entropy of a classifier: the baseline of every contrast with classes."""
+
+from typing import final
+
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from likewise.losses.base import Loss
+from likewise.losses.checks import check_number
+from likewise.losses.class_logits import with_classes
+
+
+@final
+class CrossEntropyLoss(Loss):
+    r"""Cross-entropy: of all classes, tell the own one by a classifier's logits.
+
+    $$
+    \ell_i = \log \sum_c e^{g_{ic}} - \sum_c q_{ic} \, g_{ic}, \qquad
+    q_{ic} = (1 - \varepsilon) \, [c = y_i] + \frac{\varepsilon}{C}
+    $$
+
+    with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own, and no contrast: it has
+    none of the options of the contrastive losses. Where processes hold as many samples each, the mean of their losses
+    is the loss of all.
+
+    Args:
+        label_smoothing: ε within 0 … 1, the share of the target that all classes have alike.
+
+    Attributes:
+        last: ``"accuracy"``, the share of rows whose largest logit is that of their class; of equal ones the first
+            counts.
+
+    Returns:
+        From a call, see `forward`: the mean over all rows, a scalar, float32 or wider; 0 of none.
+
+    Raises:
+        ValueError: If ε is not within 0 … 1, or a call's input does not agree; see `forward`.
+
+    Memory:
+        O(N·C).
+
+    Source:
+        Label smoothing: Szegedy, Vanhoucke, Ioffe, Shlens, Wojna, "Rethinking the Inception Architecture for Computer
+        Vision", 2016, section 7.
+
+    Example:
+        >>> import torch
+        >>> class_logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
+        >>> loss_of = CrossEntropyLoss()
+        >>> loss_of(class_logits, torch.tensor([0, 0]))
+        tensor(1.1269)
+        >>> loss_of.last["accuracy"]
+        tensor(0.5000)
+    """
+
+    label_kinds = frozenset({"classes"})
+
+    def __init__(self, *, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = check_number("label_smoothing", label_smoothing, 0, 1, "0 and 0.1")
+
+    def forward(self, class_logits: Float[Tensor, "..."], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        """Return the loss of a batch.
+
+        Args:
+            class_logits: A logit for each class, of each sample, (B, C), or of each of its V views, (B, V, C).
+            labels: Classes of the samples, 0 … C − 1, (B,).
+
+        Raises:
+            ValueError: If shapes or lengths disagree, there is but one class, logits hold NaN or infinity, or a label
+                is not one of the C classes (values are looked at on the CPU).
+        """
+        rows, classes = with_classes(class_logits, labels)
+        count = max(len(rows), 1)
+        self.last = {"accuracy": (rows.detach().argmax(dim=1) == classes).sum() / count}
+        smoothed = functional.cross_entropy(rows, classes, reduction="sum", label_smoothing=self.label_smoothing)
+        return smoothed / count

@@ -1,0 +1,291 @@
+"""The losses of a classifier's logits: plain loops, gradients, views, long tails, huge logits, what a step says."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import likewise as lw
+from likewise.losses import ContrastiveLoss, Loss
+
+DOUBLE = torch.float64
+MAKERS = {
+    "cross-entropy": lw.CrossEntropyLoss,
+    "smoothed": lambda: lw.CrossEntropyLoss(label_smoothing=0.2),
+    "BCE": lw.BCELoss,
+    "weighted": lambda: lw.BCELoss(positive_weight=7),
+    "ASL": lw.AsymmetricLoss,
+    "ASL of both": lambda: lw.AsymmetricLoss(gamma_negative=2.5, gamma_positive=1),
+    "ASL of a root": lambda: lw.AsymmetricLoss(gamma_negative=0.5, gamma_positive=0.5, clip=0.3),
+    "focal": lambda: lw.AsymmetricLoss(gamma_negative=2, gamma_positive=2, clip=0),
+    "clipped only": lambda: lw.AsymmetricLoss(gamma_negative=0),
+}
+every_loss = pytest.mark.parametrize("name", MAKERS)
+of_sets = pytest.mark.parametrize("name", [name for name in MAKERS if name not in {"cross-entropy", "smoothed"}])
+
+
+def draw(*shape, seed=0, scale=2):
+    return scale * torch.randn(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
+
+
+def long_tail(rows, classes):
+    """Return classes of sizes that fall by half, the last ones empty."""
+    return torch.tensor([min(int(math.log2(1 + row)), classes - 1) for row in range(rows)]).flip(0)
+
+
+def rare_labels(rows, length):
+    """Return label sets in which label c is on every 2^c-th sample, and the last on none."""
+    sets = torch.tensor([[row % 2**c == 2**c - 1 for c in range(length)] for row in range(rows)])
+    sets[:, -1] = False
+    return sets
+
+
+def labels_for(name, rows, length):
+    return long_tail(rows, length) if name in {"cross-entropy", "smoothed"} else rare_labels(rows, length)
+
+
+def by_hand(loss, logits, labels):
+    """Return the loss of one sample's logits, in a plain loop over Python's numbers."""
+    if isinstance(loss, lw.CrossEntropyLoss):
+        everything = math.log(sum(math.exp(g) for g in logits))
+        share = loss.label_smoothing / len(logits)
+        targets = [share + (1 - loss.label_smoothing) * (c == labels) for c in range(len(logits))]
+        return sum(q * (everything - g) for q, g in zip(targets, logits, strict=True))
+    total = 0.0
+    for g, y in zip(logits, labels, strict=True):
+        p = 1 / (1 + math.exp(-g))
+        if isinstance(loss, lw.BCELoss):
+            total -= (loss.positive_weight * math.log(p) if y else math.log(1 - p)) / len(logits)
+        elif y:
+            total -= (1 - p) ** loss.gamma_positive * math.log(p)
+        else:
+            kept = max(p - loss.clip, 0)
+            total -= kept**loss.gamma_negative * math.log(1 - kept)
+    return total
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
+def test_a_loss_is_its_formula(name, dtype):
+    """Mean over the rows of a long tail, of what a loop over its numbers gives."""
+    loss, logits, labels = MAKERS[name](), draw(37, 6).to(dtype), labels_for(name, 37, 6)
+    rows = zip(logits.tolist(), labels.tolist(), strict=True)
+    expected = sum(by_hand(loss, *row) for row in rows) / 37
+    value = loss(logits, labels)
+    assert value.dtype == dtype
+    tolerance = 1e-13 if dtype == DOUBLE else 2e-6
+    torch.testing.assert_close(value.double(), torch.tensor(expected, dtype=DOUBLE), rtol=tolerance, atol=0)
+
+
+@every_loss
+def test_gradients_are_those_of_finite_differences(name):
+    """First and second, of logits on both sides of the clip."""
+    logits, labels = draw(8, 4).requires_grad_(), labels_for(name, 8, 4)
+    assert torch.autograd.gradcheck(lambda g: MAKERS[name]()(g, labels), (logits,))
+    assert torch.autograd.gradgradcheck(lambda g: MAKERS[name]()(g, labels), (logits,))
+
+
+@every_loss
+def test_every_view_is_judged_by_its_samples_labels(name):
+    """(B, V, C) is the mean over views of (B, C), and the same is said of the step."""
+    loss, logits, labels = MAKERS[name](), draw(9, 3, 5), labels_for(name, 9, 5)
+    together = loss(logits, labels)
+    told = dict(loss.last)
+    torch.testing.assert_close(together, torch.stack([loss(view, labels) for view in logits.unbind(dim=1)]).mean())
+    loss(torch.cat(logits.unbind(dim=1)), torch.cat([labels] * 3))
+    assert told == loss.last
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.float32, DOUBLE])
+@of_sets
+def test_label_sets_may_be_of_any_dtype(name, dtype):
+    logits, labels = draw(8, 5).float(), rare_labels(8, 5)
+    assert torch.equal(MAKERS[name]()(logits, labels.to(dtype)), MAKERS[name]()(logits, labels))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_classes_may_be_of_any_integer_dtype(dtype):
+    logits, labels = draw(8, 5), long_tail(8, 5)
+    assert torch.equal(lw.CrossEntropyLoss()(logits, labels.to(dtype)), lw.CrossEntropyLoss()(logits, labels))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [20.0, 1e4])
+@every_loss
+def test_huge_logits_cost_no_precision(name, size, dtype):
+    """Logits of ± 20 and ± 10⁴, right and wrong ones: loss and gradients are float64's, rounded beside the largest."""
+    labels = labels_for(name, 16, 4)
+    logits = (draw(16, 4).sign() * size).to(dtype).requires_grad_()
+    exact = logits.detach().double().requires_grad_()
+    value, expected = MAKERS[name]()(logits, labels), MAKERS[name]()(exact, labels)
+    (value + expected).backward()
+    assert value.dtype == torch.float32
+    assert torch.isfinite(logits.grad).all()
+    assert (exact.grad.abs() > 1e-3).any()  # wrong ones are felt
+    torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=0)
+    rounding = torch.finfo(dtype).eps * exact.grad.abs().max()
+    torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=0, atol=float(rounding))
+
+
+def test_a_sum_of_many_rows_in_bfloat16_is_made_in_float32():
+    """4,096 equal rows lose nothing to the sum: in bfloat16 it would stop at 256."""
+    logits, labels = torch.zeros(4096, 4, dtype=torch.bfloat16), torch.zeros(4096, dtype=torch.int64)
+    torch.testing.assert_close(lw.CrossEntropyLoss()(logits, labels), torch.tensor(math.log(4)))
+    torch.testing.assert_close(lw.BCELoss()(logits, nn.functional.one_hot(labels, 4)), torch.tensor(math.log(2)))
+
+
+def test_without_powers_and_clip_asl_is_bce():
+    """The sum over labels, where BCE has the mean; with equal powers it is the focal loss."""
+    logits, labels = draw(12, 5), rare_labels(12, 5)
+    plain = lw.AsymmetricLoss(gamma_negative=0, gamma_positive=0, clip=0)
+    torch.testing.assert_close(plain(logits, labels), 5 * lw.BCELoss()(logits, labels))
+    p = torch.where(labels, logits.sigmoid(), 1 - logits.sigmoid())
+    focal = -((1 - p) ** 2 * p.log()).sum() / 12
+    torch.testing.assert_close(MAKERS["focal"]()(logits, labels), focal)
+
+
+@pytest.mark.parametrize("gamma", [0, 0.5, 1, 4])
+def test_asl_leaves_easy_negatives_alone(gamma):
+    """At p ≤ m a negative has neither loss nor gradient, however far below; just above it has."""
+    logits = torch.tensor([[-1e4, -30, -5, -3, -2.9444, -2.9]], requires_grad=True)  # p = 0.05 at −2.94444
+    loss = lw.AsymmetricLoss(gamma_negative=gamma)(logits, torch.zeros(1, 6))
+    loss.backward()
+    assert (logits.grad[0, :4] == 0).all()
+    assert logits.grad[0, 5] > 0
+    assert loss > 0
+
+
+def test_cross_entropy_is_proxy_nca_with_a_classifiers_rows():
+    """Raw features against a classifier's weights, at temperature 1: the bridge between the baseline and contrast."""
+    features, weight, labels = draw(12, 6), draw(5, 6, seed=1, scale=0.5), long_tail(12, 5)
+    contrast = lw.ProxyNCALoss(temperature=1.0, normalize=False)(features, labels, weight)
+    torch.testing.assert_close(lw.CrossEntropyLoss()(features @ weight.T, labels), contrast)
+
+
+def test_balanced_softmax_is_cross_entropy_of_logits_with_the_prior():
+    """As docs/losses/cross-entropy.md has it for long tails: classes weigh in the denominator by their size."""
+    logits, labels = draw(31, 5), long_tail(31, 5)
+    sizes = torch.bincount(labels, minlength=5).clamp(min=1)
+    expected = 0.0
+    for row, label in zip(logits, labels, strict=True):
+        weighed = sizes * row.exp()
+        expected -= (weighed[label] / weighed.sum()).log() / 31
+    torch.testing.assert_close(lw.CrossEntropyLoss()(logits + sizes.double().log(), labels), expected)
+
+
+def test_accuracy_of_a_step():
+    """The share of rows whose largest logit is their class's; of equal ones the first counts."""
+    loss = lw.CrossEntropyLoss()
+    loss(torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]]), torch.tensor([0, 2, 0, 2]))
+    assert loss.last == {"accuracy": torch.tensor(0.5)}  # right, wrong, a tie told right, a tie told wrong
+    loss(torch.zeros(6, 3, requires_grad=True), torch.arange(6) % 3)
+    assert loss.last["accuracy"] == torch.tensor(1 / 3)
+    assert not loss.last["accuracy"].requires_grad
+
+
+@of_sets
+def test_micro_f1_of_a_step(name):
+    """2 TP / (2 TP + FP + FN) over all labels at once; a logit of zero tells nothing."""
+    logits, labels = draw(20, 5).requires_grad_(), rare_labels(20, 5)
+    loss = MAKERS[name]()
+    loss(logits, labels)
+    right = wrong = 0
+    for g, y in zip(logits.flatten().tolist(), labels.flatten().tolist(), strict=True):
+        right += 2 * (g > 0 and y)
+        wrong += (g > 0) != y
+    torch.testing.assert_close(loss.last, {"micro_f1": torch.tensor(right / (right + wrong), dtype=DOUBLE)})
+    assert not loss.last["micro_f1"].requires_grad
+    loss(torch.zeros(3, 5), torch.zeros(3, 5))
+    assert loss.last["micro_f1"] == 0
+
+
+@every_loss
+def test_no_rows_lose_nothing(name):
+    """An empty batch has loss 0, connected to the graph, and never NaN."""
+    loss, logits = MAKERS[name](), draw(0, 3).requires_grad_()
+    value = loss(logits, labels_for(name, 8, 3)[:0])
+    value.backward()
+    assert value == 0
+    assert all(number == 0 for number in loss.last.values())
+
+
+def test_they_are_losses_that_are_no_contrast():
+    """They share the base, say which labels they take, and show what they were made with."""
+    for kind, labels in (
+        (lw.CrossEntropyLoss, "classes"),
+        (lw.BCELoss, "label sets"),
+        (lw.AsymmetricLoss, "label sets"),
+    ):
+        assert issubclass(kind, Loss)
+        assert not issubclass(kind, ContrastiveLoss)
+        assert kind.label_kinds == {labels}
+        assert kind.recommended_offers == ()
+        assert list(kind().state_dict()) == []
+    assert repr(lw.CrossEntropyLoss(label_smoothing=0.1)) == "CrossEntropyLoss(label_smoothing=0.1)"
+    assert repr(lw.BCELoss(positive_weight=2)) == "BCELoss(positive_weight=2.0)"
+    assert repr(lw.AsymmetricLoss()) == "AsymmetricLoss(gamma_negative=4.0, gamma_positive=0.0, clip=0.05)"
+
+
+@every_loss
+def test_half_precision_of_autocast_is_widened(name):
+    """A classifier under autocast gives bfloat16; the loss of it is that of the same numbers in float32."""
+    classifier, features, labels = nn.Linear(6, 4), draw(8, 6).float(), labels_for(name, 8, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = classifier(features)
+        loss = MAKERS[name]()(logits, labels)
+    assert logits.dtype == torch.bfloat16
+    assert loss.dtype == torch.float32
+    assert torch.equal(loss, MAKERS[name]()(logits.float(), labels))
+
+
+LOGITS, CLASSES, SETS = torch.zeros(4, 3), torch.arange(4) % 3, torch.eye(4, 3)
+NAN = torch.full((4, 3), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lw.CrossEntropyLoss(label_smoothing=1.5), "label_smoothing is a number within 0 … 1, got 1.5"),
+        (lambda: lw.BCELoss(positive_weight=0), "positive_weight is a positive number, got 0"),
+        (lambda: lw.AsymmetricLoss(gamma_negative=-1), "gamma_negative is a number within 0 … .*got -1"),
+        (lambda: lw.AsymmetricLoss(gamma_positive=math.nan), "gamma_positive is a number within 0 … .*got nan"),
+        (lambda: lw.AsymmetricLoss(clip=1), "clip is a number within 0 … 0.99, got 1"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS.tolist(), CLASSES), "class_logits come as a tensor, got list"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS.long(), CLASSES), "class_logits have a floating dtype.*got torch.int64"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS[0], CLASSES), r"class_logits are a logit for each class.*shape \(3,\)"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS[:, :0], CLASSES), r"class_logits are a logit.*shape \(4, 0\)"),
+        (lambda: lw.CrossEntropyLoss()(NAN, CLASSES), "class_logits are finite.*in 4 of 4 rows"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS / 0, CLASSES), "class_logits are finite"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS[:, :1], CLASSES), "class_logits are of two classes or more, got one"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES + 1), "labels lie within the 3 classes, 0 … 2, got 1 … 3"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES - 1), "labels lie within the 3 classes.*got -1 … 1"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES * 0 - 100), "labels lie within the 3 classes.*got -100"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES.float()), "labels are integer classes"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, SETS), r"labels are classes.*got shape \(4, 3\)"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES[:3]), "labels has one entry for each of 4 samples, got 3"),
+        (
+            lambda: lw.CrossEntropyLoss()(torch.zeros(4, 2, 3), CLASSES.repeat(2)),
+            "one entry for each of 4 samples, got 8",
+        ),
+        (lambda: lw.BCELoss()(LOGITS, CLASSES), r"labels are multi-hot label sets.*got shape \(4,\)"),
+        (lambda: lw.BCELoss()(LOGITS, SETS[:, :2]), "labels are sets over the same 3 labels, got 2"),
+        (lambda: lw.BCELoss()(LOGITS, SETS * 0.5), "labels as label sets are zeros and ones, got other values"),
+        (lambda: lw.BCELoss()(NAN, SETS), "class_logits are finite"),
+        (lambda: lw.AsymmetricLoss()(LOGITS, SETS - 1), "labels as label sets are zeros and ones"),
+        (lambda: lw.AsymmetricLoss()(LOGITS, SETS[:3]), "labels has one entry for each of 4 samples, got 3"),
+        (lambda: lw.AsymmetricLoss()(torch.zeros(4, 2, 2, 3), SETS), r"a logit for each label.*\(4, 2, 2, 3\)"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(call, message):
+    """What was expected and what came stand in one line."""
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_they_have_no_options_of_contrast():
+    with pytest.raises(TypeError, match="temperature"):
+        lw.CrossEntropyLoss(temperature=0.1)
+    with pytest.raises(TypeError, match="reduction"):
+        lw.BCELoss(reduction="sum")

@@ -1,6 +1,24 @@
-"""Encoders, and the heads that training puts on them."""
+"""Encoders, one a file, the heads that training puts on them, and ONNX files."""
 
-from likewise.models.encoders import MLP, ConvNet, Encoder
-from likewise.models.heads import Head, ProjectionHead
+from likewise.models.conv_net import ConvNet
+from likewise.models.encoder import Encoder
+from likewise.models.heads import Head, NoHead, PredictionHead, ProjectionHead
+from likewise.models.mlp import MLP
+from likewise.models.onnx import to_onnx
+from likewise.models.resnet import ResNet
+from likewise.models.timm_encoder import Timm
+from likewise.models.wrapped import Wrapped
 
-__all__ = ["MLP", "ConvNet", "Encoder", "Head", "ProjectionHead"]
+__all__ = [
+    "MLP",
+    "ConvNet",
+    "Encoder",
+    "Head",
+    "NoHead",
+    "PredictionHead",
+    "ProjectionHead",
+    "ResNet",
+    "Timm",
+    "Wrapped",
+    "to_onnx",
+]

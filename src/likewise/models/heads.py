@@ -6,9 +6,11 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from likewise.models.encoder import check_sizes
+
 
 class Head(nn.Module, ABC):
-    """A head g: features to the embeddings that a loss contrasts."""
+    """Abstract: a head g, features to the embeddings that a loss contrasts."""
 
     @property
     @abstractmethod
@@ -22,15 +24,24 @@ class Head(nn.Module, ABC):
 
 @final
 class ProjectionHead(Head):
-    """One hidden layer, z = W₂ · relu(W₁ h), as contrastive learning has used since SimCLR.
+    """Hidden layers and a linear one, with one hidden layer z = W₂ · relu(W₁ h), as is usual since SimCLR.
+
+    SimCLR's and MoCo v2's heads are the default with their own sizes; BYOL's is hidden_dim 4096, out_dim 256 and
+    batch_norm.
 
     Args:
         feature_dim: Length of a feature vector; the command fills it in from the encoder.
-        hidden_dim: Units of the hidden layer; None: as many as features.
+        hidden_dim: Units of a hidden layer; None: as many as features.
         out_dim: Length of an embedding.
+        layers: Hidden layers.
+        batch_norm: Whether hidden layers are batch-normalised before relu.
+
+    Raises:
+        ValueError: hidden_dim, out_dim or layers is below 1.
 
     Source:
-        T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, 2020, section 2.1.
+        T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, 2020, section 2.1; with
+        batch norm J.-B. Grill et al., Bootstrap Your Own Latent, 2020, section 3.3.
 
     Example:
         >>> import torch
@@ -38,12 +49,16 @@ class ProjectionHead(Head):
         torch.Size([2, 4])
     """
 
-    def __init__(self, feature_dim: int, hidden_dim: int | None = None, out_dim: int = 64) -> None:
+    def __init__(
+        self,
+        feature_dim: int,
+        hidden_dim: int | None = None,
+        out_dim: int = 64,
+        layers: int = 1,
+        batch_norm: bool = False,
+    ) -> None:
         super().__init__()
-        hidden = feature_dim if hidden_dim is None else hidden_dim
-        if min(hidden, out_dim) < 1:
-            raise ValueError(f"expected hidden_dim and out_dim of at least 1, got {hidden} and {out_dim}: enlarge them")
-        self.layers = nn.Sequential(nn.Linear(feature_dim, hidden), nn.ReLU(), nn.Linear(hidden, out_dim))
+        self.layers = _layers(feature_dim, hidden_dim, out_dim, count=layers, batch_norm=batch_norm)
         self._embedding_dim = out_dim
 
     @property
@@ -54,3 +69,78 @@ class ProjectionHead(Head):
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
         """Project a batch of features."""
         return self.layers(features)
+
+
+@final
+class PredictionHead(Head):
+    """BYOL's predictor, from embeddings of one network to those of the other: one hidden layer, E to E.
+
+    Args:
+        embedding_dim: Length of an embedding, E.
+        hidden_dim: Units of the hidden layer; None: as many as an embedding has entries. BYOL has 4096 for E = 256.
+        batch_norm: Whether the hidden layer is batch-normalised before relu.
+
+    Raises:
+        ValueError: embedding_dim or hidden_dim is below 1.
+
+    Source:
+        J.-B. Grill et al., Bootstrap Your Own Latent, 2020, section 3.3.
+
+    Example:
+        >>> import torch
+        >>> PredictionHead(8, hidden_dim=32)(torch.rand(4, 8)).shape
+        torch.Size([4, 8])
+    """
+
+    def __init__(self, embedding_dim: int, hidden_dim: int | None = None, batch_norm: bool = True) -> None:
+        super().__init__()
+        self.layers = _layers(embedding_dim, hidden_dim, embedding_dim, count=1, batch_norm=batch_norm)
+        self._embedding_dim = embedding_dim
+
+    @property
+    def embedding_dim(self) -> int:
+        """Length of an embedding, E."""
+        return self._embedding_dim
+
+    def forward(self, features: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
+        """Predict a batch of embeddings."""
+        return self.layers(features)
+
+
+@final
+class NoHead(Head):
+    """No head: features are the embeddings, as supervised losses of prototypes or logits often have it.
+
+    Args:
+        feature_dim: Length of a feature vector; the command fills it in from the encoder.
+
+    Example:
+        >>> import torch
+        >>> NoHead(16)(torch.zeros(2, 16)).shape
+        torch.Size([2, 16])
+    """
+
+    def __init__(self, feature_dim: int) -> None:
+        super().__init__()
+        check_sizes(feature_dim=feature_dim)
+        self._embedding_dim = feature_dim
+
+    @property
+    def embedding_dim(self) -> int:
+        """Length of an embedding, E, that of a feature vector."""
+        return self._embedding_dim
+
+    def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Return the features."""
+        return features
+
+
+def _layers(inputs: int, hidden_dim: int | None, outputs: int, *, count: int, batch_norm: bool) -> nn.Sequential:
+    hidden = inputs if hidden_dim is None else hidden_dim
+    check_sizes(inputs=inputs, hidden_dim=hidden, out_dim=outputs, layers=count)
+    layers: list[nn.Module] = []
+    for level in range(count):
+        # a bias before batch norm would be subtracted again
+        layers.append(nn.Linear(hidden if level else inputs, hidden, bias=not batch_norm))
+        layers += [nn.BatchNorm1d(hidden), nn.ReLU()] if batch_norm else [nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(hidden, outputs))

@@ -1,0 +1,81 @@
+"""A dry run: what a module makes of zeros, before any data comes."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from likewise.models.encoder import frozen
+
+REMEDY = "wrap it in a module whose forward returns them"
+
+
+def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tensor:
+    """Run two inputs of zeros through a module, frozen, and leave its buffers as they were.
+
+    Args:
+        module: Takes (N, *input_shape), in the dtype of its weights. Lazy parameters get their shapes here.
+        input_shape: The shape of one input.
+        name: What an error calls the module.
+
+    Returns:
+        What came out, features (2, D) or feature maps (2, D, H, W).
+
+    Raises:
+        ValueError: The module fails, as it does on images too small for its depth, or something else came out.
+
+    Example:
+        >>> dry_run(nn.Linear(3, 8), (3,), "Linear").shape
+        torch.Size([2, 8])
+    """
+    weight = weight_like(module)
+    try:
+        with frozen(module), _kept_buffers(module):
+            outputs = module(torch.zeros(2, *input_shape, dtype=weight.dtype, device=weight.device))
+    except Exception as error:
+        raise ValueError(
+            f"expected {name} to take inputs of shape {tuple(input_shape)}, got {type(error).__name__}: "
+            f"{shortened(str(error))}: if the images are too small for it, choose larger ones or a shallower encoder"
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"expected {name} to return a tensor, got {type(outputs).__name__}: {REMEDY}"
+        )
+    if outputs.ndim not in {2, 4} or len(outputs) != 2 or outputs.numel() == 0 or not outputs.is_floating_point():
+        raise ValueError(
+            f"expected {name} to return features (2, D) or maps (2, D, H, W) of two inputs of shape "
+            f"{tuple(input_shape)}, got {tuple(outputs.shape)} of {outputs.dtype}: {REMEDY}"
+        )
+    return outputs
+
+
+def weight_like(module: nn.Module) -> Tensor:
+    """Return a tensor of the dtype and on the device of a module's weights; float32 on the CPU if it has none."""
+    floating = (some for some in chain(module.parameters(), module.buffers()) if some.is_floating_point())
+    first = next(floating, torch.zeros(0))
+    return torch.zeros(0, dtype=first.dtype, device=first.device)
+
+
+@contextmanager
+def _kept_buffers(module: nn.Module) -> Generator[None]:
+    """Give every buffer back its tensor and its values at the end."""
+    kept = [
+        (part, name, buffer, buffer.clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+        if not is_lazy(buffer)
+    ]
+    try:
+        yield
+    finally:
+        for part, name, buffer, values in kept:
+            setattr(part, name, buffer.copy_(values))
+
+
+def shortened(message: str, length: int = 160) -> str:
+    """Return somebody else's message in one line of at most about `length` letters."""
+    words = " ".join(message.split())
+    return words if len(words) <= length else words[:length].rsplit(" ", 1)[0] + " …"

@@ -1,0 +1,199 @@
+"""The abstract encoder: inputs, standardised by its own mean and deviation, become features."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from likewise.data.samples import Rows
+
+CHUNK = 1024  # images that `observe` reads at a time
+
+
+class Encoder(nn.Module, ABC):
+    """Abstract: an encoder f, one input to one feature vector, before any head.
+
+        f(x) = pool(maps((x − mean) / std)),   x uint8, read as x / 255, or from 0 to 1
+
+    `mean` and `std` are buffers, so that a saved encoder needs nobody to know them: one value a channel for images,
+    which `observe` sets from the training part; 0 and 1 for vectors, which MLP standardises in a layer of its own.
+
+    Args:
+        input_shape: The shape of one input, (channels, height, width) of an image or (F,) of a vector.
+
+    Attributes:
+        observes: Whether `observe` sets mean and std; not where they came with weights.
+        rebuilt_with: Arguments that say where first weights come from, with what takes their place when an encoder is
+            made again to be given weights that were saved.
+
+    Raises:
+        ValueError: An entry of input_shape is below 1.
+    """
+
+    mean: Tensor
+    std: Tensor
+    observes: bool = True
+    rebuilt_with: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.input_shape = tuple(input_shape)
+        if not self.input_shape or min(self.input_shape) < 1:
+            raise ValueError(
+                f"expected an input_shape such as (channels, height, width) or (F,), got {self.input_shape}: "
+                "give the shape of one input"
+            )
+        statistics = (self.input_shape[0], 1, 1) if self._takes_images else ()
+        self.register_buffer("mean", torch.zeros(statistics))
+        self.register_buffer("std", torch.ones(statistics))
+
+    @property
+    @abstractmethod
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+
+    @abstractmethod
+    def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Encode a batch of inputs, which an implementation passes through `standardized` first."""
+
+    def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:  # noqa: ARG002 - an override's
+        """Encode images to feature maps (N, D, H, W), where the encoder has them; `pool` makes features of them."""
+        raise ValueError(
+            f"expected an encoder with feature maps, got {type(self).__name__}: choose ConvNet, ResNet, "
+            "or Wrapped around a module that returns (N, D, H, W)"
+        )
+
+    def pool(self, maps: Float[Tensor, "n d hm wm"]) -> Float[Tensor, "n d"]:
+        """Average feature maps over height and width."""
+        return maps.mean(dim=(2, 3))
+
+    def standardized(self, inputs: Tensor) -> Tensor:
+        """Return (inputs − mean) / std, computed in float32 at least, in the dtype of the encoder's weights.
+
+        Args:
+            inputs: (N, ...), uint8, which is divided by 255, or floating-point; vectors also of other integers.
+
+        Raises:
+            ValueError: Images are integers other than uint8.
+        """
+        dtype = self.mean.dtype
+        wide = torch.promote_types(dtype, torch.float32)
+        if self._takes_images and inputs.dtype != torch.uint8 and not inputs.is_floating_point():
+            raise ValueError(f"expected images of uint8 or from 0 to 1, got {inputs.dtype}: convert them to uint8")
+        values = inputs.to(wide) / 255 if inputs.dtype == torch.uint8 else inputs.to(wide)
+        return ((values - self.mean.to(wide)) / self.std.to(wide)).to(dtype)
+
+    @torch.no_grad()
+    def observe(self, inputs: "Tensor | Rows") -> None:
+        """Set mean and std, one of each a channel, to those of these images; leave them where inputs are vectors.
+
+        Args:
+            inputs: Images of the training part (N, channels, height, width), uint8 or from 0 to 1. A channel that is
+                constant gets std 1.
+
+        Raises:
+            ValueError: There is no image, or an image of another number of channels.
+
+        Memory:
+            1,024 images in float64.
+        """
+        if not (self.observes and self._takes_images):
+            return
+        if len(inputs) == 0 or len(inputs.shape) != 4 or inputs.shape[1] != len(self.mean):
+            raise ValueError(
+                f"expected images (N, {len(self.mean)}, height, width) to observe, got {tuple(inputs.shape)}: "
+                "pass the inputs of the training part"
+            )
+        mean, std = _mean_and_std(inputs)
+        self.mean.copy_(mean.view_as(self.mean))
+        self.std.copy_(std.view_as(self.std))
+
+    @torch.no_grad()
+    def encode(
+        self,
+        inputs: "Tensor | Rows",
+        batch_size: int = 1024,
+        *,
+        progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
+    ) -> Float[Tensor, "n d"]:
+        """Encode inputs frozen: evaluation mode, no gradient, in batches, on the encoder's own device and in its dtype.
+
+        Args:
+            inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `Rows` that read them.
+            batch_size: Inputs encoded at a time.
+            progress: Wraps what is walked over, the first rows of the batches, as tqdm does.
+
+        Returns:
+            Features (N, D), float32 on the CPU.
+
+        Memory:
+            One batch of inputs and activations beside inputs and features.
+
+        Example:
+            >>> from likewise.models import MLP
+            >>> MLP((3,), width=8).encode(torch.zeros(5, 3)).shape
+            torch.Size([5, 8])
+        """
+        features = torch.zeros(len(inputs), self.feature_dim)
+        starts = range(0, len(inputs), batch_size)
+        with frozen(self):
+            for start in progress(starts) if progress else starts:
+                batch = inputs[torch.arange(start, min(start + batch_size, len(inputs)))]
+                features[start : start + batch_size] = self(batch.to(self.mean.device)).float().cpu()
+        return features
+
+    @property
+    def _takes_images(self) -> bool:
+        return len(self.input_shape) == 3
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Generator[None]:
+    """Put a module into evaluation mode, without gradient, and every part of it back into its own mode at the end."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise a ValueError unless every size, given by its name, is at least 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"expected {name} of at least 1, got {size}: give a positive integer")
+
+
+def check_images(encoder: str, input_shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless the shape is that of an image."""
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"{encoder} expected images, input_shape (channels, height, width), got {tuple(input_shape)}: "
+            "choose the encoder MLP for vectors"
+        )
+
+
+def _mean_and_std(images: "Tensor | Rows") -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of every channel, float64, by merging those of chunks (Chan et al., 1979)."""
+    count = 0
+    mean = squares = low = high = torch.zeros(images.shape[1], dtype=torch.float64)
+    for start in range(0, len(images), CHUNK):
+        given = images[torch.arange(start, min(start + CHUNK, len(images)))].cpu().transpose(0, 1).flatten(1)
+        chunk = given.double() / 255 if given.dtype == torch.uint8 else given.double()
+        new = chunk.shape[1]
+        its_variance, its_mean = torch.var_mean(chunk, dim=1, correction=0)
+        its_low, its_high = given.amin(dim=1), given.amax(dim=1)
+        low, high = (torch.minimum(low, its_low), torch.maximum(high, its_high)) if count else (its_low, its_high)
+        away = its_mean - mean
+        squares = squares + its_variance * new + away.square() * (count * new / (count + new))
+        mean = mean + away * (new / (count + new))
+        count += new
+    return mean, torch.where(low == high, 1.0, (squares / count).sqrt())

@@ -1,0 +1,169 @@
+"""An encoder by the name that the timm library gives it, fresh or pretrained."""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar, Literal, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from likewise.models.dry_run import dry_run, shortened
+from likewise.models.encoder import Encoder, check_images
+from likewise.models.hub_weights import hub_weights
+
+
+@final
+class Timm(Encoder):
+    """A network of the timm library without its classifier.
+
+    The length of a feature vector comes from a dry run, since timm's `num_features` is that of the last maps, which
+    some networks widen after pooling.
+
+    Args:
+        input_shape: (channels, height, width); the command fills it in from the data. Networks of one image size, such
+            as vision transformers, are made for this one.
+        name: A name such as resnet18 or vit_tiny_patch16_224, with a tag where there are several sets of weights, such
+            as resnet18.a1_in1k. `timm.list_models("*vit*")` finds names.
+        pretrained: Start from the network's published weights, from the local cache or the network, and keep the mean
+            and std that they were trained with.
+        stem: "model" is the network's own; "small" puts a 3 × 3 convolution of stride 1, drawn anew, and no max-pool
+            into a ResNet-like one, for images below 64 pixels.
+        checkpoint: A file of the network's published weights, .safetensors or .pth, in place of a download.
+
+    Raises:
+        ValueError: The input is no image, timm knows no such name, weights cannot be had or do not fit, the stem
+            cannot be replaced, or the network is too deep for the images.
+
+    Source:
+        R. Wightman, PyTorch Image Models, https://github.com/huggingface/pytorch-image-models.
+
+    Example:
+        >>> encoder = Timm((3, 32, 32), "mobilenetv3_small_050")
+        >>> encoder(torch.zeros(2, 3, 32, 32)).shape, encoder.feature_dim
+        (torch.Size([2, 1024]), 1024)
+    """
+
+    rebuilt_with: ClassVar[dict[str, Any]] = {"pretrained": False, "checkpoint": None}
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        name: str,
+        pretrained: bool = False,
+        stem: Literal["model", "small"] = "model",
+        checkpoint: str | None = None,
+    ) -> None:
+        check_images("Timm", input_shape)
+        super().__init__(input_shape)
+        _check_name(name)
+        if stem not in {"model", "small"}:
+            raise ValueError(f"expected the stem model or small, got {stem}: choose one of them")
+        if checkpoint is not None and not Path(checkpoint).is_file():
+            raise ValueError(f"expected checkpoint to be a file of weights, got {checkpoint}: no such file")
+        file = hub_weights(name) if pretrained and checkpoint is None else checkpoint
+        self.model = _make(name, self.input_shape, file)
+        if file is not None:
+            self._take_statistics()
+        if stem == "small":
+            _shrink_stem(self.model, name)
+        outputs = dry_run(self.model, self.input_shape, name)
+        if outputs.ndim != 2 or not torch.isfinite(outputs).all():
+            raise ValueError(
+                f"expected {name} to make finite features (N, D) of images {self.input_shape}, got "
+                f"{tuple(outputs.shape)}, finite or not: choose larger images or a shallower encoder"
+            )
+        self._feature_dim = outputs.shape[1]
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self._feature_dim
+
+    def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
+        """Encode a batch of images."""
+        return self.model(self.standardized(inputs))
+
+    def _take_statistics(self) -> None:
+        """Set mean and std to those of the weights, for good; for other than three channels, to their averages."""
+        self.observes = False
+        configuration: Any = self.model.pretrained_cfg
+        for buffer, key in ((self.mean, "mean"), (self.std, "std")):
+            values = torch.tensor(configuration[key])
+            buffer.copy_((values if len(values) == len(buffer) else values.mean()).view(-1, 1, 1))
+
+
+def _check_name(name: str) -> None:
+    import timm  # noqa: PLC0415 - timm is optional
+
+    architecture, _, tag = name.partition(".")
+    if architecture not in timm.list_models():
+        near = get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
+        raise ValueError(f"expected the name of a network that timm has, got {name}: {remedy}")
+    tags = sorted(some.partition(".")[2] for some in timm.list_models(f"{architecture}.*", include_tags=True))
+    if tag and tag not in tags:
+        raise ValueError(f"expected a tag of {architecture} that timm has, got {tag}: {_or(tags)}")
+
+
+def _or(tags: list[str]) -> str:
+    return f"choose {', '.join(tags)}" if tags else "there is none, leave it out"
+
+
+def _make(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:
+    """Make the network, with a file's weights if there is one, each of which has to be in it."""
+    state = torch.get_rng_state()
+    fresh = _create(name, input_shape, None)
+    if file is None:
+        return fresh
+    torch.set_rng_state(state)  # the same numbers are drawn again, so weights that stay the same were not in the file
+    made = _create(name, input_shape, file)
+    drawn = dict(fresh.named_parameters())
+    kept = [
+        key
+        for key, weights in made.named_parameters()
+        if weights.ndim > 1 and weights.amin() != weights.amax() and torch.equal(weights, drawn[key])
+    ]
+    _check_kept({key: drawn[key] for key in kept}, name, file)
+    return made
+
+
+def _check_kept(kept: dict[str, Tensor], name: str, file: str) -> None:
+    """Raise if a weight that a file left as it was made is not in the file, where it may be the same, as tables are."""
+    import timm  # noqa: PLC0415
+
+    given: Any = timm.models.load_state_dict(file) if kept else {}
+    lacking = [key for key, weights in kept.items() if not any(torch.equal(weights, some) for some in given.values())]
+    if lacking:
+        raise ValueError(
+            f"expected weights of {name} in {file}, got none for {lacking[0]} and {len(lacking) - 1} others: "
+            "give a file of this network"
+        )
+
+
+def _create(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:
+    import timm  # noqa: PLC0415
+
+    configuration = timm.get_pretrained_cfg(name)
+    fixed = configuration is not None and configuration.fixed_input_size
+    size: dict[str, Any] = {"img_size": input_shape[1:]} if fixed else {}
+    source: dict[str, Any] = {"pretrained": True, "pretrained_cfg_overlay": {"file": file}} if file else {}
+    try:
+        return timm.create_model(name, num_classes=0, in_chans=input_shape[0], **size, **source)
+    except Exception as error:
+        raise ValueError(
+            f"expected {name} to be made for images {input_shape}{f' with the weights in {file}' if file else ''}, "
+            f"got {type(error).__name__}: {shortened(str(error))}: choose other images or another network"
+        ) from error
+
+
+def _shrink_stem(model: Any, name: str) -> None:
+    """Put a 3 × 3 convolution of stride 1 in place of a ResNet's first one, and nothing in place of its max-pool."""
+    first = getattr(model, "conv1", None)
+    if not isinstance(first, nn.Conv2d) or not isinstance(getattr(model, "maxpool", None), nn.Module):
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"expected a network with a ResNet's stem, conv1 and maxpool, got {name}: leave the stem as the model's"
+        )
+    model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, 1, 1, bias=first.bias is not None)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model.maxpool = nn.Identity()

@@ -1,0 +1,60 @@
+"""An encoder around any module of a user's own."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from likewise.models.dry_run import dry_run, weight_like
+from likewise.models.encoder import Encoder
+
+
+@final
+class Wrapped(Encoder):
+    """Any module as an encoder: `--encoder Wrapped --encoder.module my.Net`.
+
+    The length of a feature vector comes from a dry run on zeros, which leaves the module's buffers as they were.
+
+    Args:
+        input_shape: The shape of one input; the command fills it in from the data.
+        module: Takes (N, *input_shape), floating-point, and returns features (N, D), or feature maps (N, D, H, W),
+            which are averaged.
+        standardize: Whether it gets images standardised by the mean and std of the training part; else as they are,
+            from 0 to 1.
+
+    Raises:
+        ValueError: The module is none, cannot take such inputs, or returns something else.
+
+    Example:
+        >>> import torch
+        >>> encoder = Wrapped((3, 8, 8), nn.Conv2d(3, 16, kernel_size=3))
+        >>> encoder(torch.zeros(2, 3, 8, 8)).shape, encoder.maps(torch.zeros(2, 3, 8, 8)).shape
+        (torch.Size([2, 16]), torch.Size([2, 16, 6, 6]))
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], module: nn.Module, *, standardize: bool = True) -> None:
+        super().__init__(input_shape)
+        if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance] - a door for users
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+                f"expected a torch.nn.Module to wrap, got {type(module).__name__}: pass an instance of its class"
+            )
+        self.observes = standardize
+        outputs = dry_run(module, self.input_shape, type(module).__name__)
+        self.module = module
+        self._has_maps = outputs.ndim == 4
+        self._feature_dim = outputs.shape[1]
+        weight = weight_like(module)
+        self.mean, self.std = self.mean.to(weight), self.std.to(weight)
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self._feature_dim
+
+    def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
+        """Encode images to feature maps, where the module returns them."""
+        return self.module(self.standardized(inputs)) if self._has_maps else super().maps(inputs)
+
+    def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Encode a batch of inputs."""
+        return self.pool(self.maps(inputs)) if self._has_maps else self.module(self.standardized(inputs))

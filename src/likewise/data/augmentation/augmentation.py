@@ -9,7 +9,7 @@ from likewise.data.augmentation.draw import Draw
 
 
 class Augmentation(ABC):
-    """Abstract: a random change that leaves a sample's labels alone, of a whole batch at once, wherever the batch is."""
+    """Abstract: a random change that leaves a sample's labels alone, of a whole batch at once, wherever it is."""
 
     @abstractmethod
     def __call__(self, inputs: Shaped[Tensor, "n ..."], draw: Draw) -> Float[Tensor, "n ..."]:
@@ -23,5 +23,5 @@ class Augmentation(ABC):
             Floating inputs; images from 0 to 1.
         """
 
-    def fit(self, inputs: Tensor) -> None:
+    def fit(self, inputs: Tensor) -> None:  # noqa: B027 - most need no look
         """Look at inputs of the training part, once before training, if the change is measured in their spread."""

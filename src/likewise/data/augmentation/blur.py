@@ -1,0 +1,98 @@
+"""Gaussian blur, every image its own."""
+
+from functools import lru_cache
+from typing import final
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from likewise.data.augmentation.augmentation import Augmentation
+from likewise.data.augmentation.draw import Draw
+from likewise.data.augmentation.images import floating, returned, uniform
+from likewise.data.augmentation.parameters import check_probability, check_range
+from likewise.data.augmentation.separable import separable
+
+SHARP = 1e4
+"""What makes a kernel of its middle alone: e to the power of −10,000 is 0."""
+
+
+@final
+class GaussianBlur(Augmentation):
+    """Some images blurred by a Gaussian of their own width, with the border mirrored: two matrix products an image.
+
+    Args:
+        sigma: Least and greatest standard deviation of the Gaussian, in pixels.
+        probability: Probability that an image is blurred.
+        size: Side of the kernel in pixels, odd; None: SimCLR's, a tenth of the image's shorter side made odd, and at
+            least 3.
+
+    Returns:
+        Calling it with images (N, channels, height, width), uint8 or from 0 to 1, returns images of the same shape from
+        0 to 1, of the inputs' dtype; uint8 becomes float32.
+
+    Raises:
+        ValueError: A range is none, a probability is outside [0, 1], the size is even, or an input is no batch of
+            images larger than half the kernel.
+
+    Memory:
+        Weights of one image take height² + width² numbers.
+
+    Source:
+        T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, appendix A.
+
+    Example:
+        >>> GaussianBlur()(torch.rand(4, 3, 8, 8), Draw(0, rows=4)).shape
+        torch.Size([4, 3, 8, 8])
+    """
+
+    def __init__(
+        self, *, sigma: tuple[float, float] = (0.1, 2.0), probability: float = 0.5, size: int | None = None
+    ) -> None:
+        check_range("sigma", sigma)
+        check_probability("probability", probability)
+        if size is not None and (size < 1 or size % 2 == 0):
+            raise ValueError(f"expected size odd and positive, got {size}: a kernel has a middle, choose {size + 1}")
+        self.sigma = sigma
+        self.probability = probability
+        self.size = size
+
+    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
+        """Blur some of the images."""
+        images = floating(inputs, "GaussianBlur")
+        blurred = separable(images, *self.weights(images, draw, images.shape[-2:]))
+        return returned(blurred.clamp_(0, 1), inputs)
+
+    def weights(
+        self, images: Tensor, draw: Draw, sides: tuple[int, ...]
+    ) -> tuple[Float[Tensor, "n h h"], Float[Tensor, "n w w"]]:
+        """Draw a width for each image, and return weights of rows and of columns that blur images of these sides."""
+        size = self.size or max(3, min(sides) // 20 * 2 + 1)
+        if min(sides) <= size // 2:
+            raise ValueError(
+                f"GaussianBlur expected images larger than half its kernel of {size} pixels, got {tuple(sides)}: "
+                f"choose a size of at most {2 * min(sides) - 1}"
+            )
+        numbers = uniform(draw, images, 2)
+        sigma = numbers[:, 0] * (self.sigma[1] - self.sigma[0]) + self.sigma[0]
+        sharpness = torch.where(numbers[:, 1] < self.probability, 0.5 / sigma.square(), SHARP)
+        return blur_weights(sharpness, size, sides)
+
+
+def blur_weights(
+    sharpness: Float[Tensor, " n"], size: int, sides: tuple[int, ...]
+) -> tuple[Float[Tensor, "n h h"], Float[Tensor, "n w w"]]:
+    """Return the Gaussian kernels' weights, k pixels from the middle in proportion to exp(−sharpness · k²)."""
+    away = torch.arange(size, device=sharpness.device) - size // 2
+    kernels = torch.softmax(sharpness[:, None] * -away.square(), dim=1)
+    tables = {side: kernels @ _places(side, size, sharpness.device) for side in set(sides)}
+    rows, columns = (tables[side].view(-1, side, side) for side in sides)
+    return rows, columns
+
+
+@lru_cache(maxsize=16)
+def _places(side: int, size: int, device: torch.device) -> Float[Tensor, "size _"]:
+    """Return which pixel each of the kernel's lies on, (size, side · side), mirrored at the border, which stays one."""
+    looked_at = torch.arange(side) + (torch.arange(size) - size // 2)[:, None]
+    mirrored = (side - 1) - (looked_at.abs() - (side - 1)).abs()
+    return torch.nn.functional.one_hot(mirrored, side).float().flatten(1).to(device)

@@ -1,0 +1,211 @@
+"""Random brightness, contrast, saturation, hue and grey, every image its own."""
+
+import math
+from functools import lru_cache
+from typing import Literal, NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from likewise.data.augmentation.augmentation import Augmentation
+from likewise.data.augmentation.draw import Draw
+from likewise.data.augmentation.hue import turned_hue
+from likewise.data.augmentation.images import floating, returned, uniform
+from likewise.data.augmentation.parameters import check_probability, check_size
+
+LUMA = (0.2989, 0.587, 0.114)
+"""What red, green and blue add to a pixel's grey, as torchvision has it."""
+NOTHING = (1.0, 1.0, 1.0, 0.0)
+"""Brightness, contrast, saturation and turn of hue that change nothing."""
+HueForm = Literal["affine", "exact"]
+
+
+class Jitter(NamedTuple):
+    """One change of colours for each image.
+
+    Args:
+        factors: Brightness, contrast and saturation, where 1 changes nothing, and a turn of the hue in full turns,
+            where 0 changes nothing: (N, 4).
+        turns: When each of the four has its turn, the least first, (N, 4).
+        grey: Which images lose their colours in the end, (N,).
+    """
+
+    factors: Float[Tensor, "n 4"]
+    turns: Float[Tensor, "n 4"]
+    grey: Bool[Tensor, " n"]
+
+
+@final
+class ColourJitter(Augmentation):
+    """Images with brightness, contrast, saturation and hue changed, in an order of their own, and some made grey.
+
+    As one affine map a sample, "affine", the whole is x ↦ M x + t, clamped once. It differs from "exact", which changes
+    colours one by one as torchvision does, in two ways: the hue turns about the grey axis and not along HSV's hexagon,
+    and values are clamped at the end and not after each step. Without hue, and where nothing is clamped, both are
+    equal but for 1e-4.
+
+    Args:
+        brightness: Largest change of the factor either way; factors are drawn from [max(0, 1 − b), 1 + b].
+        contrast: The same of what is multiplied about the image's mean grey.
+        saturation: The same of what is multiplied about each pixel's grey.
+        hue: Largest turn of the hue either way, in full turns, at most 0.5.
+        probability: Probability that an image's brightness, contrast, saturation and hue change.
+        grey: Probability that an image becomes grey.
+        hue_form: "affine", or "exact", which takes FIGURE times as long.
+
+    Returns:
+        Calling it with images (N, 3 or 1, height, width), uint8 or from 0 to 1, returns images of the same shape from
+        0 to 1, of the inputs' dtype; uint8 becomes float32. Images of one channel change in brightness and contrast
+        only.
+
+    Raises:
+        ValueError: A size or a probability is out of range, or an input is no batch of images of 1 or 3 channels.
+
+    Example:
+        >>> ColourJitter()(torch.rand(4, 3, 8, 8), Draw(0, rows=4)).shape
+        torch.Size([4, 3, 8, 8])
+    """
+
+    def __init__(
+        self,
+        *,
+        brightness: float = 0.4,
+        contrast: float = 0.4,
+        saturation: float = 0.4,
+        hue: float = 0.1,
+        probability: float = 0.8,
+        grey: float = 0.2,
+        hue_form: HueForm = "affine",
+    ) -> None:
+        for name, value in {"brightness": brightness, "contrast": contrast, "saturation": saturation}.items():
+            check_size(name, value)
+        check_size("hue", hue, most=0.5)
+        check_probability("probability", probability)
+        check_probability("grey", grey)
+        if hue_form not in ("affine", "exact"):
+            raise ValueError(f'expected hue_form "affine" or "exact", got {hue_form!r}: "affine" is the faster')
+        self.brightness = brightness
+        self.contrast = contrast
+        self.saturation = saturation
+        self.hue = hue
+        self.probability = probability
+        self.grey = grey
+        self.hue_form: HueForm = hue_form
+
+    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
+        """Change every image's colours on their own."""
+        images = floating(inputs, "ColourJitter")
+        return returned(self.changed(images, self.drawn(images, draw)), inputs)
+
+    def drawn(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Jitter:
+        """Draw a change for each image."""
+        if images.shape[1] not in (1, 3):
+            raise ValueError(
+                f"ColourJitter expected images of 3 channels or 1, got {images.shape[1]}: "
+                "choose RandomAffine for others"
+            )
+        numbers = uniform(draw, images, 10)
+        sizes = (self.brightness, self.contrast, self.saturation, self.hue)
+        least, span, nothing = _factors(sizes, numbers.device)
+        factors = torch.addcmul(least, numbers[:, :4], span)
+        changed = numbers[:, 8:9] < self.probability
+        return Jitter(torch.where(changed, factors, nothing), numbers[:, 4:8], numbers[:, 9] < self.grey)
+
+    def changed(self, images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Tensor, "n ch h w"]:
+        """Change colours as they were drawn."""
+        return affine_jitter(images, change) if self.hue_form == "affine" else exact_jitter(images, change)
+
+
+@lru_cache(maxsize=16)
+def _factors(sizes: tuple[float, float, float, float], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the least factors, the width of their ranges, and those that change nothing."""
+    least = [max(0.0, 1 - size) for size in sizes[:3]] + [-sizes[3]]
+    most = [1 + size for size in sizes[:3]] + [sizes[3]]
+    span = [high - low for high, low in zip(most, least, strict=True)]
+    return torch.tensor(least, device=device), torch.tensor(span, device=device), torch.tensor(NOTHING, device=device)
+
+
+def affine_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Tensor, "n ch h w"]:
+    """Change colours by one affine map x ↦ M x + t for each image, and clamp them to [0, 1].
+
+    With factors b, c, s, the hue's turn H about the grey axis, grey weights w and the image's mean m:
+
+        M = b c (s H + (1 − s) 1 uᵀ)  and  t = b (1 − c) (vᵀ m) 1
+
+    u and v are what sees an image's own grey at the turn of saturation and of contrast: w before the hue has turned,
+    wᵀH after it; v = s wᵀH + (1 − s) uᵀ, that is wᵀ of the map so far, once hue or saturation has changed the colours.
+    Brightness commutes with all. A grey image has wᵀH for each row of H.
+
+    Args:
+        images: Images (N, 3 or 1, height, width) from 0 to 1.
+        change: A change for each.
+    """
+    bright, contrast, saturation, angle = change.factors.split(1, dim=1)
+    means = images.mean((2, 3))
+    scale = bright * contrast
+    if images.shape[1] == 1:
+        return torch.addcmul(((bright - scale) * means)[..., None, None], images, scale[..., None, None]).clamp_(0, 1)
+    constant, basis, luma, phase = _hue_basis(images.device)
+    hue = torch.addmm(constant, torch.sin(torch.add(phase, angle, alpha=2 * math.pi)), basis).view(-1, 4, 3)
+    turned, turned_luma = hue[:, :3], hue[:, 3]
+    contrast_after, saturation_after = (change.turns[:, 1:3] > change.turns[:, 3:]).split(1, dim=1)
+    own_grey = torch.where(saturation_after, turned_luma, luma)
+    mean_grey = torch.where(contrast_after, torch.lerp(own_grey, turned_luma, saturation), luma)
+    turned = torch.where(change.grey[:, None, None], turned_luma[:, None], turned)
+    colour_map = torch.lerp(own_grey[:, None], turned, saturation[..., None]).mul_(scale[..., None])
+    offset = (bright - scale) * (mean_grey * means).sum(dim=1, keepdim=True)
+    flat = torch.baddbmm(offset[..., None].to(images.dtype), colour_map.to(images.dtype), images.flatten(2))
+    return flat.clamp_(0, 1).view_as(images)
+
+
+@lru_cache(maxsize=4)
+def _hue_basis(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return H, and wᵀH below it, as a constant (12,) and what cosine and sine are multiplied by (2, 12); w; phases."""
+    luma = torch.tensor(LUMA)
+    mean = torch.full((3, 3), 1 / 3)
+    cross = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
+    parts = torch.stack([mean, torch.eye(3) - mean, cross])
+    table = torch.cat([parts, (luma @ parts)[:, None]], dim=1).flatten(1).to(device)
+    return table[0], table[1:], luma.to(device), torch.tensor([math.pi / 2, 0.0], device=device)
+
+
+def exact_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Tensor, "n ch h w"]:
+    """Change colours one by one, clamped after each, the hue in HSV: torchvision's, image by image.
+
+    Brightness, contrast and saturation are one blend, x ↦ f x + (1 − f) y, of the image with black, with its mean grey
+    and with its grey. The three are gone through in their order twice, before the hue and after it; who does not belong
+    there has the factor 1. So no device is asked which images are whose.
+
+    Args:
+        images: Images (N, 3 or 1, height, width) from 0 to 1.
+        change: A change for each.
+    """
+    kinds = change.turns[:, :3].argsort(dim=1)
+    before = change.turns.gather(1, kinds) < change.turns[:, 3:]
+    factors = change.factors.gather(1, kinds)
+    if images.shape[1] == 1:
+        factors = torch.where(kinds == 2, 1.0, factors)
+        return _blended(images, kinds, factors)
+    images = _blended(images, kinds, torch.where(before, factors, 1.0))
+    images = turned_hue(images, change.factors[:, 3])
+    images = _blended(images, kinds, torch.where(before, 1.0, factors))
+    return torch.where(change.grey[:, None, None, None], _grey(images), images)
+
+
+def _blended(
+    images: Float[Tensor, "n ch h w"], kinds: Shaped[Tensor, "n 3"], factors: Float[Tensor, "n 3"]
+) -> Float[Tensor, "n ch h w"]:
+    """Blend images three times: with black (kind 0), with their mean grey (1), or with their grey (2)."""
+    for kind, factor in zip(kinds.T[..., None, None, None], factors.T[..., None, None, None], strict=True):
+        grey = _grey(images)
+        other = torch.where(kind == 1, grey.mean((2, 3), keepdim=True), grey) * (kind > 0)
+        images = torch.lerp(other, images, factor.to(images.dtype)).clamp_(0, 1)
+    return images
+
+
+def _grey(images: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n 1 h w"]:
+    if images.shape[1] == 1:
+        return images
+    red, green, blue = images.split(1, dim=1)
+    return torch.add(LUMA[0] * red, green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])

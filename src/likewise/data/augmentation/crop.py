@@ -1,0 +1,168 @@
+"""Random resized crops and flips, every image its own box."""
+
+import math
+from functools import lru_cache
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from likewise.data.augmentation.augmentation import Augmentation
+from likewise.data.augmentation.draw import Draw
+from likewise.data.augmentation.images import floating, returned, uniform
+from likewise.data.augmentation.parameters import check_probability, check_range
+from likewise.data.augmentation.separable import bilinear, separable
+
+TRIES = 10
+"""How often a box is drawn before the centre is taken."""
+BELOW_ONE = 1 - 2**-22
+"""What keeps ⌊u · k⌋ below k, for u below 1, in float32."""
+
+
+@final
+class RandomResizedCrop(Augmentation):
+    """Parts of images, of random size, shape and place, resized to one size; some of them mirrored.
+
+    Boxes are drawn as torchvision draws them: an area and a ratio, uniform in its logarithm, until the box fits into
+    the image; after ten tries the centre. Resizing is bilinear and antialiased: two matrix products an image, with the
+    mirror in the weights of the columns.
+
+    Args:
+        size: Side of the square that comes out, in pixels; None: height and width of what comes in.
+        scale: Least and greatest area of a box, as a part of the image's.
+        ratio: Least and greatest width of a box, divided by its height.
+        flip: Probability that left and right change places.
+
+    Returns:
+        Calling it with images (N, channels, height, width), uint8 or from 0 to 1, returns images (N, channels, size,
+        size) from 0 to 1, of the inputs' dtype; uint8 becomes float32.
+
+    Raises:
+        ValueError: A range is none, a probability is outside [0, 1], or an input is no batch of images.
+
+    Memory:
+        Weights of one image take size × (height + width) numbers, and between the products it takes height × size a
+        channel.
+
+    Example:
+        >>> images = torch.zeros(4, 3, 32, 48, dtype=torch.uint8)
+        >>> RandomResizedCrop(size=24)(images, Draw(0, rows=4)).shape
+        torch.Size([4, 3, 24, 24])
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int | None = None,
+        scale: tuple[float, float] = (0.2, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: float = 0.5,
+    ) -> None:
+        if size is not None and size < 1:
+            raise ValueError(f"expected size of at least 1 pixel, got {size}: leave it out to keep the image's own")
+        check_range("scale", scale, most=1)
+        check_range("ratio", ratio)
+        check_probability("flip", flip)
+        self.size = size
+        self.scale = scale
+        self.ratio = ratio
+        self.flip = flip
+
+    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
+        """Crop every image by a box of its own."""
+        images = floating(inputs, "RandomResizedCrop")
+        return returned(separable(images, *self.weights(images, draw)), inputs)
+
+    def weights(
+        self, images: Float[Tensor, "n ch h w"], draw: Draw
+    ) -> tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]:
+        """Draw boxes and flips, and return what makes the crops of them: weights of rows and of columns."""
+        height, width = images.shape[-2:]
+        numbers = uniform(draw, images, 4 * (TRIES + 1) + 1)
+        starts, lengths = _boxes(numbers[:, :-1], height, width, self.scale, self.ratio)
+        new = (height, width) if self.size is None else (self.size, self.size)
+        return crop_weights(starts, lengths, numbers[:, -1] < self.flip, (height, width), new)
+
+
+def resized_crop(
+    images: Float[Tensor, "n ch h w"],
+    boxes: Shaped[Tensor, "n 4"],
+    size: tuple[int, int],
+    flip: Bool[Tensor, " n"] | None = None,
+) -> Float[Tensor, "n ch new_h new_w"]:
+    """Resize a box of each image, bilinear and antialiased: what `RandomResizedCrop` does once it has drawn.
+
+    Args:
+        images: Images (N, channels, height, width), floating.
+        boxes: Each image's box in pixels, (N, 4): top, left, height, width.
+        size: Height and width of what comes out.
+        flip: Whose left and right change places, (N,); None: nobody's.
+
+    Returns:
+        Images (N, channels, *size).
+
+    Example:
+        >>> image = torch.arange(16.0).view(1, 1, 4, 4)
+        >>> resized_crop(image, torch.tensor([[0, 0, 4, 4]]), (4, 4), flip=torch.tensor([True]))[0, 0, 0]
+        tensor([3., 2., 1., 0.])
+    """
+    flip = torch.zeros(len(images), dtype=torch.bool, device=images.device) if flip is None else flip
+    starts, lengths = boxes.float().split(2, dim=1)
+    rows, columns = crop_weights(starts, lengths, flip, (images.shape[2], images.shape[3]), size)
+    return separable(images, rows, columns)
+
+
+def crop_weights(
+    starts: Float[Tensor, "n 2"],
+    lengths: Float[Tensor, "n 2"],
+    flip: Bool[Tensor, " n"],
+    old: tuple[int, int],
+    new: tuple[int, int],
+) -> tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]:
+    """Return weights of rows and of columns: two calls, or one where both have one size, which is as much work."""
+    if old[0] != old[1] or new[0] != new[1]:
+        rows = bilinear(starts[:, 0], lengths[:, 0], None, old[0], new[0])
+        return rows, bilinear(starts[:, 1], lengths[:, 1], flip, old[1], new[1])
+    columns_only = torch.arange(2, device=flip.device) > 0
+    both = bilinear(starts, lengths, flip[:, None] & columns_only, old[0], new[0])
+    return both[:, 0], both[:, 1]
+
+
+def _boxes(
+    numbers: Float[Tensor, "n _"], height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
+) -> tuple[Float[Tensor, "n 2"], Float[Tensor, "n 2"]]:
+    """Turn numbers from [0, 1) into boxes: starts (top, left) and lengths (height, width)."""
+    least, span, limits, powers = _ranges(height, width, scale, ratio, numbers.device)
+    tries = torch.addcmul(least, numbers.view(-1, 4, TRIES + 1), span)
+    areas, ratios, places = tries[:, 0:1], tries[:, 1:2], tries[:, 2:]
+    lengths = (ratios * powers).exp_().mul_(areas).sqrt_().round_()
+    fits = ((lengths > 0) & (lengths <= limits)).all(dim=1)
+    first = fits.to(torch.uint8).argmax(dim=1)[:, None, None].expand(-1, 2, 1)
+    length = lengths.gather(2, first)
+    return ((limits + 1 - length) * places.gather(2, first)).floor_()[..., 0], length[..., 0]
+
+
+@lru_cache(maxsize=16)
+def _ranges(
+    height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], device: torch.device
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return least value and span of area, log ratio, top and left in each try; the image's sides; the ratio's powers.
+
+    The centre is a last try, which is certain and fits.
+    """
+    shape = min(max(width / height, ratio[0]), ratio[1])
+    middle = (max(1, min(height, round(width / shape))), max(1, min(width, round(height * shape))))
+    places = [
+        ((side - part) // 2 + 0.5) / (side - part + 1) for side, part in zip((height, width), middle, strict=True)
+    ]
+    centre = [float(middle[0] * middle[1]), math.log(middle[1] / middle[0]), *places]
+    area, logs = height * width, [math.log(value) for value in ratio]
+    least = [scale[0] * area, logs[0], 0.0, 0.0]
+    span = [(scale[1] - scale[0]) * area, logs[1] - logs[0], BELOW_ONE, BELOW_ONE]
+    return (
+        torch.tensor([[value] * TRIES + [last] for value, last in zip(least, centre, strict=True)], device=device),
+        torch.tensor([[value] * TRIES + [0.0] for value in span], device=device),
+        torch.tensor([[float(height)], [float(width)]], device=device),
+        torch.tensor([[-1.0], [1.0]], device=device),
+    )

@@ -1,0 +1,40 @@
+"""What image augmentations take and give: images checked on their way in, and their dtype on their way out."""
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from likewise.data.augmentation.draw import Draw
+
+
+def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n ch h w"]:
+    """Return images as numbers to reckon with: uint8 divided by 255, half precision widened to float32."""
+    if inputs.ndim != 4:
+        raise ValueError(
+            f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: "
+            "choose FeatureDropout for vectors"
+        )
+    if inputs.dtype == torch.uint8:
+        return inputs / 255
+    if not inputs.is_floating_point():
+        raise ValueError(
+            f"{name} expected images of uint8 or floating from 0 to 1, got {inputs.dtype}: "
+            "convert them with .to(torch.uint8)"
+        )
+    return inputs.float() if inputs.dtype.itemsize < 4 else inputs
+
+
+def returned(images: Float[Tensor, "n ch h w"], inputs: Shaped[Tensor, "n ch h w"]) -> Float[Tensor, "n ch h w"]:
+    """Return images in the inputs' own dtype; in float32 where those were uint8."""
+    return images.to(inputs.dtype) if inputs.is_floating_point() else images
+
+
+def uniform(draw: Draw, inputs: Tensor, *shape: int) -> Float[Tensor, "n ..."]:
+    """Draw numbers from [0, 1) for the inputs, and refuse a draw made for another number of them."""
+    numbers = draw.uniform(*shape)
+    if len(numbers) != len(inputs):
+        raise ValueError(
+            f"expected a draw for the {len(inputs)} inputs, got one for {len(numbers)}: "
+            "make Draw with the rows of the global batch, and own= where not all are here"
+        )
+    return numbers

@@ -1,0 +1,81 @@
+"""Vectors with features left out, and noise."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.data.augmentation.augmentation import Augmentation
+from likewise.data.augmentation.draw import Draw
+from likewise.data.augmentation.images import uniform
+from likewise.data.augmentation.parameters import check_probability, check_size
+
+
+@final
+class FeatureDropout(Augmentation):
+    """Vectors with some features replaced by their mean over the training part, and noise in every feature's own unit.
+
+    Args:
+        probability: Probability that a feature is replaced.
+        noise: Standard deviation of Gaussian noise, in standard deviations of the feature over the training part.
+
+    Returns:
+        Calling it with vectors (N, F), floating, returns vectors of the same shape and dtype.
+
+    Raises:
+        ValueError: A probability is outside [0, 1], noise is negative, an input is no batch of vectors, has another
+            number of features than `fit` was given, or comes before `fit`.
+
+    Example:
+        >>> augmentation = FeatureDropout()
+        >>> augmentation.fit(torch.rand(100, 3))
+        >>> augmentation(torch.zeros(4, 3), Draw(0, rows=4)).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(self, *, probability: float = 0.2, noise: float = 0.1) -> None:
+        check_probability("probability", probability)
+        check_size("noise", noise)
+        self.probability = probability
+        self.noise = noise
+        self._mean_and_spread: Float[Tensor, "2 f"] | None = None
+
+    def fit(self, inputs: Float[Tensor, "n f"]) -> None:
+        """Take every feature's mean and standard deviation from the training part, (N, F)."""
+        vectors = self._vectors(inputs)
+        self._mean_and_spread = torch.stack([vectors.mean(dim=0), vectors.std(dim=0, correction=0)])
+
+    def __call__(self, inputs: Float[Tensor, "n f"], draw: Draw) -> Float[Tensor, "n f"]:
+        """Change every vector on its own; the shape stays."""
+        vectors = self._vectors(inputs)
+        mean, spread = self._fitted(vectors)
+        dropped = uniform(draw, vectors, vectors.shape[1]) < self.probability
+        noisy = torch.addcmul(vectors, spread, draw.normal(vectors.shape[1]).to(vectors.dtype), value=self.noise)
+        return torch.where(dropped, mean, noisy).to(inputs.dtype)
+
+    def _fitted(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        if self._mean_and_spread is None:
+            raise ValueError(
+                "FeatureDropout expected to have seen the training part, got inputs before it: "
+                "call fit(training inputs) once"
+            )
+        if self._mean_and_spread.shape[1] != vectors.shape[1]:
+            raise ValueError(
+                f"FeatureDropout expected {self._mean_and_spread.shape[1]} features as fit was given, "
+                f"got {vectors.shape[1]}: call fit again"
+            )
+        if self._mean_and_spread.device != vectors.device:  # kept there: a copy each step would make a GPU wait
+            self._mean_and_spread = self._mean_and_spread.to(vectors.device)
+        mean, spread = self._mean_and_spread.to(vectors.dtype)
+        return mean, spread
+
+    @staticmethod
+    def _vectors(inputs: Tensor) -> Float[Tensor, "n f"]:
+        """Return vectors in float32, or wider."""
+        if inputs.ndim != 2 or not inputs.is_floating_point():
+            raise ValueError(
+                f"FeatureDropout expected vectors (N, F), floating, got {tuple(inputs.shape)} of {inputs.dtype}: "
+                "choose SimCLRViews or RandomAffine for images, TokenDropout for token rows"
+            )
+        return inputs.float() if inputs.dtype.itemsize < 4 else inputs

@@ -1,18 +1,29 @@
-"""Labelled sources, their split into training and test samples, and the views that contrast needs."""
+"""Data: sources that read samples, subsets and splits that part them, and the order in which batches take them."""
 
 from likewise.data.arrays import Arrays
-from likewise.data.augmentation import Augmentation, FeatureDropout, RandomAffine
+from likewise.data.by_class import ByClass
 from likewise.data.digits import Digits
-from likewise.data.samples import Batch, Samples
-from likewise.data.source import LabelledData
+from likewise.data.samplers import Balanced, Sampler, Shuffled
+from likewise.data.samples import Rows, Samples
+from likewise.data.source import Source
+from likewise.data.split import Parts, Split, Stratified
+from likewise.data.subset import Classes, Fraction, LongTail, Subset
 
 __all__ = [
     "Arrays",
-    "Augmentation",
-    "Batch",
+    "Balanced",
+    "ByClass",
+    "Classes",
     "Digits",
-    "FeatureDropout",
-    "LabelledData",
-    "RandomAffine",
+    "Fraction",
+    "LongTail",
+    "Parts",
+    "Rows",
+    "Sampler",
     "Samples",
+    "Shuffled",
+    "Source",
+    "Split",
+    "Stratified",
+    "Subset",
 ]

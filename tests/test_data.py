@@ -1,106 +1,181 @@
-"""Sources, their split and their views."""
+"""Samples, arrays, subsets, splits and the order of an epoch."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
-from likewise.data import Arrays, Digits, FeatureDropout, RandomAffine, Samples
+from likewise.data import (
+    Arrays,
+    Balanced,
+    ByClass,
+    Classes,
+    Digits,
+    Fraction,
+    LongTail,
+    Samples,
+    Shuffled,
+    Stratified,
+    Subset,
+)
+from likewise.data.joined import JoinedRows
+
+LABELS = np.arange(12) % 2
+VECTORS = np.zeros((12, 3))
 
 
 @pytest.fixture
 def saved(tmp_path):
     """Save arrays and return a source that reads them."""
 
-    def save(*, views=2, **arrays):
+    def save(*, size=None, **arrays):
         path = tmp_path / "arrays.npz"
         np.savez(path, **arrays)
-        return Arrays(path, views=views, batch_size=4)
+        return Arrays(path, size=size)
 
     return save
 
 
-LABELS = np.arange(12) % 2
+def samples_of(*counts, parts=None, width=1):
+    """Return samples whose only input says which they are, so many of each class, shuffled."""
+    labels = torch.cat([torch.full((count,), label) for label, count in enumerate(counts)])
+    labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))]
+    inputs = torch.arange(float(len(labels))).unsqueeze(1).expand(-1, width)
+    return Samples(inputs, labels, tuple(f"class {label}" for label in range(len(counts))), parts)
 
 
-def test_digits_split_keeps_every_digit_in_proportion():
-    digits = Digits()
-    counts = torch.bincount(digits.test_samples.labels) / torch.bincount(digits.train_samples.labels)
-    assert (counts - 1 / 3).abs().max() < 0.01
+def rows_of(*parts):
+    """Return which samples of samples_of the parts hold."""
+    return [part.inputs[:, 0].long().tolist() for part in parts]
 
 
-def test_split_shares_no_sample_and_loses_none():
-    samples = Samples(torch.arange(40.0).unsqueeze(1), torch.arange(40) % 4, tuple("abcd"))
-    train, test = samples.split(0.25, split_seed=3)
-    assert sorted(torch.cat([train.inputs, test.inputs]).flatten().tolist()) == list(range(40))
+# Arrays
 
 
-def test_split_depends_on_its_own_seed_alone():
-    samples = Samples(torch.arange(40.0).unsqueeze(1), torch.arange(40) % 4, tuple("abcd"))
-    held = []
-    for everything_else in (0, 1):
-        torch.manual_seed(everything_else)
-        np.random.seed(everything_else)  # noqa: NPY002 - scikit-learn's default source of randomness
-        held.append(samples.split(0.25, split_seed=7)[1].inputs)
-    assert torch.equal(*held)
-    assert not torch.equal(held[0], samples.split(0.25, split_seed=8)[1].inputs)
-
-
-def test_integer_images_become_channels_first_between_zero_and_one(saved):
+@pytest.mark.parametrize("layout", ["last", "first"])
+def test_uint8_images_stay_uint8_with_channels_first(saved, layout):
     images = np.zeros((12, 5, 6, 3), dtype=np.uint8)
     images[:, 4, 1, 2] = 255
-    source = saved(images=images, labels=LABELS)
-    assert source.input_shape == (3, 5, 6)
-    assert source.train_samples.inputs[0].nonzero().tolist() == [[2, 4, 1]]
-    assert source.train_samples.inputs.max() == 1
+    loaded = saved(images=images if layout == "last" else np.moveaxis(images, -1, 1), labels=LABELS).load()
+    assert loaded.inputs.dtype == torch.uint8
+    assert loaded.input_shape == (3, 5, 6)
+    assert loaded.inputs[0].nonzero().tolist() == [[2, 4, 1]]
+    assert loaded.inputs.is_contiguous()
 
 
-def test_a_test_mask_is_the_split(saved):
+def test_images_of_other_numbers_keep_their_brightness(saved):
+    ink = np.random.default_rng(0).random((12, 4, 4)) > 0.5
+    assert saved(images=ink).load().inputs[:, 0].tolist() == (ink * 255).tolist()
+    wide = saved(images=ink * np.int64(255)).load().inputs
+    assert wide.dtype == torch.uint8
+    assert wide[:, 0].tolist() == (ink * 255).tolist()
+    grey = np.linspace(0, 1, 12 * 16).reshape(12, 4, 4)
+    grey[0, 0, 0] -= 1e-9
+    loaded = saved(images=grey).load().inputs
+    assert loaded.dtype == torch.float32
+    assert loaded.min() == 0
+    assert np.allclose(loaded[:, 0].numpy(), grey, atol=1e-7)
+
+
+def test_a_size_cuts_the_middle_square_and_scales_it(saved):
+    """A picture of one colour to the left, one in the middle and one to the right keeps the middle alone."""
+    images = np.full((2, 8, 24, 3), 50, dtype=np.uint8)
+    images[:, :, 8:16] = 200
+    loaded = saved(images=images, size=4).load().inputs
+    assert loaded.shape == (2, 3, 4, 4)
+    assert (loaded == 200).all()
+
+
+def test_scaling_averages_what_a_pixel_covers(saved):
+    board = (np.indices((16, 16)).sum(0) % 2 * 254).astype(np.uint8)
+    small = saved(images=board[None].repeat(2, 0), size=4).load().inputs
+    assert (small[:, :, 1:-1, 1:-1].int() - 127).abs().max() <= 2
+
+
+def test_a_test_mask_and_named_parts_are_kept(saved):
     mask = np.arange(12) >= 8
-    source = saved(vectors=np.arange(12.0).reshape(12, 1), labels=LABELS, test=mask)
-    assert source.test_samples.inputs.flatten().tolist() == [8, 9, 10, 11]
+    assert saved(vectors=VECTORS, labels=LABELS, test=mask).load().parts.tolist() == (mask * 2).tolist()
+    names = np.array(["train"] * 8 + ["validation"] * 2 + ["test"] * 2)
+    assert saved(vectors=VECTORS, parts=names).load().parts.tolist() == [0] * 8 + [1] * 2 + [2] * 2
 
 
 def test_labels_of_any_name_become_consecutive_classes(saved):
-    source = saved(vectors=np.zeros((12, 2)), labels=np.where(LABELS, 70, -3))
-    assert source.train_samples.class_names == ("-3", "70")
-    assert source.train_samples.labels.unique().tolist() == [0, 1]
+    for labels, names in ((np.where(LABELS, 70, -3), ("-3", "70")), (np.where(LABELS, b"b", b"a"), ("a", "b"))):
+        loaded = saved(vectors=VECTORS, labels=labels).load()
+        assert loaded.names == names
+        assert loaded.labels.tolist() == LABELS.tolist()
+
+
+def test_names_name_the_numbers_of_classes(saved):
+    loaded = saved(vectors=VECTORS, labels=LABELS.astype(np.uint8), names=["crow", "ant"]).load()
+    assert loaded.names == ("crow", "ant")
+    assert loaded.labels.tolist() == LABELS.tolist()
+
+
+def test_rows_of_zeros_and_ones_are_label_sets(saved):
+    sets = np.random.default_rng(0).integers(0, 2, (12, 5))
+    for kind in (bool, np.uint8):
+        loaded = saved(vectors=VECTORS, labels=sets.astype(kind), names=list("abcde")).load()
+        assert loaded.label_kind == "label sets"
+        assert loaded.names == tuple("abcde")
+        assert loaded.labels.tolist() == (sets > 0).tolist()
+        assert loaded.counts.tolist() == sets.sum(0).tolist()
+
+
+def test_without_labels_there_are_none(saved):
+    loaded = saved(vectors=VECTORS).load()
+    assert loaded.labels is None
+    assert loaded.label_kind is None
+    assert loaded.counts.tolist() == []
 
 
 NAN = np.full((12, 3), np.nan)
+CUBES = np.zeros((12, 3, 8, 3), np.uint8)
 WRONG = {
-    "no labels": ({"vectors": np.zeros((12, 3))}, r"got vectors: save it.*vectors=\.\.\."),
+    "mistyped labels": ({"vectors": VECTORS, "label": LABELS}, r"got label, vectors: save it.*vectors=\.\.\."),
     "no inputs": ({"labels": LABELS, "pictures": LABELS}, "got labels, pictures"),
-    "both inputs": (
-        {"labels": LABELS, "vectors": np.zeros((12, 3)), "images": np.zeros((12, 2, 2))},
-        "got both: keep one",
-    ),
-    "lengths": ({"vectors": np.zeros((11, 3)), "labels": LABELS}, r"labels of shape \(11,\).*got \(12,\)"),
+    "both inputs": ({"labels": LABELS, "vectors": VECTORS, "images": np.zeros((12, 2, 2))}, "got both: keep one"),
+    "lengths": ({"vectors": VECTORS[:11], "labels": LABELS}, r"labels of shape \(11,\).*got \(12,\)"),
     "nan": ({"vectors": NAN, "labels": LABELS}, "NaN or infinity in 12 of 12"),
-    "one class": ({"vectors": np.zeros((12, 3)), "labels": np.zeros(12, int)}, "at least 2 classes, got 1"),
-    "rare class": ({"vectors": np.zeros((12, 3)), "labels": np.arange(12) // 10}, "at least 3 samples.*got 2 of '1'"),
-    "real labels": (
-        {"vectors": np.zeros((12, 3)), "labels": LABELS / 2},
-        r"integers or strings.*float64: .*astype\(int\)",
-    ),
+    "nan images": ({"images": NAN[:, None]}, "NaN or infinity in 12 of 12"),
+    "real labels": ({"vectors": VECTORS, "labels": LABELS / 2}, r"integers or strings.*float64: .*astype\(int\)"),
     "no sample": ({"vectors": np.zeros((0, 3)), "labels": LABELS[:0]}, r"samples with values, got \(0, 3\)"),
     "no feature": ({"vectors": np.zeros((12, 0)), "labels": LABELS}, r"samples with values, got \(12, 0\)"),
     "no pixel": ({"images": np.zeros((12, 0, 0)), "labels": LABELS}, r"samples with values, got \(12, 0, 0\)"),
-    "objects": ({"vectors": np.zeros((12, 3)), "labels": np.array(["a", "b"] * 6, object)}, r"labels\.astype\(str\)"),
-    "object inputs": ({"vectors": np.zeros((12, 3), object), "labels": LABELS}, r"vectors\.astype\(float\)"),
+    "objects": ({"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)}, r"labels\.astype\(str\)"),
+    "object inputs": ({"vectors": VECTORS.astype(object), "labels": LABELS}, r"vectors\.astype\(float\)"),
     "flat images": ({"images": np.zeros((12, 4)), "labels": LABELS}, r"got \(12, 4\)"),
     "deep vectors": ({"vectors": np.zeros((12, 4, 1)), "labels": LABELS}, r"got \(12, 4, 1\)"),
-    "mask kind": ({"vectors": np.zeros((12, 3)), "labels": LABELS, "test": LABELS}, "test of booleans"),
-    "mask length": ({"vectors": np.zeros((12, 3)), "labels": LABELS, "test": LABELS[1:] > 0}, "test of shape"),
-    "mask empty": ({"vectors": np.zeros((12, 3)), "labels": LABELS, "test": LABELS > 2}, "no test sample"),
-    "unseen class": ({"vectors": np.zeros((12, 3)), "labels": LABELS, "test": LABELS > 0}, "no training sample for 1"),
+    "mask kind": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS}, "test of booleans"),
+    "mask length": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS[1:] > 0}, "test of shape"),
+    "mask empty": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS > 2}, "no test sample"),
+    "mask and parts": ({"vectors": VECTORS, "test": LABELS > 0, "parts": ["test"] * 12}, "got both"),
+    "part": ({"vectors": VECTORS, "parts": ["exam"] * 12}, "'train', 'validation' and 'test', got 'exam'"),
+    "counts as sets": ({"vectors": VECTORS, "labels": np.full((12, 2), 2)}, r"0 and 1, got \(12, 2\)"),
+    "names": ({"vectors": VECTORS, "labels": LABELS, "names": ["a"]}, "from 0 to 0, .* from 0 to 1"),
+    "two layouts": ({"images": CUBES}, r"got \(12, 3, 8, 3\), which may be either: save grey"),
+    "four channels": ({"images": np.zeros((12, 8, 8, 4), np.uint8)}, "neither 1 nor 3: keep 1 or 3"),
+    "bright floats": ({"images": np.full((12, 4, 4), 255.0)}, "from 255 to 255: divide"),
+    "wide integers": ({"images": np.full((12, 4, 4), 4095)}, "from 4095 to 4095: divide"),
+    "negative integers": ({"images": np.full((12, 4, 4), -1)}, "from -1 to -1: divide"),
+    "faint integers": ({"images": np.ones((12, 4, 4), int)}, r"0 and 1 alone: save images.astype\(bool\)"),
+    "strings": ({"images": np.full((12, 4, 4), "a")}, "numbers, got .* of <U1"),
+    "size of vectors": ({"vectors": VECTORS, "size": 4}, "no size for vectors, got 4"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_arrays_are_named_with_what_came(saved, case):
     arrays, words = WRONG[case]
-    with pytest.raises(ValueError, match=words):
-        _ = saved(**arrays).train_samples
+    with pytest.raises(ValueError, match=words) as raised:
+        saved(**arrays).load()
+    assert "\n" not in str(raised.value)
 
 
 def test_a_file_that_is_no_npz_is_refused(tmp_path):
@@ -111,62 +186,467 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path):
         else:
             path.write_bytes(content)
         with pytest.raises(ValueError, match="which is none"):
-            _ = Arrays(path).train_samples
+            Arrays(path).load()
+    with pytest.raises(ValueError, match=r"does not exist: check data\.path"):
+        Arrays(tmp_path / "nowhere.npz").load()
 
 
-@pytest.mark.parametrize("options", [{"views": 0}, {"batch_size": 1}, {"test_fraction": 0.0}, {"test_fraction": 1.0}])
-def test_options_without_meaning_are_refused(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        Digits(**options)
+PEAK = """
+import resource, sys
+import likewise.data
+from likewise.data import Arrays, LongTail, Stratified
+resident = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = resident()
+parts = Stratified()(Arrays(sys.argv[1]).load(), *([LongTail()] if sys.argv[2] == "long" else []))
+print(resident() - before, len(parts.train) + len(parts.validation), len(parts.test), before)
+"""
+
+
+@pytest.mark.parametrize(("form", "kept"), [("whole", 50_000), ("long", 10_847)])
+def test_a_set_of_cifars_size_is_loaded_and_parted_within_twice_its_size(tmp_path, form, kept):
+    images = np.random.default_rng(0).integers(0, 256, (60_000, 32, 32, 3), dtype=np.uint8)
+    labels = np.arange(60_000) % 100
+    np.savez(tmp_path / "large.npz", images=images, labels=labels, test=np.arange(60_000) >= 50_000)
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK, tmp_path / "large.npz", form], capture_output=True, text=True, check=True
+    )
+    peak, *sizes, _ = map(int, result.stdout.split())
+    assert sizes == [kept, 10_000]
+    assert peak < 2.2 * images.nbytes
+
+
+# Subsets
+
+CIFAR_100_LT = {100: 10_847, 50: 12_608, 10: 19_573}
+
+
+@pytest.mark.parametrize(("imbalance", "total"), CIFAR_100_LT.items())
+def test_a_long_tail_of_cifar_100_has_the_published_size(imbalance, total):
+    samples = samples_of(*[500] * 100)
+    rows = LongTail(imbalance)(samples)
+    assert len(rows) == len(rows.unique()) == total
+    counts = samples[rows].counts
+    assert counts.tolist() == sorted(counts.tolist(), reverse=True)
+    assert (counts[0], counts[-1]) == (500, 500 // imbalance)
+
+
+def test_a_step_has_two_sizes():
+    assert samples_of(*[40] * 5)[LongTail(10, "step")(samples_of(*[40] * 5))].counts.tolist() == [40, 40, 40, 4, 4]
+
+
+def test_a_long_tail_of_unequal_classes_keeps_its_shape_and_never_asks_for_more_than_there_is():
+    samples = samples_of(100, 60, 90)
+    counts = samples[LongTail(4)(samples)].counts
+    assert counts.tolist() == [100, 50, 25]
+    counts = samples_of(100, 30, 90)[LongTail(4)(samples_of(100, 30, 90))].counts
+    assert counts.tolist() == [60, 30, 15]
+
+
+def test_a_longer_tail_and_a_smaller_fraction_are_within_the_others_and_follow_their_seed():
+    samples = samples_of(*[50] * 8)
+    for make in (lambda size, seed: LongTail(size, seed=seed), lambda size, seed: Fraction(1 / size, seed=seed)):
+        small, large = (set(make(size, 3)(samples).tolist()) for size in (20, 2))
+        assert small < large
+        assert set(make(20, 3)(samples).tolist()) == small
+        assert set(make(20, 4)(samples).tolist()) != small
+
+
+def test_a_fraction_keeps_every_class():
+    samples = samples_of(100, 40, 3)
+    assert samples[Fraction(0.1)(samples)].counts.tolist() == [10, 4, 1]
+    unlabelled = Samples(torch.zeros(50, 1))
+    assert len(Fraction(0.1)(unlabelled).unique()) == 5
+
+
+def test_classes_leave_every_part_and_are_numbered_anew():
+    parts = torch.arange(60) % 3
+    samples = samples_of(20, 20, 20, parts=parts)
+    cut = Stratified()(samples, Classes(names=["class 2", "class 0"]))
+    for part in (cut.train, cut.validation, cut.test):
+        assert part.names == ("class 0", "class 2")
+    together = torch.cat([cut.train.inputs, cut.validation.inputs, cut.test.inputs]).flatten().long()
+    assert sorted(together.tolist()) == (samples.labels != 1).nonzero().flatten().tolist()
+    assert Stratified()(samples, Classes(count=2)).test.names == ("class 0", "class 1")
+
+
+SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
+WRONG_SUBSETS = {
+    "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
+    "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "leaves none of 'class 1': lower it to at most 20"),
+    "tail of sets": (lambda: LongTail()(SETS), "one class each, got label sets: choose Fraction"),
+    "fraction": (lambda: Fraction(0.0), "above 0 and at most 1, got 0.0"),
+    "no choice": (Classes, "got neither"),
+    "two choices": (lambda: Classes(["a"], 1), "got both"),
+    "one class": (lambda: Classes(["a"]), "at least 2 classes, got 1"),
+    "unknown class": (lambda: Classes(["class 0", "clas 1"])(samples_of(3, 3)), "did you mean 'class 1'"),
+    "too many": (lambda: Classes(count=3)(samples_of(3, 3)), "at most 2, .*got 3"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SUBSETS)
+def test_subsets_without_meaning_are_refused(case):
+    make, words = WRONG_SUBSETS[case]
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+# Splits
+
+
+def test_the_digits_keep_the_test_part_that_they_had():
+    """The same 449 rows that scikit-learn's stratified cut of a quarter with seed 0 holds out."""
+    rows = np.arange(1797)
+    _, held = train_test_split(rows, test_size=449, stratify=load_digits().target, random_state=0)
+    digits = Digits().load()
+    assert torch.equal(Stratified()(digits).test.inputs, digits.inputs[np.sort(held)])
+    assert digits.inputs.max() == 1
+
+
+@pytest.mark.parametrize("given", [None, [0, 2], [0, 1], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize("subset", [None, Fraction(0.5)], ids=["whole", "half"])
+def test_parts_share_no_sample_and_keep_what_the_source_gives(given, subset):
+    rng = np.random.default_rng(0)
+    parts = None if given is None else torch.from_numpy(rng.choice(given, 200))
+    samples = samples_of(80, 60, 60, parts=parts)
+    cut = Stratified(seed=3)(samples, subset)
+    train, validation, test = rows_of(cut.train, cut.validation, cut.test)
+    assert len({*train, *validation, *test}) == len(train) + len(validation) + len(test)
+    if given and 2 in given:
+        assert test == (parts == 2).nonzero().flatten().tolist()
+    if given and 1 in given:
+        assert set(validation) <= set((parts == 1).nonzero().flatten().tolist())
+    if subset is None:
+        assert len(train) + len(validation) + len(test) == 200
+        if given and 1 in given:
+            assert validation == (parts == 1).nonzero().flatten().tolist()
+    else:
+        assert test == rows_of(Stratified(seed=3)(samples).test)[0]
+        assert abs(len(train) + len(validation) - (200 - len(test)) / 2) <= 3
+
+
+def test_a_split_depends_on_its_own_seed_alone():
+    samples = samples_of(20, 20, 20)
+    held = []
+    for everything_else in (0, 1):
+        torch.manual_seed(everything_else)
+        np.random.seed(everything_else)  # noqa: NPY002 - scikit-learn's default source of randomness
+        held.append(rows_of(*(getattr(Stratified(seed=7)(samples), part) for part in ("validation", "test"))))
+    assert held[0] == held[1]
+    other = Stratified(seed=8)(samples)
+    assert all(one != another for one, another in zip(held[0], rows_of(other.validation, other.test), strict=True))
+
+
+def test_validation_is_in_proportion_and_leaves_every_class_a_sample_to_train_on():
+    parts = torch.zeros(500 + 60 + 7 + 1 + 4, dtype=torch.int64)
+    samples = samples_of(501, 61, 8, 2, parts=parts)
+    samples.parts[[int((samples.labels == label).nonzero()[0]) for label in range(4)]] = 2
+    cut = Stratified(validation=0.1)(samples)
+    assert cut.validation.counts.tolist() == [50, 6, 1, 0]
+    assert cut.train.counts.tolist() == [450, 54, 6, 1]
+
+
+def test_a_long_tail_is_cut_before_validation_and_never_from_test():
+    parts = (torch.arange(6000) % 6 == 0).long() * 2
+    labels = torch.arange(6000) // 600
+    samples = Samples(torch.arange(6000.0).unsqueeze(1), labels, tuple("abcdefghij"), parts)
+    cut = Stratified()(samples, LongTail(100))
+    expected = samples_of(*[500] * 10)[LongTail(100)(samples_of(*[500] * 10))].counts
+    assert torch.equal(cut.train.counts + cut.validation.counts, expected)
+    assert cut.test.counts.tolist() == [100] * 10
+    assert cut.train.counts.min() >= 1
+
+
+def test_a_given_validation_part_gives_up_a_class_that_a_subset_leaves_one_sample_of():
+    class Two(Subset):
+        def __call__(self, samples):
+            first = samples.labels == 0
+            last = (samples.labels == 1) & (samples.parts == 1)
+            return torch.cat([first.nonzero().flatten(), last.nonzero().flatten()[:1]])
+
+    samples = samples_of(30, 30, parts=torch.arange(60) % 3)
+    cut = Stratified()(samples, Two())
+    assert cut.train.counts[1] == 1
+    assert cut.validation.counts.tolist()[1:] in ([], [0])
+
+
+@pytest.mark.parametrize("labels", [None, torch.rand(50, 4) > 0.5], ids=["none", "sets"])
+def test_samples_without_classes_are_cut_at_random(labels):
+    samples = Samples(torch.arange(50.0).unsqueeze(1), labels, () if labels is None else tuple("abcd"))
+    cut = Stratified(test=0.2, validation=0.1, seed=1)(samples)
+    parts = rows_of(cut.train, cut.validation, cut.test)
+    assert [len(part) for part in parts] == [36, 4, 10]
+    assert sorted(row for part in parts for row in part) == list(range(50))
+    if labels is not None:
+        assert torch.equal(cut.test.labels, labels[parts[2]])
+
+
+def test_classes_without_samples_are_left_out():
+    samples = Samples(torch.zeros(40, 1), torch.arange(40) % 2 * 2, ("ant", "bee", "crow"))
+    cut = Stratified()(samples)
+    assert cut.train.names == ("ant", "crow")
+    assert cut.train.labels.unique().tolist() == [0, 1]
+
+
+def test_refitted_parts_train_on_validation_too():
+    cut = Stratified()(samples_of(20, 30))
+    refitted = cut.refitted()
+    assert rows_of(refitted.train)[0] == [row for part in rows_of(cut.train, cut.validation) for row in part]
+    assert torch.equal(refitted.train.labels, torch.cat([cut.train.labels, cut.validation.labels]))
+    assert refitted.test is cut.test
+
+
+class Stored:
+    """Rows read from a tensor when they are asked for."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype = values, tuple(values.shape), values.dtype
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, rows):
+        return self.values[rows]
+
+    def take(self, rows):
+        return Stored(self.values[rows])
+
+
+def test_joined_rows_read_as_their_tensors_would():
+    first, second = torch.rand(5, 2, 3), torch.rand(4, 2, 3)
+    joined, whole = JoinedRows(Stored(first), Stored(second)), torch.cat([first, second])
+    rows = torch.tensor([8, 0, 5, 4, 4])
+    assert joined.shape == tuple(whole.shape)
+    assert torch.equal(joined[rows], whole[rows])
+    fewer = joined.take(rows)
+    assert torch.equal(fewer[torch.tensor([0, 3])], whole[rows][[0, 3]])
+    assert fewer.take(torch.tensor([1])).shape == (1, 2, 3)
+    labels = torch.arange(40) % 2
+    cut = Stratified()(Samples(Stored(torch.arange(40.0).unsqueeze(1)), labels, ("a", "b")))
+    refitted = cut.refitted().train
+    assert torch.equal(refitted.inputs[torch.arange(len(refitted))].flatten().long() % 2, refitted.labels)
+
+
+def cut_error(samples, **options):
+    return lambda: Stratified(**options)(samples)
+
+
+WRONG_SPLITS = {
+    "test": (lambda: Stratified(test=1.0), "test between 0 and 1, got 1.0"),
+    "validation": (lambda: Stratified(validation=0.0), "validation between 0 and 1, got 0.0"),
+    "one class": (cut_error(samples_of(12)), "at least 2 classes, got 1 .'class 0'."),
+    "rare class": (cut_error(samples_of(10, 2)), "at least 3 samples of every class.*got 2 of 'class 1'"),
+    "single": (cut_error(samples_of(10, 1)), "got 1 of 'class 1'.*add samples, drop the class or change test"),
+    "unseen": (
+        cut_error(samples_of(6, 6, parts=samples_of(6, 6).labels * 2)),
+        "no training sample for class 1",
+    ),
+    "nothing to spare": (
+        cut_error(Samples(torch.zeros(4, 1), torch.tensor([0, 1] * 2), ("a", "b"), torch.tensor([0, 0, 2, 2]))),
+        "for validation, got 2 samples of 2 classes",
+    ),
+    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2 and"),
+    "only a test part": (cut_error(samples_of(6, 6, parts=torch.full((12,), 2))), "got 0 samples"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SPLITS)
+def test_what_cannot_be_parted_is_refused(case):
+    make, words = WRONG_SPLITS[case]
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+# Splits by class
+
+
+def classes_of(parts):
+    return [set(part.names) for part in (parts.train, parts.validation, parts.test)]
+
+
+@pytest.mark.parametrize("sizes", [{}, {"train": 12, "validation": 0.25, "test": 2}], ids=["fractions", "numbers"])
+def test_parts_by_class_share_no_class_and_keep_all_samples_of_theirs(sizes):
+    samples = samples_of(*range(5, 25), parts=torch.arange(sum(range(5, 25))) % 3)
+    cut = ByClass(**sizes, seed=2)(samples)
+    names = classes_of(cut)
+    assert [len(part) for part in names] == ([12, 5, 2] if sizes else [13, 3, 4])
+    assert len(set.union(*names)) == sum(map(len, names))
+    for part in (cut.train, cut.validation, cut.test):
+        kept = [samples.names[label] for label in samples.labels[rows_of(part)[0]].tolist()]
+        assert kept == [part.names[label] for label in part.labels.tolist()]
+        assert part.counts.tolist() == [int(name.split()[1]) + 5 for name in part.names]
+    assert classes_of(ByClass(**sizes, seed=3)(samples)) != names
+
+
+def test_a_source_parted_by_class_stays_so():
+    labels = samples_of(*[6] * 9).labels
+    cut = ByClass(train=5, validation=2, test=2)(samples_of(*[6] * 9, parts=labels // 3))
+    assert [sorted(part) for part in classes_of(cut)] == [
+        [f"class {3 * part + k}" for k in range(3)] for part in range(3)
+    ]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_file_names_the_classes_of_each_part(tmp_path, form):
+    wanted = {"train": ["class 4", "class 0"], "val": ["class 1", "class 5"], "test": ["class 2", "class 3"]}
+    file = tmp_path / ("split.json" if form == "json" else "few_train.txt")
+    file.write_text(json.dumps(wanted))
+    if form == "text":
+        for part, names in wanted.items():
+            (tmp_path / f"few_{part}.txt").write_text("\n".join(names) + "\n")
+    cut = ByClass(file=file)(samples_of(*[4] * 7))
+    assert classes_of(cut) == [set(names) for names in wanted.values()]
+    assert cut.train.names == ("class 0", "class 4")
+
+
+def test_a_subset_of_a_split_by_class_leaves_test_whole():
+    samples = samples_of(*[40] * 10)
+    whole, half = (ByClass()(samples, subset) for subset in (None, Fraction(0.5)))
+    assert rows_of(whole.test) == rows_of(half.test)
+    assert (half.train.counts == 20).all()
+    assert (half.validation.counts == 20).all()
+
+
+def test_refitting_a_split_by_class_numbers_validation_classes_after_training_ones():
+    cut = ByClass()(samples_of(*[6] * 10))
+    train = cut.refitted().train
+    assert train.names == cut.train.names + cut.validation.names
+    assert train.counts.tolist() == [6] * 8
+
+
+WRONG_BY_CLASS = {
+    "too many": ({"train": 6, "validation": 2, "test": 3}, "at most 10 classes together"),
+    "single": ({"train": 6, "validation": 1, "test": 2}, "at least 2 classes in every part, got 1 of 10 to validation"),
+    "half a class": ({"train": 2.5}, "a number of them, got 2.5"),
+    "no file": ({"file": "nowhere_train.txt"}, "nowhere_train.txt: no file of the train classes"),
+    "no train in the name": ({"file": "nowhere.txt"}, 'with "train" in its name'),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_BY_CLASS)
+def test_splits_by_class_without_meaning_are_refused(case):
+    options, words = WRONG_BY_CLASS[case]
+    with pytest.raises(ValueError, match=words):
+        ByClass(**options)(samples_of(*[4] * 10))
 
 
 @pytest.mark.parametrize(
-    ("augmentation", "shape"), [(RandomAffine(), (6, 2, 5, 9)), (FeatureDropout(), (6, 7))], ids=["images", "vectors"]
+    ("content", "words"),
+    [
+        ({"train": ["class 0"]}, "write"),
+        ({"train": ["clas 0"], "val": [], "test": []}, "did you mean 'class 0'"),
+        ({"train": ["class 0", "class 1"], "val": ["class 1"], "test": []}, "'class 1' in two"),
+        (["class 0"], "write"),
+    ],
 )
-def test_a_view_keeps_the_shape_and_follows_the_generator(augmentation, shape):
-    inputs = torch.rand(shape)
-    torch.manual_seed(1)
-    first, second = augmentation(inputs), augmentation(inputs)
-    torch.manual_seed(1)
-    assert first.shape == inputs.shape
-    assert torch.equal(first, augmentation(inputs))
-    assert not torch.equal(first, second)
+def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
+    (tmp_path / "split.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=words) as raised:
+        ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
+    assert "\n" not in str(raised.value)
 
 
-def test_an_affine_map_of_no_size_is_the_identity():
-    images = torch.rand(3, 1, 5, 9)
-    nothing = RandomAffine(degrees=0, translate=0, scale=0, shear=0, noise=0)
-    assert torch.allclose(nothing(images), images, atol=1e-5)
+def test_label_sets_are_not_parted_by_class():
+    with pytest.raises(ValueError, match="got label sets: choose Stratified"):
+        ByClass()(SETS)
 
 
-def test_a_rotation_moves_pixels_on_a_circle_even_in_an_oblong_image():
-    images = torch.zeros(64, 1, 21, 41)
-    images[:, 0, 10, 27] = 1.0  # 7 pixels right of the centre
-    torch.manual_seed(0)
-    turned = RandomAffine(degrees=90, translate=0, scale=0, shear=0, noise=0)(images)[:, 0]
-    rows, columns = torch.meshgrid(torch.arange(21.0) - 10, torch.arange(41.0) - 20, indexing="ij")
-    mass = turned.sum((1, 2))
-    radius = torch.hypot((turned * rows).sum((1, 2)) / mass, (turned * columns).sum((1, 2)) / mass)
-    assert (radius - 7).abs().max() < 0.2
+# Samplers
 
 
-def test_a_dropped_feature_takes_its_batch_mean():
-    inputs = torch.randn(50, 4)
-    view = FeatureDropout(probability=0.5, noise=0)(inputs)
-    kept = view == inputs
-    assert 0.2 < kept.float().mean() < 0.8
-    assert torch.equal(view[~kept], inputs.mean(0).expand_as(inputs)[~kept])
+def test_shuffled_takes_every_sample_at_most_once_an_epoch():
+    samples = samples_of(30, 23)
+    order = Shuffled().order(samples, 8, seed=1, epoch=4)
+    assert order.shape == (6, 8)
+    assert len(order.unique()) == 48
+    assert Shuffled().order(samples, 100, seed=1, epoch=4).sort().values.tolist() == [list(range(53))]
 
 
-def test_a_batch_carries_inputs_labels_and_the_samples_own_rows():
-    digits = Digits(batch_size=32, views=3)
-    batch = next(iter(digits.train_dataloader()))
-    rows = batch["sample_index"]
-    assert torch.equal(batch["inputs"], digits.train_samples.inputs[rows])
-    assert torch.equal(batch["labels"], digits.train_samples.labels[rows])
-    assert digits.on_after_batch_transfer(batch, 0)["inputs"].shape == (32, 3, 1, 8, 8)
+@pytest.mark.parametrize("sampler", [Shuffled(), Balanced(2)], ids=["shuffled", "balanced"])
+def test_an_order_is_a_function_of_seed_and_epoch_and_of_nothing_else(sampler):
+    samples = samples_of(*[30] * 6)
+    orders = {}
+    for seed in (-1, 0, 1, 2, 1_000_003):
+        for epoch in (0, 1, 2, 1_000_003):
+            torch.manual_seed(seed + epoch)
+            order = sampler.order(samples, 8, seed=seed, epoch=epoch)
+            assert torch.equal(order, sampler.order(samples, 8, seed=seed, epoch=epoch))
+            orders[seed, epoch] = tuple(order.flatten().tolist())
+    assert len(set(orders.values())) == len(orders)
 
 
-def test_images_augmentation_refuses_vectors_and_names_the_other():
-    with pytest.raises(ValueError, match="choose FeatureDropout"):
-        RandomAffine()(torch.zeros(3, 4))
+def test_balanced_batches_hold_as_many_of_each_of_their_classes():
+    samples = samples_of(40, 9, 25, 90, 13)
+    order = Balanced(4).order(samples, 12, seed=0, epoch=0)
+    assert order.shape == (177 // 12, 12)
+    times = Counter()
+    for batch in order:
+        counts = Counter(samples.labels[batch].tolist())
+        assert set(counts.values()) == {4}
+        assert len(batch.unique()) == 12
+        times.update(counts.keys())
+    assert max(times.values()) - min(times.values()) <= 1
+
+
+def test_a_class_comes_round_before_any_of_its_samples_comes_again():
+    samples = samples_of(50, 7, 3)
+    taken = {label: [] for label in range(3)}
+    for row in Balanced(4).order(samples, 8, seed=3, epoch=1).flatten().tolist():
+        taken[int(samples.labels[row])].append(row)
+    for rows in taken.values():
+        own = len(set(rows)) if len(rows) >= len(set(rows)) else 0
+        for start in range(0, len(rows), own):
+            assert len(set(rows[start : start + own])) == len(rows[start : start + own])
+    assert len(set(taken[1])) == 7
+    assert len(set(taken[2])) == 3
+
+
+def test_classes_without_a_sample_are_in_no_batch():
+    samples = Samples(torch.zeros(40, 1), torch.arange(40) % 2 * 2, ("ant", "bee", "crow"))
+    assert Balanced(4).order(samples, 8, seed=0, epoch=0).shape == (5, 8)
+    with pytest.raises(ValueError, match="at most 8, 4 samples of each of 2 classes, got 12: lower it"):
+        Balanced(4).order(samples, 12, seed=0, epoch=0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "size", "words"),
+    [
+        (samples_of(30, 30), 24, "at most 16.*samples_per_class to 12 or more"),
+        (samples_of(30, 30), 12, "multiple of samples_per_class=8, got 12: 8 is one"),
+        (SETS, 8, "got label sets: choose Shuffled"),
+    ],
+    ids=["classes", "multiple", "sets"],
+)
+def test_balanced_batches_that_cannot_be_are_refused(samples, size, words):
+    with pytest.raises(ValueError, match=words):
+        Balanced().order(samples, size, seed=0, epoch=0)
+
+
+# Real data
+
+
+@pytest.fixture(scope="module")
+def cifar_100(real_data, tmp_path_factory):
+    """CIFAR-100 as a user's array file, with the names of its classes."""
+    folder = tmp_path_factory.mktemp("cifar")
+    subprocess.run([sys.executable, real_data / "read.py", "cifar100", folder / "plain.npz"], check=True)
+    arrays = dict(np.load(folder / "plain.npz"))
+    (folder / "plain.npz").unlink()
+    np.savez(folder / "cifar-100.npz", names=arrays.pop("classes"), **arrays)
+    return Arrays(folder / "cifar-100.npz").load()
+
+
+@pytest.mark.parametrize(("imbalance", "total"), CIFAR_100_LT.items())
+def test_cifar_100_lt_has_the_published_size_and_the_whole_test_part(cifar_100, imbalance, total):
+    cut = Stratified()(cifar_100, LongTail(imbalance))
+    assert cifar_100.inputs.dtype == torch.uint8
+    assert len(cut.train) + len(cut.validation) == total
+    assert cut.test.counts.tolist() == [100] * 100
+    assert cut.train.counts.min() >= 1
+
+
+def test_cifar_fs_is_parted_as_published(cifar_100, real_data):
+    cut = ByClass(file=real_data / "splits" / "cifar_fs_train.txt")(cifar_100)
+    for part, published, count in ((cut.train, "train", 64), (cut.validation, "val", 16), (cut.test, "test", 20)):
+        names = (real_data / "splits" / f"cifar_fs_{published}.txt").read_text().split()
+        assert set(part.names) == set(names)
+        assert part.counts.tolist() == [600] * count

@@ -43,21 +43,22 @@ if TYPE_CHECKING:  # what a type checker and the documentation read; `__getattr_
         label_pair_similarity,
     )
     from likewise.operator import contrast, log_sum_exp
+    from likewise.runs import load_encoder
 
 # fmt: off
 __all__ = [
     "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
     "InfoNCELoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss",
     "PatchLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "contrast", "label_pair_similarity",
-    "log_sum_exp", "pairs",
+    "load_encoder", "log_sum_exp", "pairs",
 ]
 _ROOMS = [
     "benchmark", "cli", "data", "diagnostics", "distributed", "evaluation", "losses", "memory", "models",
-    "operator", "pairs", "report", "training",
+    "operator", "pairs", "parts", "report", "runs", "training",
 ]
 # fmt: on
 __version__ = "0.1.0"
-_ROOM_OF = {"contrast": "operator", "log_sum_exp": "operator"}  # all other names are of losses
+_ROOM_OF = {"contrast": "operator", "load_encoder": "runs", "log_sum_exp": "operator"}  # all other names are of losses
 
 
 def __getattr__(name: str) -> Any:

@@ -53,7 +53,9 @@ def class_of(class_path: str, base: type) -> type:
             f"expected a class of kind {base.__name__}, got {class_path}, which is none: name a subclass of it"
         )
     if inspect.isabstract(found):
-        raise ValueError(f"expected a class of kind {base.__name__}, got {class_path}, which is abstract: name one that is whole")
+        raise ValueError(
+            f"expected a class of kind {base.__name__}, got {class_path}, which is abstract: name one that is whole"
+        )
     return found
 
 

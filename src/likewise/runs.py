@@ -153,7 +153,9 @@ class Run:
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"expected run.json of plain JSON in {self.folder}, got {error}: restore the file") from error
+            raise ValueError(
+                f"expected run.json of plain JSON in {self.folder}, got {error}: restore the file"
+            ) from error
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Write what the run is made of."""

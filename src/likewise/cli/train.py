@@ -108,7 +108,9 @@ def _train(made: Run, ready: Assembled, trainer_options: Mapping[str, Any]) -> N
     callbacks: list[lightning.Callback] = []
     given = trainer_options.get("callbacks") or []
     theirs = given if isinstance(given, list) else [given]
-    if trainer_options.get("enable_progress_bar") is not False and not any(isinstance(of, ProgressBar) for of in theirs):
+    if trainer_options.get("enable_progress_bar") is not False and not any(
+        isinstance(of, ProgressBar) for of in theirs
+    ):
         callbacks.append(RunProgress())
     if processes() > 1 and not torch.cuda.is_available():
         say("batch normalisation is each process's own on CPUs")
@@ -146,7 +148,9 @@ def _to_resume(arguments: Sequence[str]) -> Run | None:
     named += [word.partition("=")[2] for word in arguments if word.startswith("--resume=")]
     if not named:
         return None
-    others = [word for word in _without_resume(arguments) if word.startswith("--") and not word.startswith("--trainer.")]
+    others = [
+        word for word in _without_resume(arguments) if word.startswith("--") and not word.startswith("--trainer.")
+    ]
     if others:
         raise ValueError(
             f"expected with --resume no option but --trainer.*, got {others[0].partition('=')[0]}: a run goes on as it "
@@ -285,5 +289,3 @@ def _quiet_lightning() -> Generator[None]:
             yield
     finally:
         log.setLevel(level)
-
-

@@ -28,7 +28,9 @@ def trainer_help(without: set[str]) -> str:
             continue
         words = " ".join(told.get(name, "").split())
         lines.append(f"  --trainer.{name}")
-        lines += textwrap.wrap(f"{words} (default: {default})", WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        lines += textwrap.wrap(
+            f"{words} (default: {default})", WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8
+        )
     return "\n".join(lines) + "\n"
 
 

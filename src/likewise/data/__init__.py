@@ -1,6 +1,59 @@
-"""Samples and the views that contrast needs."""
+"""Data: sources that read samples, splits that part them, and batches of views of them."""
 
-from likewise.data.samples import Samples
+from likewise.data.arrays import Arrays
+from likewise.data.augmentation import (
+    Augmentation,
+    Chain,
+    ColourJitter,
+    Draw,
+    FeatureDropout,
+    GaussianBlur,
+    RandomAffine,
+    RandomResizedCrop,
+    SimCLRViews,
+    TokenDropout,
+)
+from likewise.data.batches import Batch, Batches, Share, Views, mixed, some_inputs
+from likewise.data.by_class import ByClass
+from likewise.data.digits import Digits
+from likewise.data.samplers import Balanced, Sampler, Shuffled
+from likewise.data.samples import LabelKind, Rows, Samples
 from likewise.data.source import Source
+from likewise.data.split import Parts, Split, Stratified
+from likewise.data.subset import Classes, Fraction, LongTail, Subset
 
-__all__ = ["Samples", "Source"]
+__all__ = [
+    "Arrays",
+    "Augmentation",
+    "Balanced",
+    "Batch",
+    "Batches",
+    "ByClass",
+    "Chain",
+    "Classes",
+    "ColourJitter",
+    "Digits",
+    "Draw",
+    "FeatureDropout",
+    "Fraction",
+    "GaussianBlur",
+    "LabelKind",
+    "LongTail",
+    "Parts",
+    "RandomAffine",
+    "RandomResizedCrop",
+    "Rows",
+    "Sampler",
+    "Samples",
+    "Share",
+    "Shuffled",
+    "SimCLRViews",
+    "Source",
+    "Split",
+    "Stratified",
+    "Subset",
+    "TokenDropout",
+    "Views",
+    "mixed",
+    "some_inputs",
+]

@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -10,68 +11,81 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.samples import Samples
-from likewise.data.source import LabelledData
+from likewise.data.image_arrays import as_images
+from likewise.data.samples import PART_NAMES, Samples
+from likewise.data.source import Source
+
+_INPUTS = ("images", "vectors")
+_OPTIONAL = ("labels", "names", "test", "parts")
 
 
 @final
-class Arrays(LabelledData):
-    """Images or vectors with labels, from a file written by numpy.savez.
+class Arrays(Source):
+    """Images or vectors from a file written by numpy.savez, with classes, label sets or no labels.
 
     The file's keys:
 
-    - `images`, (N, height, width) or (N, height, width, channels), channels last; integers are divided by 255,
-      floating-point values stay as they are. Or `vectors`, (N, F), any numbers.
-    - `labels`, (N,), integers or strings.
-    - `test`, (N,), booleans, optional: which samples are held out. Without it the split is stratified by class.
+    - `images`, (N, height, width), (N, height, width, channels) or (N, channels, height, width), 1 or 3 channels:
+      integers from 0 to 255, which stay uint8, floating-point values from 0 to 1, or booleans, True for white. Or
+      `vectors`, (N, F), any numbers.
+    - `labels`, optional: one class a sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
+    - `names`, optional: of L labels, (L,); or of classes 0 to C - 1, (C,).
+    - `test`, (N,), booleans, optional: which samples are held out. Or `parts`, (N,), strings: "train", "validation",
+      "test".
 
     Args:
-        path: The .npz file. Keys: `images` (N, height, width) or (N, height, width, channels), or `vectors` (N, F);
-            `labels` (N,), integers or strings; optional `test` (N,), booleans, True for a held-out sample.
-        **options: What every source takes, see LabelledData.
+        path: The .npz file.
+        size: The side of square images, in pixels: the larger side is cut at its middle. None: images as they come.
 
     Raises:
         ValueError: There is no such file, it is no .npz, lacks a key, or holds an array of the wrong shape or kind.
+
+    Memory:
+        uint8 images take one byte a pixel, and twice that while channels are moved first.
 
     Example:
         >>> import tempfile
         >>> folder = tempfile.TemporaryDirectory()
         >>> file = Path(folder.name) / "flowers.npz"
         >>> np.savez(file, vectors=np.zeros((8, 3)), labels=["lily", "rose"] * 4)
-        >>> Arrays(file).train_samples.class_names
+        >>> Arrays(file).load().names
         ('lily', 'rose')
         >>> folder.cleanup()
     """
 
-    def __init__(self, path: str | Path, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, path: str | Path, size: int | None = None) -> None:
         self.path = Path(path)
+        self.size = size
 
     def load(self) -> Samples:
         """Read the file."""
         arrays = self._read()
-        kinds = [key for key in ("images", "vectors") if key in arrays]
-        if len(kinds) != 1 or "labels" not in arrays:
-            keys = "both" if len(kinds) == 2 else ", ".join(sorted(arrays)) or "none"
-            save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"
+        kind = "images" if "images" in arrays else "vectors"
+        if arrays[kind].size == 0:
             raise ValueError(
-                f"expected the keys 'labels' and one of 'images', 'vectors' (optional: 'test') in {self.path}, "
-                f"got {keys}: {'keep one' if len(kinds) == 2 else save}"
+                f"expected {kind} of samples with values, got {arrays[kind].shape}: fill the array before saving"
             )
-        if arrays[kinds[0]].size == 0:
-            shape = arrays[kinds[0]].shape
-            raise ValueError(f"expected {kinds[0]} of samples with values, got {shape}: fill the array before saving")
-        inputs = _images(arrays["images"]) if kinds == ["images"] else _vectors(arrays["vectors"])
-        labels, names = _classes(arrays["labels"])
-        return Samples(inputs, labels, names, _mask(arrays.get("test")))
+        for key in ("labels", "test", "parts"):
+            if key in arrays and arrays[key].shape[:1] != arrays[kind].shape[:1]:
+                raise ValueError(
+                    f"expected {key} of shape ({len(arrays[kind])},), one per input, got {arrays[key].shape}: "
+                    f"drop the inputs or the {key} that have no partner"
+                )
+        labels, names = _labels(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
+        parts = _parts(arrays)
+        inputs = arrays.pop(kind)
+        if kind == "vectors" and self.size is not None:
+            raise ValueError(f"expected no size for vectors, got {self.size}: leave out data.size")
+        return Samples(as_images(inputs, self.size) if kind == "images" else _vectors(inputs), labels, names, parts)
 
     def _read(self) -> dict[str, NDArray[Any]]:
         if not self.path.is_file():
             raise ValueError(f"expected an .npz file, got {self.path}, which does not exist: check data.path")
         try:
             with np.load(self.path, allow_pickle=False) as file:
-                return {key: _plain(file, key) for key in file.files}
-        except _ObjectsError as error:
+                _check_keys(file.files, self.path)
+                return {key: _plain(file, key) for key in file.files if key in {*_INPUTS, *_OPTIONAL}}
+        except _RefusedError as error:
             raise ValueError(str(error)) from error
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
             raise ValueError(
@@ -79,8 +93,8 @@ class Arrays(LabelledData):
             ) from error
 
 
-class _ObjectsError(ValueError):
-    """An array of Python objects, which only pickle would read."""
+class _RefusedError(ValueError):
+    """What is wrong with an .npz file that can be read."""
 
 
 def _plain(file: Any, key: str) -> NDArray[Any]:
@@ -90,18 +104,20 @@ def _plain(file: Any, key: str) -> NDArray[Any]:
         if "Object arrays" not in str(error):
             raise
         remedy = "labels.astype(str) or labels.astype(int)" if key == "labels" else f"{key}.astype(float)"
-        raise _ObjectsError(f"expected {key} of plain values, got Python objects: save {remedy}") from error
+        raise _RefusedError(f"expected {key} of plain values, got Python objects: save {remedy}") from error
 
 
-def _images(images: NDArray[Any]) -> Tensor:
-    if images.ndim not in {3, 4} or images.dtype.kind not in "uif":
-        raise ValueError(
-            "expected images of shape (N, height, width) or (N, height, width, channels), integer or floating-point, "
-            f"got {images.shape} of {images.dtype}: reshape them, or save vectors under 'vectors'"
-        )
-    scale = 255 if images.dtype.kind in "ui" else 1
-    tensor = torch.from_numpy(images.astype(np.float32) / scale)
-    return tensor.unsqueeze(1) if images.ndim == 3 else tensor.movedim(-1, 1).contiguous()
+def _check_keys(keys: Sequence[str], path: Path) -> None:
+    """Refuse a file without inputs, with two kinds of them, or with a key that may have been meant as its labels."""
+    kinds = [key for key in keys if key in _INPUTS]
+    if len(kinds) == 1 and ("labels" in keys or set(keys) <= {*_INPUTS, *_OPTIONAL}):
+        return
+    got = "both" if len(kinds) == 2 else ", ".join(sorted(keys)) or "none"
+    save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"
+    raise _RefusedError(
+        f"expected one of the keys 'images', 'vectors' (optional: {', '.join(map(repr, _OPTIONAL))}) in {path}, "
+        f"got {got}: {'keep one' if len(kinds) == 2 else save}"
+    )
 
 
 def _vectors(vectors: NDArray[Any]) -> Tensor:
@@ -113,19 +129,48 @@ def _vectors(vectors: NDArray[Any]) -> Tensor:
     return torch.from_numpy(vectors.astype(np.float32))
 
 
-def _classes(labels: NDArray[Any]) -> tuple[Tensor, tuple[str, ...]]:
-    if labels.ndim != 1 or labels.dtype.kind not in "uibSU" or len(labels) == 0:
+def _labels(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor, tuple[str, ...]]:
+    known = None if names is None else tuple(names.astype(str).tolist())
+    sets = labels.ndim == 2 and labels.dtype.kind in "uib" and labels.shape[1] > 0
+    if sets and bool(((labels == 0) | (labels == 1)).all()):
+        return torch.from_numpy(labels.astype(bool)), known or tuple(str(label) for label in range(labels.shape[1]))
+    if labels.ndim != 1 or labels.dtype.kind not in "uibSU":
         remedy = "save labels.astype(int)" if labels.ndim == 1 and labels.dtype.kind == "f" else "one class a sample"
         raise ValueError(
-            f"expected labels of shape (N,), integers or strings, got {labels.shape} of {labels.dtype}: {remedy}"
+            "expected labels of shape (N,), integers or strings, or label sets of shape (N, L), booleans or 0 and 1, "
+            f"got {labels.shape} of {labels.dtype}: {remedy}"
         )
-    names, classes = np.unique(labels, return_inverse=True)
-    return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in names)
+    if known is not None:
+        return _numbered(labels, known)
+    found, classes = np.unique(labels.astype(str) if labels.dtype.kind == "S" else labels, return_inverse=True)
+    return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in found)
 
 
-def _mask(test: NDArray[Any] | None) -> Tensor | None:
-    if test is None:
+def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
+    if labels.dtype.kind not in "ui" or labels.min() < 0 or labels.max() >= len(names):
+        raise ValueError(
+            f"expected labels from 0 to {len(names) - 1}, the {len(names)} names' numbers, "
+            f"got {labels.dtype} from {labels.min()} to {labels.max()}: leave out 'names' or renumber the labels"
+        )
+    return torch.from_numpy(labels.astype(np.int64)), names
+
+
+def _parts(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
+    if "test" in arrays and "parts" in arrays:
+        raise ValueError("expected one of the keys 'test' and 'parts', got both: keep one")
+    if "test" in arrays:
+        test = arrays["test"]
+        if test.dtype.kind != "b":
+            raise ValueError(
+                f"expected test of booleans, True for a held-out sample, got {test.dtype}: compare it first"
+            )
+        if not test.any():
+            raise ValueError("expected a test mask with every class in training, got no test sample: change the mask")
+        return torch.from_numpy(test).long() * 2
+    if "parts" not in arrays:
         return None
-    if test.dtype.kind != "b":
-        raise ValueError(f"expected test of booleans, True for a held-out sample, got {test.dtype}: compare it first")
-    return torch.from_numpy(test)
+    given = arrays["parts"].astype(str)
+    unknown = sorted(set(given.tolist()) - set(PART_NAMES))
+    if unknown:
+        raise ValueError(f"expected parts of 'train', 'validation' and 'test', got {unknown[0]!r}: rename it")
+    return torch.tensor([PART_NAMES[part] for part in given.tolist()])

@@ -9,7 +9,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
-from likewise.data.samples import Rows, Samples
+from likewise.data.samples import Samples
 from likewise.data.samplers import Sampler, Shuffled
 
 FITTED_ON = 4096  # samples that an augmentation looks at
@@ -156,6 +156,3 @@ def mixed(*numbers: int) -> int:
     """
     digest = hashlib.blake2b(" ".join(map(str, numbers)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
-
-
-__all__ = ["Batch", "Batches", "Rows", "Share", "Views", "mixed", "some_inputs"]

@@ -10,6 +10,12 @@ from torch import Tensor
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
+# what data sets call their parts, and the part's number
+PART_NAMES: Mapping[str, int] = {
+    **dict.fromkeys(("train", "training"), 0),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), 1),
+    **dict.fromkeys(("test", "testing"), 2),
+}
 LabelKind = Literal["classes", "label sets"]
 
 
@@ -114,6 +120,14 @@ class Samples:
         if self.labels is None:
             return torch.zeros(0, dtype=torch.int64)
         return torch.bincount(self.labels, minlength=len(self.names)) if self.labels.ndim == 1 else self.labels.sum(0)
+
+    def compact(self) -> "Samples":
+        """Return the samples with the classes that occur alone, numbered from 0 in their order; label sets stay."""
+        occurring = self.counts.nonzero().flatten()
+        if self.labels is None or self.labels.ndim == 2 or len(occurring) == len(self.names):
+            return self
+        names = tuple(self.names[label] for label in occurring.tolist())
+        return replace(self, labels=torch.searchsorted(occurring, self.labels), names=names)
 
     def _check_labels(self) -> None:
         labels = self.labels

@@ -2,6 +2,7 @@
 
 from likewise.models.conv_net import ConvNet
 from likewise.models.encoder import Encoder
+from likewise.models.from_run import FromRun
 from likewise.models.heads import Head, NoHead, PredictionHead, ProjectionHead
 from likewise.models.mlp import MLP
 from likewise.models.onnx import to_onnx
@@ -13,6 +14,7 @@ __all__ = [
     "MLP",
     "ConvNet",
     "Encoder",
+    "FromRun",
     "Head",
     "NoHead",
     "PredictionHead",

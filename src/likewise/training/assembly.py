@@ -110,7 +110,9 @@ def fingerprint(parts: Parts) -> str:
 def _parts(specs: Mapping[str, Any]) -> Parts:
     samples = build(specs["data"], Source).load()
     subset = build(specs["subset"], Subset) if specs.get("subset") else None
-    return build(specs["split"], Split)(samples, subset)
+    split = build(specs["split"], Split)
+    parts = split(samples, subset)
+    return parts.refitted() if split.refit else parts
 
 
 def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
@@ -125,9 +127,7 @@ def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
 
 
 def _loss(spec: Spec, train: Samples, embedding_dim: int) -> tuple[Loss, Spec]:
-    spec = _filled(
-        spec, Loss, num_samples=len(train), feature_dim=embedding_dim, num_classes=len(train.names)
-    )
+    spec = _filled(spec, Loss, num_samples=len(train), feature_dim=embedding_dim, num_classes=len(train.names))
     similarity = spec["init_args"].get("label_similarity")
     if not isinstance(similarity, str):
         return build(spec, Loss), spec

@@ -130,7 +130,9 @@ class Curves:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         self._columns = list(rows[0]) if rows else []
-        kept = [row for row in rows if row["step"].isdigit() and int(row["step"]) < batches and None not in row.values()]
+        kept = [
+            row for row in rows if row["step"].isdigit() and int(row["step"]) < batches and None not in row.values()
+        ]
         self._run.write(path.name, _lines(self._columns, kept, head=True).encode())
 
     def note(self, batch: int, epoch: int, metrics: Mapping[str, Tensor]) -> None:

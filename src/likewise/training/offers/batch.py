@@ -14,9 +14,9 @@ from likewise.training.step import Step
 class Batch(Offer):
     """What every batch has.
 
-        embeddings      z of all views, less a key that is a momentum encoder's, (B, V, E)
-        labels          classes (B,) or label sets (B, L), where the data has some
-        sample_index    rows in the training part, (B,)
+    embeddings      z of all views, less a key that is a momentum encoder's, (B, V, E)
+    labels          classes (B,) or label sets (B, L), where the data has some
+    sample_index    rows in the training part, (B,)
     """
 
     def __init__(self) -> None:

@@ -17,11 +17,11 @@ NEGATIVES = 1  # what the draw is for
 class Pairs(Offer):
     """Pairs out of views.
 
-        queries, anchors    z of all views, less the last where the loss needs keys or positives, or a momentum encoder
-                            takes it: (B, E) of one, (B, V, E) of more
-        keys, positives     where the loss needs them: z of the last view, with gradient
-        negatives           the last view of another sample, of another class where labels are classes
-        key_labels          the labels, where there are keys
+    queries, anchors    z of all views, less the last where the loss needs keys or positives, or a momentum encoder
+                        takes it: (B, E) of one, (B, V, E) of more
+    keys, positives     where the loss needs them: z of the last view, with gradient
+    negatives           the last view of another sample, of another class where labels are classes
+    key_labels          the labels, where there are keys
     """
 
     only_if_required = frozenset({"keys", "positives", "negatives", "key_labels"})

@@ -1,0 +1,153 @@
+"""A split by class: what is learned on some classes is measured on others, as in few-shot learning and retrieval."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from likewise.data.samples import PART_NAMES, PARTS, Samples
+from likewise.data.split import Parts, Split, whole_classes
+from likewise.data.subset import Subset
+
+
+@final
+class ByClass(Split):
+    """Parts with disjoint classes, each part's numbered from 0 with names of its own.
+
+    A source's own parts are taken where they have disjoint classes and no file is given. Else a class is in one part
+    with all of its samples, whatever part the source gives them.
+
+    Args:
+        train: Classes to train on: a number of them, or below 1 the part of all classes.
+        validation: Classes that make the choices, alike.
+        test: Classes held out, alike.
+        file: Instead: the parts' class names. A JSON file {"train": [...], "validation": [...], "test": [...]}; or a
+            text file of the training classes, one a line, with "train" in its name, and beside it those with "val" or
+            "validation" and "test" in its place. Classes that no part names are left out.
+        seed: Seed of the choice of classes.
+        refit: Whether to train once more on training and validation samples after the choices are made.
+
+    Raises:
+        ValueError: More classes than there are, fewer than 2 in a part, a class that is not there or in two parts, a
+            file that cannot be read, or samples without a class each.
+
+    Example:
+        >>> samples = Samples(torch.zeros(40, 3), torch.arange(40) % 10, tuple("abcdefghij"))
+        >>> parts = ByClass(train=6, validation=2, test=2)(samples)
+        >>> len(parts.train.names), len(parts.test), parts.test.labels.unique()
+        (6, 8, tensor([0, 1]))
+    """
+
+    def __init__(
+        self,
+        train: float = 0.64,
+        validation: float = 0.16,
+        test: float = 0.2,
+        file: Path | None = None,
+        seed: int = 0,
+        *,
+        refit: bool = False,
+    ) -> None:
+        super().__init__(refit=refit)
+        self.sizes = dict(zip(PARTS, (train, validation, test), strict=True))
+        for part, size in self.sizes.items():
+            if size <= 0 or (size >= 1 and size != int(size)):
+                raise ValueError(f"expected {part} as a part of the classes below 1, or a number of them, got {size}")
+        self.file = file
+        self.seed = seed
+
+    def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
+        """Part the samples."""
+        samples = whole_classes(samples, subset)
+        if samples.labels is None or samples.label_kind != "classes":
+            kind = samples.label_kind or "no labels"
+            raise ValueError(f"ByClass expected samples with one class each, got {kind}: choose Stratified")
+        chosen = self._classes(samples)
+        for part, classes in zip(PARTS, chosen, strict=True):
+            if len(classes) < 2:
+                raise ValueError(
+                    f"expected at least 2 classes in every part, got {len(classes)} of {len(samples.names)} "
+                    f"to {part}: give it more, or choose Stratified"
+                )
+        train, validation, test = (torch.isin(samples.labels, classes) for classes in chosen)
+        if subset is not None and not subset.every_part:
+            rest = (train | validation).nonzero().flatten()
+            kept = torch.zeros(len(samples), dtype=torch.bool)
+            kept[rest[subset(samples[rest].compact())]] = True
+            train, validation = train & kept, validation & kept
+        return Parts(*(replace(samples[rows], parts=None).compact() for rows in (train, validation, test)))
+
+    def _classes(self, samples: Samples) -> tuple[Tensor, ...]:
+        """Return the classes of each part."""
+        if self.file is not None:
+            return _named(samples, _read(Path(self.file)), Path(self.file))
+        given = _given(samples)
+        if given is not None:
+            return given
+        total = len(samples.names)
+        numbers = {part: int(size) if size >= 1 else round(size * total) for part, size in self.sizes.items()}
+        if self.sizes["train"] < 1 and sum(size for size in self.sizes.values() if size < 1) <= 1 + 1e-9:
+            numbers["train"] = min(numbers["train"], total - numbers["validation"] - numbers["test"])
+        if sum(numbers.values()) > total:
+            wanted = ", ".join(f"{part}={size:g}" for part, size in self.sizes.items())
+            raise ValueError(f"expected parts of at most {total} classes together, got {wanted}: lower them")
+        shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
+        return shuffled[: sum(numbers.values())].split(list(numbers.values()))
+
+
+def _given(samples: Samples) -> tuple[Tensor, ...] | None:
+    """Return the classes of the source's parts, if there are three parts and none has another's class."""
+    if samples.parts is None or samples.labels is None:
+        return None
+    own = tuple(samples.labels[samples.parts == part].unique() for part in range(3))
+    apart = len(torch.cat(own).unique()) == sum(map(len, own))
+    return own if apart and all(map(len, own)) else None
+
+
+def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
+    numbers = {name: label for label, name in enumerate(samples.names)}
+    seen: dict[str, str] = {}
+    for part in PARTS:
+        for name in names[part]:
+            if name not in numbers:
+                near = get_close_matches(name, samples.names, n=1) or list(samples.names[:1])
+                raise ValueError(f"expected names of classes in {file}, got {name!r}: did you mean {near[0]!r}?")
+            if seen.setdefault(name, part) != part:
+                raise ValueError(f"expected classes in one part each in {file}, got {name!r} in two: keep one")
+    return tuple(torch.tensor(sorted({numbers[name] for name in names[part]}), dtype=torch.int64) for part in PARTS)
+
+
+def _read(file: Path) -> Mapping[str, Sequence[str]]:
+    """Read the class names of each part."""
+    try:
+        if file.suffix == ".json":
+            return _of_parts(json.loads(file.read_text(encoding="utf-8")), file)
+        lines = {part: _beside(file, part).read_text(encoding="utf-8").splitlines() for part in PARTS}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"expected files of class names, got {file}: {error}") from error
+    return {part: [line.strip() for line in lines[part] if line.strip()] for part in PARTS}
+
+
+def _of_parts(content: Any, file: Path) -> Mapping[str, Sequence[str]]:
+    parts: dict[str, Sequence[str]] = {}
+    if isinstance(content, dict):
+        parts = {PARTS[PART_NAMES[name]]: names for name, names in content.items() if name in PART_NAMES}
+    if set(parts) != set(PARTS) or not all(isinstance(names, list) for names in parts.values()):
+        raise ValueError(f'write {{"train": [...], "validation": [...], "test": [...]}} into {file.name}')
+    return {part: [str(name) for name in names] for part, names in parts.items()}
+
+
+def _beside(file: Path, part: str) -> Path:
+    """Return the file of another part's classes, whose name has that part's where this one has "train"."""
+    if "train" not in file.name:
+        raise ValueError('name the file of the training classes, with "train" in its name')
+    others = [name for name, number in PART_NAMES.items() if PARTS[number] == part]
+    found = [path for path in (file.with_name(file.name.replace("train", name)) for name in others) if path.is_file()]
+    if not found:
+        raise ValueError(f"no file of the {part} classes beside it: name it {file.name.replace('train', part)}")
+    return found[0]

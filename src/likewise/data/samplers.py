@@ -1,0 +1,137 @@
+"""Samplers: the order in which an epoch's batches take the samples, a function of seed and epoch alone."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.data.samples import Samples
+
+
+class Sampler(ABC):
+    """Abstract: an order of the samples for each epoch."""
+
+    @abstractmethod
+    def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
+        """Return the rows of every batch of an epoch, the same whenever it is asked.
+
+        Args:
+            samples: What to order.
+            batch_size: Samples a batch, B.
+            seed: Seed of the orders.
+            epoch: Which epoch's order, from 0.
+
+        Returns:
+            Rows (batches, B).
+        """
+
+
+@final
+class Shuffled(Sampler):
+    """Every sample once an epoch; an incomplete last batch is left to the next epoch's shuffle.
+
+    A batch larger than the samples is one batch of all of them.
+
+    Example:
+        >>> samples = Samples(torch.zeros(10, 1))
+        >>> Shuffled().order(samples, 4, seed=0, epoch=0).shape
+        torch.Size([2, 4])
+    """
+
+    def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
+        """Return the rows of every batch of an epoch."""
+        size = min(batch_size, len(samples))
+        order = torch.randperm(len(samples), generator=_generator(seed, epoch))
+        return order[: len(samples) // size * size].view(-1, size)
+
+
+@final
+class Balanced(Sampler):
+    """As many samples of each class that is in a batch, and every class as often in an epoch, give or take once.
+
+    A class's samples all come before any comes again. None comes twice in a batch unless its class has fewer than
+    samples_per_class samples. An epoch has as many batches as the samples fill, at least one.
+
+    Args:
+        samples_per_class: Samples of each class that is in a batch; a batch holds batch_size / samples_per_class
+            classes.
+
+    Raises:
+        ValueError: samples_per_class below 1; a batch_size that is no multiple of it, or that needs more classes than
+            there are; or samples without a class each.
+
+    Example:
+        >>> samples = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
+        >>> samples.labels[Balanced(2).order(samples, 4, seed=0, epoch=0)].sort().values
+        tensor([[0, 0, 1, 1],
+                [1, 1, 2, 2],
+                [0, 0, 2, 2]])
+    """
+
+    def __init__(self, samples_per_class: int = 8) -> None:
+        if samples_per_class < 1:
+            raise ValueError(f"expected samples_per_class of at least 1, got {samples_per_class}: 8 is usual")
+        self.samples_per_class = samples_per_class
+
+    def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
+        """Return the rows of every batch of an epoch."""
+        labels, each = samples.labels, self.samples_per_class
+        if labels is None or samples.label_kind != "classes":
+            raise ValueError(
+                f"Balanced expected samples with one class each, got {samples.label_kind or 'no labels'}: "
+                "choose Shuffled"
+            )
+        occurring = samples.counts.nonzero().flatten()
+        self._check(batch_size, len(occurring))
+        generator = _generator(seed, epoch)
+        slots = _classes_of_batches(max(1, len(samples) // batch_size), batch_size // each, len(occurring), generator)
+        order = torch.empty(*slots.shape, each, dtype=torch.int64)
+        for position, label in enumerate(occurring.tolist()):
+            batch, place = (slots == position).nonzero(as_tuple=True)
+            rows = (labels == label).nonzero().flatten()
+            order[batch, place] = _rows_of_class(rows, len(batch), each, generator)
+        return order.flatten(1)
+
+    def _check(self, batch_size: int, classes: int) -> None:
+        each = self.samples_per_class
+        if batch_size % each:
+            near = max(1, batch_size // each) * each
+            raise ValueError(
+                f"expected batch_size as a multiple of samples_per_class={each}, got {batch_size}: {near} is one"
+            )
+        if batch_size > classes * each:
+            raise ValueError(
+                f"expected batch_size of at most {classes * each}, {each} samples of each of {classes} classes, "
+                f"got {batch_size}: lower it, or raise samples_per_class to {-(-batch_size // classes)} or more"
+            )
+
+
+def _generator(seed: int, epoch: int) -> torch.Generator:
+    """Return a generator that no other pair of seed and epoch has."""
+    mixed = hashlib.blake2b(f"{seed}, {epoch}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(mixed, "big") >> 1)
+
+
+def _classes_of_batches(batches: int, ways: int, classes: int, generator: torch.Generator) -> Tensor:
+    """Choose each batch's classes, (batches, ways): those that came least often so far, by lot among equals."""
+    came = torch.zeros(classes)
+    chosen = torch.empty(batches, ways, dtype=torch.int64)
+    for batch in chosen:
+        lots = torch.rand(classes, generator=generator)
+        batch.copy_((came + lots).topk(ways, largest=False).indices)
+        came[batch] += 1
+    return chosen
+
+
+def _rows_of_class(rows: Tensor, batches: int, each: int, generator: torch.Generator) -> Tensor:
+    """Return the rows of one class that its batches take, (batches, each): shuffles one after the other."""
+    taken = rows[:0]
+    while len(taken) < batches * each:
+        shuffle = rows[torch.randperm(len(rows), generator=generator)]
+        open_batch = taken[len(taken) - len(taken) % each :]
+        twice = torch.isin(shuffle, open_batch)
+        taken = torch.cat([taken, shuffle[~twice], shuffle[twice]])
+    return taken[: batches * each].view(batches, each)

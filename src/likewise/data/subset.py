@@ -1,0 +1,185 @@
+"""Subsets: fewer samples to train on, never fewer to test on, but where classes are left out of every part."""
+
+from abc import ABC, abstractmethod
+from difflib import get_close_matches
+from typing import Literal, final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.data.samples import Samples
+
+
+class Subset(ABC):
+    """Abstract: a choice of samples. A split hands it what is not the test part."""
+
+    every_part: bool = False
+    """Whether the choice is made of all samples, the test part's too, and the classes are numbered anew."""
+
+    @abstractmethod
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        """Return the rows to keep, (k,), of the samples given."""
+
+
+@final
+class LongTail(Subset):
+    """A few large classes and many small ones, from the first class to the last.
+
+    A class keeps n · s_c samples, rounded down: exponential s_c = imbalance^(−c / (C − 1)), or step, 1 for the first
+    half of the classes and 1 / imbalance for the others. n is the largest number for which every class has enough: with
+    classes of equal size, their size.
+
+    Args:
+        imbalance: The largest class's samples for each of the smallest class's.
+        form: "exponential" or "step".
+        seed: Seed of the choice. The samples at a higher imbalance are among those at a lower one.
+
+    Returns:
+        Calling it with samples of N returns the rows to keep, sorted.
+
+    Raises:
+        ValueError: imbalance below 1 or so large that a class would keep no sample, or samples without a class each.
+
+    Source:
+        Exponential: Y. Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019. Step:
+        M. Buda, A. Maki and M. Mazurowski, A systematic study of the class imbalance problem in convolutional neural
+        networks, Neural Networks 2018.
+
+    Example:
+        >>> samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
+        >>> samples[LongTail(imbalance=10)(samples)].counts
+        tensor([20,  6,  2])
+    """
+
+    def __init__(
+        self, imbalance: float = 100, form: Literal["exponential", "step"] = "exponential", seed: int = 0
+    ) -> None:
+        if imbalance < 1:
+            raise ValueError(f"expected imbalance of at least 1, got {imbalance}: 1 keeps equal classes equal")
+        self.imbalance = imbalance
+        self.form = form
+        self.seed = seed
+
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        """Return the rows to keep."""
+        labels = _classes(samples, "LongTail")
+        counts = samples.counts.tolist()
+        shares = self._shares(len(counts))
+        largest = min(count / share for count, share in zip(counts, shares, strict=True))
+        # a product that should be whole may come out a rounding below it
+        kept = [int(largest * share + 1e-9) for share in shares]
+        if min(kept) == 0:
+            empty = samples.names[kept.index(0)]
+            raise ValueError(
+                f"expected an imbalance that leaves every class a sample, got {self.imbalance}, which leaves none of "
+                f"{empty!r}: lower it to at most {largest:.0f}"
+            )
+        return _of_each_class(labels, kept, self.seed)
+
+    def _shares(self, classes: int) -> list[float]:
+        if self.form == "exponential":
+            return [self.imbalance ** (-label / max(classes - 1, 1)) for label in range(classes)]
+        return [1.0 if label < classes - classes // 2 else 1 / self.imbalance for label in range(classes)]
+
+
+@final
+class Fraction(Subset):
+    """A part of the samples, the same part of every class where there are classes.
+
+    Args:
+        fraction: The part to keep, above 0 and at most 1. A class keeps at least one sample.
+        seed: Seed of the choice. The samples of a smaller fraction are among those of a larger one.
+
+    Returns:
+        Calling it with samples of N returns the rows to keep, sorted.
+
+    Raises:
+        ValueError: fraction outside (0, 1].
+
+    Example:
+        >>> samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
+        >>> samples[Fraction(0.1)(samples)].counts
+        tensor([2, 2, 2])
+    """
+
+    def __init__(self, fraction: float, seed: int = 0) -> None:
+        if not 0 < fraction <= 1:
+            raise ValueError(f"expected fraction above 0 and at most 1, got {fraction}: 0.1 keeps a tenth")
+        self.fraction = fraction
+        self.seed = seed
+
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        """Return the rows to keep."""
+        one = torch.zeros(len(samples), dtype=torch.int64)
+        labels = samples.labels if samples.labels is not None and samples.label_kind == "classes" else one
+        kept = [min(count, max(1, round(count * self.fraction))) for count in torch.bincount(labels).tolist()]
+        return _of_each_class(labels, kept, self.seed)
+
+
+@final
+class Classes(Subset):
+    """The samples of some classes, in every part; the classes are numbered anew, in the order that they had.
+
+    Args:
+        names: The classes to keep, by name.
+        count: Instead: how many to keep, from the first.
+
+    Returns:
+        Calling it with samples of N returns the rows to keep, sorted.
+
+    Raises:
+        ValueError: Neither names nor count, or both; fewer than two classes; a class that is not there; or samples
+            without a class each.
+
+    Example:
+        >>> samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
+        >>> samples[Classes(names=["oak", "ash"])(samples)].counts
+        tensor([20,  0, 20])
+    """
+
+    every_part = True
+
+    def __init__(self, names: list[str] | None = None, count: int | None = None) -> None:
+        if (names is None) == (count is None):
+            given = "neither" if names is None else "both"
+            raise ValueError(f"expected the classes' names or their count, got {given}: give one of them")
+        kept = len(set(names)) if names is not None else count or 0
+        if kept < 2:
+            raise ValueError(f"expected at least 2 classes, got {kept}: contrast and evaluation both need a second")
+        self.names = names
+        self.count = count
+
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        """Return the rows to keep."""
+        labels = _classes(samples, "Classes")
+        names = samples.names[: self.count] if self.names is None else self.names
+        if self.count is not None and self.count > len(samples.names):
+            raise ValueError(
+                f"expected count of at most {len(samples.names)}, as many classes as there are, "
+                f"got {self.count}: lower it"
+            )
+        for name in names:
+            if name not in samples.names:
+                near = get_close_matches(name, samples.names, n=1) or list(samples.names[:1])
+                raise ValueError(f"expected names of classes, got {name!r}, which is none: did you mean {near[0]!r}?")
+        kept = torch.tensor([label for label, name in enumerate(samples.names) if name in set(names)])
+        return torch.isin(labels, kept).nonzero().flatten()
+
+
+def _classes(samples: Samples, who: str) -> Tensor:
+    if samples.labels is None or samples.label_kind != "classes":
+        raise ValueError(
+            f"{who} expected samples with one class each, got {samples.label_kind or 'no labels'}: choose Fraction"
+        )
+    return samples.labels
+
+
+def _of_each_class(labels: Tensor, kept: list[int], seed: int) -> Tensor:
+    """Choose rows of each class: the first of a shuffle that does not depend on how many are kept."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen: list[Tensor] = []
+    for label, count in enumerate(kept):
+        rows = (labels == label).nonzero().flatten()
+        chosen.append(rows[torch.randperm(len(rows), generator=generator)[:count]])
+    return torch.cat(chosen).sort().values

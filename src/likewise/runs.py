@@ -308,7 +308,7 @@ def synced(path: Path) -> None:
 def load_encoder(run: Path | str) -> nn.Module:
     """Load the encoder that a run has trained: a module in evaluation mode, inputs (N, ...) to features (N, D).
 
-    Images may be uint8, or floating from 0 to 1: the encoder knows the mean and standard deviation of its training part.
+    Images may be uint8, or floating from 0 to 1: the encoder has the mean and standard deviation of its training part.
 
     Args:
         run: The run's folder.

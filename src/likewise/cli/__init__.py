@@ -4,11 +4,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from likewise import __version__
 
 VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
+    "export": "write a run's encoder as safetensors or ONNX",
     "bench": "measure time and peak memory of every loss and backend on this machine, beside the dense form",
 }
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -23,11 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, or 2 after an error that the user can mend, told in one line, or 130 after Ctrl-C.
 
+    Raises:
+        SystemExit: Help was asked for, or SIGTERM ended the command, with status 143.
+
     Example:
         >>> main(["dance"])
         2
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # for classes of the user's own; last, so that they hide nobody's
     try:
         verb = _verb(words)
         import_module(f"likewise.cli.{verb}").run(words[1:])
@@ -40,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         print("; ".join(["interrupted", *_notes(error)]), file=sys.stderr)
         return INTERRUPTED
+    except SystemExit as error:
+        if _notes(error):
+            print("; ".join(["ended by SIGTERM", *_notes(error)]), file=sys.stderr)
+        raise
     return 0
 
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from likewise.cli.explanation import explained, option_of
 from likewise.cli.trainer_help import trainer_help
 from likewise.data import Batches, Source, Split, Subset
-from likewise.losses import Loss
+from likewise.losses import ContrastiveLoss, Loss
 from likewise.models import Encoder, Head
 from likewise.parts import class_of, is_spec
 from likewise.training.offers import Offer
@@ -123,9 +123,8 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         config = parser.parse_args(words)
     except argparse.ArgumentError as error:
         raise ValueError(explained(parser, str(error), PARTS, FILLED)) from error
-    loss = config.loss.get("init_args")
-    if loss is not None and "gather_distributed" in loss and "gather_distributed" not in told:
-        loss["gather_distributed"] = True  # one process has nothing to gather
+    if issubclass(class_of(config.loss.class_path, Loss), ContrastiveLoss) and "gather_distributed" not in told:
+        config["loss.init_args.gather_distributed"] = True  # alone there is nothing to gather
     return config
 
 
@@ -134,6 +133,14 @@ def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     without_file = config.clone()
     without_file.pop("config", None)
     return yaml.safe_load(parser.dump(without_file))
+
+
+def trainer_options(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
+    """Make what the trainer is given, callbacks and loggers among it; the other parts are made of plain values."""
+    alone = config.clone()
+    for part in (*PARTS, "offers"):
+        alone.pop(part, None)
+    return parser.instantiate(alone).trainer.as_dict()
 
 
 def _add_trainer(parser: ArgumentParser) -> None:

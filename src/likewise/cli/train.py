@@ -1,4 +1,4 @@
-"""`likewise train`: pretrain an encoder, evaluate it frozen, write the run's folder and its report; or go on with one."""
+"""`likewise train`: pretrain an encoder, evaluate it frozen, write the run's folder and its report; or resume a run."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ProgressBar
 
-from likewise.cli.options import options, parse, plain
+from likewise.cli.options import options, parse, plain, trainer_options
 from likewise.cli.printing import say, tell
 from likewise.cli.progress import RunProgress
 from likewise.data import Parts
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> None:
     if not 0 <= config.seed < SEEDS:
         raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {config.seed}: 0 is the default")
     chosen = plain(parser, config)
-    trainer_options = parser.instantiate(config).trainer.as_dict()
+    given = trainer_options(parser, config)
     with _quiet_lightning():
         lightning.seed_everything(config.seed, workers=True, verbose=False)
         try:
@@ -66,25 +66,25 @@ def run(arguments: Sequence[str]) -> None:
             if before is not None:
                 _check_same(before, ready)
             if _rank() > 0:
-                fit(ready, trainer_of(trainer_options, [], Checkpoints(Run(Path()))), before)
+                fit(ready, trainer_of(given, [], Checkpoints(Run(Path()))), before)
                 return
             made = before or Run.create(config.runs, _name(chosen["loss"]), _name(chosen["data"]))
             with cared_for(made, _left):
                 if before is None:
                     made.write(made.configuration.name, parser.dump(_without_file(config)).encode())
                     made.describe(ready.facts | {"seed": config.seed, "versions": _versions()})
-                whole = _through(made, ready, trainer_options)
+                whole = _through(made, ready, given)
         except MisconfigurationException as error:
             raise ValueError(str(error)) from error
     tell(f"\nreport: {whole.report}" if whole.report.exists() else f"\nrun: {whole.folder}")
 
 
-def _through(made: Run, ready: Assembled, trainer_options: Mapping[str, Any]) -> Run:
+def _through(made: Run, ready: Assembled, given: Mapping[str, Any]) -> Run:
     """Do what the run has not done yet, and write and tell each result as soon as there is one."""
     times = [time.monotonic()]
     encoder = ready.module.encoder
     if made.stage == "training":
-        _train(made, ready, trainer_options)
+        _train(made, ready, given)
         made.save_encoder(encoder)
     else:
         encoder.load_state_dict(made.encoder().state_dict())
@@ -103,18 +103,16 @@ def _through(made: Run, ready: Assembled, trainer_options: Mapping[str, Any]) ->
     return made.finished()
 
 
-def _train(made: Run, ready: Assembled, trainer_options: Mapping[str, Any]) -> None:
+def _train(made: Run, ready: Assembled, given: Mapping[str, Any]) -> None:
     checkpoints = Checkpoints(made)
     callbacks: list[lightning.Callback] = []
-    given = trainer_options.get("callbacks") or []
-    theirs = given if isinstance(given, list) else [given]
-    if trainer_options.get("enable_progress_bar") is not False and not any(
-        isinstance(of, ProgressBar) for of in theirs
-    ):
+    theirs = given.get("callbacks") or []
+    barred = any(isinstance(of, ProgressBar) for of in (theirs if isinstance(theirs, list) else [theirs]))
+    if given.get("enable_progress_bar") is not False and not barred:
         callbacks.append(RunProgress())
     if processes() > 1 and not torch.cuda.is_available():
         say("batch normalisation is each process's own on CPUs")
-    trainer = trainer_of({**trainer_options, "default_root_dir": made.folder}, callbacks, checkpoints)
+    trainer = trainer_of({**given, "default_root_dir": made.folder}, callbacks, checkpoints)
     with _terminable(checkpoints):
         fit(ready, trainer, made)
     ready.module.encoder.to(trainer.strategy.root_device)

@@ -1,4 +1,4 @@
-"""The trainer's options as help shows them, read from Lightning's source: importing it takes longer than a reader waits."""
+"""The trainer's options as help shows them, read from Lightning's source: importing it takes too long for help."""
 
 import ast
 import textwrap

@@ -9,8 +9,8 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
-from likewise.data.samples import Samples
 from likewise.data.samplers import Sampler, Shuffled
+from likewise.data.samples import Samples
 
 FITTED_ON = 4096  # samples that an augmentation looks at
 
@@ -64,7 +64,7 @@ class Batches(ABC):
     def on_device(self, batch: Batch) -> Batch:
         """Make of a batch of samples what training takes, where the batch already is."""
 
-    def fit(self, samples: Samples) -> None:
+    def fit(self, samples: Samples) -> None:  # noqa: B027 - most batches need no look
         """Look at the training part, once before training."""
 
 

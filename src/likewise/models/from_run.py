@@ -16,8 +16,8 @@ class FromRun(Encoder):
     """The encoder that another run has trained, with its weights, mean and standard deviation.
 
     Args:
-        input_shape: The shape of one input, which has to be what the run's encoder was made for; the command fills it in
-            from the data.
+        input_shape: The shape of one input, which has to be what the run's encoder was made for; the command fills it
+            in from the data.
         run: The run's folder.
 
     Raises:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from likewise.data import Batches, Parts, Samples, Source, Split, Subset, some_inputs
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head
-from likewise.parts import Spec, build, class_of
+from likewise.parts import Spec, build, class_of, is_spec
 from likewise.training.data import TrainingData
 from likewise.training.offers import Asked, Offer, Plan
 from likewise.training.offers.choice import check_labels
@@ -68,7 +68,7 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
     Raises:
         ValueError: What a part says of its arguments, of the data, or of the parts before it.
     """
-    specs = dict(chosen)
+    specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
     parts = _parts(specs)
     train = parts.train
@@ -142,6 +142,13 @@ def _filled(spec: Spec, base: type, **known: Any) -> Spec:
     asked = inspect.signature(class_of(spec["class_path"], base)).parameters
     filled = {name: value for name, value in known.items() if name in asked}
     return Spec(class_path=spec["class_path"], init_args={**(spec.get("init_args") or {}), **filled})
+
+
+def _normal(spec: Any) -> Any:
+    """Give a part without arguments an empty set of them."""
+    if isinstance(spec, list):
+        return [_normal(one) for one in spec]
+    return {"init_args": {}, **spec} if is_spec(spec) else spec
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -17,9 +17,9 @@ MOST_WORKERS = 8
 class TrainingData(lightning.LightningDataModule):
     """The training part as Lightning's trainer takes it.
 
-    What is random about a step is a function of the seed and the step: nothing random is saved, and a training that goes
-    on from a checkpoint goes on bit for bit (on a CPU, in one process). Before every step PyTorch's own generator is
-    seeded too, for dropout and the like, by seed, step and rank.
+    What is random about a step is a function of the seed and the step: nothing random is saved, and a training that
+    goes on from a checkpoint goes on bit for bit (on a CPU, in one process). Before every step PyTorch's own generator
+    is seeded too, for dropout and the like, by seed, step and rank.
 
     Args:
         samples: The training part.

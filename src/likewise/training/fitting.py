@@ -39,6 +39,7 @@ def trainer_of(
     """
     given = dict(options)
     theirs = _as_list(given.pop("callbacks", None))
+    given["logger"] = given.get("logger") or False  # Lightning would make one of its own
     if given.pop("enable_checkpointing", None) is False and checkpoints is not None:
         checkpoints.saves = False
     launched = processes()

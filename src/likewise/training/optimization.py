@@ -13,7 +13,7 @@ OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 def optimizer_of(
     module: nn.Module, make: OptimizerCallable, rate_factors: Mapping[nn.Parameter, float] | None = None
 ) -> Optimizer:
-    """Make an optimizer in which biases and normalisations don't decay, and some parameters learn at rates of their own.
+    """Make an optimizer: biases and normalisations don't decay, and some parameters learn at rates of their own.
 
     Args:
         module: Whose parameters are trained.
@@ -25,7 +25,7 @@ def optimizer_of(
         weight_decay 0.
 
     Raises:
-        ValueError: It calls its closure several times a step, which training by offers cannot, or there is nothing to train.
+        ValueError: It evaluates the loss several times a step, or there is nothing to train.
 
     Example:
         >>> import torch
@@ -42,9 +42,9 @@ def optimizer_of(
         raise ValueError("expected parameters to train, got none: an encoder that is frozen needs a head or prototypes")
     optimizer = make([{"params": parameters} for parameters in groups.values()])
     if isinstance(optimizer, LBFGS):
-        raise ValueError(
-            "expected an optimizer that evaluates the loss once a step, got LBFGS: a queue and views of their own would "
-            "change under it; choose SGD or AdamW"
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            "expected an optimizer that evaluates the loss once a step, got LBFGS: its views would "
+            "change within a step; choose SGD or AdamW"
         )
     for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
         group["lr"] = group["lr"] * factor

@@ -59,20 +59,20 @@ class Step:
 
     @cached_property
     def features(self) -> Float[Tensor, "b v d"]:
-        """f of the views that the encoder sees."""
+        """What f makes of the views that the encoder sees."""
         seen = self.inputs[:, : self.encoded]
         return self._encoder(seen.flatten(0, 1)).unflatten(0, seen.shape[:2])
 
     @cached_property
     def embeddings(self) -> Float[Tensor, "b v e"]:
-        """z = g(f) of the views that the encoder sees."""
+        """Embeddings z = g(f) of the views that the encoder sees."""
         if self._head is None:
             return self.features
         return self._head(self.features.flatten(0, 1)).unflatten(0, self.features.shape[:2])
 
     @cached_property
     def keys(self) -> Float[Tensor, "b e"]:
-        """z of the last view, without gradient: the momentum encoder's where there is one."""
+        """Embeddings of the last view, without gradient: the momentum encoder's where there is one."""
         if self.slow is None:
             return self.embeddings[:, -1].detach()
         return self.slow(self.inputs[:, -1])

@@ -26,8 +26,8 @@ MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum)
 class Offers(nn.Module):
     """The offers of a training: every name of the loss's forward, and who fills it.
 
-    Those that are given come first; then what the loss cannot do without is made with its defaults; what every batch has
-    comes last. Without any given, the loss's `recommended_offers` are made.
+    Those that are given come first; then what the loss cannot do without is made with its defaults; what every batch
+    has comes last. Without any given, the loss's `recommended_offers` are made.
 
     Args:
         loss: Whose forward asks.
@@ -46,12 +46,11 @@ class Offers(nn.Module):
         chosen = _recommended(loss) if given is None else list(given)
         self._check_chosen(chosen)
         made = self._made(chosen)
-        for offer in (*chosen, *made):
-            if plan.num_labels < 1 and isinstance(offer, LabelPrototypes | Classifier):
-                raise ValueError(
-                    f"expected labels for {self.asked.loss}, which needs {' and '.join(sorted(offer.names()))}, one for "
-                    "each class or label, got none: pass samples= with labels"
-                )
+        if plan.num_labels < 1 and any(isinstance(offer, LabelPrototypes | Classifier) for offer in (*chosen, *made)):
+            raise ValueError(
+                f"expected labels for {self.asked.loss}, which learns something for each of them, got none: "
+                "pass samples= with labels"
+            )
         everyone = [*chosen, *made, Batch(), Pairs()]
         for offer in everyone:
             offer.build(plan)

@@ -1,0 +1,325 @@
+"""What a step offers each loss, and who is refused; the arithmetic of momentum, queue and keys, step by step."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import likewise as lw
+from likewise.data import Samples
+from likewise.losses import Loss
+from likewise.models import MLP, ProjectionHead
+from likewise.training import KeyQueue, LabelPrototypes, Momentum, Offer, Plan, Predictor, Step
+from likewise.training.offers import Asked, Offers
+
+B, V, F, E, C = 12, 2, 5, 4, 3
+CLASSES = torch.arange(B) % C
+SETS = torch.stack([CLASSES == 0, CLASSES != 1, torch.arange(B) % 2 == 0], dim=1)
+EPISODES = {"PatchLoss"}  # whose offers come with few-shot
+ARGUMENTS = {"RASCALLoss": {"num_samples": B, "feature_dim": E}, "NWSLoss": {"label_similarity": torch.eye(C)}}
+
+
+def _networks():
+    torch.manual_seed(0)
+    return MLP((F,), width=8), ProjectionHead(8, out_dim=E)
+
+
+def _batch(kind="classes", views=V, rows=B):
+    torch.manual_seed(1)
+    batch = {"inputs": torch.randn(rows, views, F), "sample_index": torch.arange(rows)}
+    labels = {"classes": CLASSES, "label sets": SETS}.get(kind)
+    return batch if labels is None else {**batch, "labels": labels[:rows]}
+
+
+def _offers(loss, kind="classes", given=None):
+    encoder, head = _networks()
+    return Offers(loss, Plan(encoder, head, kind, C if kind else 0), given), encoder, head
+
+
+def _arguments(loss, kind="classes", given=None, views=V):
+    """What a loss is called with in a first step, and the step."""
+    offers, encoder, head = _offers(loss, kind, given)
+    slow = offers.momentum.slow if offers.momentum else None
+    step = Step(_batch(kind, views), encoder, head, slow=slow, keyed=offers.asked.keyed)
+    views_, named = offers.arguments(step)
+    return views_, named, step, offers
+
+
+LOSSES = sorted(name for name in lw.__all__ if name.endswith("Loss"))
+CASES = [
+    (name, kind)
+    for name in LOSSES
+    if name not in EPISODES
+    for kind in (getattr(lw, name).label_kinds or {"classes", None})
+]
+SHAPES = {
+    ("NTXentLoss", "classes"): {"": (B, V, E)},
+    ("DCLLoss", None): {"": (B, V, E)},
+    ("HardNegativeLoss", None): {"": (B, V, E)},
+    ("InfoNCELoss", None): {"queries": (B, E), "keys": (B, E)},
+    ("NPairsLoss", "classes"): {"anchors": (B, E), "positives": (B, E)},
+    ("TripletLoss", "classes"): {"anchors": (B, E), "positives": (B, E), "negatives": (B, E)},
+    ("SupConLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
+    ("SupConLoss", "label sets"): {"embeddings": (B, V, E), "labels": (B, C)},
+    ("RASCALLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "sample_index": (B,)},
+    ("KCLLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
+    ("BCLLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "prototypes": (C, E)},
+    ("ProxyNCALoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "prototypes": (C, E)},
+    ("PaCoLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "class_logits": (B, V, C)},
+    ("MulSupConLoss", "label sets"): {"queries": (B, V, E), "labels": (B, C)},
+    ("MSCLoss", "label sets"): {
+        **{"queries": (B, V, E), "labels": (B, C), "prototypes": (C, E)},
+        **{"queue": (0, E), "queue_labels": (0, C)},
+    },
+    ("NWSLoss", "label sets"): {
+        **{"queries": (B, E), "labels": (B, C), "prototypes": (C, E), "keys": (B, E), "key_labels": (B, C)},
+        **{"queue": (0, E), "queue_labels": (0, C)},
+    },
+    ("BYOLLoss", None): {"predictions": (B, V, E), "targets": (B, V, E)},
+    ("CrossEntropyLoss", "classes"): {"class_logits": (B, V, C), "labels": (B,)},
+    ("BCELoss", "label sets"): {"class_logits": (B, V, C), "labels": (B, C)},
+    ("AsymmetricLoss", "label sets"): {"class_logits": (B, V, C), "labels": (B, C)},
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_every_loss_is_offered_all_that_it_needs_and_has_a_gradient(name, kind):
+    """A new loss whose names nobody offers fails here."""
+    loss = getattr(lw, name)(**ARGUMENTS.get(name, {}))
+    views, named, step, offers = _arguments(loss, kind)
+    value = loss(*views, **named)
+    value.backward()
+    assert value.isfinite()
+    networks = (offers, step._encoder, step._head) if offers.asked.of_embeddings else (offers, step._encoder)
+    assert all(of.grad is not None for network in networks for of in network.parameters())
+
+
+def test_every_loss_stands_in_the_table_of_what_it_gets():
+    assert {name for name, _ in SHAPES} == set(LOSSES) - EPISODES
+
+
+@pytest.mark.parametrize(("name", "kind"), SHAPES)
+def test_a_loss_gets_these_names_in_these_shapes_and_no_other(name, kind):
+    loss = getattr(lw, name)(**ARGUMENTS.get(name, {}))
+    given = [KeyQueue()] if name == "MSCLoss" else None
+    views, named, *_ = _arguments(loss, kind, given)
+    told = {"": tuple(views[0].shape)} if views else {}
+    assert told | {name: tuple(value.shape) for name, value in named.items()} == SHAPES[name, kind]
+
+
+def test_moco_has_keys_without_gradient_a_queue_that_fills_and_queries_of_the_first_view():
+    loss = lw.InfoNCELoss()
+    _, named, step, offers = _arguments(loss, None, [Momentum(), KeyQueue(size=20)])
+    assert {name: tuple(value.shape) for name, value in named.items()} == {
+        "queries": (B, E),
+        "keys": (B, E),
+        "queue": (0, E),
+    }
+    assert named["queries"].requires_grad
+    assert not named["keys"].requires_grad
+    assert step.features.shape == (B, 1, 8)  # the encoder does not see the key's view
+    for offer in offers.all:
+        offer.after_loss(step)
+    assert torch.equal(offers.by_class["KeyQueue"].queue(step), named["keys"])
+
+
+def test_supcon_has_references_with_momentum_only_and_a_queue_with_its_labels():
+    _, plain, *_ = _arguments(lw.SupConLoss())
+    _, queued, *_ = _arguments(lw.SupConLoss(), given=[KeyQueue()])
+    _, moved, *_ = _arguments(lw.SupConLoss(), given=[Momentum()])
+    assert plain.keys() == {"embeddings", "labels"}
+    assert queued.keys() == {"embeddings", "labels", "queue", "queue_labels"}
+    assert queued["embeddings"].shape == (B, V, E)
+    assert moved.keys() == {"embeddings", "labels", "references", "reference_labels"}
+    assert moved["embeddings"].shape == (B, 1, E)
+    assert torch.equal(moved["reference_labels"], CLASSES)
+
+
+def test_one_view_serves_query_and_key_where_there_is_a_momentum_encoder():
+    _, named, step, _ = _arguments(lw.NWSLoss(torch.eye(C)), "label sets", views=1)
+    assert named["queries"].shape == named["keys"].shape == (B, E)
+    assert step.features.shape == (B, 1, 8)
+
+
+@pytest.mark.parametrize("views", [1, 3])
+def test_a_loss_of_pairs_refuses_other_than_two_views(views):
+    with pytest.raises(ValueError, match=rf"two views for InfoNCELoss.*got {views}: set batches.views to 2"):
+        _arguments(lw.InfoNCELoss(), views=views)
+
+
+def test_negatives_are_of_another_class_and_follow_the_seed():
+    torch.manual_seed(0)
+    labels = torch.randint(0, 4, (200,))
+    batch = {"inputs": torch.randn(200, 2, F), "sample_index": torch.arange(200), "labels": labels}
+    encoder, head = _networks()
+    others = Step(batch, encoder, head).others(1)
+    assert (labels[others] != labels).all()
+    assert len(others.unique()) > 100
+
+
+@pytest.mark.parametrize("kind", ["label sets", None])
+def test_negatives_are_another_sample_without_classes(kind):
+    step = Step(_batch(kind), *_networks())
+    for _ in range(20):
+        assert (step.others(1) != torch.arange(B)).all()
+
+
+def test_negatives_of_a_batch_of_one_class_are_another_sample():
+    batch = {**_batch(), "labels": torch.zeros(B, dtype=torch.int64)}
+    assert (Step(batch, *_networks()).others(1) != torch.arange(B)).all()
+
+
+def test_negatives_are_drawn_uniformly_among_those_of_other_classes():
+    labels = torch.tensor([0, 0, 0, 1, 2])
+    batch = {"inputs": torch.zeros(5, 2, F), "sample_index": torch.arange(5), "labels": labels}
+    step, counts = Step(batch, *_networks()), torch.zeros(5, 5)
+    for _ in range(3000):
+        counts[torch.arange(5), step.others(1)] += 1 / 3000
+    allowed = (labels[:, None] != labels).float()
+    assert (counts - allowed / allowed.sum(1, keepdim=True)).abs().max() < 0.04
+
+
+class Weather(Loss):
+    """A loss of something that nobody has."""
+
+    def forward(self, embeddings, weather):
+        return embeddings.mean() * weather
+
+
+class Rain(Offer):
+    """Who has it."""
+
+    def weather(self, step):
+        return step.embeddings.new_ones(())
+
+
+def test_an_offer_of_a_users_own_fills_the_name_of_its_method():
+    views, named, *_ = _arguments(Weather(), given=[Rain()])
+    assert named["weather"] == 1
+    assert not views
+
+
+def test_what_nobody_has_is_refused_with_who_could_have_it():
+    with pytest.raises(ValueError, match="Weather needs, got none of weather: add Rain"):
+        _offers(Weather())
+
+
+class Names(Loss):
+    """A loss of something that no class has."""
+
+    def forward(self, embeddings, phase_of_the_moon):
+        return embeddings.mean() * phase_of_the_moon
+
+
+REFUSED = [
+    (Names(), "classes", None, "Names, which needs phase_of_the_moon: write an offer with that method"),
+    (lw.PatchLoss(), "classes", None, r"needs query_maps and support_maps and cell_labels.*docs/losses/patch.md"),
+    (lw.SupConLoss(), None, None, "classes or label sets as labels for SupConLoss, got no labels: choose one of"),
+    (lw.MSCLoss(), "classes", None, "label sets as labels for MSCLoss, got classes: choose one of .*SupConLoss"),
+    (lw.KCLLoss(), "label sets", None, "classes as labels for KCLLoss, got label sets: choose one of .*MulSupConLoss"),
+    (lw.KCLLoss(), "classes", [KeyQueue()], "KCLLoss asks for, got KeyQueue, which has queue and queue_labels"),
+    (lw.KCLLoss(), "classes", [Momentum()], "KCLLoss asks for, got Momentum"),
+    (lw.MSCLoss(), "label sets", [Momentum()], "MSCLoss asks for, got Momentum"),
+    (lw.NTXentLoss(), None, [Predictor()], "NTXentLoss asks for, got Predictor"),
+    (lw.InfoNCELoss(), None, [KeyQueue(), KeyQueue()], "one offer of queue, got KeyQueue and KeyQueue: leave one out"),
+    (Weather(), "classes", [Rain(), Rain()], "one offer of weather, got Rain and Rain"),
+]
+
+
+@pytest.mark.parametrize(("loss", "kind", "given", "words"), REFUSED)
+def test_offers_and_labels_that_do_not_fit_are_refused_before_training(loss, kind, given, words):
+    with pytest.raises(ValueError, match=words):
+        _offers(loss, kind, given)
+
+
+def test_a_momentum_encoder_serves_a_queue_where_there_is_one():
+    _, named, step, offers = _arguments(lw.MSCLoss(), "label sets", [Momentum(), KeyQueue()])
+    assert named["queries"].shape == (B, E)
+    assert "keys" not in named
+    assert step.encoded == 1
+    assert offers.momentum is not None
+
+
+def test_recommended_offers_are_made_unless_others_are_given():
+    assert {type(of).__name__ for of in _offers(lw.NWSLoss(torch.eye(C)), "label sets")[0].all} >= {
+        "Momentum",
+        "KeyQueue",
+    }
+    bare = _offers(lw.NWSLoss(torch.eye(C)), "label sets", [])[0]
+    assert {type(of).__name__ for of in bare.all} == {"LabelPrototypes", "Batch", "Pairs"}
+
+
+def test_byol_gets_what_it_cannot_do_without_even_if_none_is_given():
+    offers = _offers(lw.BYOLLoss(), None, [])[0]
+    assert {type(of).__name__ for of in offers.all} == {"Predictor", "Momentum", "Batch", "Pairs"}
+
+
+def test_a_given_offer_wins_over_the_one_that_would_be_made():
+    mine = LabelPrototypes(rate_factor=10.0)
+    offers = _offers(lw.ProxyNCALoss(), "classes", [mine])[0]
+    assert offers.by_class["LabelPrototypes"] is mine
+    assert offers.by_class["LabelPrototypes"].rate_factors() == {mine.rows.weight: 10.0}
+
+
+def test_a_loss_of_logits_alone_reads_no_embeddings():
+    assert not Asked.by(lw.CrossEntropyLoss).of_embeddings
+    assert Asked.by(lw.PaCoLoss).of_embeddings
+
+
+def test_the_methods_of_a_module_and_of_an_offer_are_no_names():
+    assert Offer.names() == frozenset()
+    assert Momentum.names() == {"keys", "references", "key_labels", "reference_labels", "targets"}
+    assert KeyQueue.names() == {"queue", "queue_labels"}
+
+
+def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_steps():
+    """Keys by the average before the step; the loss; the keys to the queue; the optimizer; then the average moves."""
+    momentum, size = 0.8, 30
+    loss = lw.InfoNCELoss(temperature=0.2)
+    offers, encoder, head = _offers(loss, None, [Momentum(momentum), KeyQueue(size)])
+    network = nn.Sequential(encoder, head)
+    plain, average = copy.deepcopy(network), copy.deepcopy(network)
+    queue = torch.zeros(0, E)
+    optimizer, other = (torch.optim.SGD(of.parameters(), lr=0.5) for of in (network, plain))
+    for number in range(3):
+        torch.manual_seed(10 + number)
+        inputs = torch.randn(B, V, F)
+        step = Step({"inputs": inputs, "sample_index": torch.arange(B)}, encoder, head, slow=offers.momentum.slow, keyed=True)
+        views, named = offers.arguments(step)
+        value = loss(*views, **named)
+        for offer in offers.all:
+            offer.after_loss(step)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        for offer in offers.all:
+            offer.after_update(network)
+
+        with torch.no_grad():
+            keys = average(inputs[:, 1])
+        unit = nn.functional.normalize
+        queries = unit(plain(inputs[:, 0]))
+        own = (queries * unit(keys)).sum(1, keepdim=True) / 0.2
+        logits = torch.cat([own, queries @ unit(queue).T / 0.2], dim=1)
+        expected = (torch.logsumexp(logits, dim=1) - own[:, 0]).mean()
+        queue = torch.cat([queue, keys])[-size:]
+        other.zero_grad()
+        expected.backward()
+        other.step()
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), plain.parameters(), strict=True):
+                slow.mul_(momentum).add_(fast, alpha=1 - momentum)
+        assert value.item() == pytest.approx(expected.item(), abs=1e-5)
+        mine = dict(offers.momentum.slow.encoder.named_buffers())
+        for name, tensor in average.named_parameters():
+            assert torch.allclose(mine[name], tensor, atol=1e-6)
+        assert torch.allclose(
+            offers.by_class["KeyQueue"].queue(step).sort(dim=0).values, queue.sort(dim=0).values, atol=1e-5
+        )
+
+
+def test_samples_say_how_many_labels_there_are():
+    samples = Samples(torch.zeros(B, F), CLASSES, ("a", "b", "c"))
+    assert samples.label_kind == "classes"
+    assert samples.counts.tolist() == [4, 4, 4]

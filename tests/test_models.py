@@ -1,9 +1,77 @@
-"""Encoders and heads."""
+"""Encoders, their standardisation, and heads."""
+
+import json
+import socket
+import subprocess
+import sys
 
 import pytest
+import timm
 import torch
+import torchvision
+from torch import nn
 
-from likewise.models import MLP, ConvNet, ProjectionHead
+from likewise.models import (
+    MLP,
+    ConvNet,
+    Encoder,
+    NoHead,
+    PredictionHead,
+    ProjectionHead,
+    ResNet,
+    Timm,
+    Wrapped,
+    to_onnx,
+)
+
+
+class Reader:
+    """Rows that are read when they are asked for, and remember which."""
+
+    def __init__(self, images):
+        self.images, self.read = images, []
+        self.shape, self.dtype = tuple(images.shape), images.dtype
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, rows):
+        self.read.append(rows.tolist())
+        return self.images[rows]
+
+    def take(self, rows):
+        return Reader(self.images[rows])
+
+
+class Counting(nn.Module):
+    """Counts its forwards in a buffer, half of the time in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("placed", torch.zeros(1))
+        self.register_buffer("replaced", torch.zeros(1))
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, images):
+        self.placed += 1
+        self.replaced = self.replaced + 1
+        return self.norm(images).mean(dim=(2, 3))
+
+
+def pixels(*shape):
+    """Draw images of uint8, a channel darker than the one before."""
+    dimming = torch.arange(1, shape[1] + 1).view(-1, 1, 1)
+    return (torch.randint(0, 256, shape) // dimming).to(torch.uint8)
+
+
+def encoders(shape=(3, 16, 16)):
+    return [
+        ConvNet(shape, width=4),
+        MLP(shape, width=8),
+        ResNet(shape, depth=8, width=4),
+        Timm(shape, "resnet10t"),
+        Wrapped(shape, nn.Conv2d(shape[0], 5, kernel_size=3)),
+    ]
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 20), (2, 3, 3), (1, 1, 1)])
@@ -14,24 +82,191 @@ def test_convnet_takes_any_image_and_keeps_its_word_on_the_features(shape, depth
     assert encoder.feature_dim == 4 * 2 ** (depth - 1)
 
 
-def test_convnet_refuses_vectors_and_names_the_other_encoder():
+@pytest.mark.parametrize(
+    ("shape", "depth", "stem", "side"),
+    [
+        ((1, 8, 8), 8, "auto", 2),
+        ((3, 32, 32), 20, "auto", 8),
+        ((3, 32, 20), 18, "auto", 4),
+        ((4, 63, 63), 50, "auto", 8),
+        ((3, 64, 64), 18, "auto", 2),
+        ((3, 64, 64), 34, "small", 8),
+        ((3, 32, 32), 18, "large", 1),
+    ],
+)
+def test_resnet_keeps_small_images_large_in_its_stem(shape, depth, stem, side):
+    encoder = ResNet(shape, depth, width=4, stem=stem).eval()
+    images = torch.rand(2, *shape)
+    maps = encoder.maps(images)
+    assert maps.shape[:3] == (2, encoder.feature_dim, side)
+    assert torch.allclose(encoder(images), maps.mean(dim=(2, 3)))
+
+
+@pytest.mark.parametrize("depth", [18, 34, 50])
+def test_resnet_has_the_weights_of_torchvisions(depth):
+    theirs = getattr(torchvision.models, f"resnet{depth}")()
+    theirs.fc = nn.Identity()
+    ours = ResNet((3, 224, 224), depth)
+    shapes = [value.shape for value in theirs.state_dict().values()]
+    own = {"mean", "std"}
+    assert sorted(value.shape for name, value in ours.state_dict().items() if name not in own) == sorted(shapes)
+    assert ours.feature_dim == (2048 if depth == 50 else 512)
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_resnet_computes_what_torchvisions_does_with_the_same_weights(depth):
+    theirs = getattr(torchvision.models, f"resnet{depth}")().eval()
+    theirs.fc = nn.Identity()
+    ours = ResNet((3, 64, 64), depth, stem="large").eval()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        mine.data.copy_(other)
+    images = torch.rand(2, 3, 64, 64)
+    assert torch.allclose(ours(images), theirs(images), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("depth", "millions"), [(20, 0.27), (32, 0.46)])
+def test_resnets_for_cifar_have_as_many_parameters_as_published(depth, millions):
+    classifier = 64 * 10 + 10
+    parameters = sum(value.numel() for value in ResNet((3, 32, 32), depth).parameters())
+    assert round((parameters + classifier) / 1e6, 2) == millions
+
+
+def test_a_shortcut_without_parameters_takes_every_second_pixel():
+    encoder = ResNet((1, 8, 8), depth=8, width=4).eval()
+    maps = encoder.stem(torch.rand(2, 1, 8, 8))
+    stage = encoder.stages[1](maps)  # whose residual branch starts at zero
+    assert torch.equal(stage[:, :4], maps[:, :, ::2, ::2])
+    assert (stage[:, 4:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "least"), [(lambda shape: ResNet(shape), 5), (lambda shape: ResNet(shape, 50, stem="large"), 17)]
+)
+def test_resnet_refuses_images_too_small_for_its_depth(make, least):
+    make((3, least, least))
+    with pytest.raises(ValueError, match=f"at least {least} pixels .* got {least - 1}: choose .*ConvNet"):
+        make((3, least - 1, least - 1))
+
+
+@pytest.mark.parametrize("options", [{"depth": 19}, {"stem": "tiny"}, {"width": 0}])
+def test_resnet_refuses_what_it_does_not_have(options):
+    with pytest.raises(ValueError, match=rf"expected .*, got {next(iter(options.values()))}: "):
+        ResNet((3, 32, 32), **options)
+
+
+@pytest.mark.parametrize("make", [ConvNet, ResNet, lambda shape: Timm(shape, "resnet18")])
+def test_encoders_of_images_refuse_vectors_and_name_the_other_encoder(make):
     with pytest.raises(ValueError, match=r"got \(5,\): choose the encoder MLP"):
-        ConvNet((5,))
+        make((5,))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 8)])
+def test_shapes_without_an_entry_are_refused(shape):
+    with pytest.raises(ValueError, match="give the shape of one input"):
+        MLP(shape)
 
 
 def test_mlp_sees_images_as_vectors_of_any_unit():
-    torch.manual_seed(0)
     encoder, images = MLP((2, 3, 3), width=8), torch.rand(64, 2, 3, 3)
     assert torch.allclose(encoder(images), encoder(1000 * images + 7), atol=1e-2)
 
 
-def test_encoding_is_frozen_and_leaves_the_encoder_as_it_was():
-    encoder = ConvNet((1, 8, 8), width=4).train()
+@pytest.mark.parametrize("encoder", encoders(), ids=lambda encoder: type(encoder).__name__)
+def test_images_of_uint8_are_those_from_0_to_1(encoder):
+    images = pixels(4, 3, 16, 16)
+    encoder.observe(images)
+    assert torch.equal(encoder.encode(images), encoder.encode(images.float() / 255))
+
+
+@pytest.mark.parametrize("encoder", encoders(), ids=lambda encoder: type(encoder).__name__)
+def test_an_encoder_standardises_by_its_own_mean_and_deviation(encoder):
+    images = torch.rand(4, 3, 16, 16)
+    plain = encoder.encode(images)
+    statistics = torch.tensor([0.2, 0.5, 0.7]).view(3, 1, 1), torch.tensor([0.1, 0.3, 2.0]).view(3, 1, 1)
+    encoder.mean.copy_(statistics[0])
+    encoder.std.copy_(statistics[1])
+    assert torch.allclose(encoder.encode(images * statistics[1] + statistics[0]), plain, atol=1e-5)
+    assert not torch.allclose(encoder.encode(images), plain, atol=1e-3)
+    assert {"mean", "std"} <= encoder.state_dict().keys()
+
+
+def test_integers_other_than_uint8_are_no_images():
+    with pytest.raises(ValueError, match=r"got torch\.int64: convert them to uint8"):
+        ConvNet((1, 8, 8))(torch.ones(2, 1, 8, 8, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+def test_observing_sets_mean_and_deviation_of_every_channel(kind):
+    images = pixels(2500, 3, 4, 5)
+    values = images.double() / 255
+    encoder = ConvNet((3, 4, 5), width=4)
+    encoder.observe(images if kind == torch.uint8 else values.to(kind))
+    for channel in range(3):
+        plain = values[:, channel].flatten()
+        assert float(encoder.mean[channel]) == pytest.approx(float(plain.sum() / len(plain)), rel=1e-6)
+        variance = (plain - plain.mean()).square().sum() / len(plain)
+        assert float(encoder.std[channel]) == pytest.approx(float(variance.sqrt()), rel=1e-6)
+
+
+def test_observing_values_far_from_zero_loses_no_digits():
+    images = 1e6 + torch.rand(3000, 1, 4, 4, dtype=torch.float64)
+    encoder = ConvNet((1, 4, 4), width=4).double()
+    encoder.observe(images)
+    assert float(encoder.std) == pytest.approx(float(images.std(correction=0)), rel=1e-9)
+
+
+def test_constant_channels_get_a_deviation_of_one():
+    images = torch.rand(1500, 2, 4, 4)
+    images[:, 1] = 0.1
+    encoder = ConvNet((2, 4, 4), width=4)
+    encoder.observe(images)
+    assert float(encoder.std[1]) == 1
+    assert float(encoder.mean[1]) == pytest.approx(0.1)
+    assert float(encoder.std[0]) == pytest.approx(float(images[:, 0].double().std(correction=0)), rel=1e-6)
+
+
+def test_rows_are_observed_as_the_images_that_they_read():
+    images = pixels(1500, 3, 4, 4)
+    of_rows, of_images = ConvNet((3, 4, 4), width=4), ConvNet((3, 4, 4), width=4)
+    reader = Reader(images)
+    of_rows.observe(reader)
+    of_images.observe(images)
+    assert torch.equal(of_rows.mean, of_images.mean)
+    assert torch.equal(of_rows.std, of_images.std)
+    assert [row for rows in reader.read for row in rows] == list(range(1500))
+
+
+def test_vectors_are_left_to_the_layer_that_standardises_them():
+    encoder = MLP((5,), width=4)
+    encoder.observe(torch.rand(10, 5) + 3)
+    assert (encoder.mean, encoder.std) == (0, 1)
+    assert encoder.mean.shape == ()
+
+
+@pytest.mark.parametrize("images", [torch.zeros(0, 3, 4, 4), torch.zeros(5, 1, 4, 4), torch.zeros(3, 4, 4)])
+def test_observing_needs_images_of_the_encoders_channels(images):
+    with pytest.raises(ValueError, match=r"expected images \(N, 3, height, width\).*: pass the inputs"):
+        ConvNet((3, 4, 4)).observe(images)
+
+
+@pytest.mark.parametrize("encoder", encoders(), ids=lambda encoder: type(encoder).__name__)
+def test_encoding_is_frozen_and_leaves_the_encoder_as_it_was(encoder):
+    encoder.train()
+    frozen_part = next(part for part in reversed(list(encoder.modules())) if part is not encoder)
+    frozen_part.eval()  # as one does with a part that is not to learn
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
-    features = encoder.encode(torch.rand(10, 1, 8, 8), batch_size=3)
+    features = encoder.encode(torch.rand(10, 3, 16, 16), batch_size=3)
+    assert features.shape == (10, encoder.feature_dim)
     assert not features.requires_grad
-    assert encoder.training
+    assert [part for part in encoder.modules() if not part.training] == [frozen_part]
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+
+
+def test_encoding_that_fails_leaves_the_mode_as_it_was():
+    encoder = ConvNet((1, 8, 8), width=4).train()
+    with pytest.raises(RuntimeError):
+        encoder.encode(torch.rand(10, 2, 8, 8))
+    assert all(part.training for part in encoder.modules())
 
 
 def test_encoding_does_not_depend_on_the_batch_size():
@@ -39,10 +274,267 @@ def test_encoding_does_not_depend_on_the_batch_size():
     assert torch.allclose(encoder.encode(images, batch_size=3), encoder.encode(images), atol=1e-6)
 
 
+def test_rows_are_read_a_batch_at_a_time():
+    encoder, reader = ConvNet((1, 8, 8), width=4), Reader(pixels(10, 1, 8, 8))
+    assert torch.equal(encoder.encode(reader, batch_size=4), encoder.encode(reader.images, batch_size=4))
+    assert reader.read == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_encoding_tells_its_progress():
+    walked = []
+    encoder = ConvNet((1, 8, 8), width=4)
+    progress = lambda starts: (walked.append(start) or start for start in starts)  # noqa: E731
+    assert len(encoder.encode(torch.rand(10, 1, 8, 8), batch_size=4, progress=progress)) == 10
+    assert walked == [0, 4, 8]
+
+
+def test_no_inputs_have_no_features():
+    assert ConvNet((1, 8, 8), width=4).encode(torch.zeros(0, 1, 8, 8)).shape == (0, 16)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_an_encoder_of_any_dtype_encodes_to_float32(dtype):
-    encoder = ConvNet((1, 8, 8), width=4).to(dtype)
-    assert encoder.encode(torch.rand(10, 1, 8, 8)).dtype == torch.float32
+    for encoder in encoders():
+        assert encoder.to(dtype).encode(pixels(4, 3, 16, 16)).dtype == torch.float32
+
+
+def test_standardising_in_half_precision_loses_no_pixel():
+    encoder = ConvNet((1, 16, 16), width=4).bfloat16()
+    images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
+    encoder.mean.fill_(0.5)
+    encoder.std.fill_(0.25)
+    wanted = ((images.float() / 255 - 0.5) / 0.25).bfloat16()
+    assert torch.equal(encoder.standardized(images), wanted)
+
+
+def test_an_encoder_trains_under_autocast():
+    encoder = ResNet((3, 16, 16), depth=8, width=4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        encoder(pixels(4, 3, 16, 16)).float().square().sum().backward()
+    assert all(value.grad is not None for value in encoder.parameters())
+
+
+@pytest.mark.parametrize("encoder", [MLP((5,)), Timm((3, 32, 32), "resnet10t"), Wrapped((5,), nn.Linear(5, 3))])
+def test_an_encoder_without_maps_says_which_have_them(encoder):
+    with pytest.raises(ValueError, match=r"feature maps, got (MLP|Timm|Wrapped): choose ConvNet, ResNet"):
+        encoder.maps(torch.zeros(2, *encoder.input_shape))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("resnet18", (1, 32, 32)),
+        ("mobilenetv3_small_050", (3, 32, 32)),
+        ("vit_tiny_patch16_224", (3, 32, 48)),
+        ("swin_tiny_patch4_window7_224", (3, 32, 32)),
+    ],
+)
+def test_timms_networks_keep_their_word_on_the_features(name, shape):
+    encoder = Timm(shape, name).eval()
+    features = encoder(pixels(2, *shape))
+    assert features.shape == (2, encoder.feature_dim)
+    assert (encoder.feature_dim == encoder.model.num_features) == (name != "mobilenetv3_small_050")
+
+
+def test_a_small_stem_keeps_the_image_and_halves_it_in_the_stages_alone():
+    shape = (3, 32, 32)
+    small, own = Timm(shape, "resnet18", stem="small"), Timm(shape, "resnet18")
+    images = torch.rand(2, *shape)
+    assert small.eval().model.forward_features(images).shape == (2, 512, 4, 4)
+    assert own.eval().model.forward_features(images).shape == (2, 512, 1, 1)
+    ours = sorted(value.shape for value in ResNet(shape, 18).parameters())
+    assert sorted(value.shape for value in small.parameters()) == ours
+
+
+@pytest.mark.parametrize("name", ["convnext_atto", "resnet10t", "vit_tiny_patch16_224"])
+def test_a_small_stem_is_refused_where_the_stem_is_another(name):
+    with pytest.raises(ValueError, match=f"expected a network with a ResNet's stem.*got {name}: leave"):
+        Timm((3, 32, 32), name, stem="small")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("resnet81", "did you mean resnet18"),
+        ("resnet18.nope", "got nope: choose a1_in1k"),
+        ("xyzzy", r"timm.list_models\(\) lists them"),
+        ("hf-hub:timm/resnet18", "did you mean resnet18"),
+    ],
+)
+def test_names_that_timm_does_not_have_are_answered_with_near_ones(name, told):
+    with pytest.raises(ValueError, match=told):
+        Timm((3, 32, 32), name)
+
+
+@pytest.mark.parametrize("name", ["convnext_atto", "vit_tiny_patch16_224"])
+def test_networks_too_deep_for_the_images_are_refused_in_one_line(name):
+    with pytest.raises(ValueError, match=r"\(3, 8, 8\), got RuntimeError: .*: .*choose larger .*shallower") as told:
+        Timm((3, 8, 8), name)
+    assert "\n" not in str(told.value)
+
+
+def test_pretrained_weights_without_network_are_one_line_at_once(monkeypatch, tmp_path):
+    waited = []
+
+    def refuse(*_, **__):
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr("time.sleep", waited.append)
+    with pytest.raises(ValueError, match=r"expected the weights of resnet18 .*: .* as checkpoint$") as told:
+        Timm((3, 32, 32), "resnet18", pretrained=True)
+    assert "\n" not in str(told.value)
+    assert not waited  # to try again
+
+
+def _saved(tmp_path, name="resnet10t", **options):
+    model = timm.create_model(name, **options)
+    torch.save(model.state_dict(), tmp_path / "weights.pth")
+    return model.eval(), str(tmp_path / "weights.pth")
+
+
+def test_published_weights_come_from_a_file_with_their_own_mean_and_deviation(tmp_path):
+    model, file = _saved(tmp_path)
+    model.reset_classifier(0)
+    encoder = Timm((3, 64, 64), "resnet10t", checkpoint=file).eval()
+    encoder.observe(torch.rand(8, 3, 64, 64))
+    mean, std = (torch.tensor(model.pretrained_cfg[key]).view(3, 1, 1) for key in ("mean", "std"))
+    assert torch.equal(encoder.mean, mean)
+    assert torch.equal(encoder.std, std)
+    images = torch.rand(2, 3, 64, 64)
+    assert torch.allclose(encoder(images), model((images - mean) / std), atol=1e-6)
+
+
+def test_weights_of_colours_are_summed_for_grey_images(tmp_path):
+    model, file = _saved(tmp_path)
+    encoder = Timm((1, 64, 64), "resnet10t", checkpoint=file)
+    assert torch.allclose(encoder.model.conv1[0].weight, model.conv1[0].weight.sum(dim=1, keepdim=True), atol=1e-6)
+    assert float(encoder.mean) == pytest.approx(sum(model.pretrained_cfg["mean"]) / 3)
+
+
+def test_weights_in_the_cache_are_used_without_asking_the_network(monkeypatch, tmp_path):
+    model, file = _saved(tmp_path)
+    asked = []
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *given: asked.append(given) or file)
+    encoder = Timm((3, 64, 64), "resnet10t", pretrained=True)
+    assert asked == [("timm/resnet10t.c3_in1k", "model.safetensors")]
+    assert torch.equal(encoder.model.layer1[0].conv1.weight, model.layer1[0].conv1.weight)
+
+
+def test_a_vision_transformers_weights_fit_images_of_another_size(tmp_path):
+    model, file = _saved(tmp_path, "test_vit")
+    encoder = Timm((3, 64, 64), "test_vit", checkpoint=file)
+    assert torch.equal(encoder.model.blocks[0].attn.qkv.weight, model.blocks[0].attn.qkv.weight)
+
+
+@pytest.mark.parametrize("other", ["resnet26", "test_vit"])
+def test_weights_of_another_network_are_refused(tmp_path, other):
+    _, file = _saved(tmp_path, other)
+    with pytest.raises(ValueError, match=r"expected .*resnet10t .*weights.*weights\.pth, got"):
+        Timm((3, 64, 64), "resnet10t", checkpoint=file)
+
+
+def test_a_checkpoint_that_is_no_file_of_weights_is_refused(tmp_path):
+    (tmp_path / "weights.pth").write_text("no weights")
+    for path in (tmp_path / "missing.pth", tmp_path / "weights.pth"):
+        with pytest.raises(ValueError, match=r"expected .*, got .*: "):
+            Timm((3, 64, 64), "resnet10t", checkpoint=str(path))
+
+
+def test_a_module_of_ones_own_gives_vectors_or_maps():
+    images = torch.rand(2, 3, 8, 8)
+    vectors = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+    assert torch.equal(Wrapped((3, 8, 8), vectors)(images), vectors(images))
+    maps = nn.Conv2d(3, 7, kernel_size=3)
+    encoder = Wrapped((3, 8, 8), maps)
+    assert encoder.feature_dim == 7
+    assert torch.equal(encoder.maps(images), maps(images))
+    assert torch.allclose(encoder(images), maps(images).mean(dim=(2, 3)))
+    encoder = Wrapped((5,), nn.Linear(5, 3))
+    assert encoder.encode(torch.rand(4, 5)).shape == (4, 3)
+
+
+def test_a_dry_run_changes_no_buffer_and_no_mode():
+    module = Counting().train()
+    Wrapped((3, 8, 8), module)
+    assert (module.placed, module.replaced, module.norm.num_batches_tracked) == (0, 0, 0)
+    assert all(part.training for part in module.modules())
+    module(torch.rand(2, 3, 8, 8))
+    assert (module.placed, module.replaced) == (1, 1)
+    assert module.state_dict().keys() == Counting().state_dict().keys()
+
+
+def test_a_dry_run_gives_lazy_layers_their_shapes():
+    encoder = Wrapped((3, 8, 8), nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d()))
+    assert encoder.module[0].weight.shape == (4, 3, 3, 3)
+    assert encoder(torch.rand(2, 3, 8, 8)).shape == (2, 4)
+
+
+def test_a_wrapped_module_may_take_images_as_they_are():
+    images = pixels(8, 3, 8, 8)
+    encoder = Wrapped((3, 8, 8), nn.Flatten(), standardize=False)
+    encoder.observe(images)
+    assert torch.equal(encoder(images), images.flatten(1).float() / 255)
+
+
+def test_a_wrapped_module_keeps_its_dtype():
+    encoder = Wrapped((3, 8, 8), nn.Conv2d(3, 7, kernel_size=3).double())
+    assert encoder(pixels(2, 3, 8, 8)).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("my.Net", "expected a torch.nn.Module to wrap, got str: pass"),
+        (nn.Linear(3, 4), r"expected Linear to take inputs of shape \(3, 8, 8\), got RuntimeError: .*"),
+        (nn.Conv2d(3, 4, 9), r"expected Conv2d to take inputs of shape \(3, 8, 8\), got RuntimeError: .*too small"),
+        (nn.Flatten(2), r"expected Flatten to return features .* got \(2, 3, 64\)"),
+        (nn.Flatten(0), r"expected Flatten to return features .* got \(384,\)"),
+        (nn.MaxPool2d(2, return_indices=True), "expected MaxPool2d to return a tensor, got tuple"),
+        (nn.Module(), "expected Module to take .* got NotImplementedError"),
+    ],
+)
+def test_a_module_that_is_no_encoder_is_refused_in_one_line(module, told):
+    with pytest.raises(ValueError, match=told) as error:
+        Wrapped((3, 8, 8), module)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (ConvNet, {"width": 4, "depth": 2}),
+        (MLP, {"width": 4}),
+        (ResNet, {"depth": 8, "stem": "small"}),
+        (Timm, {"name": "resnet18", "stem": "small"}),
+    ],
+)
+def test_an_encoder_is_rebuilt_from_its_class_and_plain_values(kind, arguments):
+    images = pixels(4, 3, 16, 16)
+    first = kind((3, 16, 16), **arguments)
+    first.observe(images)
+    again = kind(**json.loads(json.dumps({"input_shape": (3, 16, 16), **arguments})))
+    again.load_state_dict(first.state_dict())
+    assert torch.equal(again.encode(images), first.encode(images))
+    assert again.input_shape == first.input_shape == (3, 16, 16)
+
+
+def test_a_pretrained_network_is_rebuilt_without_its_source(tmp_path):
+    _, file = _saved(tmp_path)
+    first = Timm((3, 64, 64), "resnet10t", pretrained=True, checkpoint=file)
+    arguments = {"input_shape": (3, 64, 64), "name": "resnet10t", "pretrained": True, "checkpoint": file}
+    again = Timm(**{**arguments, **Timm.rebuilt_with})
+    again.load_state_dict(first.state_dict())
+    images = pixels(2, 3, 64, 64)
+    assert torch.equal(again.encode(images), first.encode(images))
+
+
+def test_the_room_opens_without_the_libraries_that_few_encoders_need():
+    code = "import sys, likewise.models; print({'torchvision', 'timm', 'onnxruntime', 'PIL'} & sys.modules.keys())"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "set()\n"
 
 
 @pytest.mark.parametrize("sizes", [{"width": 0}, {"depth": 0}])
@@ -50,5 +542,89 @@ def test_sizes_below_one_are_refused(sizes):
     for encoder in (ConvNet, MLP):
         with pytest.raises(ValueError, match=f"{next(iter(sizes))} of at least 1, got 0"):
             encoder((1, 8, 8), **sizes)
-    with pytest.raises(ValueError, match="out_dim"):
-        ProjectionHead(4, out_dim=0)
+
+
+@pytest.mark.parametrize("sizes", [{"out_dim": 0}, {"hidden_dim": 0}, {"layers": 0}])
+def test_heads_refuse_sizes_below_one(sizes):
+    with pytest.raises(ValueError, match=f"{next(iter(sizes))} of at least 1, got 0"):
+        ProjectionHead(4, **sizes)
+
+
+def test_projection_heads_are_those_of_simclr_and_byol():
+    kinds = [type(layer) for layer in ProjectionHead(8, 16, 4).layers]
+    assert kinds == [nn.Linear, nn.ReLU, nn.Linear]
+    head = ProjectionHead(8, 16, 4, layers=2, batch_norm=True)
+    block = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+    assert [type(layer) for layer in head.layers] == [*block, *block, nn.Linear]
+    assert [layer.weight.shape for layer in head.layers if isinstance(layer, nn.Linear)] == [(16, 8), (16, 16), (4, 16)]
+    assert head(torch.rand(3, 8)).shape == (3, head.embedding_dim)
+
+
+def test_a_prediction_head_goes_from_embeddings_to_embeddings():
+    head = PredictionHead(4, hidden_dim=16)
+    assert [type(layer) for layer in head.layers] == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
+    assert head(torch.rand(3, 4)).shape == (3, head.embedding_dim) == (3, 4)
+
+
+def test_no_head_returns_the_features():
+    features = torch.rand(3, 4)
+    assert NoHead(4)(features) is features
+    assert NoHead(4).embedding_dim == 4
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [ConvNet((3, 8, 8), width=4), MLP((5,), width=8), ResNet((1, 8, 8), depth=8)],
+    ids=lambda encoder: type(encoder).__name__,
+)
+def test_onnx_files_give_the_encoders_features_in_batches_of_any_size(encoder, tmp_path):
+    import onnxruntime  # noqa: PLC0415
+
+    encoder.observe(torch.rand(16, *encoder.input_shape))
+    encoder(torch.rand(16, *encoder.input_shape))  # running statistics that are not those of a new network
+    encoder.train()
+    to_onnx(encoder, tmp_path / "encoder.onnx")
+    assert encoder.training
+    assert [path.name for path in tmp_path.iterdir()] == ["encoder.onnx"]
+    session = onnxruntime.InferenceSession(tmp_path / "encoder.onnx", providers=["CPUExecutionProvider"])
+    inputs = torch.rand(13, *encoder.input_shape)
+    (features,) = session.run(None, {"inputs": inputs.numpy()})
+    assert torch.allclose(torch.from_numpy(features), encoder.encode(inputs), rtol=1e-4, atol=1e-5)
+
+
+class Deciding(nn.Module):
+    """Does one thing or another, as the values say, which no graph can hold."""
+
+    def forward(self, images):
+        return images.flatten(1) if images.sum() > 0 else -images.flatten(1)
+
+
+def test_what_cannot_be_exported_is_told_in_one_line_and_leaves_no_file(tmp_path, capfd):
+    with pytest.raises(ValueError, match=r"expected an encoder that can be written as ONNX, got .*: export it") as told:
+        to_onnx(Wrapped((1, 4, 4), Deciding()), tmp_path / "encoder.onnx")
+    assert "\n" not in str(told.value)
+    assert not list(tmp_path.iterdir())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_file_that_gives_other_features_is_not_kept(tmp_path):
+    encoder = MLP((5,), width=8)
+    with pytest.raises(ValueError, match=r"within -1 of the encoder's, got .* in a batch of 1: "):
+        to_onnx(encoder, tmp_path / "encoder.onnx", tolerance=-1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_onnx_without_its_extra_names_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("likewise.models.onnx.NEEDED", ("a_module_that_nobody_has",))
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'likewise\[onnx\]'") as told:
+        to_onnx(MLP((5,)), tmp_path / "encoder.onnx")
+    assert told.value.name == "a_module_that_nobody_has"
+
+
+def test_an_encoder_of_ones_own_needs_a_forward_and_a_length():
+    class Half(Encoder):
+        def forward(self, inputs):
+            return inputs
+
+    with pytest.raises(TypeError, match="feature_dim"):
+        Half((3,))

@@ -25,8 +25,8 @@ class Timm(Encoder):
             as vision transformers, are made for this one.
         name: A name such as resnet18 or vit_tiny_patch16_224, with a tag where there are several sets of weights, such
             as resnet18.a1_in1k. `timm.list_models("*vit*")` finds names.
-        pretrained: Start from the network's published weights, from the local cache or the network, and keep the mean
-            and std that they were trained with.
+        pretrained: Start from the published weights, from the Hugging Face hub or what was downloaded before, and keep
+            the mean and std that they were trained with.
         stem: "model" is the network's own; "small" puts a 3 × 3 convolution of stride 1, drawn anew, and no max-pool
             into a ResNet-like one, for images below 64 pixels.
         checkpoint: A file of the network's published weights, .safetensors or .pth, in place of a download.

@@ -155,7 +155,8 @@ def affine_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Te
     turned = torch.where(change.grey[:, None, None], turned_luma[:, None], turned)
     colour_map = torch.lerp(own_grey[:, None], turned, saturation[..., None]).mul_(scale[..., None])
     offset = (bright - scale) * (mean_grey * means).sum(dim=1, keepdim=True)
-    flat = torch.baddbmm(offset[..., None].to(images.dtype), colour_map.to(images.dtype), images.flatten(2))
+    with torch.autocast(images.device.type, enabled=False):
+        flat = torch.baddbmm(offset[..., None].to(images.dtype), colour_map.to(images.dtype), images.flatten(2))
     return flat.clamp_(0, 1).view_as(images)
 
 

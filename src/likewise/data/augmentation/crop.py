@@ -80,7 +80,7 @@ class RandomResizedCrop(Augmentation):
         """Draw boxes and flips, and return what makes the crops of them: weights of rows and of columns."""
         height, width = images.shape[-2:]
         numbers = uniform(draw, images, 4 * (TRIES + 1) + 1)
-        starts, lengths = _boxes(numbers[:, :-1], height, width, self.scale, self.ratio)
+        starts, lengths = random_boxes(numbers[:, :-1], height, width, self.scale, self.ratio)
         new = (height, width) if self.size is None else (self.size, self.size)
         return crop_weights(starts, lengths, numbers[:, -1] < self.flip, (height, width), new)
 
@@ -120,16 +120,18 @@ def crop_weights(
     old: tuple[int, int],
     new: tuple[int, int],
 ) -> tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]:
-    """Return weights of rows and of columns: two calls, or one where both have one size, which is as much work."""
-    if old[0] != old[1] or new[0] != new[1]:
-        rows = bilinear(starts[:, 0], lengths[:, 0], None, old[0], new[0])
-        return rows, bilinear(starts[:, 1], lengths[:, 1], flip, old[1], new[1])
-    columns_only = torch.arange(2, device=flip.device) > 0
-    both = bilinear(starts, lengths, flip[:, None] & columns_only, old[0], new[0])
-    return both[:, 0], both[:, 1]
+    """Return weights of rows and of columns, made in one call where both sides are alike."""
+    directions = torch.where(flip[:, None], torch.arange(1.0, -2.0, -2.0, device=flip.device), 1.0)
+    if old[0] == old[1] and new[0] == new[1]:
+        both = bilinear(starts, lengths, directions, old[0], new[0])
+        return both[:, 0], both[:, 1]
+    rows, columns = (
+        bilinear(starts[:, side], lengths[:, side], directions[:, side], old[side], new[side]) for side in (0, 1)
+    )
+    return rows, columns
 
 
-def _boxes(
+def random_boxes(
     numbers: Float[Tensor, "n _"], height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> tuple[Float[Tensor, "n 2"], Float[Tensor, "n 2"]]:
     """Turn numbers from [0, 1) into boxes: starts (top, left) and lengths (height, width)."""

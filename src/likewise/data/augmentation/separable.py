@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -23,32 +23,28 @@ def separable(
     count, channels, height, width = images.shape
     # laid out as it is read: on a CPU the product with a transposed view takes twice as long
     across = columns.mT.contiguous().to(images.dtype)
-    narrow = torch.bmm(images.reshape(count, channels * height, width), across)
-    return torch.matmul(rows.to(images.dtype)[:, None], narrow.view(count, channels, height, -1))
+    with torch.autocast(images.device.type, enabled=False):  # half precision would round every pixel twice
+        narrow = torch.bmm(images.reshape(count, channels * height, width), across)
+        return torch.matmul(rows.to(images.dtype)[:, None], narrow.view(count, channels, height, -1))
 
 
 def bilinear(
-    start: Float[Tensor, "*n"],
-    length: Float[Tensor, "*n"],
-    backwards: Bool[Tensor, "*n"] | None,
-    old: int,
-    new: int,
+    start: Float[Tensor, "*n"], length: Float[Tensor, "*n"], direction: Float[Tensor, "*n"], old: int, new: int
 ) -> Float[Tensor, "*n new old"]:
-    """Return antialiased bilinear weights that resize a section of pixels, backwards where it is flipped.
+    """Return antialiased bilinear weights that resize a section of pixels.
 
-    A new pixel at c takes of the pixel at p the share max(0, 1 − |p − c| / s), p within the section, where
-    s = max(1, length / new), divided by the sum of the shares. Places are measured from the section's middle, where
-    rounding is least, and where a flip is a sign.
+    A new pixel at c takes of the pixel at p a share in proportion to max(0, s − |p − c|), p within the section, where
+    s = max(1, length / new) is how far it reaches. Places are measured from the section's middle, where a flip is a
+    direction of −1; c is a whole number and a rest, so that in images of any size p − c is rounded as a small number is.
     """
-    step = length / new
-    reach = step.clamp(min=1)
-    places = torch.arange(0.5, old, device=start.device) - torch.add(start, length, alpha=0.5)[..., None]
-    outside = places.abs() > length[..., None] / 2
-    places = (places / reach[..., None]).masked_fill_(outside, math.inf)
-    step = step / reach
-    if backwards is not None:
-        step = torch.where(backwards, -step, step)
-    centres = torch.arange(0.5 - new / 2, new / 2, device=start.device) * step[..., None]
+    half = length / 2
+    places = torch.arange(0.5, old, device=start.device) - (start + half)[..., None]
+    places = places.masked_fill(places.abs() > half[..., None], math.inf)
+    # new · c, exact: starts and lengths are whole
+    centres = torch.arange(0.5 - new / 2, new / 2, device=start.device) * (length * direction)[..., None]
+    whole = (centres / new).round_()
+    rest = centres.sub_(whole, alpha=new).div_(new)
     # the shares' negative, which the division by their sum turns back: one operation fewer
-    shares = torch.sub(places[..., None, :], centres[..., None]).abs_().sub_(1).clamp_(max=0)
+    shares = torch.sub(places[..., None, :], whole[..., None]).sub_(rest[..., None]).abs_()
+    shares = shares.sub_((length / new).clamp_(min=1)[..., None, None]).clamp_(max=0)
     return shares.div_(shares.sum(-1, keepdim=True))

@@ -285,7 +285,9 @@ def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_s
     for number in range(3):
         torch.manual_seed(10 + number)
         inputs = torch.randn(B, V, F)
-        step = Step({"inputs": inputs, "sample_index": torch.arange(B)}, encoder, head, slow=offers.momentum.slow, keyed=True)
+        step = Step(
+            {"inputs": inputs, "sample_index": torch.arange(B)}, encoder, head, slow=offers.momentum.slow, keyed=True
+        )
         views, named = offers.arguments(step)
         value = loss(*views, **named)
         for offer in offers.all:

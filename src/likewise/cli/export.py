@@ -3,8 +3,12 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from likewise.cli.printing import tell
+
+if TYPE_CHECKING:
+    from likewise.models import Encoder
 
 FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
 DESCRIPTION = """Write a run's encoder as a file for elsewhere.
@@ -46,7 +50,7 @@ def _export(folder: Path, output: Path | None, kind: str | None) -> None:
     path = output or opened.folder.with_name(opened.name + FORMATS[kind])
     encoder = opened.encoder()
     if kind == "onnx":
-        to_onnx(encoder, path)
+        to_onnx(cast("Encoder", encoder), path)
     else:
         path.write_bytes(opened.weights.read_bytes())
     tell(f"{kind}: {path}")

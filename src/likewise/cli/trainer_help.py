@@ -2,13 +2,14 @@
 
 import ast
 import textwrap
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 
 WIDTH = 100
 
 
-def trainer_help(without: set[str]) -> str:
+def trainer_help(without: Collection[str | int]) -> str:
     """Return the section of `likewise train --help` on the trainer.
 
     Args:

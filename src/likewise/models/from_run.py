@@ -6,6 +6,7 @@ from typing import Any, final
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from likewise.data.samples import Rows
 from likewise.models.encoder import Encoder
 from likewise.parts import Spec
 from likewise.runs import Run
@@ -46,7 +47,7 @@ class FromRun(Encoder):
         """Length of a feature vector, D."""
         return self.encoder.feature_dim
 
-    def observe(self, inputs: Tensor) -> None:
+    def observe(self, inputs: Tensor | Rows) -> None:
         """Keep the mean and standard deviation of the run's own training part."""
 
     def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:

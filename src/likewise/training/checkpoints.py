@@ -68,7 +68,7 @@ class Checkpoints(lightning.Callback):
         """Note what was logged, and save if it is time."""
         del pl_module, outputs, batch
         number = trainer.fit_loop.epoch_loop.total_batch_idx
-        if trainer.is_global_zero and (number + 1) % trainer.log_every_n_steps == 0:
+        if trainer.is_global_zero and (number + 1) % int(getattr(trainer, "log_every_n_steps", 1)) == 0:
             self._curves.note(number, trainer.current_epoch, trainer.callback_metrics)
         stepped = trainer.global_step > self._steps
         if not stepped or trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]

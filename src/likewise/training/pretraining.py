@@ -171,4 +171,4 @@ def _plan(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples | No
     if samples is not None:
         return Plan(encoder, head, samples.label_kind, len(samples.names))
     kinds = loss.label_kinds
-    return Plan(encoder, head, "label sets" if kinds == {"label sets"} else "classes" if kinds else None)
+    return Plan(encoder, head, "classes" if "classes" in kinds else "label sets" if kinds else None)

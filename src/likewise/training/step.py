@@ -53,9 +53,12 @@ class Step:
         return self.views - (self.slow is not None and self._keyed and self.views > 1)
 
     @property
-    def labels(self) -> Tensor | None:
-        """Classes (B,), label sets (B, L), or None."""
-        return self.batch.get("labels")
+    def labels(self) -> Tensor:
+        """Classes (B,), or label sets (B, L), of a batch that has some."""
+        labels = self.batch.get("labels")
+        if labels is None:
+            raise RuntimeError("this batch has no labels")  # offers are checked before training
+        return labels
 
     @cached_property
     def features(self) -> Float[Tensor, "b v d"]:
@@ -97,7 +100,8 @@ class Step:
         """
         count, device = len(self.inputs), self.inputs.device
         alone = torch.arange(count, device=device)
-        labels = self.labels if self.labels is not None and self.labels.ndim == 1 else alone
+        known = self.batch.get("labels")
+        labels = alone if known is None or known.ndim != 1 else known
         in_order, order = labels.sort(stable=True)
         first, end = torch.searchsorted(in_order, labels), torch.searchsorted(in_order, labels, right=True)
         lonely = end - first == count

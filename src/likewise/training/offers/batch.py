@@ -37,7 +37,7 @@ class Batch(Offer):
 
     def labels(self, step: Step) -> Tensor:
         """Return the labels."""
-        return step.batch["labels"]
+        return step.labels
 
     def sample_index(self, step: Step) -> Int[Tensor, " b"]:
         """Return the rows in the training part."""

@@ -71,11 +71,11 @@ class Momentum(Offer):
 
     def key_labels(self, step: Step) -> Tensor:
         """Return the labels of the keys."""
-        return step.batch["labels"]
+        return step.labels
 
     def reference_labels(self, step: Step) -> Tensor:
         """Return the labels of the references."""
-        return step.batch["labels"]
+        return step.labels
 
     def targets(self, step: Step) -> Float[Tensor, "b v e"]:
         """Return z of all views."""

@@ -67,4 +67,4 @@ class Pairs(Offer):
 
     def key_labels(self, step: Step) -> Tensor:
         """Return the labels of the keys."""
-        return step.batch["labels"]
+        return step.labels

@@ -3,11 +3,13 @@
 from likewise.data.arrays import Arrays
 from likewise.data.by_class import ByClass
 from likewise.data.digits import Digits
+from likewise.data.hub import Hub
 from likewise.data.samplers import Balanced, Sampler, Shuffled
 from likewise.data.samples import Rows, Samples
 from likewise.data.source import Source
 from likewise.data.split import Parts, Split, Stratified
 from likewise.data.subset import Classes, Fraction, LongTail, Subset
+from likewise.data.torchvision import Torchvision
 
 __all__ = [
     "Arrays",
@@ -16,6 +18,7 @@ __all__ = [
     "Classes",
     "Digits",
     "Fraction",
+    "Hub",
     "LongTail",
     "Parts",
     "Rows",
@@ -26,4 +29,5 @@ __all__ = [
     "Split",
     "Stratified",
     "Subset",
+    "Torchvision",
 ]

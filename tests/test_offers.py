@@ -69,12 +69,12 @@ SHAPES = {
     ("PaCoLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "class_logits": (B, V, C)},
     ("MulSupConLoss", "label sets"): {"queries": (B, V, E), "labels": (B, C)},
     ("MSCLoss", "label sets"): {
-        **{"queries": (B, V, E), "labels": (B, C), "prototypes": (C, E)},
-        **{"queue": (0, E), "queue_labels": (0, C)},
+        "queries": (B, V, E), "labels": (B, C), "prototypes": (C, E),
+        "queue": (0, E), "queue_labels": (0, C),
     },
     ("NWSLoss", "label sets"): {
-        **{"queries": (B, E), "labels": (B, C), "prototypes": (C, E), "keys": (B, E), "key_labels": (B, C)},
-        **{"queue": (0, E), "queue_labels": (0, C)},
+        "queries": (B, E), "labels": (B, C), "prototypes": (C, E), "keys": (B, E), "key_labels": (B, C),
+        "queue": (0, E), "queue_labels": (0, C),
     },
     ("BYOLLoss", None): {"predictions": (B, V, E), "targets": (B, V, E)},
     ("CrossEntropyLoss", "classes"): {"class_logits": (B, V, C), "labels": (B,)},

@@ -94,6 +94,9 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument("--config", action="config", help="A YAML file of options; those after it win.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of everything random but the split.")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder that receives the run's folder.")
+    parser.add_argument(
+        "--checkpoint_minutes", type=float, default=10.0, help="Minutes between checkpoints within an epoch."
+    )
     for part, (base, help_) in PARTS.items():
         default = {} if part in chosen or part not in DEFAULTS else {"default": DEFAULTS[part]}
         required = part in chosen

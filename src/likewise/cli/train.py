@@ -73,18 +73,18 @@ def run(arguments: Sequence[str]) -> None:
                 if before is None:
                     made.write(made.configuration.name, parser.dump(_without_file(config)).encode())
                     made.describe(ready.facts | {"seed": config.seed, "versions": _versions()})
-                whole = _through(made, ready, given)
+                whole = _through(made, ready, given, Checkpoints(made, config.checkpoint_minutes))
         except MisconfigurationException as error:
             raise ValueError(str(error)) from error
     tell(f"\nreport: {whole.report}" if whole.report.exists() else f"\nrun: {whole.folder}")
 
 
-def _through(made: Run, ready: Assembled, given: Mapping[str, Any]) -> Run:
+def _through(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints: Checkpoints) -> Run:
     """Do what the run has not done yet, and write and tell each result as soon as there is one."""
     times = [time.monotonic()]
     encoder = ready.module.encoder
     if made.stage == "training":
-        _train(made, ready, given)
+        _train(made, ready, given, checkpoints)
         made.save_encoder(encoder)
     else:
         encoder.load_state_dict(made.encoder().state_dict())
@@ -103,8 +103,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any]) -> Run:
     return made.finished()
 
 
-def _train(made: Run, ready: Assembled, given: Mapping[str, Any]) -> None:
-    checkpoints = Checkpoints(made)
+def _train(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints: Checkpoints) -> None:
     callbacks: list[lightning.Callback] = []
     theirs = given.get("callbacks") or []
     barred = any(isinstance(of, ProgressBar) for of in (theirs if isinstance(theirs, list) else [theirs]))

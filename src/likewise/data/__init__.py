@@ -16,11 +16,13 @@ from likewise.data.augmentation import (
 from likewise.data.batches import Batch, Batches, Share, Views, mixed, some_inputs
 from likewise.data.by_class import ByClass
 from likewise.data.digits import Digits
+from likewise.data.hub import Hub
 from likewise.data.samplers import Balanced, Sampler, Shuffled
 from likewise.data.samples import LabelKind, Rows, Samples
 from likewise.data.source import Source
 from likewise.data.split import Parts, Split, Stratified
 from likewise.data.subset import Classes, Fraction, LongTail, Subset
+from likewise.data.torchvision import Torchvision
 
 __all__ = [
     "Arrays",
@@ -37,6 +39,7 @@ __all__ = [
     "FeatureDropout",
     "Fraction",
     "GaussianBlur",
+    "Hub",
     "LabelKind",
     "LongTail",
     "Parts",
@@ -53,6 +56,7 @@ __all__ = [
     "Stratified",
     "Subset",
     "TokenDropout",
+    "Torchvision",
     "Views",
     "mixed",
     "some_inputs",

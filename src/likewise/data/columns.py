@@ -1,0 +1,115 @@
+"""Columns of a table as tensors: numbers as vectors, and labels of whatever form."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
+
+
+def kind_of(feature: Any) -> ColumnKind:
+    """Return what a column holds, by its feature in the `datasets` library."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+    encoded = isinstance(feature, Mapping) and set(feature) == {"bytes", "path"}
+    dtype = str(getattr(feature, "dtype", ""))
+    if isinstance(feature, datasets.Image) or encoded or dtype in {"binary", "large_binary"}:
+        return "images"
+    if isinstance(feature, datasets.ClassLabel):
+        return "classes"
+    inner = _inner(feature)
+    if inner is not None:
+        return "numbers" if kind_of(inner) == "numbers" else "other"
+    if dtype.startswith(("int", "uint", "float", "bool")):
+        return "numbers"
+    return "text" if dtype in {"string", "large_string"} else "other"
+
+
+def vectors_of(tables: Sequence[Any], columns: Sequence[str]) -> Tensor:
+    """Return number columns side by side, (N, F), float32, of all tables."""
+    rows: list[NDArray[np.float32]] = []
+    for table in tables:
+        read = table.select_columns(list(columns)).with_format("numpy")[:]
+        rows.append(np.concatenate([_numbers(read[name], name) for name in columns], axis=1))
+    widths = {part.shape[1] for part in rows}
+    if len(widths) > 1:
+        raise ValueError(f"expected vectors of one length in all parts, got {sorted(widths)}: pad or cut the lists")
+    return torch.from_numpy(np.concatenate(rows))
+
+
+def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
+
+    Args:
+        values: Integers, strings, lists of them, or lists of 0 and 1 alone.
+        feature: The column's feature, which may name the classes.
+        separator: What stands between the labels of a sample, in strings that hold several.
+    """
+    if separator is not None:
+        values = [[part.strip() for part in str(value or "").split(separator) if part.strip()] for value in values]
+        return _label_sets(values, None)
+    inner = _inner(feature)
+    if inner is not None:
+        return _label_sets([value or [] for value in values], inner)
+    missing = sum(value is None or (isinstance(value, float) and math.isnan(value)) for value in values)
+    if missing:
+        raise ValueError(
+            f"expected a label of every sample, got none of {missing} of {len(values)}: fill them in or drop the rows"
+        )
+    if hasattr(feature, "names"):
+        return torch.tensor(values, dtype=torch.int64), tuple(feature.names)
+    found, classes = np.unique(np.asarray(values), return_inverse=True)
+    if found.dtype.kind not in "uibU":
+        raise ValueError(
+            f"expected labels of integers, strings, or lists of them, got {feature.dtype}: name another column in "
+            "data.label"
+        )
+    return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in found)
+
+
+def _inner(feature: Any) -> Any:
+    """Return what a list's feature says of its elements; None for what is no list."""
+    if isinstance(feature, list):
+        return feature[0]
+    shape = getattr(feature, "shape", None)
+    if shape is not None:  # the library's arrays of fixed shape
+        import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+        return datasets.Value(feature.dtype)
+    return getattr(feature, "feature", None)
+
+
+def _numbers(column: Any, name: str) -> NDArray[np.float32]:
+    try:
+        numbers = np.asarray(column, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"expected numbers, or lists of one length, in every row of column {name!r}: fill in or cut what differs"
+        ) from error
+    return numbers.reshape(len(numbers), -1)
+
+
+def _label_sets(values: Sequence[Sequence[Any]], inner: Any) -> tuple[Tensor, tuple[str, ...]]:
+    known: Sequence[str] | None = getattr(inner, "names", None)
+    if known is None and _are_indicators(values):
+        indicators = torch.tensor(np.asarray(values, dtype=bool))
+        return indicators, tuple(str(label) for label in range(indicators.shape[1]))
+    found = range(len(known)) if known is not None else sorted({label for value in values for label in value})
+    column = {label: place for place, label in enumerate(found)}
+    sets = torch.zeros(len(values), len(column), dtype=torch.bool)
+    for row, value in enumerate(values):
+        sets[row, [column[label] for label in value]] = True
+    return sets, tuple(known) if known is not None else tuple(str(label) for label in found)
+
+
+def _are_indicators(values: Sequence[Sequence[Any]]) -> bool:
+    """Tell 0 or 1 for each label from the numbers of a sample's labels, none of which would come twice."""
+    alike = len({len(value) for value in values}) == 1 and len(values[0]) > 0
+    if not alike or any(label not in {0, 1} for value in values for label in value):
+        return False
+    return any(isinstance(label, bool) or value.count(label) > 1 for value in map(list, values) for label in value)

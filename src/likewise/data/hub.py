@@ -1,0 +1,181 @@
+"""Whatever the `datasets` library reads: folders of images, CSV, JSON lines and Parquet, and sets on the Hub."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from likewise.data.columns import ColumnKind, kind_of, labels_of, vectors_of
+from likewise.data.image_cells import ImageCells
+from likewise.data.image_files import image_suffixes, read_images
+from likewise.data.samples import PART_NAMES, Samples
+from likewise.data.source import Source
+from likewise.data.tables import Tables, open_tables
+
+_LABELS = ("label", "labels", "fine_label", "target", "class")
+_IMAGES = ("image", "img")
+# row numbers that pandas writes beside the columns
+_ROW_NUMBERS = ("Unnamed: ", "__index_level_")
+
+
+@final
+class Hub(Source):
+    r"""Images or numbers with their labels, from local files or from the Hub.
+
+    - A folder of images: a folder for each class; or folders train, test and, if there is one, validation, of these. A
+      metadata.csv or metadata.jsonl beside the images, with a column file_name, gives labels instead.
+    - A CSV, TSV, JSON lines or Parquet file, or a folder of them named after their parts (train.csv, test.csv): image
+      columns (bytes, or paths from the table's folder), or number columns and lists of numbers, which make a vector.
+    - What `datasets` has saved to disk, and a set on the Hub by its name.
+
+    Labels are classes (integers, strings) or label sets (lists of them, lists of 0 and 1 alone, or strings of several
+    with a separator). A set with a validation and no test part is tested on its validation part. Images that cannot be
+    read are left out, counted and named.
+
+    Args:
+        path: A file, a folder, or a name on the Hub.
+        config: The configuration of a set on the Hub that has several.
+        inputs: The columns to learn from. None: the image column, or else all number columns.
+        label: The column of labels, or "none" for no labels. None: the one called label, labels, fine_label, target or
+            class.
+        size: The side of square images, in pixels: the larger side is cut at its middle. None: all have one size.
+        memory: GiB of decoded images above which they are read when they are asked for.
+        separator: What stands between the labels of one sample, if the column's strings hold several: "," for one.
+
+    Raises:
+        ValueError: Nothing is there, no column fits, labels are missing, or images differ in size and no size is given.
+
+    Memory:
+        The decoded images, one byte a pixel and channel, up to `memory`. Tables are read by way of a temporary folder,
+        which takes as much room as they do while their images are read when they are asked for.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> table = Path(folder.name) / "flowers.csv"
+        >>> _ = table.write_text("petal,sepal,class\n1.4,5.1,lily\n4.7,7.0,rose\n")
+        >>> flowers = Hub(str(table)).load()
+        >>> flowers.inputs[1], flowers.names
+        (tensor([4.7000, 7.0000]), ('lily', 'rose'))
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str,
+        config: str | None = None,
+        inputs: list[str] | None = None,
+        label: str | None = None,
+        *,
+        size: int | None = None,
+        memory: float = 2.0,
+        separator: str | None = None,
+    ) -> None:
+        self.path = path
+        self.config = config
+        self.inputs = inputs
+        self.label = label
+        self.size = size
+        self.memory = memory
+        self.separator = separator
+
+    def load(self) -> Samples:
+        """Read the set."""
+        tables = open_tables(self.path, self.config, labelled=self.label != "none")
+        label = self._label(next(iter(tables.splits.values())).features)
+        inputs, kind = self._inputs(tables, label)
+        given = _parts(tables, label)
+        splits = [tables.splits[name] for name in given]
+        rows = [len(split) for split in splits]
+        labels, names = None, ()
+        if label is not None:
+            values = [value for split in splits for value in _values(split, label)]
+            labels, names = labels_of(values, splits[0].features[label], self.separator)
+        numbers = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(rows))
+        parts = numbers if len(given) > 1 else None
+        if kind == "numbers":
+            if self.size is not None:
+                raise ValueError(f"expected no size for columns of numbers, got {self.size}: leave out data.size")
+            return Samples(vectors_of(splits, inputs), labels, names, parts)
+        images, kept = read_images(ImageCells(tables, list(given), inputs[0]), self.size, self.memory)
+        labels, parts = (None if known is None else known[kept] for known in (labels, parts))
+        return Samples(images, labels, names, parts)
+
+    def _label(self, features: Mapping[str, Any]) -> str | None:
+        """Return the column of labels."""
+        if self.label == "none":
+            return None
+        found = [name for name in ([self.label] if self.label else _LABELS) if name in features]
+        if not found:
+            got = f"no {self.label!r} among" if self.label else "none of these names among"
+            raise ValueError(
+                f"expected a column of labels ({self.label or ', '.join(_LABELS)}), got {got} {', '.join(features)}: "
+                "name it in data.label, or none"
+            )
+        return found[0]
+
+    def _inputs(self, tables: Tables, label: str | None) -> tuple[list[str], ColumnKind]:
+        """Return the columns of inputs, and what they hold: one of images, or several of numbers."""
+        table = next(iter(tables.splits.values()))
+        unknown = [name for name in self.inputs or [] if name not in table.features]
+        if unknown:
+            raise ValueError(
+                f"expected columns of {self.path} in data.inputs, got {unknown[0]!r}: "
+                f"choose from {', '.join(table.features)}"
+            )
+        wanted = self.inputs or [name for name in table.features if name != label and not name.startswith(_ROW_NUMBERS)]
+        kinds = {name: kind_of(table.features[name]) for name in wanted}
+        if "images" not in kinds.values():
+            kinds |= {name: "images" for name in wanted if kinds[name] == "text" and _are_paths(table, name)}
+        images = [name for name, kind in kinds.items() if kind == "images"]
+        if len(images) > 1 and self.inputs is None:
+            images = [name for name in images if name in _IMAGES] or images
+        if images:
+            if len(images) > 1 or (self.inputs and len(self.inputs) > 1):
+                raise ValueError(
+                    f"expected one column of images, got {', '.join(self.inputs or images)}: name it in data.inputs"
+                )
+            return images, "images"
+        odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
+        if len(odd) == len(kinds) or (self.inputs and odd):
+            got = ", ".join(f"{name} ({kind})" for name, kind in odd.items()) or "no other column than the labels"
+            texts = (
+                ": a source of texts comes in a later version"
+                if "text" in odd.values()
+                else ": name others in data.inputs"
+            )
+            raise ValueError(f"expected columns of images or numbers in {self.path}, got {got}{texts}")
+        return [name for name in kinds if name not in odd], "numbers"
+
+
+def _parts(tables: Tables, label: str | None) -> dict[str, int]:
+    """Return the number of each split's part, less those that hide their labels or are none of the three parts."""
+    shown = [
+        name
+        for name, split in tables.splits.items()
+        if len(split) and (label is None or any(value not in {None, -1} for value in _hidden(split, label)))
+    ]
+    if len(shown) == 1:
+        return {shown[0]: 0}
+    numbers = {name: PART_NAMES[name.lower()] for name in shown if name.lower() in PART_NAMES}
+    if 0 not in numbers.values():
+        got = ", ".join(tables.splits) or "nothing"
+        raise ValueError(f"expected a split called train, with samples and labels, got {got}: rename one")
+    tested = 2 in numbers.values()
+    return {name: 2 if number == 1 and not tested else number for name, number in numbers.items()}
+
+
+def _hidden(split: Any, label: str) -> Sequence[Any]:
+    """Return a column's values where they may be hidden: a list or a string never is."""
+    return _values(split, label) if kind_of(split.features[label]) == "classes" else [0]
+
+
+def _values(split: Any, column: str) -> Sequence[Any]:
+    return split.select_columns([column])[:][column]
+
+
+def _are_paths(table: Any, column: str) -> bool:
+    """Tell paths of images from other strings, by the first."""
+    first = table.select_columns([column])[0][column] if len(table) else None
+    return isinstance(first, str) and Path(first).suffix.lower() in image_suffixes()

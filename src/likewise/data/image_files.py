@@ -1,0 +1,222 @@
+"""Images in files: decoded all at once where they fit into memory, else when they are asked for."""
+
+import io
+import warnings
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likewise.data.samples import Rows
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}
+_CHUNK = 256
+
+
+@final
+@dataclass(frozen=True)
+class Encoded:
+    """An image file's content, where it lies in another file.
+
+    Args:
+        name: What a message calls it.
+        content: The bytes.
+    """
+
+    name: str
+    content: bytes
+
+
+Item = Path | Encoded
+
+
+@final
+class ImageFiles(Rows):
+    """Images decoded when they are asked for, uint8, with an image's channels first.
+
+    Args:
+        items: The files, or anything that returns one by its number; it is shared with what is taken from these rows.
+        shape: Every image's (channels, height, width); channels are 3, or 1 for grey.
+        square: Whether to cut the middle square and scale it to that side; else images have that shape already.
+        rows: The items' numbers, (N,).
+
+    Returns:
+        Indexing with (n,) returns (n, channels, height, width). A file that cannot be read then is black, and a warning
+        names the first.
+    """
+
+    def __init__(self, items: Sequence[Item], shape: tuple[int, int, int], *, square: bool, rows: Tensor) -> None:
+        self.items = items
+        self.rows = rows
+        self._shape = shape
+        self._square = square
+        self._warned = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, channels, height, width)."""
+        return (len(self.rows), *self._shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Always uint8."""
+        return torch.uint8
+
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.rows)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """Decode the images given by their indices, (n,)."""
+        images = torch.zeros(len(rows), *self._shape, dtype=torch.uint8)
+        for image, row in zip(images, self.rows[rows].tolist(), strict=True):
+            item = self.items[row]
+            pixels = self.decode(item)
+            if pixels is not None:
+                image.copy_(torch.from_numpy(pixels))
+            elif not self._warned:
+                self._warned = True
+                warnings.warn(f"an image that cannot be read is black: {_name(item)}", stacklevel=2)
+        return images
+
+    def take(self, rows: Tensor) -> "ImageFiles":
+        """Return fewer of the images, given by their indices, without reading them."""
+        return ImageFiles(self.items, self._shape, square=self._square, rows=self.rows[rows])
+
+    def decode(self, item: Item) -> NDArray[np.uint8] | None:
+        """Decode one file, (channels, height, width); None if it cannot be."""
+        from PIL import Image  # noqa: PLC0415 - only images in files need it
+
+        channels, height, width = self._shape
+        try:
+            with Image.open(_source(item)) as image:
+                if self._square:
+                    image.draft("RGB", (2 * width, 2 * height))  # a JPEG need not be decoded much larger
+                plain = plain_image(image, width if self._square else None)
+                pixels = np.asarray(plain.convert("RGB" if channels == 3 else "L")).reshape(height, width, channels)
+        except Exception:  # noqa: BLE001 - a broken file raises whatever its format's reader runs into
+            return None
+        return np.moveaxis(pixels, -1, 0)
+
+    def read(self) -> tuple[Tensor, list[int]]:
+        """Decode all images, (n, channels, height, width), and return which could be, n of the N."""
+        images = torch.empty(self.shape, dtype=torch.uint8)
+        kept: list[int] = []
+        with ThreadPoolExecutor() as pool:
+            for start in range(0, len(self), _CHUNK):
+                chunk = [self.items[row] for row in self.rows[start : start + _CHUNK].tolist()]
+                for position, pixels in enumerate(pool.map(self.decode, chunk), start):
+                    if pixels is not None:
+                        images[len(kept)] = torch.from_numpy(pixels)
+                        kept.append(position)
+        return images[: len(kept)], kept
+
+
+def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple[Tensor | ImageFiles, Tensor]:
+    """Read images into memory, or leave them to be read when they are asked for, if they would take too much of it.
+
+    Every file's header is read either way. Files that cannot be read are left out; a warning counts them and names the
+    first three. What only shows when a file is decoded shows later where images are read when they are asked for.
+
+    Args:
+        items: The files.
+        size: The side of square images, in pixels: the larger side is cut at its middle. None: all have one size.
+        memory: GiB of decoded images above which they are read when they are asked for.
+
+    Returns:
+        The images, (n, channels, height, width), uint8, with one channel if all are grey; and which items they are,
+        (n,).
+
+    Raises:
+        ValueError: No image can be read, or they differ in size and no size is given.
+    """
+    kinds = _headers(items)
+    readable = [row for row, kind in enumerate(kinds) if kind is not None]
+    sizes = {kind[1:] for kind in kinds if kind is not None}
+    if not readable:
+        got = f"{len(items)} files that cannot be read as images, {_name(items[0])} first" if len(items) else "none"
+        raise ValueError(f"expected images, got {got}: check the path")
+    if size is None:
+        check_one_size(sizes)
+    side = (size, size) if size is not None else next(iter(sizes))
+    grey = all(kind[0] for kind in kinds if kind is not None)
+    files = ImageFiles(items, (1 if grey else 3, *side), square=size is not None, rows=torch.tensor(readable))
+    images: Tensor | ImageFiles = files
+    if np.prod(files.shape) <= memory * 2**30:
+        images, kept = files.read()
+        readable = [readable[position] for position in kept]
+    lost = sorted(set(range(len(items))) - set(readable))
+    if lost:
+        names = ", ".join(_name(items[row]) for row in lost[:3]) + (", ..." if len(lost) > 3 else "")
+        warnings.warn(f"left out {len(lost)} of {len(items)} images, which cannot be read: {names}", stacklevel=2)
+    return images, torch.tensor(readable, dtype=torch.int64)
+
+
+def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
+    """Refuse images of several sizes, (height, width)."""
+    if len(sizes) > 1:
+        small, large = (f"{width} by {height}" for height, width in (min(sizes), max(sizes)))
+        raise ValueError(
+            f"expected images of one size, got {len(sizes)} sizes from {small} to {large} pixels: set data.size"
+        )
+
+
+def image_suffixes() -> set[str]:
+    """Return the suffixes of the image files that can be read, with their dots."""
+    from PIL import Image  # noqa: PLC0415 - only images in files need it
+
+    return {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
+
+
+def _headers(items: Sequence[Item]) -> list[tuple[bool, int, int] | None]:
+    """Return whether each image is grey, its height and its width; None where that cannot be read."""
+    found: list[tuple[bool, int, int] | None] = []
+    remaining = iter(items[row] for row in range(len(items)))
+    with ThreadPoolExecutor() as pool:
+        while chunk := list(islice(remaining, _CHUNK)):
+            found.extend(pool.map(_header, chunk))
+    return found
+
+
+def _header(item: Item) -> tuple[bool, int, int] | None:
+    from PIL import ExifTags, Image  # noqa: PLC0415 - only images in files need it
+
+    try:
+        with Image.open(_source(item)) as image:
+            turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
+            width, height = image.size[::-1] if turned else image.size
+            return image.mode in _GREY, height, width
+    except Exception:  # noqa: BLE001 - a broken file raises whatever its format's reader runs into
+        return None
+
+
+def plain_image(image: "Image", size: int | None) -> "Image":
+    """Return the image upright, in 8 bits a channel, grey if it was; with a size, its middle square of that side."""
+    from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
+
+    ImageOps.exif_transpose(image, in_place=True)
+    grey = image.mode in _GREY
+    if image.mode.startswith("I"):  # 16 bits, which a conversion would cut off
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    image = image.convert("L" if grey else "RGB")
+    return image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+
+
+def _source(item: Item) -> Any:
+    return io.BytesIO(item.content) if isinstance(item, Encoded) else item
+
+
+def _name(item: Item) -> str:
+    return item.name if isinstance(item, Encoded) else str(item)

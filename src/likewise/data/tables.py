@@ -1,0 +1,208 @@
+"""Tables of the `datasets` library, opened by what is there, without a word or a trace in the user's folder."""
+
+import glob
+import os
+import re
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from likewise.data.image_files import image_suffixes
+from likewise.data.samples import PART_NAMES
+
+_BUILDERS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+
+
+@final
+class TemporaryFolder:
+    """A folder that goes when nobody in the process that made it holds it any more."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="likewise-")
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+@final
+@dataclass(frozen=True)
+class Tables:
+    """The tables of a set, by the names of its splits.
+
+    Args:
+        splits: Each split's table.
+        folder: Where paths in a column start from; None where they have no file beside them.
+        cache: What has to stay while the tables are read.
+    """
+
+    splits: Mapping[str, Any]
+    folder: Path | None
+    cache: TemporaryFolder | None
+
+
+def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
+    """Open what is at a path, or the set of that name on the Hub.
+
+    Args:
+        path: A file, a folder, or a name.
+        config: The configuration of a set on the Hub that has several.
+        labelled: Whether the folders of images are classes.
+
+    Raises:
+        ValueError: Nothing is there, or it is nothing that can be read.
+    """
+    where = Path(path).expanduser()
+    if not where.exists() and (where.suffix in _BUILDERS or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path)):
+        raise ValueError(
+            f"expected a file, a folder or a set on the Hub, got {path}, which is not there: check data.path"
+        )
+    with _quiet():
+        import datasets  # noqa: PLC0415 - only sets that the library reads need it
+        from datasets.exceptions import DatasetsError  # noqa: PLC0415
+
+        try:
+            if (where / "dataset_dict.json").is_file() or (where / "state.json").is_file():
+                return Tables(_splits(datasets.load_from_disk(str(where))), where, None)
+            if not where.exists():
+                return Tables(_splits(datasets.load_dataset(path, config)), None, None)
+            builder, options = _local(where, labelled=labelled)
+            cache = TemporaryFolder()
+            read = datasets.load_dataset(builder, cache_dir=cache.path, **options)
+        except _RefusedError as error:
+            raise ValueError(str(error)) from error
+        except (OSError, ValueError, DatasetsError) as error:
+            raise ValueError(_unreadable(path, where, error)) from error
+        return Tables(_splits(read), where if where.is_dir() else where.parent, cache)
+
+
+class _RefusedError(ValueError):
+    """What is wrong with a folder, said already."""
+
+
+def _local(where: Path, *, labelled: bool) -> tuple[str, dict[str, Any]]:
+    """Choose the builder of a file or a folder, and its options."""
+    if where.is_file():
+        if where.suffix.lower() not in _BUILDERS:
+            raise _RefusedError(f"expected one of {', '.join(_BUILDERS)} or a folder, got {where}: convert it")
+        return _builder(where.suffix), {"data_files": {"train": glob.escape(str(where))}, **_separator(where.suffix)}
+    files = sorted(
+        file.relative_to(where) for file in where.rglob("*") if file.is_file() and not file.name.startswith(".")
+    )
+    suffixes = image_suffixes()
+    images = [file for file in files if file.suffix.lower() in suffixes]
+    if images:
+        described = any(file.name in _METADATA for file in files)
+        return "imagefolder", {
+            "data_files": _image_parts(where, images, labelled=labelled and not described),
+            "drop_labels": not labelled or described,
+        }
+    tables = [file for file in files if file.suffix.lower() in _BUILDERS]
+    builders = {_builder(file.suffix) for file in tables}
+    if len(builders) != 1:
+        got = ", ".join(sorted({file.suffix for file in tables or files})) or "an empty folder"
+        raise _RefusedError(
+            f"expected images, or tables of one kind ({', '.join(_BUILDERS)}), in {where}, got {got}: "
+            "put one kind into a folder of its own"
+        )
+    return builders.pop(), {"data_files": _table_parts(where, tables), **_separator(tables[0].suffix)}
+
+
+def _builder(suffix: str) -> str:
+    return _BUILDERS[suffix.lower()]
+
+
+def _separator(suffix: str) -> dict[str, str]:
+    return {"sep": "\t"} if suffix.lower() == ".tsv" else {}
+
+
+def _image_parts(where: Path, images: Sequence[Path], *, labelled: bool) -> dict[str, list[str]]:
+    """Return the patterns of each part's images: of its folder, or of everything where parts have no folders."""
+    tops = {file.parts[0] for file in images if len(file.parts) > 1}
+    parted = {PART_NAMES.get(top.lower()) for top in tops} >= {0} and all(top.lower() in PART_NAMES for top in tops)
+    # class folders may be called train and test too; then they hold the images, and are not alone
+    depth = 2 if parted else 1
+    classes = {file.parts[-2] for file in images if len(file.parts) > depth}
+    if labelled and len(classes) < 2:
+        got = f"1 ({classes.pop()!r})" if classes else "none"
+        raise _RefusedError(
+            f"expected at least 2 folders of images in {where}{' in each part' if parted else ''}, one a class, "
+            f"got {got}: add another, or leave labels out with data.label none"
+        )
+    patterns: dict[str, list[str]] = {}
+    for top in sorted(tops) if parted else [""]:
+        part = _part(PART_NAMES[top.lower()]) if parted else "train"
+        patterns.setdefault(part, []).append(f"{glob.escape(str(where / top))}/**")
+    return patterns
+
+
+def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
+    """Return each part's tables, by the word in their paths that names it."""
+    files: dict[str | None, list[str]] = {}
+    for table in tables:
+        words = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]
+        files.setdefault(_part(words[-1]) if words else None, []).append(glob.escape(str(where / table)))
+    if set(files) == {None}:
+        return {"train": files[None]}
+    if None in files or "train" not in files:
+        odd = files.get(None, next(iter(files.values())))[0]
+        raise _RefusedError(
+            f"expected tables named after their parts, train and test, in {where}, got {Path(odd).name}: rename it, "
+            "or name one file in data.path"
+        )
+    return {part: names for part, names in files.items() if part is not None}
+
+
+def _part(number: int) -> str:
+    return ("train", "validation", "test")[number]
+
+
+def _splits(read: Any) -> dict[str, Any]:
+    return dict(read) if isinstance(read, dict) else {"train": read}
+
+
+def _unreadable(path: str, where: Path, error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    what = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if where.exists():
+        return f"expected a set that the datasets library reads, got {path}: {what.rstrip('.')}: mend the file"
+    remedy = "check data.path and data.config, or your connection"
+    return f"expected a file, a folder or a set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Keep the library from writing, and leave its settings as they were."""
+    from datasets import logging, utils  # noqa: PLC0415 - only sets that the library reads need it
+
+    verbosity, silent = logging.get_verbosity(), utils.are_progress_bars_disabled()
+    logging.set_verbosity(logging.CRITICAL)
+    if not silent:
+        with warnings.catch_warnings(action="ignore"):  # where the environment asks for bars, there are some
+            utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if not silent:
+            with warnings.catch_warnings(action="ignore"):
+                utils.enable_progress_bars()
+
+
+def _remove(path: str, process: int) -> None:
+    """Remove a folder, but not where a worker that was forked ends."""
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)

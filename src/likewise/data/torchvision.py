@@ -1,0 +1,229 @@
+"""Any classification set of torchvision, by name and root."""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likewise.data.image_arrays import as_images
+from likewise.data.image_files import check_one_size, plain_image, read_images
+from likewise.data.samples import Samples
+from likewise.data.source import Source
+
+# what torchvision's sets call the parts that we number
+_SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
+_NAMES = ("classes", "categories", "attr_names", "_characters")
+
+
+@final
+@dataclass(frozen=True)
+class _Part:
+    """One part of a set: its images or their files, and its targets."""
+
+    number: int
+    images: Tensor | Sequence[Path]
+    targets: Tensor
+    names: tuple[str, ...]
+
+
+@final
+class Torchvision(Source):
+    """A classification set of torchvision: its images, classes or label sets, and parts.
+
+    Sets whose images are files are held in memory up to `memory`, and else decoded and scaled by whoever asks for
+    them; other sets are held in memory. A set with a validation and no test part is tested on its validation part. Of
+    EMNIST the balanced split is taken.
+
+    Args:
+        name: The set's name in torchvision.datasets.
+        root: Where its files are; or will be.
+        download: Whether to download what is missing.
+        size: The side of square images, in pixels: the larger side is cut at its middle. None: images as they come.
+        memory: GiB of decoded images above which files are read when they are asked for.
+
+    Raises:
+        ValueError: No such set, not one for classification, its files are missing, or images differ in size and no
+            size is given.
+
+    Example:
+        >>> Torchvision("CIFAR10O").load()
+        Traceback (most recent call last):
+        ValueError: expected a set of torchvision.datasets, got 'CIFAR10O': did you mean CIFAR10 or CIFAR100?
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: Path = Path("data"),
+        download: bool = False,
+        size: int | None = None,
+        memory: float = 2.0,
+    ) -> None:
+        self.name = name
+        self.root = Path(root)
+        self.download = download
+        self.size = size
+        self.memory = memory
+
+    def load(self) -> Samples:
+        """Read the set."""
+        parts = [part for part in self._parts() if len(part.targets)]
+        if not parts:
+            raise ValueError(
+                f"expected a set for classification, got {self.name}, which has no targets: choose another"
+            )
+        names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+        labels = torch.cat([_renamed(part, names) for part in parts])
+        tested = any(part.number == 2 for part in parts)
+        numbers = torch.cat([torch.full((len(part.targets),), _role(part.number, tested=tested)) for part in parts])
+        given = None if len(parts) == 1 else numbers
+        tensors = [part.images for part in parts if isinstance(part.images, Tensor)]
+        if tensors:
+            return Samples(torch.cat(tensors), labels, names, given)
+        files = [file for part in parts for file in part.images if isinstance(file, Path)]
+        images, kept = read_images(files, self.size, self.memory)
+        return Samples(images, labels[kept], names, None if given is None else given[kept])
+
+    def _parts(self) -> Iterator[_Part]:
+        """Read one part after the other, so that no two are held twice."""
+        kind = self._kind()
+        parameters = inspect.signature(kind).parameters
+        for number, names in _ways(parameters):
+            for options in names:
+                try:
+                    part = kind(**self._options(parameters), **options)
+                except ValueError as error:
+                    if "Unknown value" not in str(error):
+                        raise
+                    continue  # this set calls the part otherwise, or has none
+                except (RuntimeError, OSError, ImportError) as error:
+                    raise ValueError(self._missing(error, parameters)) from error
+                read = _read(part, number, self.size, self.name)
+                del part
+                yield read
+                break
+
+    def _kind(self) -> Any:
+        from torchvision import datasets  # noqa: PLC0415 - only this source needs it
+
+        kinds: dict[str, Any] = {name: getattr(datasets, name) for name in datasets.__all__}
+        kinds = {name: kind for name, kind in kinds.items() if kind is not datasets.VisionDataset}
+        if self.name not in kinds:
+            near = get_close_matches(self.name, kinds, n=2)
+            remedy = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(sorted(kinds))}"
+            raise ValueError(f"expected a set of torchvision.datasets, got {self.name!r}: {remedy}")
+        kind = kinds[self.name]
+        required = [
+            name
+            for name, parameter in inspect.signature(kind).parameters.items()
+            if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
+        if not set(required) <= {"root", "split"}:
+            raise ValueError(f"expected a set for classification, got {self.name}: choose another")
+        return kind
+
+    def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        options: dict[str, Any] = {"transform": _file_or_pixels}
+        # a loader that returns the path leaves decoding to us
+        offered: dict[str, Any] = {"root": self.root, "loader": Path}
+        options |= {name: value for name, value in offered.items() if name in parameters}
+        if self.name == "ImageNet":
+            options["loader"] = Path  # which it hands on to ImageFolder
+        if "download" in parameters or self.name in {"EMNIST", "QMNIST"}:
+            options["download"] = self.download
+        return options
+
+    def _missing(self, error: Exception, parameters: Mapping[str, Any]) -> str:
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        can = "download" in self._options(parameters)
+        remedy = (
+            "put them there yourself" if self.download or not can else "add --data.download true, or check data.root"
+        )
+        return f"expected the files of {self.name} in {self.root}, got: {what.rstrip('.')}: {remedy}"
+
+
+def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Return each part's number and what to ask a set for, to have that part."""
+    if "background" in parameters:  # Omniglot's parts have classes of their own
+        return [(0, [{"background": True}]), (0, [{"background": False}])]
+    if "split" in parameters and parameters["split"].default is not inspect.Parameter.empty:
+        return [(number, [{"split": name} for name in names]) for number, names in _SPLITS.items()]
+    fixed: dict[str, Any] = {"split": "balanced"} if "split" in parameters else {}
+    if "train" in parameters or fixed:
+        return [(0, [{"train": True, **fixed}]), (2, [{"train": False, **fixed}])]
+    return [(0, [{}])]
+
+
+def _role(number: int, *, tested: bool) -> int:
+    """Return a part's number; a set without a test part is tested on its validation part."""
+    return 2 if number == 1 and not tested else number
+
+
+def _read(part: Any, number: int, size: int | None, name: str) -> _Part:
+    names = _names(part)
+    data = torch.as_tensor(part.data) if isinstance(getattr(part, "data", None), (np.ndarray, Tensor)) else None
+    given = getattr(part, "targets", getattr(part, "labels", None))
+    if data is not None and data.dtype == torch.uint8 and given is not None and np.ndim(given) == 1:
+        targets = torch.as_tensor(given).long()
+        return _Part(number, as_images(data.numpy(), size), targets, names or _numbers(targets))
+    images: list[Any] = []
+    wanted: list[Tensor] = []
+    for item in (part[row] for row in range(len(part))):
+        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
+            raise ValueError(
+                f"expected a set for classification, got {name}, whose targets are no classes: choose another"
+            )
+        if item[1] is not None:
+            images.append(_fitted(item[0], size))
+            wanted.append(torch.as_tensor(item[1]))
+    targets = torch.stack(wanted) if wanted else torch.zeros(0, dtype=torch.int64)
+    targets = targets.bool() if targets.ndim == 2 else targets.long()
+    files = all(isinstance(image, Path) for image in images)
+    return _Part(number, images if files else _stacked(images), targets, names or _numbers(targets))
+
+
+def _names(part: Any) -> tuple[str, ...]:
+    found = next((getattr(part, name) for name in _NAMES if getattr(part, name, None)), ())
+    # ImageNet's have synonyms, and cranes are birds and machines; CelebA's end with an empty one
+    names = [name if isinstance(name, str) else ", ".join(name) for name in found if name]
+    again = [names[:place].count(name) for place, name in enumerate(names)]
+    return tuple(f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True))
+
+
+def _numbers(targets: Tensor) -> tuple[str, ...]:
+    count = targets.shape[1] if targets.ndim == 2 else int(targets.max()) + 1 if len(targets) else 0
+    return tuple(str(label) for label in range(count))
+
+
+def _renamed(part: _Part, names: tuple[str, ...]) -> Tensor:
+    """Number a part's classes as all parts' names do."""
+    if part.targets.ndim == 2 or part.names == names[: len(part.names)]:
+        return part.targets
+    return torch.tensor([names.index(name) for name in part.names])[part.targets]
+
+
+def _file_or_pixels(image: Any) -> Any:
+    """Return an image's file where it has one that is not decoded yet."""
+    file = getattr(image, "filename", None)
+    if not file or not Path(file).is_file():
+        return image
+    image.close()
+    return Path(file)
+
+
+def _fitted(image: Any, size: int | None) -> Any:
+    return image if isinstance(image, Path) else np.asarray(plain_image(image, size))
+
+
+def _stacked(images: Sequence[Any]) -> Tensor:
+    """Return images of one size as a tensor, grey if all are."""
+    check_one_size({image.shape[:2] for image in images})
+    if any(image.ndim == 3 for image in images):
+        images = [image if image.ndim == 3 else np.stack([image] * 3, axis=-1) for image in images]
+    return as_images(np.stack(images))

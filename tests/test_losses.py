@@ -447,7 +447,7 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.InfoNCELoss(symmetric="no"), "symmetric is one of True, False, got 'no'"),
         (lambda: lw.DCLLoss(sigma=None), "sigma is a positive number, got None"),
         (lambda: lw.MSCLoss(alpha=1e9), "alpha is a positive number, got 1000000000.0, and within 1e-06"),
-        (lambda: lw.NWSLoss("npmi"), "label_similarity are numbers in a tensor or an array, got str; see"),
+        (lambda: lw.NWSLoss(None), "label_similarity are numbers in a tensor or an array, got NoneType; see"),
         (lambda: lw.label_pair_similarity(None, "npmi"), "labels are numbers in a tensor or an array, got NoneType"),
         (lambda: lw.SupConLoss()(ROWS, LABELS.to(torch.uint16)), "labels are integer classes.* got torch.uint16"),
         (

@@ -69,12 +69,20 @@ SHAPES = {
     ("PaCoLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "class_logits": (B, V, C)},
     ("MulSupConLoss", "label sets"): {"queries": (B, V, E), "labels": (B, C)},
     ("MSCLoss", "label sets"): {
-        "queries": (B, V, E), "labels": (B, C), "prototypes": (C, E),
-        "queue": (0, E), "queue_labels": (0, C),
+        "queries": (B, V, E),
+        "labels": (B, C),
+        "prototypes": (C, E),
+        "queue": (0, E),
+        "queue_labels": (0, C),
     },
     ("NWSLoss", "label sets"): {
-        "queries": (B, E), "labels": (B, C), "prototypes": (C, E), "keys": (B, E), "key_labels": (B, C),
-        "queue": (0, E), "queue_labels": (0, C),
+        "queries": (B, E),
+        "labels": (B, C),
+        "prototypes": (C, E),
+        "keys": (B, E),
+        "key_labels": (B, C),
+        "queue": (0, E),
+        "queue_labels": (0, C),
     },
     ("BYOLLoss", None): {"predictions": (B, V, E), "targets": (B, V, E)},
     ("CrossEntropyLoss", "classes"): {"class_logits": (B, V, C), "labels": (B,)},
@@ -87,11 +95,13 @@ SHAPES = {
 def test_every_loss_is_offered_all_that_it_needs_and_has_a_gradient(name, kind):
     """A new loss whose names nobody offers fails here."""
     loss = getattr(lw, name)(**ARGUMENTS.get(name, {}))
-    views, named, step, offers = _arguments(loss, kind)
+    offers, encoder, head = _offers(loss, kind)
+    slow = offers.momentum.slow if offers.momentum else None
+    views, named = offers.arguments(Step(_batch(kind), encoder, head, slow=slow, keyed=offers.asked.keyed))
     value = loss(*views, **named)
     value.backward()
     assert value.isfinite()
-    networks = (offers, step._encoder, step._head) if offers.asked.of_embeddings else (offers, step._encoder)
+    networks = (offers, encoder, head) if offers.asked.of_embeddings else (offers, encoder)
     assert all(of.grad is not None for network in networks for of in network.parameters())
 
 

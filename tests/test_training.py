@@ -1,27 +1,24 @@
-"""Pretraining under Lightning's trainer, and the folder a run leaves."""
+"""Pretraining under Lightning's trainer: what a loss is given, what is logged, schedules, and what is random."""
 
+import functools
 import math
-import re
-from pathlib import Path
 
 import lightning
 import pytest
 import torch
 
-from likewise.data import Digits
+from likewise.data import Digits, Samples, Stratified, Views
 from likewise.losses import (
     BCLLoss,
+    BYOLLoss,
+    CrossEntropyLoss,
     DCLLoss,
     HardNegativeLoss,
     InfoNCELoss,
     KCLLoss,
-    MSCLoss,
-    MulSupConLoss,
     NPairsLoss,
     NTXentLoss,
-    NWSLoss,
     PaCoLoss,
-    PatchLoss,
     ProxyNCALoss,
     RASCALLoss,
     SupConLoss,
@@ -29,7 +26,8 @@ from likewise.losses import (
 )
 from likewise.losses.base import ContrastiveLoss
 from likewise.models import ConvNet, ProjectionHead
-from likewise.training import Pretraining, run_folder
+from likewise.training import Constant, Cosine, KeyQueue, LabelPrototypes, Momentum, Pretraining, Steps, TrainingData
+from likewise.training.optimization import optimizer_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
 
@@ -46,30 +44,32 @@ class Recorder(ContrastiveLoss):
         return self.scale * embeddings.square().mean()
 
 
-class Pairs(Recorder):
-    """The same, of two views."""
-
-    def forward(self, anchors, positives):
-        self.calls.append((anchors, positives))
-        return anchors.square().mean()
-
-
 class Everything(Recorder):
-    """The same, of all that is offered by name, and of something that is not needed."""
+    """The same, of much that is offered by name, and of something that is not needed."""
 
-    def forward(self, z, class_logits, prototypes, labels, sample_index, other=None, **others):
-        self.calls.append((z, class_logits, prototypes, labels, sample_index, other, others))
-        return (z @ prototypes.T).square().mean() + class_logits.square().mean()
+    def forward(self, embeddings, class_logits, prototypes, labels, sample_index, other=None):
+        self.calls.append((embeddings, class_logits, prototypes, labels, sample_index, other))
+        return (embeddings @ prototypes.T).square().mean() + class_logits.square().mean()
+
+
+@functools.cache
+def _train():
+    """The training part of the digits."""
+    return Stratified()(Digits().load()).train
+
+
+def _data(batch_size=64, views=2, samples=None, **options):
+    return TrainingData(samples or _train(), Views(views, batch_size), **options)
 
 
 def _pretraining(loss, *, optimizer=torch.optim.AdamW, **options):
     encoder, head = ConvNet((1, 8, 8), width=4), ProjectionHead(16, out_dim=5)
-    return Pretraining(encoder, head, loss, optimizer, **({"num_classes": 10} | options))
+    return Pretraining(encoder, head, loss, optimizer, **({"samples": _train()} | options))
 
 
-def _fit(loss, *, data=None, optimizer=torch.optim.AdamW, **limits):
+def _fit(loss, *, data=None, optimizer=torch.optim.AdamW, module=None, **limits):
     torch.manual_seed(0)
-    module = _pretraining(loss, optimizer=optimizer)
+    module = module or _pretraining(loss, optimizer=optimizer)
     trainer = lightning.Trainer(
         accelerator="cpu",
         logger=False,
@@ -78,49 +78,28 @@ def _fit(loss, *, data=None, optimizer=torch.optim.AdamW, **limits):
         enable_model_summary=False,
         **({"max_steps": 3} | limits),
     )
-    trainer.fit(module, data or Digits(batch_size=64))
+    trainer.fit(module, datamodule=data or _data())
     return module, trainer
 
 
 def test_a_loss_receives_views_and_what_its_forward_names():
     loss = Recorder()
-    _fit(loss, data=Digits(batch_size=64, views=3), max_steps=1)
+    _fit(loss, data=_data(views=3), max_steps=1)
     (shape, sample_index) = loss.calls[0]
     assert shape == (64, 3, 5)
     assert len(set(sample_index.tolist())) == 64
 
 
-def test_a_loss_of_two_views_receives_them_in_order_as_two_arguments():
-    class Embeddings(Recorder):
-        def forward(self, embeddings):
-            self.calls.append(embeddings)
-            return embeddings.square().mean()
-
-    together, apart = Embeddings(), Pairs()
-    for loss in (together, apart):
-        _fit(loss, max_steps=1)
-    (anchors, positives), embeddings = apart.calls[0], together.calls[0]
-    assert torch.equal(torch.stack([anchors, positives], dim=1), embeddings)
-    assert not torch.equal(anchors, positives)
-
-
-@pytest.mark.parametrize(("loss", "names"), [(InfoNCELoss(), "queries and keys"), (NPairsLoss(), "anchors and pos")])
-@pytest.mark.parametrize("views", [1, 3])
-def test_a_loss_of_two_views_refuses_more_and_fewer(loss, names, views):
-    with pytest.raises(ValueError, match=rf"two views for .*, as {names}.*, got {views}: set data.views to 2"):
-        _fit(loss, data=Digits(batch_size=64, views=views))
-
-
 def test_a_loss_receives_prototypes_and_class_logits_that_are_learned_with_the_rest():
-    loss, data = Everything(), Digits(batch_size=64, views=3)
-    module, _ = _fit(loss, data=data, max_steps=1)
-    z, logits, prototypes, labels, index, *others = loss.calls[0]
-    assert (z.shape, logits.shape, others) == ((64, 3, 5), (64, 3, 10), [None, {}])
-    assert prototypes is module.prototypes.weight
+    loss = Everything()
+    module, _ = _fit(loss, data=_data(views=3), max_steps=1)
+    z, logits, prototypes, labels, index, other = loss.calls[0]
+    assert (z.shape, logits.shape, other) == ((64, 3, 5), (64, 3, 10), None)
+    assert prototypes is module.offers.by_class["LabelPrototypes"].rows.weight
     assert prototypes.shape == (10, 5)
-    assert torch.equal(labels, data.train_samples.labels[index])
+    assert torch.equal(labels, _train().labels[index])
     learned = {id(of) for group in module.optimizers().param_groups for of in group["params"]}
-    for of in (prototypes, module.classifier.weight):
+    for of in (prototypes, module.offers.by_class["Classifier"].linear.weight):
         assert id(of) in learned
         assert of.grad.abs().sum() > 0
 
@@ -129,69 +108,43 @@ def test_only_a_loss_that_takes_them_brings_prototypes_or_a_classifier():
     assert {name.split(".")[0] for name in _pretraining(SupConLoss()).state_dict()} == {"encoder", "head"}
 
 
+def test_a_loss_of_logits_alone_has_no_head():
+    names = {name.split(".")[0] for name in _pretraining(CrossEntropyLoss()).state_dict()}
+    assert names == {"encoder", "offers"}
+
+
 @pytest.mark.parametrize("loss", [ProxyNCALoss(), PaCoLoss()])
-def test_prototypes_and_class_logits_need_the_number_of_classes(loss):
-    with pytest.raises(ValueError, match=r"num_classes for \w+Loss, got none: pass"):
-        _pretraining(loss, num_classes=None)
-
-
-REFUSED = [
-    (TripletLoss(), "TripletLoss, which needs negatives: call it in a loop of your own"),
-    (PatchLoss(), "PatchLoss, which needs support_maps and cell_labels: call"),
-    (MSCLoss(), r"MSCLoss, which needs label sets as labels \(a later version reads such data\): call"),
-    (NWSLoss(torch.eye(10)), "NWSLoss, which needs label sets"),
-    (MulSupConLoss(), "MulSupConLoss, which needs label sets"),
-]
-
-
-@pytest.mark.parametrize(("loss", "words"), REFUSED)
-def test_a_loss_that_needs_what_no_step_has_is_refused_before_training(loss, words):
-    with pytest.raises(ValueError, match="from embeddings, labels, .*, got " + words):
-        _pretraining(loss)
-
-
-@pytest.mark.parametrize("loss", [loss for loss, _ in REFUSED])
-def test_a_refused_loss_is_pointed_to_its_own_page(loss):
-    """The page exists and calls that very loss."""
-    with pytest.raises(ValueError, match=r"loop of your own; docs/losses/[\w-]+\.md shows its arguments$") as caught:
-        _pretraining(loss)
-    (page,) = re.findall(r"docs/losses/\S+", str(caught.value))
-    assert f"lw.{type(loss).__name__}(" in (Path(__file__).parents[1] / page).read_text(encoding="utf-8")
-
-
-def test_a_refused_loss_of_a_users_own_is_pointed_to_no_page():
-    class Own(Recorder):
-        def forward(self, embeddings, weather):
-            return embeddings.mean() * weather
-
-    with pytest.raises(ValueError, match=r"got Own, which needs weather: call it in a loop of your own$"):
-        _pretraining(Own())
+def test_prototypes_and_class_logits_need_the_training_part(loss):
+    with pytest.raises(ValueError, match=r"expected labels for \w+Loss.*pass samples= with labels"):
+        _pretraining(loss, samples=None)
 
 
 TRAINED = (
-    *(InfoNCELoss, NPairsLoss, NTXentLoss, DCLLoss, HardNegativeLoss),
-    *(SupConLoss, KCLLoss, BCLLoss, PaCoLoss, ProxyNCALoss),
-    *(lambda: RASCALLoss(1348, 5), lambda: RASCALLoss(1348, 5, rank_level="sample")),
+    *(InfoNCELoss, NPairsLoss, NTXentLoss, DCLLoss, HardNegativeLoss, TripletLoss),
+    *(SupConLoss, KCLLoss, BCLLoss, PaCoLoss, ProxyNCALoss, CrossEntropyLoss, BYOLLoss),
+    *(lambda: RASCALLoss(320, 5), lambda: RASCALLoss(320, 5, rank_level="sample")),
 )
 
 
 @pytest.mark.parametrize("make", TRAINED)
-def test_every_loss_that_can_be_fed_falls_in_training(make):
+def test_every_loss_falls_in_training(make):
     losses = []
 
     class Watch(lightning.Callback):
         def on_train_batch_end(self, *of):
             losses.append(float(of[2]["loss"]))
 
-    data = Digits(batch_size=64, test_fraction=0.8)  # 5 steps an epoch, so that a cache is hit
+    data = _data(samples=_train()[torch.arange(320)])  # 5 steps an epoch, so that a cache is hit
     _fit(make(), data=data, optimizer=lambda of: torch.optim.AdamW(of, lr=1e-2), max_steps=20, callbacks=[Watch()])
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
 
 
 def test_training_lowers_the_loss_on_its_own_views():
     torch.manual_seed(0)
-    data = Digits(batch_size=256)
-    views, labels = data.make_views(data.train_samples.inputs[:256]), data.train_samples.labels[:256]
+    data = _data(batch_size=256)
+    rows = torch.arange(256)
+    views = data.batches.on_device({"inputs": _train().inputs[:256], "sample_index": rows})["inputs"]
+    labels = _train().labels[:256]
 
     def loss_of(module):
         with torch.no_grad():
@@ -214,14 +167,14 @@ def test_the_learning_rate_falls_to_zero_over_the_whole_training():
 
 
 def test_what_the_loss_did_is_logged_beside_it():
-    _, trainer = _fit(SupConLoss(), data=Digits(batch_size=64, views=2), max_steps=1)
+    _, trainer = _fit(SupConLoss(), data=_data(), max_steps=1)
     assert {"loss", "learning_rate", "active_anchors", "positives_per_anchor"} <= trainer.logged_metrics.keys()
     assert trainer.logged_metrics["active_anchors"] == 128
 
 
 def test_a_histogram_of_the_loss_is_not_logged_as_a_number():
-    loss = RASCALLoss(1348, 5)
-    _, trainer = _fit(loss, data=Digits(batch_size=674), max_steps=4)
+    loss = RASCALLoss(1213, 5)
+    _, trainer = _fit(loss, data=_data(batch_size=600), max_steps=4)
     assert loss.last["rank_drift_histogram"].sum() > 0
     told = trainer.logged_metrics
     assert told.keys() - {"loss", "learning_rate"} == loss.last.keys() - {"rank_drift_histogram"}
@@ -251,7 +204,7 @@ def test_a_loss_that_is_not_reduced_is_refused():
 
 def test_one_view_is_refused_where_two_are_needed():
     with pytest.raises(ValueError, match="two views"):
-        _fit(NTXentLoss(), data=Digits(batch_size=64, views=1))
+        _fit(NTXentLoss(), data=_data(views=1))
 
 
 def test_a_training_without_end_is_refused():
@@ -263,15 +216,15 @@ def test_a_training_without_end_is_refused():
     ("make", "held"),
     [
         (SupConLoss, set()),
-        (ProxyNCALoss, {"prototypes.weight"}),
-        (PaCoLoss, {"classifier.weight"}),
-        (lambda: RASCALLoss(1348, 5), {"loss.cache.features", "loss.cache.valid"}),
+        (ProxyNCALoss, {"offers.by_class.LabelPrototypes.rows.weight"}),
+        (PaCoLoss, {"offers.by_class.Classifier.linear.weight"}),
+        (lambda: RASCALLoss(1213, 5), {"loss.cache.features", "loss.cache.valid"}),
     ],
 )
 def test_a_checkpoint_gives_features_and_what_the_loss_keeps_back(make, held, tmp_path):
     module, trainer = _fit(make())
     trainer.save_checkpoint(tmp_path / "checkpoint.ckpt")
-    images = Digits().test_samples.inputs
+    images = Digits().load().inputs[:400]
     other = _pretraining(make())
     assert not any(torch.equal(other.state_dict()[name], module.state_dict()[name]) for name in held)
     other.load_state_dict(torch.load(tmp_path / "checkpoint.ckpt", weights_only=True)["state_dict"])
@@ -279,34 +232,114 @@ def test_a_checkpoint_gives_features_and_what_the_loss_keeps_back(make, held, tm
     assert all(torch.equal(other.state_dict()[name], module.state_dict()[name]) for name in held)
 
 
-def _fail_half_way(root, *, trained):
-    with run_folder(root, "half") as folder:
-        (folder.partial / "config.yaml").touch()
-        if trained:
-            (folder.partial / "checkpoint.ckpt").touch()
-        raise RuntimeError(str(folder.partial))
+def test_the_schedule_multiplies_each_group_by_its_own_factor():
+    """Decay for matrices alone; prototypes at ten times the rate; warm-up in a line, then half a cosine."""
+    offers = [LabelPrototypes(rate_factor=10.0)]
+    schedule = Cosine(warmup_epochs=1, end=0.1)
+    module = _pretraining(ProxyNCALoss(), offers=offers, schedule=schedule)
+    rates, decays = [], []
+
+    class Watch(lightning.Callback):
+        def on_train_batch_start(self, trainer, *_):
+            groups = trainer.optimizers[0].param_groups
+            rates.append(sorted({round(group["lr"], 9) for group in groups}))
+            decays.append({of.ndim >= 2: group["weight_decay"] for group in groups for of in group["params"]})
+
+    data = _data(samples=_train()[torch.arange(256)])
+    _fit(None, module=module, data=data, max_steps=-1, max_epochs=2, callbacks=[Watch()])
+    assert len(rates) == 8
+    assert rates[0] == [0.0]
+    for step, (slow, fast) in enumerate(rates[1:], 1):
+        cosine = 0.1 + 0.9 * (1 + math.cos(math.pi * max(step, 4) / 8)) / 2
+        expected = 1e-3 * (cosine * step / 4 if step < 4 else cosine)
+        assert (slow, fast) == pytest.approx((expected, 10 * expected), abs=1e-8)
+    assert decays[0] == {True: 0.01, False: 0.0}
 
 
-@pytest.mark.parametrize("trained", [False, True])
-def test_a_run_that_fails_never_takes_its_name_and_stays_only_if_it_trained(tmp_path, trained):
-    with pytest.raises(RuntimeError) as caught:
-        _fail_half_way(tmp_path, trained=trained)
-    assert [str(path) for path in tmp_path.iterdir()] == ([str(caught.value)] if trained else [])
-    assert str(caught.value).endswith("-half.partial")
-    assert getattr(caught.value, "__notes__", []) == ([f"what the run had written is left in {caught.value}"] * trained)
+@pytest.mark.parametrize(
+    ("schedule", "expected"), [(Constant(), [1, 1, 1]), (Steps([1, 2], [0.5, 0.1]), [1, 0.5, 0.05])]
+)
+def test_schedules_of_steps_and_of_none(schedule, expected):
+    assert [schedule.factor(epoch, 0.0) for epoch in range(3)] == pytest.approx(expected)
 
 
-def test_runs_of_one_second_do_not_meet(tmp_path):
-    folders = []
-    for _ in range(3):
-        with run_folder(tmp_path, "same") as folder:
-            folders.append(folder)
-        with run_folder(tmp_path, "same") as first, run_folder(tmp_path, "same") as second:
-            folders += [first, second]
-    assert len({folder.whole for folder in folders}) == len(list(tmp_path.iterdir())) == 9
+def test_a_training_that_is_ended_by_time_has_its_rate_fall_by_time():
+    rates = []
+
+    class Watch(lightning.Callback):
+        def on_train_batch_start(self, trainer, *_):
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    _fit(NTXentLoss(), max_steps=-1, max_epochs=-1, max_time={"seconds": 3}, callbacks=[Watch()])
+    assert rates[0] == pytest.approx(1e-3, rel=0.2)
+    assert rates[-1] < 0.2e-3
+    assert sorted(rates, reverse=True) == rates
 
 
-def test_a_root_that_cannot_be_made_is_told(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="expected a folder to write runs into"), run_folder(tmp_path / "file", "x"):
-        pass
+def test_an_optimizer_that_asks_for_the_loss_several_times_is_refused():
+    with pytest.raises(ValueError, match="got LBFGS: its views would change within a step"):
+        optimizer_of(torch.nn.Linear(3, 2), torch.optim.LBFGS)
+
+
+def test_momentum_moves_with_the_optimizers_steps_and_keys_are_queued_with_every_batch():
+    module = _pretraining(InfoNCELoss(), offers=[Momentum(0.9), KeyQueue(1000)])
+    _fit(None, module=module, max_steps=2, accumulate_grad_batches=3)
+    assert module.offers.momentum.slow.step == 2
+    assert len(module.offers.by_class["KeyQueue"].ring) == 6 * 64
+
+
+def test_a_rising_momentum_ends_at_one():
+    module = _pretraining(BYOLLoss(), offers=[Momentum(0.9, rising=True)])
+    _fit(None, module=module, max_steps=4)
+    assert module.offers.momentum.slow.momentum == 1.0
+
+
+def test_a_batch_and_its_views_depend_on_the_seed_and_the_place_alone():
+    def batches(seed, everything_else):
+        torch.manual_seed(everything_else)
+        data = _data(batch_size=400, seed=seed)
+        return [data.on_after_batch_transfer(batch, 0) for batch in data.train_dataloader()]
+
+    for one, other in zip(batches(1, 5), batches(1, 6), strict=True):
+        assert torch.equal(one["sample_index"], other["sample_index"])
+        assert torch.equal(one["inputs"], other["inputs"])
+    first, second = batches(1, 5), batches(2, 5)
+    assert not torch.equal(first[0]["sample_index"], second[0]["sample_index"])
+    assert not torch.equal(first[0]["inputs"], first[1]["inputs"])
+
+
+def test_processes_together_hold_what_one_would():
+    """The rows of a batch, and the views made of them, bit for bit, whoever makes them."""
+    from likewise.training.loader import Loader, Place  # noqa: PLC0415
+
+    batches = Views(batch_size=60)
+    batches.fit(_train())
+
+    def first(rank, processes):
+        place = Place(epoch=3, batch=2, rank=rank, processes=processes)
+        loader = Loader(_train(), batches, seed=4, place=lambda: place)
+        return batches.on_device(next(iter(loader)))
+
+    alone, shares = first(0, 1), [first(rank, 3) for rank in range(3)]
+    for name in ("inputs", "labels", "sample_index"):
+        assert torch.equal(torch.cat([share[name] for share in shares]), alone[name])
+
+
+def test_inputs_that_are_not_in_memory_are_read_by_workers_in_the_same_order():
+    inputs = _train().inputs
+
+    class Lazy:
+        shape, dtype = tuple(inputs.shape), inputs.dtype
+
+        def __len__(self):
+            return len(inputs)
+
+        def __getitem__(self, rows):
+            return inputs[rows]
+
+    read = Samples(Lazy(), _train().labels, _train().names)
+    for samples, workers in ((_train(), 0), (read, 0), (read, 2)):
+        loader = _data(samples=samples, workers=workers).train_dataloader()
+        batches = list(loader)
+        assert len(batches) == len(loader) == 18
+        assert all(torch.equal(batch["inputs"], inputs[batch["sample_index"]]) for batch in batches)

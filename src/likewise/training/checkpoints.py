@@ -60,7 +60,7 @@ class Checkpoints(lightning.Callback):
         self._steps = trainer.global_step
         self._last = time.monotonic()
         if trainer.is_global_zero:
-            self._curves.go_on(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
+            self._curves.go_on(trainer.fit_loop.epoch_loop.batch_progress.total.ready)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -1,0 +1,61 @@
+"""A run of the command that is killed at a moment of its own choosing, in a process of its own."""
+
+import os
+import signal
+import warnings
+
+from likewise import runs
+from likewise.cli import main
+from likewise.training.checkpoints import Checkpoints
+
+
+def run(arguments, folder, kill=None):
+    """Run `likewise train` in a folder; kill is where it dies, as ("batch", 5) or ("file", "results.json")."""
+    os.chdir(folder)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    warnings.filterwarnings("ignore")
+    if kill is not None:
+        {"batch": _at_batch, "loss": _at_batch, "checkpoint": _at_checkpoint, "file": _at_file}[kill[0]](kill[1])
+    raise SystemExit(main(["train", *arguments]))
+
+
+def end():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _at_batch(number):
+    """Die when a batch is over, before anything is noted or saved of it."""
+    after = Checkpoints.on_train_batch_end
+
+    def patched(self, trainer, *of):
+        if trainer.fit_loop.epoch_loop.total_batch_idx == number:
+            end()
+        after(self, trainer, *of)
+
+    Checkpoints.on_train_batch_end = patched
+
+
+def _at_checkpoint(number):
+    """Die within the writing of the given checkpoint: half of the file is there."""
+    adopt, count = runs.Run.adopt_checkpoint, iter(range(1000))
+
+    def patched(self, beside):
+        if next(count) == number:
+            with beside.open("r+b") as file:
+                file.truncate(beside.stat().st_size // 2)
+            end()
+        adopt(self, beside)
+
+    runs.Run.adopt_checkpoint = patched
+
+
+def _at_file(name):
+    """Die when a file is written, and not yet under its name."""
+    synced = runs.synced
+
+    def patched(path):
+        if path.name == f"{name}.new":
+            end()
+        synced(path)
+
+    runs.synced = patched

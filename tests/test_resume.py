@@ -1,0 +1,99 @@
+"""A run that is killed, at whatever moment, goes on and ends as if nothing had been."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from likewise.runs import Run
+from resume_worker import run
+
+MODULES = ["likewise.cli.train", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
+RUN = [
+    *("--data", "Arrays", "--data.path", "few.npz", "--batches.batch_size", "20", "--encoder.width", "4"),
+    *("--loss", "RASCALLoss", "--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
+    *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9"),
+]
+BATCHES = 5  # an epoch; with two accumulated, steps of the optimizer after the batches 1, 3, 4, 6, 8, 9, ...
+MOMENTS = [
+    *(("batch", number) for number in (0, 3, 4, 7, 9, 14)),
+    *(("checkpoint", number) for number in (0, 4)),
+    *(("file", name) for name in ("encoder.safetensors", "embeddings.npz", "results.json", "report.html")),
+]
+
+
+def _process(arguments, folder, kill=None):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(MODULES)
+    process = context.Process(target=run, args=(arguments, str(folder), kill))
+    process.start()
+    return process
+
+
+def _end(process):
+    process.join(240)
+    return process.exitcode
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    _save_few(folder)
+    assert _end(_process(RUN, folder)) == 0
+    return Run.open(next((folder / "runs").iterdir()))
+
+
+def _save_few(folder):
+    pixels, labels = load_digits(return_X_y=True)
+    np.savez(folder / "few.npz", images=(pixels[:160].reshape(-1, 8, 8) / 16).astype(np.float32), labels=labels[:160])
+
+
+def _same(one, other):
+    for file in ("weights", "metrics_file", "results"):
+        assert getattr(one, file).read_bytes() == getattr(other, file).read_bytes(), file
+    states = [torch.load(of.checkpoint, weights_only=True)["state_dict"] for of in (one, other)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert np.array_equal(np.load(one.embeddings)["test_features"], np.load(other.embeddings)["test_features"])
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda of: f"{of[0]} {of[1]}")
+def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moment, whole, tmp_path):
+    """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
+    _save_few(tmp_path)
+    assert _end(_process(RUN, tmp_path, moment)) == -signal.SIGKILL
+    (left,) = (tmp_path / "runs").iterdir()
+    assert left.suffix == ".partial"
+    assert _end(_process(["--resume", str(left)], tmp_path)) == 0
+    (resumed,) = (tmp_path / "runs").iterdir()
+    assert resumed.suffix != ".partial"
+    _same(Run.open(resumed), whole)
+
+
+def test_a_checkpoint_that_is_cut_short_is_passed_over_for_the_one_before(whole, tmp_path):
+    _save_few(tmp_path)
+    assert _end(_process(RUN, tmp_path, ("batch", 10))) == -signal.SIGKILL
+    (left,) = (tmp_path / "runs").iterdir()
+    checkpoint = Run.open(left).checkpoint
+    with checkpoint.open("r+b") as file:
+        file.truncate(checkpoint.stat().st_size - 1000)
+    assert _end(_process(["--resume", str(left)], tmp_path)) == 0
+    _same(Run.open(left), whole)
+
+
+def test_sigterm_saves_and_ends_with_143(whole, tmp_path):
+    _save_few(tmp_path)
+    process = _process([*RUN, "--trainer.max_epochs", "100000"], tmp_path)
+    while not list(tmp_path.glob("runs/*/checkpoint.ckpt")):
+        time.sleep(0.05)
+        assert process.is_alive()
+    os.kill(process.pid, signal.SIGTERM)
+    assert _end(process) == 143
+    (left,) = (tmp_path / "runs").iterdir()
+    assert torch.load(Run.open(left).checkpoint, weights_only=True)["global_step"] > 0
+    assert whole.stage == "finished"

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -92,10 +93,12 @@ def test_a_size_cuts_the_middle_square_and_scales_it(saved):
     assert (loaded == 200).all()
 
 
-def test_scaling_averages_what_a_pixel_covers(saved):
-    board = (np.indices((16, 16)).sum(0) % 2 * 254).astype(np.uint8)
-    small = saved(images=board[None].repeat(2, 0), size=4).load().inputs
-    assert (small[:, :, 1:-1, 1:-1].int() - 127).abs().max() <= 2
+def test_arrays_are_scaled_as_pillow_scales_them(saved):
+    images = np.random.default_rng(0).integers(0, 256, (2, 30, 30, 3), dtype=np.uint8)
+    small = saved(images=images, size=7).load().inputs
+    for image, scaled in zip(images, small, strict=True):
+        expected = np.array(Image.fromarray(image).resize((7, 7), Image.Resampling.BILINEAR))
+        assert np.abs(expected.astype(int) - scaled.permute(1, 2, 0).numpy()).max() <= 1
 
 
 def test_a_test_mask_and_named_parts_are_kept(saved):
@@ -343,6 +346,14 @@ def test_validation_is_in_proportion_and_leaves_every_class_a_sample_to_train_on
     cut = Stratified(validation=0.1)(samples)
     assert cut.validation.counts.tolist() == [50, 6, 1, 0]
     assert cut.train.counts.tolist() == [450, 54, 6, 1]
+
+
+def test_a_large_validation_part_still_leaves_every_class_a_sample_to_train_on():
+    samples = samples_of(2, 3, 4, 9, parts=torch.zeros(18, dtype=torch.int64))
+    samples.parts[[int((samples.labels == label).nonzero()[0]) for label in range(4)]] = 2
+    cut = Stratified(validation=0.95)(samples)
+    assert cut.train.counts.tolist() == [1, 1, 1, 1]
+    assert cut.validation.counts.tolist() == [0, 1, 2, 7]
 
 
 def test_a_long_tail_is_cut_before_validation_and_never_from_test():

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -103,7 +104,7 @@ class ImageFiles(Rows):
                 if self._square:
                     image.draft("RGB", (2 * width, 2 * height))  # a JPEG need not be decoded much larger
                 plain = plain_image(image, width if self._square else None)
-                pixels = np.asarray(plain.convert("RGB" if channels == 3 else "L")).reshape(height, width, channels)
+                pixels = np.array(plain.convert("RGB" if channels == 3 else "L")).reshape(height, width, channels)
         except Exception:  # noqa: BLE001 - a broken file raises whatever its format's reader runs into
             return None
         return np.moveaxis(pixels, -1, 0)
@@ -140,7 +141,7 @@ def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple
     Raises:
         ValueError: No image can be read, or they differ in size and no size is given.
     """
-    kinds = _headers(items)
+    kinds = _headers(items, upright=size is None)
     readable = [row for row, kind in enumerate(kinds) if kind is not None]
     sizes = {kind[1:] for kind in kinds if kind is not None}
     if not readable:
@@ -178,22 +179,23 @@ def image_suffixes() -> set[str]:
     return {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
 
 
-def _headers(items: Sequence[Item]) -> list[tuple[bool, int, int] | None]:
+def _headers(items: Sequence[Item], *, upright: bool) -> list[tuple[bool, int, int] | None]:
     """Return whether each image is grey, its height and its width; None where that cannot be read."""
     found: list[tuple[bool, int, int] | None] = []
     remaining = iter(items[row] for row in range(len(items)))
     with ThreadPoolExecutor() as pool:
         while chunk := list(islice(remaining, _CHUNK)):
-            found.extend(pool.map(_header, chunk))
+            found.extend(pool.map(partial(_header, upright=upright), chunk))
     return found
 
 
-def _header(item: Item) -> tuple[bool, int, int] | None:
+def _header(item: Item, *, upright: bool) -> tuple[bool, int, int] | None:
     from PIL import ExifTags, Image  # noqa: PLC0415 - only images in files need it
 
     try:
         with Image.open(_source(item)) as image:
-            turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
+            # asked only where it matters: a PNG is decoded for it
+            turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) > 4
             width, height = image.size[::-1] if turned else image.size
             return image.mode in _GREY, height, width
     except Exception:  # noqa: BLE001 - a broken file raises whatever its format's reader runs into

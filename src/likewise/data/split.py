@@ -170,8 +170,8 @@ def _shares(counts: Tensor, part: float) -> Tensor:
     What rounding down leaves out goes to the classes with the largest remainders.
     """
     exact = counts.double() * part
-    spare = (counts - 1).clamp(min=0)
-    shares = torch.minimum(exact.floor().long(), spare)
+    shares = exact.floor().long()
+    spare = counts - 1
     missing = max(1, round(int(counts.sum()) * part)) - int(shares.sum())
     remainders = torch.where(shares < spare, exact - shares, -1)
     order = remainders.argsort(descending=True, stable=True)[: min(missing, int((shares < spare).sum()))]

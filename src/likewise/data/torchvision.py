@@ -98,11 +98,9 @@ class Torchvision(Source):
             for options in names:
                 try:
                     part = kind(**self._options(parameters), **options)
-                except ValueError as error:
-                    if "Unknown value" not in str(error):
-                        raise
-                    continue  # this set calls the part otherwise, or has none
-                except (RuntimeError, OSError, ImportError) as error:
+                except (ValueError, RuntimeError, OSError, ImportError) as error:
+                    if isinstance(error, ValueError) and "Unknown value" in str(error):
+                        continue  # this set calls the part otherwise, or has none
                     raise ValueError(self._missing(error, parameters)) from error
                 read = _read(part, number, self.size, self.name)
                 del part

@@ -8,10 +8,11 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
-from likewise.training.checkpoints import Checkpoints, readable
+from likewise.training.checkpoints import Checkpoints, Terminated, readable
 
 
 def processes() -> int:
@@ -63,10 +64,13 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
     Raises:
         ValueError: The training diverges, or the trainer's options don't go together.
         KeyboardInterrupt: The user ended it.
+        Terminated: SIGTERM ended it.
     """
     checkpoint = None if run is None else last_whole(run)
     try:
         trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
+    except SIGTERMException as error:  # between two epochs Lightning is faster, and the last step has been saved
+        raise Terminated from error
     except SystemExit as error:  # Lightning's answer to Ctrl-C
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from error

@@ -40,12 +40,12 @@ def optimizer_of(
             groups[parameter.ndim >= 2, factors.get(parameter, 1.0)].append(parameter)
     if not groups:
         raise ValueError("expected parameters to train, got none: an encoder that is frozen needs a head or prototypes")
-    optimizer = make([{"params": parameters} for parameters in groups.values()])
-    if isinstance(optimizer, LBFGS):
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+    if getattr(make, "func", make) is LBFGS:
+        raise ValueError(
             "expected an optimizer that evaluates the loss once a step, got LBFGS: its views would "
             "change within a step; choose SGD or AdamW"
         )
+    optimizer = make([{"params": parameters} for parameters in groups.values()])
     for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
         group["lr"] = group["lr"] * factor
         if "weight_decay" in group and not decays:

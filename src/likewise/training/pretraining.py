@@ -129,14 +129,14 @@ class Pretraining(lightning.LightningModule):
     def _factor(self, step: int) -> float:
         """Return the schedule's factor after so many steps of the optimizer."""
         steps = float(self.trainer.estimated_stepping_batches)
-        batches = self.trainer.num_training_batches
-        steps_an_epoch = max(1.0, math.ceil(batches / self.trainer.accumulate_grad_batches))
+        batches = self.trainer.num_training_batches  # infinite until the loader is made, which is before the first step
+        epoch = 0.0 if math.isinf(batches) else step / max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
         share = 1.0 if steps == 0 else step / steps
         timer = self._timer()
         if timer is not None:
             gone, left = timer.time_elapsed(), timer.time_remaining() or 0.0
             share = max(share, gone / (gone + left) if gone + left else 1.0)
-        return self.schedule.factor(step / steps_an_epoch, min(share, 1.0))
+        return self.schedule.factor(epoch, min(share, 1.0))
 
     def _timer(self) -> Timer | None:
         """Return what ends the training by time, if anything does."""

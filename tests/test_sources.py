@@ -1,0 +1,531 @@
+"""Sources that read files: torchvision's sets, and whatever the datasets library reads."""
+
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import warnings
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from likewise.data import Hub, Stratified, Torchvision
+from likewise.data.image_files import ImageFiles
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _own_places(tmp_path, monkeypatch):
+    """Keep temporary folders where the test can see them."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+
+
+def picture(height=12, width=16, channels=3):
+    pixels = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
+    return Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
+
+
+def class_folders(root, classes=("ash", "elm"), count=6, suffix="png", **options):
+    """Write a folder of pictures for each class, and return every picture by its path."""
+    written = {}
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        for k in range(count):
+            written[root / name / f"{k}.{suffix}"] = image = picture(**options)
+            image.save(root / name / f"{k}.{suffix}")
+    return written
+
+
+def as_tensor(image, size=None):
+    """Decode as anyone would with Pillow: scale the middle square, channels first."""
+    image = image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+# Folders of images
+
+
+@pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
+def test_a_folder_a_class_is_read_pixel_by_pixel(tmp_path, memory):
+    written = class_folders(tmp_path / "trees")
+    samples = Hub(str(tmp_path / "trees"), size=8, memory=memory).load()
+    assert isinstance(samples.inputs, torch.Tensor) == (memory > 0)
+    assert samples.names == ("ash", "elm")
+    assert samples.inputs.dtype == torch.uint8
+    inputs = samples.inputs[torch.arange(len(samples))]
+    expected = {(path.parent.name, as_tensor(image, 8).numpy().tobytes()) for path, image in written.items()}
+    assert {(samples.names[y], x.numpy().tobytes()) for x, y in zip(inputs, samples.labels, strict=True)} == expected
+
+
+def test_images_of_one_size_need_no_size(tmp_path):
+    class_folders(tmp_path / "trees", height=5, width=7)
+    assert Hub(str(tmp_path / "trees")).load().input_shape == (3, 5, 7)
+
+
+def test_grey_images_have_one_channel_and_one_coloured_makes_them_three(tmp_path):
+    written = class_folders(tmp_path / "trees", channels=1)
+    grey = Hub(str(tmp_path / "trees")).load()
+    assert grey.input_shape == (1, 12, 16)
+    assert {x.numpy().tobytes() for x in grey.inputs} == {np.array(image).tobytes() for image in written.values()}
+    picture().save(tmp_path / "trees" / "ash" / "coloured.png")
+    assert Hub(str(tmp_path / "trees")).load().input_shape == (3, 12, 16)
+
+
+def test_sixteen_bits_keep_their_high_ones_and_turned_photos_stand_upright(tmp_path):
+    deep = rng.integers(0, 65536, (6, 9), dtype=np.uint16)
+    for name in ("ash", "elm"):
+        (tmp_path / "deep" / name).mkdir(parents=True)
+        Image.fromarray(deep).save(tmp_path / "deep" / name / "0.png")
+    assert np.array_equal(Hub(str(tmp_path / "deep")).load().inputs[0, 0].numpy(), deep // 257)
+    turned, exif = picture(), Image.Exif()
+    exif[0x0112] = 6  # the camera was held on its side
+    for name in ("ash", "elm"):
+        (tmp_path / "turned" / name).mkdir(parents=True)
+        turned.save(tmp_path / "turned" / name / "0.png", exif=exif)
+    upright = Hub(str(tmp_path / "turned")).load().inputs[0]
+    assert torch.equal(upright, as_tensor(turned.transpose(Image.Transpose.ROTATE_270)))
+
+
+def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
+    """A text, an empty file and a photo whose second half is missing: the last shows only when it is decoded."""
+    class_folders(tmp_path / "trees")
+    (tmp_path / "trees" / "ash" / "text.png").write_text("no image")
+    (tmp_path / "trees" / "elm" / "empty.jpg").write_bytes(b"")
+    whole = tmp_path / "trees" / "elm" / "half.png"
+    picture(64, 64).save(whole)
+    whole.write_bytes(whole.read_bytes()[:5000])
+    named = r"left out 3 of 15 images, which cannot be read: .*text\.png, .*empty\.jpg, .*half\.png"
+    with pytest.warns(UserWarning, match=named) as seen:
+        samples = Hub(str(tmp_path / "trees"), size=8).load()
+    assert len(seen) == 1
+    assert samples.counts.tolist() == [6, 6]
+    with pytest.warns(UserWarning, match="left out 2 of 15"):
+        late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
+    assert late.counts.tolist() == [6, 7]
+    with pytest.warns(UserWarning, match=r"cannot be read is black: .*half\.png") as seen:
+        black = [int(late.inputs[torch.tensor([row, row])].sum()) == 0 for row in range(len(late))]
+    assert len(seen) == sum(black) == 1
+
+
+def test_parts_come_from_their_folders_whatever_files_and_classes_are_called(tmp_path):
+    for part in ("train", "val", "test"):
+        class_folders(
+            tmp_path / "trees" / part, classes=("ash", "train"), count={"train": 4, "val": 2, "test": 3}[part]
+        )
+        (tmp_path / "trees" / part / "ash" / "0.png").rename(tmp_path / "trees" / part / "ash" / "test-0.png")
+    samples = Hub(str(tmp_path / "trees")).load()
+    assert samples.names == ("ash", "train")
+    assert torch.bincount(samples.parts).tolist() == [8, 4, 6]
+    assert torch.bincount(samples.labels[samples.parts == 2]).tolist() == [3, 3]
+    classes = class_folders(tmp_path / "words [1]", classes=("train", "bicycle", "test"))
+    samples = Hub(str(tmp_path / "words [1]")).load()
+    assert samples.names == ("bicycle", "test", "train")
+    assert samples.parts is None
+    assert len(samples) == len(classes)
+
+
+def test_a_set_with_validation_alone_is_tested_on_it(tmp_path):
+    for part in ("train", "val"):
+        class_folders(tmp_path / "trees" / part)
+    assert Hub(str(tmp_path / "trees")).load().parts.unique().tolist() == [0, 2]
+
+
+def test_images_without_labels_may_lie_anywhere(tmp_path):
+    class_folders(tmp_path / "trees", classes=("ash",))
+    samples = Hub(str(tmp_path / "trees"), label="none").load()
+    assert samples.labels is None
+    assert len(samples) == 6
+
+
+def test_metadata_beside_the_images_gives_their_labels(tmp_path):
+    class_folders(tmp_path / "trees", classes=("all",))
+    lines = [{"file_name": f"all/{k}.png", "label": ["oak", "elm"][: 1 + k % 2]} for k in range(6)]
+    (tmp_path / "trees" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    samples = Hub(str(tmp_path / "trees")).load()
+    assert samples.names == ("elm", "oak")
+    assert samples.labels.sum(0).tolist() == [3, 6]
+
+
+def test_rows_read_when_asked_for_go_through_a_split_and_to_workers(tmp_path):
+    class_folders(tmp_path / "trees", count=20)
+    cut = Stratified()(Hub(str(tmp_path / "trees"), size=8, memory=0).load())
+    assert [type(part.inputs) for part in (cut.train, cut.validation, cut.test)] == [ImageFiles] * 3
+    rows = torch.tensor([3, 0, 3])
+    sent = pickle.loads(pickle.dumps(cut.test.inputs))  # noqa: S301 - our own
+    assert torch.equal(sent[rows], cut.test.inputs[rows])
+    whole = Hub(str(tmp_path / "trees"), size=8).load()
+    assert torch.equal(cut.test.inputs[rows], Stratified()(whole).test.inputs[rows])
+    loader = torch.utils.data.DataLoader(
+        cut.train.inputs,
+        sampler=[torch.tensor([0, 1]), torch.tensor([2, 5])],
+        batch_size=None,
+        num_workers=1,
+    )
+    assert torch.equal(torch.cat(list(loader)), cut.train.inputs[torch.tensor([0, 1, 2, 5])])
+    joined = cut.refitted().train.inputs
+    assert torch.equal(joined[torch.tensor([len(cut.train)])], cut.validation.inputs[torch.tensor([0])])
+
+
+# Tables
+
+
+def write_table(path, columns):
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if path.suffix in {".csv", ".tsv"}:
+        separator = "," if path.suffix == ".csv" else "\t"
+        path.write_text("\n".join(separator.join(map(str, row)) for row in [columns, *(row.values() for row in rows)]))
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        datasets.Dataset.from_dict(columns).to_parquet(path)
+    return path
+
+
+NUMBERS = {"petal": [1.5, 2.0, 3.5, 4.0], "sepal": [4, 3, 2, 1], "class": ["lily", "rose", "rose", "lily"]}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_number_columns_make_vectors(tmp_path, suffix):
+    samples = Hub(str(write_table(tmp_path / f"flowers{suffix}", NUMBERS))).load()
+    assert samples.inputs.tolist() == [[1.5, 4], [2, 3], [3.5, 2], [4, 1]]
+    assert samples.names == ("lily", "rose")
+    assert samples.labels.tolist() == [0, 1, 1, 0]
+    assert samples.parts is None
+
+
+def test_lists_and_chosen_columns_make_vectors_too(tmp_path):
+    columns = {"embedding": [[0.0, k, 2 * k] for k in range(4)], "weight": [5, 6, 7, 8], "id": [3, 2, 1, 0]}
+    path = write_table(tmp_path / "t.parquet", {**columns, "kind": [7, 9, 7, 9]})
+    samples = Hub(str(path), inputs=["weight", "embedding"], label="kind").load()
+    assert samples.inputs.tolist() == [[5.0 + k, 0, k, 2 * k] for k in range(4)]
+    assert samples.names == ("7", "9")
+
+
+def test_row_numbers_that_pandas_writes_are_no_input(tmp_path):
+    path = write_table(tmp_path / "t.csv", {"": [0, 1, 2, 3], **NUMBERS})
+    assert Hub(str(path)).load().input_shape == (2,)
+
+
+def test_tables_are_parts_by_their_names(tmp_path):
+    (tmp_path / "flowers").mkdir()
+    for name in ("train-0", "train-1", "dev", "test"):
+        write_table(tmp_path / "flowers" / f"{name}.csv", NUMBERS)
+    assert torch.bincount(Hub(str(tmp_path / "flowers")).load().parts).tolist() == [8, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "names", "sets"),
+    [
+        ([["a", "b"], ["b"], [], ["c", "a"]], {}, "abc", ["ab", "b", "", "ac"]),
+        ([[3, 1], [1], [], [5]], {}, "135", ["13", "1", "", "5"]),
+        ([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]], {}, "012", ["0", "01", "", "2"]),
+        (["a; b", "b", "", "c;a"], {"separator": ";"}, "abc", ["ab", "b", "", "ac"]),
+    ],
+    ids=["strings", "numbers", "indicators", "separated"],
+)
+def test_lists_of_labels_are_label_sets(tmp_path, values, options, names, sets):
+    path = write_table(tmp_path / "t.jsonl", {"x": [1, 2, 3, 4], "labels": values})
+    samples = Hub(str(path), **options).load()
+    assert samples.names == tuple(names)
+    assert samples.labels.tolist() == [[name in own for name in names] for own in sets]
+
+
+def test_named_classes_keep_their_numbers_and_a_part_that_hides_them_is_left_out(tmp_path):
+    features = datasets.Features({"x": datasets.Value("float32"), "label": datasets.ClassLabel(names=["oak", "ash"])})
+    splits = {
+        name: datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "label": labels}, features=features)
+        for name, labels in {"train": [1, 0, 1], "validation": [0, 0, 1], "test": [-1, -1, -1]}.items()
+    }
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    samples = Hub(str(tmp_path / "saved")).load()
+    assert samples.names == ("oak", "ash")
+    assert samples.labels.tolist() == [1, 0, 1, 0, 0, 1]
+    assert samples.parts.tolist() == [0, 0, 0, 2, 2, 2]
+
+
+def test_images_in_parquet_are_decoded_from_their_bytes(tmp_path):
+    images = [picture() for _ in range(6)]
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
+    table = {"img": images, "label": [0, 1] * 3}
+    datasets.Dataset.from_dict(table, features=features).to_parquet(tmp_path / "t.parquet")
+    for memory in (1.0, 0.0):
+        inputs = Hub(str(tmp_path / "t.parquet"), memory=memory).load().inputs
+        assert torch.equal(inputs[torch.arange(6)], torch.stack([as_tensor(image) for image in images]))
+
+
+def test_paths_in_a_table_start_from_its_folder(tmp_path):
+    written = class_folders(tmp_path / "trees")
+    names = [str(path.relative_to(tmp_path)) for path in written]
+    path = write_table(tmp_path / "t.csv", {"file": names, "label": [1, 0] * 6})
+    samples = Hub(str(path)).load()
+    assert torch.equal(samples.inputs, torch.stack([as_tensor(image) for image in written.values()]))
+    write_table(path, {"file": ["gone.png", *names[1:]], "label": [1, 0] * 6})
+    with pytest.warns(UserWarning, match=r"left out 1 of 12 .*gone\.png"):
+        assert len(Hub(str(path)).load()) == 11
+
+
+def test_a_name_is_looked_up_on_the_hub_and_its_parts_and_labels_are_taken(monkeypatch):
+    asked = []
+    table = datasets.Dataset.from_dict({"img": [picture() for _ in range(4)], "fine_label": [3, 5, 5, 3]})
+
+    def load_dataset(*given, **options):
+        asked.append((given, options))
+        return datasets.DatasetDict({"train": table, "test": table, "unsupervised": table})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    samples = Hub("someone/trees", config="large").load()
+    assert asked == [(("someone/trees", "large"), {})]
+    assert samples.names == ("3", "5")
+    assert samples.parts.tolist() == [0] * 4 + [2] * 4
+    assert samples.input_shape == (3, 12, 16)
+
+
+def test_nothing_is_written_but_the_temporary_cache_which_goes_with_its_reader(tmp_path, capfd):
+    """Not a word, not a file beside the data or in the library's own cache; verbosity and bars as they were."""
+    class_folders(tmp_path / "trees")
+    before = (datasets.logging.get_verbosity(), datasets.utils.are_progress_bars_disabled())
+    late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
+    assert len(list((tmp_path / "temporary").iterdir())) == 1
+    del late
+    assert list((tmp_path / "temporary").iterdir()) == []
+    Hub(str(tmp_path / "trees"), size=8).load()
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert before == (datasets.logging.get_verbosity(), datasets.utils.are_progress_bars_disabled())
+    assert tuple(capfd.readouterr()) == ("", "")
+    code = "import sys; from likewise.data import Hub; Hub(sys.argv[1], size=8).load()"
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary")}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "trees"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
+    assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["ash", "elm"]
+
+
+def test_importing_data_loads_none_of_the_libraries_that_only_some_sources_need():
+    heavy = ["PIL", "datasets", "sklearn", "torchvision"]
+    code = f"import sys, likewise.data; print([name for name in {heavy} if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def lone_class(folder):
+    class_folders(folder / "trees", classes=("ash",))
+    return {"path": "trees"}
+
+
+def no_images(folder):
+    (folder / "trees" / "ash").mkdir(parents=True)
+    return {"path": "trees"}
+
+
+def notes(folder):
+    (folder / "trees").mkdir()
+    (folder / "trees" / "notes.txt").write_text("later")
+    return {"path": "trees"}
+
+
+def only_broken(folder):
+    for name in ("ash", "elm"):
+        (folder / "trees" / name).mkdir(parents=True)
+        (folder / "trees" / name / "0.png").write_text("no image")
+    return {"path": "trees"}
+
+
+def two_sizes(folder):
+    class_folders(folder / "trees")
+    picture(20, 30).save(folder / "trees" / "ash" / "large.png")
+    return {"path": "trees"}
+
+
+def unlabelled_parts(folder):
+    for part in ("train", "test"):
+        (folder / "trees" / part).mkdir(parents=True)
+        picture().save(folder / "trees" / part / "0.png")
+    return {"path": "trees"}
+
+
+def table(name="t.csv", columns=NUMBERS, **options):
+    def write(folder):
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_table(folder / name, columns)
+        return {"path": name, **options}
+
+    return write
+
+
+def broken(folder):
+    (folder / "t.jsonl").write_text('{"a": 1}\nno json\n')
+    return {"path": "t.jsonl"}
+
+
+TEXTS = {"title": ["a", "b"], "label": ["x", "y"]}
+WRONG = {
+    "nowhere": (lambda _: {"path": "no/such/folder"}, "which is not there: check data.path"),
+    "no table": (lambda _: {"path": "none.csv"}, r"got none\.csv, which is not there"),
+    "one class": (lone_class, r"at least 2 folders of images .* got 1 \('ash'\): add another, .*data\.label none"),
+    "no images": (no_images, "got an empty folder"),
+    "notes": (notes, r"images, or tables of one kind .* got \.txt"),
+    "all unreadable": (only_broken, r"got 2 files that cannot be read as images, .*0\.png first"),
+    "sizes": (two_sizes, r"got 2 sizes from 16 by 12 to 30 by 20 pixels: set data\.size"),
+    "parts without classes": (unlabelled_parts, r"in each part, one a class, got none: .*data\.label none"),
+    "no label": (table(columns={"a": [1, 2], "b": [3, 4]}), r"none of these names among a, b: name it in data\.label"),
+    "wrong label": (table(label="color"), "got no 'color' among petal, sepal, class"),
+    "wrong input": (table(inputs=["leaf"]), "got 'leaf': choose from petal, sepal, class"),
+    "text": (table(columns=TEXTS), r"got title \(text\): a source of texts comes in a later version"),
+    "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"class \(text\): a source of texts"),
+    "labels alone": (table(columns={"label": [1, 2]}), "got no other column than the labels"),
+    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none of 1 of 2: fill them in or drop"),
+    "real labels": (table(columns={"x": [1, 2], "label": [0.5, 1.5]}), "integers, strings, .* got float64"),
+    "missing numbers": (table(columns={"x": ["", 2], "label": [1, 2]}), "NaN or infinity in 1 of 2"),
+    "ragged": (table("t.jsonl", {"x": [[1], [1, 2]], "label": [1, 2]}), "lists of one length, .* column 'x'"),
+    "size of numbers": (table(size=8), "no size for columns of numbers, got 8"),
+    "no training part": (table("flowers/test.csv"), None),
+    "malformed": (broken, r"expected a set that the datasets library reads, got t\.jsonl: .*: mend the file"),
+    "kind of file": (notes, r"got \.txt"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_read_is_refused_in_one_line_with_the_remedy(tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    write, words = WRONG[case]
+    options = write(tmp_path)
+    if case == "no training part":
+        options, words = {"path": "flowers"}, r"named after their parts, train and test, .*test\.csv: rename it"
+    with pytest.raises(ValueError, match=words) as raised:
+        Hub(**options).load()
+    assert "\n" not in str(raised.value)
+
+
+# torchvision
+
+
+def write_fashion(root, train=60, test=20):
+    """Write files of FashionMNIST's form, and return the images and classes of both parts."""
+    folder = root / "FashionMNIST" / "raw"
+    folder.mkdir(parents=True)
+    images = rng.integers(0, 256, (train + test, 28, 28), dtype=np.uint8)
+    labels = rng.permutation(np.arange(train + test) % 10).astype(np.uint8)
+    for name, rows in (("train", slice(train)), ("t10k", slice(train, None))):
+        few = len(images[rows])
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4i", 2051, few, 28, 28) + images[rows].tobytes()
+        )
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, few) + labels[rows].tobytes())
+    return images, labels
+
+
+def test_sets_in_arrays_come_as_they_are_with_names_and_parts(tmp_path):
+    images, labels = write_fashion(tmp_path)
+    samples = Torchvision("FashionMNIST", root=tmp_path).load()
+    assert samples.inputs.dtype == torch.uint8
+    assert np.array_equal(samples.inputs[:, 0].numpy(), images)
+    assert np.array_equal(samples.labels.numpy(), labels)
+    assert samples.parts.tolist() == [0] * 60 + [2] * 20
+    assert samples.names[:2] == ("T-shirt/top", "Trouser")
+    assert Torchvision("FashionMNIST", root=tmp_path, size=14).load().input_shape == (1, 14, 14)
+
+
+@pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
+def test_sets_in_files_are_read_without_their_loader(tmp_path, memory):
+    written = class_folders(tmp_path / "trees")
+    samples = Torchvision("ImageFolder", root=tmp_path / "trees", size=8, memory=memory).load()
+    assert isinstance(samples.inputs, torch.Tensor) == (memory > 0)
+    expected = torch.stack([as_tensor(image, 8) for image in written.values()])
+    assert torch.equal(samples.inputs[torch.arange(12)], expected)
+    assert samples.labels.tolist() == [0] * 6 + [1] * 6
+    assert samples.names == ("ash", "elm")
+    assert samples.parts is None
+
+
+def test_a_set_with_three_splits_keeps_them(tmp_path):
+    root = tmp_path / "dtd" / "dtd"
+    written = class_folders(root / "images", classes=("dotted", "woven"))
+    names = [f"{path.parent.name}/{path.name}" for path in written]
+    (root / "labels").mkdir()
+    for split, rows in (("train", slice(0, 12, 3)), ("val", slice(1, 12, 3)), ("test", slice(2, 12, 3))):
+        (root / "labels" / f"{split}1.txt").write_text("\n".join(names[rows]))
+    samples = Torchvision("DTD", root=tmp_path).load()
+    assert samples.parts.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert samples.names == ("dotted", "woven")
+    order = [*range(0, 12, 3), *range(1, 12, 3), *range(2, 12, 3)]
+    images = list(written.values())
+    assert torch.equal(samples.inputs, torch.stack([as_tensor(images[row]) for row in order]))
+
+
+def test_a_set_with_train_and_val_is_tested_on_val(tmp_path):
+    folders = {"n01440764": "tench, Tinca tinca", "n02102040": "English springer, English springer spaniel"}
+    for split, count in (("train", 5), ("val", 2)):
+        class_folders(tmp_path / "imagenette2" / split, classes=tuple(folders), count=count, suffix="jpeg")
+    samples = Torchvision("Imagenette", root=tmp_path).load()
+    assert samples.parts.tolist() == [0] * 10 + [2] * 4
+    assert samples.names[:2] == tuple(folders.values())
+
+
+def test_sets_that_open_their_files_themselves_are_left_to_be_opened_later(tmp_path):
+    root = tmp_path / "caltech101" / "101_ObjectCategories"
+    written = {}
+    for name in ("accordion", "zebra"):
+        (root / name).mkdir(parents=True)
+        for k in range(1, 4):
+            written[name, k] = picture(16, 16)
+            written[name, k].save(root / name / f"image_{k:04}.jpg", quality=100, subsampling=0)
+    (root / "BACKGROUND_Google").mkdir()
+    (tmp_path / "caltech101" / "Annotations").mkdir()
+    samples = Torchvision("Caltech101", root=tmp_path, memory=0).load()
+    assert isinstance(samples.inputs, ImageFiles)
+    assert samples.names == ("accordion", "zebra")
+    assert samples.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    read = samples.inputs[torch.arange(6)].float()
+    assert (read - torch.stack([as_tensor(image) for image in written.values()])).abs().mean() < 3
+
+
+def test_omniglot_has_the_characters_of_both_its_parts(tmp_path):
+    for folder, alphabet in (("images_background", "Greek"), ("images_evaluation", "Tengwar")):
+        for character in ("character01", "character02"):
+            place = tmp_path / "omniglot-py" / folder / alphabet / character
+            place.mkdir(parents=True)
+            for k in range(3):
+                picture(channels=1).convert("1").save(place / f"{k}.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        omniglot = pytest.MonkeyPatch()
+        omniglot.setattr("torchvision.datasets.Omniglot._check_integrity", lambda _: True)
+        samples = Torchvision("Omniglot", root=tmp_path).load()
+        omniglot.undo()
+    assert len(samples.names) == 4
+    assert samples.counts.tolist() == [3] * 4
+    assert samples.input_shape == (1, 12, 16)
+
+
+def test_generated_images_are_stacked():
+    samples = Torchvision("FakeData", size=8).load()
+    assert samples.inputs.shape == (1000, 3, 8, 8)
+    assert samples.inputs.dtype == torch.uint8
+    assert samples.names == tuple(map(str, range(10)))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("FashonMNIST", r"got 'FashonMNIST': did you mean FashionMNIST"),
+        ("Zzz", "choose one of CIFAR10, CIFAR100, "),
+        ("CIFAR10", r"expected the files of CIFAR10 in .*not found.*: add --data\.download true"),
+        ("ImageNet", r"expected the files of ImageNet in .*: put them there yourself"),
+        ("CocoDetection", "set for classification, got CocoDetection"),
+        ("Kinetics", "set for classification, got Kinetics"),
+        ("VisionDataset", "choose one of|did you mean"),
+    ],
+)
+def test_sets_that_cannot_be_had_are_refused_with_the_remedy(tmp_path, name, words):
+    with pytest.raises(ValueError, match=words) as raised:
+        Torchvision(name, root=tmp_path).load()
+    assert "\n" not in str(raised.value)

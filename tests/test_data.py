@@ -1,10 +1,10 @@
-"""Sources, their split and their views."""
+"""Sources and their split."""
 
 import numpy as np
 import pytest
 import torch
 
-from likewise.data import Arrays, Digits, FeatureDropout, RandomAffine, Samples
+from likewise.data import Arrays, Digits, Samples
 
 
 @pytest.fixture
@@ -120,44 +120,6 @@ def test_options_without_meaning_are_refused(options):
         Digits(**options)
 
 
-@pytest.mark.parametrize(
-    ("augmentation", "shape"), [(RandomAffine(), (6, 2, 5, 9)), (FeatureDropout(), (6, 7))], ids=["images", "vectors"]
-)
-def test_a_view_keeps_the_shape_and_follows_the_generator(augmentation, shape):
-    inputs = torch.rand(shape)
-    torch.manual_seed(1)
-    first, second = augmentation(inputs), augmentation(inputs)
-    torch.manual_seed(1)
-    assert first.shape == inputs.shape
-    assert torch.equal(first, augmentation(inputs))
-    assert not torch.equal(first, second)
-
-
-def test_an_affine_map_of_no_size_is_the_identity():
-    images = torch.rand(3, 1, 5, 9)
-    nothing = RandomAffine(degrees=0, translate=0, scale=0, shear=0, noise=0)
-    assert torch.allclose(nothing(images), images, atol=1e-5)
-
-
-def test_a_rotation_moves_pixels_on_a_circle_even_in_an_oblong_image():
-    images = torch.zeros(64, 1, 21, 41)
-    images[:, 0, 10, 27] = 1.0  # 7 pixels right of the centre
-    torch.manual_seed(0)
-    turned = RandomAffine(degrees=90, translate=0, scale=0, shear=0, noise=0)(images)[:, 0]
-    rows, columns = torch.meshgrid(torch.arange(21.0) - 10, torch.arange(41.0) - 20, indexing="ij")
-    mass = turned.sum((1, 2))
-    radius = torch.hypot((turned * rows).sum((1, 2)) / mass, (turned * columns).sum((1, 2)) / mass)
-    assert (radius - 7).abs().max() < 0.2
-
-
-def test_a_dropped_feature_takes_its_batch_mean():
-    inputs = torch.randn(50, 4)
-    view = FeatureDropout(probability=0.5, noise=0)(inputs)
-    kept = view == inputs
-    assert 0.2 < kept.float().mean() < 0.8
-    assert torch.equal(view[~kept], inputs.mean(0).expand_as(inputs)[~kept])
-
-
 def test_a_batch_carries_inputs_labels_and_the_samples_own_rows():
     digits = Digits(batch_size=32, views=3)
     batch = next(iter(digits.train_dataloader()))
@@ -165,8 +127,3 @@ def test_a_batch_carries_inputs_labels_and_the_samples_own_rows():
     assert torch.equal(batch["inputs"], digits.train_samples.inputs[rows])
     assert torch.equal(batch["labels"], digits.train_samples.labels[rows])
     assert digits.on_after_batch_transfer(batch, 0)["inputs"].shape == (32, 3, 1, 8, 8)
-
-
-def test_images_augmentation_refuses_vectors_and_names_the_other():
-    with pytest.raises(ValueError, match="choose FeatureDropout"):
-        RandomAffine()(torch.zeros(3, 4))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from likewise.data.augmentation.augmentation import Augmentation
 from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, returned, uniform
+from likewise.data.augmentation.images import floating, full_precision, returned, uniform
 from likewise.data.augmentation.parameters import check_probability, check_range
 from likewise.data.augmentation.separable import bilinear, separable
 
@@ -69,10 +69,11 @@ class RandomResizedCrop(Augmentation):
         self.ratio = ratio
         self.flip = flip
 
+    @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
         """Crop every image by a box of its own."""
         images = floating(inputs, "RandomResizedCrop")
-        return returned(separable(images, *self.weights(images, draw)), inputs)
+        return returned(separable(images, *self.weights(images, draw)).clamp_(0, 1), inputs)
 
     def weights(
         self, images: Float[Tensor, "n ch h w"], draw: Draw

@@ -16,8 +16,6 @@ from likewise.data.augmentation.separable import bilinear, separable
 
 TRIES = 10
 """How often a box is drawn before the centre is taken."""
-BELOW_ONE = 1 - 2**-22
-"""What keeps ⌊u · k⌋ below k, for u below 1, in float32."""
 
 
 @final
@@ -162,7 +160,7 @@ def _ranges(
     centre = [float(middle[0] * middle[1]), math.log(middle[1] / middle[0]), *places]
     area, logs = height * width, [math.log(value) for value in ratio]
     least = [scale[0] * area, logs[0], 0.0, 0.0]
-    span = [(scale[1] - scale[0]) * area, logs[1] - logs[0], BELOW_ONE, BELOW_ONE]
+    span = [(scale[1] - scale[0]) * area, logs[1] - logs[0], 1.0, 1.0]
     return (
         torch.tensor([[value] * TRIES + [last] for value, last in zip(least, centre, strict=True)], device=device),
         torch.tensor([[value] * TRIES + [0.0] for value in span], device=device),

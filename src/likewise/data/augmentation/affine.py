@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from likewise.data.augmentation.augmentation import Augmentation
 from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, returned, uniform
+from likewise.data.augmentation.images import floating, full_precision, returned, uniform
 from likewise.data.augmentation.parameters import check_size
 
 
@@ -62,9 +62,12 @@ class RandomAffine(Augmentation):
         self.noise = noise
         self.padding = padding
 
+    @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         """Change every image on its own; the shape stays."""
         images = floating(inputs, "RandomAffine")
+        if not len(images):  # which affine_grid refuses
+            return returned(images, inputs)
         height, width = images.shape[-2:]
         maps = self._maps(uniform(draw, images, 5), height, width).to(images.dtype)
         grid = functional.affine_grid(maps, list(images.shape), align_corners=False)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise.data.augmentation.augmentation import Augmentation
 from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, returned, uniform
+from likewise.data.augmentation.images import floating, full_precision, returned, uniform
 from likewise.data.augmentation.parameters import check_probability, check_range
 from likewise.data.augmentation.separable import separable
 
@@ -57,6 +57,7 @@ class GaussianBlur(Augmentation):
         self.probability = probability
         self.size = size
 
+    @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         """Blur some of the images."""
         images = floating(inputs, "GaussianBlur")

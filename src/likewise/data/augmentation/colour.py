@@ -11,7 +11,7 @@ from torch import Tensor
 from likewise.data.augmentation.augmentation import Augmentation
 from likewise.data.augmentation.draw import Draw
 from likewise.data.augmentation.hue import turned_hue
-from likewise.data.augmentation.images import floating, returned, uniform
+from likewise.data.augmentation.images import floating, full_precision, returned, uniform
 from likewise.data.augmentation.parameters import check_probability, check_size
 
 LUMA = (0.2989, 0.587, 0.114)
@@ -43,7 +43,8 @@ class ColourJitter(Augmentation):
     As one affine map a sample, "affine", the whole is x ↦ M x + t, clamped once. It differs from "exact", which changes
     colours one by one as torchvision does, in two ways: the hue turns about the grey axis and not along HSV's hexagon,
     and values are clamped at the end and not after each step. Without hue, and where nothing is clamped, both are
-    equal but for 1e-4.
+    equal but for 1e-4. With the defaults the two forms of one draw differ by 0.009 in the mean over 2,000 test images
+    of CIFAR-10 (root of the mean square 0.019), where the jitter changes them by 0.090 (0.126).
 
     Args:
         brightness: Largest change of the factor either way; factors are drawn from [max(0, 1 − b), 1 + b].
@@ -93,6 +94,7 @@ class ColourJitter(Augmentation):
         self.grey = grey
         self.hue_form: HueForm = hue_form
 
+    @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         """Change every image's colours on their own."""
         images = floating(inputs, "ColourJitter")
@@ -155,8 +157,7 @@ def affine_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Te
     turned = torch.where(change.grey[:, None, None], turned_luma[:, None], turned)
     colour_map = torch.lerp(own_grey[:, None], turned, saturation[..., None]).mul_(scale[..., None])
     offset = (bright - scale) * (mean_grey * means).sum(dim=1, keepdim=True)
-    with torch.autocast(images.device.type, enabled=False):
-        flat = torch.baddbmm(offset[..., None].to(images.dtype), colour_map.to(images.dtype), images.flatten(2))
+    flat = torch.baddbmm(offset[..., None].to(images.dtype), colour_map.to(images.dtype), images.flatten(2))
     return flat.clamp_(0, 1).view_as(images)
 
 

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from likewise.data.augmentation.augmentation import Augmentation
 from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, returned, uniform
+from likewise.data.augmentation.images import floating, full_precision, returned, uniform
 from likewise.data.augmentation.parameters import check_probability, check_range
 from likewise.data.augmentation.separable import bilinear, separable
 
 TRIES = 10
 """How often a box is drawn before the centre is taken."""
-BELOW_ONE = 1 - 2**-22
-"""What keeps ⌊u · k⌋ below k, for u below 1, in float32."""
 
 
 @final
@@ -69,10 +67,11 @@ class RandomResizedCrop(Augmentation):
         self.ratio = ratio
         self.flip = flip
 
+    @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
         """Crop every image by a box of its own."""
         images = floating(inputs, "RandomResizedCrop")
-        return returned(separable(images, *self.weights(images, draw)), inputs)
+        return returned(separable(images, *self.weights(images, draw)).clamp_(0, 1), inputs)
 
     def weights(
         self, images: Float[Tensor, "n ch h w"], draw: Draw
@@ -161,7 +160,7 @@ def _ranges(
     centre = [float(middle[0] * middle[1]), math.log(middle[1] / middle[0]), *places]
     area, logs = height * width, [math.log(value) for value in ratio]
     least = [scale[0] * area, logs[0], 0.0, 0.0]
-    span = [(scale[1] - scale[0]) * area, logs[1] - logs[0], BELOW_ONE, BELOW_ONE]
+    span = [(scale[1] - scale[0]) * area, logs[1] - logs[0], 1.0, 1.0]
     return (
         torch.tensor([[value] * TRIES + [last] for value, last in zip(least, centre, strict=True)], device=device),
         torch.tensor([[value] * TRIES + [0.0] for value in span], device=device),

@@ -1,10 +1,28 @@
 """What image augmentations take and give: images checked on their way in, and their dtype on their way out."""
 
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar, cast
+
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from likewise.data.augmentation.augmentation import Augmentation
 from likewise.data.augmentation.draw import Draw
+
+Call = TypeVar("Call", bound=Callable[..., Tensor])
+
+
+def full_precision(call: Call) -> Call:
+    """Switch autocast off in an augmentation's call: places of pixels need more digits than half precision has."""
+
+    @wraps(call)
+    def called(self: Augmentation, inputs: Tensor, draw: Draw) -> Tensor:
+        with torch.autocast(inputs.device.type, enabled=False):
+            return call(self, inputs, draw)
+
+    return cast("Call", called)
 
 
 def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n ch h w"]:

@@ -23,9 +23,8 @@ def separable(
     count, channels, height, width = images.shape
     # laid out as it is read: on a CPU the product with a transposed view takes twice as long
     across = columns.mT.contiguous().to(images.dtype)
-    with torch.autocast(images.device.type, enabled=False):  # half precision would round every pixel twice
-        narrow = torch.bmm(images.reshape(count, channels * height, width), across)
-        return torch.matmul(rows.to(images.dtype)[:, None], narrow.view(count, channels, height, -1))
+    narrow = torch.bmm(images.reshape(count, channels * height, width), across)
+    return torch.matmul(rows.to(images.dtype)[:, None], narrow.view(count, channels, height, across.shape[2]))
 
 
 def bilinear(
@@ -35,7 +34,7 @@ def bilinear(
 
     A new pixel at c takes of the pixel at p a share in proportion to max(0, s − |p − c|), p within the section, where
     s = max(1, length / new) is how far it reaches. Places are measured from the section's middle, where a flip is a
-    direction of −1; c is a whole number and a rest, so that in images of any size p − c is rounded as a small number is.
+    direction of −1; c is a whole number and a rest, so that p − c is rounded as little in large images as in small.
     """
     half = length / 2
     places = torch.arange(0.5, old, device=start.device) - (start + half)[..., None]

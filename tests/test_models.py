@@ -466,6 +466,15 @@ def test_a_dry_run_changes_no_buffer_and_no_mode():
     assert module.state_dict().keys() == Counting().state_dict().keys()
 
 
+def test_a_dry_run_asks_for_what_a_module_returns_in_evaluation():
+    class WithAuxiliary(nn.Flatten):
+        def forward(self, images):
+            features = super().forward(images)
+            return (features, features) if self.training else features
+
+    assert Wrapped((3, 2, 2), WithAuxiliary().train()).feature_dim == 12
+
+
 def test_a_dry_run_gives_lazy_layers_their_shapes():
     encoder = Wrapped((3, 8, 8), nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d()))
     assert encoder.module[0].weight.shape == (4, 3, 3, 3)
@@ -557,6 +566,7 @@ def test_projection_heads_are_those_of_simclr_and_byol():
     block = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
     assert [type(layer) for layer in head.layers] == [*block, *block, nn.Linear]
     assert [layer.weight.shape for layer in head.layers if isinstance(layer, nn.Linear)] == [(16, 8), (16, 16), (4, 16)]
+    assert [layer.bias is None for layer in head.layers if isinstance(layer, nn.Linear)] == [True, True, False]
     assert head(torch.rand(3, 8)).shape == (3, head.embedding_dim)
 
 

@@ -1,6 +1,5 @@
 """A run that is killed, at whatever moment, goes on and ends as if nothing had been."""
 
-import multiprocessing
 import os
 import signal
 import time
@@ -11,9 +10,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from likewise.runs import Run
-from resume_worker import run
+from command_worker import end_of, start
 
-MODULES = ["likewise.cli.train", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
 RUN = [
     *("--data", "Arrays", "--data.path", "few.npz", "--batches.batch_size", "20", "--encoder.width", "4"),
     *("--loss", "RASCALLoss", "--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
@@ -27,25 +25,12 @@ MOMENTS = [
 ]
 
 
-def _process(arguments, folder, kill=None):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(MODULES)
-    process = context.Process(target=run, args=(arguments, str(folder), kill))
-    process.start()
-    return process
-
-
-def _end(process):
-    process.join(240)
-    return process.exitcode
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole")
     _save_few(folder)
-    assert _end(_process(RUN, folder)) == 0
+    assert end_of(start(RUN, folder)) == 0
     return Run.open(next((folder / "runs").iterdir()))
 
 
@@ -66,10 +51,10 @@ def _same(one, other):
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moment, whole, tmp_path):
     """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
     _save_few(tmp_path)
-    assert _end(_process(RUN, tmp_path, moment)) == -signal.SIGKILL
+    assert end_of(start(RUN, tmp_path, moment)) == -signal.SIGKILL
     (left,) = (tmp_path / "runs").iterdir()
     assert left.suffix == ".partial"
-    assert _end(_process(["--resume", str(left)], tmp_path)) == 0
+    assert end_of(start(["--resume", str(left)], tmp_path)) == 0
     (resumed,) = (tmp_path / "runs").iterdir()
     assert resumed.suffix != ".partial"
     _same(Run.open(resumed), whole)
@@ -77,23 +62,23 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moment, whole, tmp_pat
 
 def test_a_checkpoint_that_is_cut_short_is_passed_over_for_the_one_before(whole, tmp_path):
     _save_few(tmp_path)
-    assert _end(_process(RUN, tmp_path, ("batch", 10))) == -signal.SIGKILL
+    assert end_of(start(RUN, tmp_path, ("batch", 10))) == -signal.SIGKILL
     (left,) = (tmp_path / "runs").iterdir()
     checkpoint = Run.open(left).checkpoint
     with checkpoint.open("r+b") as file:
         file.truncate(checkpoint.stat().st_size - 1000)
-    assert _end(_process(["--resume", str(left)], tmp_path)) == 0
+    assert end_of(start(["--resume", str(left)], tmp_path)) == 0
     _same(Run.open(left), whole)
 
 
 def test_sigterm_saves_and_ends_with_143(whole, tmp_path):
     _save_few(tmp_path)
-    process = _process([*RUN, "--trainer.max_epochs", "100000"], tmp_path)
+    process = start([*RUN, "--trainer.max_epochs", "100000"], tmp_path)
     while not list(tmp_path.glob("runs/*/checkpoint.ckpt")):
         time.sleep(0.05)
         assert process.is_alive()
     os.kill(process.pid, signal.SIGTERM)
-    assert _end(process) == 143
+    assert end_of(process) == 143
     (left,) = (tmp_path / "runs").iterdir()
     assert torch.load(Run.open(left).checkpoint, weights_only=True)["global_step"] > 0
     assert whole.stage == "finished"

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, final
 
 from torch import Tensor, nn
 
-from likewise.parts import Spec, build
+from likewise.parts import Spec, build, class_of
 
 PARTIAL = ".partial"
 CONFIGURATION = {"config.yaml", "run.json"}  # what stands there before any work is done
@@ -209,8 +209,8 @@ class Run:
     def encoder_spec(self) -> Spec:
         """The class of the encoder with its arguments; no weights are fetched from elsewhere."""
         spec: Spec = self.facts["parts"]["encoder"]
-        kept = {name: value for name, value in spec["init_args"].items() if name not in {"pretrained", "checkpoint"}}
-        return Spec(class_path=spec["class_path"], init_args=kept)
+        instead = getattr(class_of(spec["class_path"], nn.Module), "rebuilt_with", {})
+        return Spec(class_path=spec["class_path"], init_args=spec["init_args"] | instead)
 
     def save_encoder(self, encoder: nn.Module) -> None:
         """Write the trained encoder's weights."""

@@ -13,6 +13,11 @@ VERBS = {
     "export": "write a run's encoder as safetensors or ONNX",
     "bench": "measure time and peak memory of every loss and backend on this machine, beside the dense form",
 }
+EXTRAS = {  # which of them brings a module
+    **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
+    "datasets": "hub",
+    **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
+}
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
@@ -41,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "likewise").split(".")[0] == "likewise":
             raise
-        return _fail(f"expected the module {error.name}, which is not installed: pip install 'likewise[{words[0]}]'")
+        if "likewise[" in str(error):
+            return _fail(str(error))
+        extra = EXTRAS.get((error.name or "").split(".")[0], "train")
+        return _fail(f"expected the module {error.name}, which is not installed: pip install 'likewise[{extra}]'")
     except (ValueError, OSError) as error:
         return _fail("; ".join([str(error), *_notes(error)]))
     except KeyboardInterrupt as error:

@@ -276,13 +276,15 @@ def _terminable(checkpoints: Checkpoints | None) -> Generator[None]:
 @contextmanager
 def _quiet_lightning() -> Generator[None]:
     """Keep Lightning's tips to itself, and its warnings that do not concern a run."""
-    log = logging.getLogger("lightning.pytorch")
-    level = log.level
-    log.setLevel(logging.WARNING)
+    logs = [logging.getLogger(f"lightning.{room}") for room in ("pytorch", "fabric")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
             for message in IRRELEVANT:
                 warnings.filterwarnings("ignore", message)
             yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)

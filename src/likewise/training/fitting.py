@@ -1,5 +1,6 @@
 """Fitting: Lightning's trainer around an assembled training, on one process or on all that were launched."""
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch.nn.parallel import DistributedDataParallel
 
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
@@ -48,7 +50,7 @@ def trainer_of(
         local = int(os.environ.get("LOCAL_WORLD_SIZE", launched))
         given |= {"devices": local, "num_nodes": launched // local}
         if given.get("strategy") in {None, "auto", "ddp"}:
-            given["strategy"] = DDPStrategy(broadcast_buffers=False)  # queue and cache are the same everywhere anyway
+            given["strategy"] = DDPStrategy(**_without_broadcast())
         if given.get("accelerator") != "cpu" and torch.cuda.is_available():
             given["sync_batchnorm"] = True
     return lightning.Trainer(
@@ -93,6 +95,12 @@ def last_whole(run: Run) -> str | None:
             f"likewise train --config {run.configuration}"
         )
     return None
+
+
+def _without_broadcast() -> dict[str, Any]:
+    """Leave buffers alone at every forward: queue and cache are the same on all processes anyway."""
+    known = inspect.signature(DistributedDataParallel).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -1,7 +1,9 @@
-"""A run of the command that is killed at a moment of its own choosing, in a process of its own."""
+"""A run of the command in a process of its own: one of several, or killed at a moment of its own choosing."""
 
+import multiprocessing
 import os
 import signal
+import sys
 import warnings
 
 from likewise import runs
@@ -9,10 +11,29 @@ from likewise.cli import main
 from likewise.training.checkpoints import Checkpoints
 
 
-def run(arguments, folder, kill=None):
+MODULES = ["likewise.cli.train", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
+
+
+def start(arguments, folder, kill=None, **environment):
+    """Start `likewise train` in a folder, in a process that has imported everything already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(MODULES)
+    process = context.Process(target=run, args=(arguments, str(folder), kill, environment))
+    process.start()
+    return process
+
+
+def end_of(process):
+    """Wait for the exit status."""
+    process.join(300)
+    return process.exitcode
+
+
+def run(arguments, folder, kill, environment):
     """Run `likewise train` in a folder; kill is where it dies, as ("batch", 5) or ("file", "results.json")."""
     os.chdir(folder)
-    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.path.insert(0, str(folder))
+    os.environ.update({"OMP_NUM_THREADS": "1", **environment})
     warnings.filterwarnings("ignore")
     if kill is not None:
         {"batch": _at_batch, "loss": _at_batch, "checkpoint": _at_checkpoint, "file": _at_file}[kill[0]](kill[1])

@@ -1,0 +1,66 @@
+"""The command on several processes: one run, which trains as one process would that holds everything."""
+
+import socket
+
+import pytest
+import torch
+from command_worker import end_of, start
+from safetensors.torch import load_file
+
+from likewise.runs import Run
+
+MINE = """
+import torch
+from likewise.models import Encoder
+
+class Plain(Encoder):  # without a normalisation of the batch, which is each process's own on CPUs
+    def __init__(self, input_shape: tuple[int, ...], width: int = 8):
+        super().__init__(input_shape)
+        self.layer = torch.nn.Linear(input_shape[1] * input_shape[2], width)
+    @property
+    def feature_dim(self):
+        return self.layer.out_features
+    def forward(self, inputs):
+        return torch.relu(self.layer(self.standardized(inputs).flatten(1)))
+"""
+COMMON = ["--encoder", "mine.Plain", "--batches.batch_size", "120", "--trainer.max_epochs", "2"]
+COMMON += ["--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
+
+
+def _train(folder, arguments, processes):
+    folder.mkdir()
+    (folder / "mine.py").write_text(MINE)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+    ranks = [
+        {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+        for rank in range(processes)
+    ]
+    started = [start([*COMMON, *arguments], folder, **({} if processes == 1 else common | rank)) for rank in ranks]
+    assert [end_of(process) for process in started] == [0] * processes
+    (run,) = (folder / "runs").iterdir()
+    return Run.open(run)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--loss", "RASCALLoss"],
+        ["--loss", "InfoNCELoss", "--offers", "Momentum", "--offers+", "KeyQueue", "--offers.size", "200"],
+    ],
+    ids=["RASCAL", "MoCo"],
+)
+def test_two_processes_leave_one_run_with_the_weights_the_state_and_the_curves_of_one(arguments, tmp_path):
+    """Views are drawn for the batch of all, rows are gathered, what is logged is of all."""
+    one, two = (_train(tmp_path / str(processes), arguments, processes) for processes in (1, 2))
+    weights, others = (load_file(run.weights) for run in (one, two))
+    assert weights.keys() == others.keys()
+    for name, value in weights.items():
+        assert torch.allclose(value, others[name], atol=2e-5), name
+    states = [torch.load(run.checkpoint, weights_only=True)["state_dict"] for run in (one, two)]
+    for name, value in states[0].items():
+        assert torch.allclose(value.double(), states[1][name].double(), atol=1e-4), name
+    for name, curve in one.metrics.items():
+        assert [value for _, value in two.metrics[name]] == pytest.approx([value for _, value in curve], abs=1e-3), name

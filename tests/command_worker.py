@@ -10,7 +10,6 @@ from likewise import runs
 from likewise.cli import main
 from likewise.training.checkpoints import Checkpoints
 
-
 MODULES = ["likewise.cli.train", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
 
 

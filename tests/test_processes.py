@@ -4,9 +4,9 @@ import socket
 
 import pytest
 import torch
-from command_worker import end_of, start
 from safetensors.torch import load_file
 
+from command_worker import end_of, start
 from likewise.runs import Run
 
 MINE = """

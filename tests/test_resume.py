@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from likewise.runs import Run
 from command_worker import end_of, start
+from likewise.runs import Run
 
 RUN = [
     *("--data", "Arrays", "--data.path", "few.npz", "--batches.batch_size", "20", "--encoder.width", "4"),

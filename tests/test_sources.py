@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -16,6 +17,7 @@ from PIL import Image, ImageOps
 
 from likewise.data import Hub, Stratified, Torchvision
 from likewise.data.image_files import ImageFiles
+from likewise.data.tables import TemporaryFolder
 
 rng = np.random.default_rng(0)
 
@@ -307,6 +309,15 @@ def test_nothing_is_written_but_the_temporary_cache_which_goes_with_its_reader(t
     assert (ran.stdout, ran.stderr) == ("", "")
     assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
     assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["ash", "elm"]
+
+
+def test_a_forked_worker_leaves_the_temporary_cache_to_the_process_that_made_it(monkeypatch):
+    held = TemporaryFolder()
+    place = Path(held.path)
+    own = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: own + 1)
+    del held
+    assert place.is_dir()
 
 
 def test_importing_data_loads_none_of_the_libraries_that_only_some_sources_need():

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.samples import Samples
+from likewise.data.samples import Samples, rows_by_class
 
 
 class Sampler(ABC):
@@ -88,12 +88,12 @@ class Balanced(Sampler):
         self._check(batch_size, len(occurring))
         generator = _generator(seed, epoch)
         slots = _classes_of_batches(max(1, len(samples) // batch_size), batch_size // each, len(occurring), generator)
-        order = torch.empty(*slots.shape, each, dtype=torch.int64)
-        for position, label in enumerate(occurring.tolist()):
-            batch, place = (slots == position).nonzero(as_tuple=True)
-            rows = (labels == label).nonzero().flatten()
-            order[batch, place] = _rows_of_class(rows, len(batch), each, generator)
-        return order.flatten(1)
+        order = torch.empty(slots.numel(), each, dtype=torch.int64)
+        places = rows_by_class(slots.flatten(), len(occurring))
+        rows_of = rows_by_class(labels, len(samples.names))
+        for label, own in zip(occurring.tolist(), places, strict=True):
+            order[own] = _rows_of_class(rows_of[label], len(own), each, generator)
+        return order.view(-1, batch_size)
 
     def _check(self, batch_size: int, classes: int) -> None:
         each = self.samples_per_class

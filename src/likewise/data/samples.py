@@ -144,3 +144,9 @@ class Samples:
             raise ValueError(f"expected a name for each of {named} labels, got {len(self.names)}: name them all")
         if labels.ndim == 1 and len(labels) and int(labels.min()) < 0:
             raise ValueError(f"expected classes from 0, got {int(labels.min())}: drop samples without a class")
+
+
+def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, " k"], ...]:
+    """Return the rows of each class, in their order, by one sort whatever the number of classes."""
+    counts = torch.bincount(labels, minlength=classes).tolist()
+    return labels.argsort(stable=True).split(counts)

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.joined import JoinedRows
-from likewise.data.samples import PARTS, Samples
+from likewise.data.samples import PARTS, Samples, rows_by_class
 from likewise.data.subset import Subset
 
 
@@ -144,9 +144,8 @@ class Stratified(Split):
             )
         generator = torch.Generator().manual_seed(self.seed)
         chosen: list[Tensor] = []
-        for label, share in enumerate(shares.tolist()):
-            own = rows[labels == label]
-            chosen.append(own[torch.randperm(len(own), generator=generator)[:share]])
+        for own, share in zip(rows_by_class(labels, len(shares)), shares.tolist(), strict=True):
+            chosen.append(rows[own][torch.randperm(len(own), generator=generator)[:share]])
         return torch.cat(chosen).sort().values
 
 

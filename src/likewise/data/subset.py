@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.samples import Samples
+from likewise.data.samples import Samples, rows_by_class
 
 
 class Subset(ABC):
@@ -179,7 +179,6 @@ def _of_each_class(labels: Tensor, kept: list[int], seed: int) -> Tensor:
     """Choose rows of each class: the first of a shuffle that does not depend on how many are kept."""
     generator = torch.Generator().manual_seed(seed)
     chosen: list[Tensor] = []
-    for label, count in enumerate(kept):
-        rows = (labels == label).nonzero().flatten()
+    for rows, count in zip(rows_by_class(labels, len(kept)), kept, strict=True):
         chosen.append(rows[torch.randperm(len(rows), generator=generator)[:count]])
     return torch.cat(chosen).sort().values

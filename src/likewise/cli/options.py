@@ -57,8 +57,12 @@ FILLED = {
 OFFERS = "What is offered to the loss beside what it cannot do without: --offers Momentum --offers+ KeyQueue."
 # a run without records is none, and where they go is the run's matter
 WITHOUT: set[str | int] = {"default_root_dir", "barebones"}
-# a value that only Python can give, with its many subclasses; a loss of episodes, which come with few-shot
-UNTOLD = re.compile(r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*|,?\s*likewise\.losses\.PatchLoss")
+# a value that only Python can give, with its many subclasses; offers that are always there; a loss of episodes, which
+# come with few-shot
+UNTOLD = re.compile(
+    r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*|likewise\.training\.Offer,\s*"
+    r"|,?\s*likewise\.(?:losses\.)?PatchLoss|,?\s*likewise\.training\.offers\.(?:Batch|Pairs)"
+)
 DESCRIPTION = """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
 
 Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.

@@ -4,7 +4,8 @@ import multiprocessing
 import os
 import signal
 import sys
-import warnings
+from pathlib import Path
+from typing import NamedTuple
 
 from likewise import runs
 from likewise.cli import main
@@ -13,13 +14,31 @@ from likewise.training.checkpoints import Checkpoints
 MODULES = ["likewise.cli.train", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
 
 
-def start(arguments, folder, kill=None, **environment):
-    """Start `likewise train` in a folder, in a process that has imported everything already."""
+def start(arguments, folder, kill=None, said=(), **environment):
+    """Start `likewise` in a folder, in a process that has imported everything already; said is where its words go."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(MODULES)
-    process = context.Process(target=run, args=(arguments, str(folder), kill, environment))
+    process = context.Process(target=run, args=(arguments, str(folder), kill, list(map(str, said)), environment))
     process.start()
     return process
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def command(*arguments, folder):
+    """Run `likewise` in a folder until it ends, in a process that has imported everything already."""
+    said = [Path(folder) / name for name in (".stdout", ".stderr")]
+    status = end_of(start(arguments, folder, said=said))
+    ended = Ended(status, *(path.read_text(encoding="utf-8") for path in said))
+    for path in said:
+        path.unlink()
+    return ended
 
 
 def end_of(process):
@@ -28,15 +47,16 @@ def end_of(process):
     return process.exitcode
 
 
-def run(arguments, folder, kill, environment):
-    """Run `likewise train` in a folder; kill is where it dies, as ("batch", 5) or ("file", "results.json")."""
+def run(arguments, folder, kill, said, environment):
+    """Run `likewise` in a folder; kill is where it dies, as ("batch", 5) or ("file", "results.json")."""
+    for stream, path in enumerate(said, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     os.environ.update({"OMP_NUM_THREADS": "1", **environment})
-    warnings.filterwarnings("ignore")
     if kill is not None:
         {"batch": _at_batch, "loss": _at_batch, "checkpoint": _at_checkpoint, "file": _at_file}[kill[0]](kill[1])
-    raise SystemExit(main(["train", *arguments]))
+    raise SystemExit(main(arguments))
 
 
 def end():

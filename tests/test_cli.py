@@ -14,6 +14,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import likewise
+from command_worker import command
 from likewise.cli import main
 from likewise.cli.options import options, parse
 
@@ -23,23 +24,18 @@ SHORT = ("--trainer.max_epochs", "2", "--encoder.width", "4", "--trainer.acceler
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow beside other processes
 
 
-def _command(*arguments, folder):
-    command = [sys.executable, "-m", "likewise.cli", *arguments]
-    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A short run in a fresh process: where it ran, what it said, and its folder."""
     place = tmp_path_factory.mktemp("finished")
-    result = _command("train", *SHORT, folder=place)
+    result = command("train", *SHORT, folder=place)
     assert result.returncode == 0, result.stderr
     return place, result, next((place / "runs").iterdir())
 
 
 def test_without_an_argument_the_digits_are_learned(tmp_path):
     """The main job: SupCon on the digits, better on held-out ones than raw pixels are."""
-    result = _command("train", folder=tmp_path)
+    result = command("train", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
     accuracy = json.loads((run / "results.json").read_text())["accuracy"]
@@ -120,7 +116,7 @@ def test_the_metrics_have_a_row_for_every_step(finished):
 
 def test_a_run_again_from_its_configuration_finds_the_same(finished):
     place, _, run = finished
-    again = _command("train", "--config", str(run / "config.yaml"), "--runs", "again", folder=place)
+    again = command("train", "--config", str(run / "config.yaml"), "--runs", "again", folder=place)
     assert again.returncode == 0, again.stderr
     other = next((place / "again").iterdir())
     assert (other / "results.json").read_text() == (run / "results.json").read_text()
@@ -242,7 +238,7 @@ def test_source_encoder_offer_and_loss_of_a_users_own_train_from_this_folder(tmp
     (tmp_path / "mine.py").write_text(OWN)
     parts = ["--data", "mine.Blobs", "--data.count", "60", "--encoder", "mine.Linear", "--encoder.width", "5"]
     parts += ["--loss", "mine.Mine", "--offers", "mine.Scale", "--offers.scale", "3", "--batches.batch_size", "20"]
-    result = _command("train", *parts, "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", folder=tmp_path)
+    result = command("train", *parts, "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
     assert json.loads((run / "run.json").read_text())["parts"]["encoder"] == {
@@ -281,6 +277,7 @@ def _npz(path, **arrays):
 
 
 LABELS = np.arange(40) % 2
+LONG = np.array(["a" * 300, "b\n" * 300])
 BAD = {
     "loss": (["--loss", "SupConLos"], "got SupConLos, did you mean SupConLoss or MulSupConLoss?"),
     "data": (["--data", "Digit"], "got Digit, did you mean Digits?"),
@@ -359,13 +356,107 @@ def test_bad_arrays_are_refused_in_one_line_and_leave_no_run(case, tmp_path, cap
     _refused(_npz(tmp_path / "bad.npz", **arrays), words, tmp_path, capsys)
 
 
+CODE = {
+    "optimizer": "optimizer:\n  class_path: os.system\n  init_args: {command: touch ran}\n",
+    "loss": "loss:\n  class_path: subprocess.Popen\n  init_args: {args: [touch, ran]}\n",
+    "sampler": "batches:\n  class_path: likewise.data.Views\n  init_args:\n    sampler:\n"
+    "      class_path: os.system\n      init_args: {command: touch ran}\n",
+    "callback": "trainer:\n  callbacks:\n  - class_path: os.system\n    init_args: {command: touch ran}\n",
+    "offer": "offers:\n- class_path: os.system\n  init_args: {command: touch ran}\n",
+    "function": "loss:\n  class_path: factory.make\n",
+}
+
+
+@pytest.mark.parametrize("case", CODE)
+def test_a_file_of_options_runs_nothing_but_classes_of_the_parts_kind(case, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "factory.py").write_text(
+        "from likewise.losses import Loss\ndef make() -> Loss:\n    open('ran', 'w').close()\n"
+    )
+    (tmp_path / "mine.yaml").write_text(CODE[case])
+    status = main(["train", "--config", "mine.yaml", "--trainer.max_epochs", "0"])
+    assert status == 2
+    assert not (tmp_path / "ran").exists()
+    assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]) == 1
+
+
+def test_a_reader_that_goes_away_costs_no_report(few, tmp_path):
+    command = [sys.executable, "-m", "likewise.cli", "train", *few["classes"]]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        run.stdout.close()
+        told = run.stderr.read().decode()
+    assert run.returncode == 0, told
+    assert next((tmp_path / "runs").iterdir()).joinpath("report.html").exists()
+
+
+def test_a_class_of_a_long_name_ruins_no_table(tmp_path, capsys):
+    data = _npz(tmp_path / "long.npz", vectors=np.random.default_rng(0).normal(size=(40, 3)), labels=LONG[LABELS])
+    assert (
+        main(["train", *data, "--encoder", "MLP", "--trainer.max_epochs", "1", "--runs", str(tmp_path / "runs")]) == 0
+    )
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 180
+
+
+def test_a_users_own_checkpoints_and_timer_stand_beside_ours(few, tmp_path):
+    theirs = ["--trainer.callbacks", "ModelCheckpoint", "--trainer.callbacks.dirpath", str(tmp_path / "mine")]
+    theirs += ["--trainer.callbacks+", "Timer", "--trainer.callbacks.duration", "00:00:10:00"]
+    assert main(["train", *few[None], "--loss", "NTXentLoss", *theirs, "--runs", str(tmp_path / "runs")]) == 0
+    assert list((tmp_path / "mine").iterdir())
+    assert (next((tmp_path / "runs").iterdir()) / "checkpoint.ckpt").exists()
+
+
+def test_a_run_that_is_resumed_takes_no_other_options_and_no_other_data(few, tmp_path, capsys):
+    data = [word for word in few["classes"] if word not in {"--trainer.max_epochs", "1"}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("likewise.runs.Run.save_encoder")
+        with pytest.raises(AttributeError):
+            main(["train", *data, "--trainer.max_epochs", "1", "--runs", str(tmp_path / "runs")])
+    (left,) = (tmp_path / "runs").iterdir()
+    for words, said in (
+        (
+            ["--resume", str(left), "--loss.temperature", "0.3"],
+            "with --resume no option but --trainer.*, got --loss.temp",
+        ),
+        (["--resume", str(tmp_path)], "has no run.json"),
+        (["--resume", "nowhere"], "which does not exist"),
+    ):
+        assert main(["train", *words]) == 2
+        assert said in capsys.readouterr().err
+    arrays = dict(np.load(few["classes"][3]))
+    np.savez(few["classes"][3], **arrays | {"images": arrays["images"][::-1]})
+    assert main(["train", "--resume", str(left)]) == 2
+    assert "expected the data that" in capsys.readouterr().err
+    np.savez(few["classes"][3], **arrays)
+    assert main(["train", "--resume", str(left)]) == 0
+    assert main(["train", "--resume", str(left)]) == 2
+    assert "expected a run that is not finished" in capsys.readouterr().err
+
+
+def test_an_encoder_is_exported_as_it_computes(few, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert main(["train", *few[None], "--loss", "NTXentLoss", "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    for words in (["--format", "onnx"], ["--output", str(tmp_path / "e.safetensors")]):
+        assert main(["export", str(run), *words]) == 0
+    images = torch.rand(5, 1, 8, 8)
+    session = onnxruntime.InferenceSession(str(run) + ".onnx")
+    (features,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    assert np.allclose(features, likewise.load_encoder(run)(images).detach().numpy(), atol=1e-4)
+    assert (tmp_path / "e.safetensors").read_bytes() == (run / "encoder.safetensors").read_bytes()
+    assert main(["export", str(tmp_path)]) == 2
+    assert "has no run.json" in capsys.readouterr().err
+
+
 def test_an_unknown_class_in_a_file_of_options_is_refused_with_the_nearest(tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text("encoder:\n  class_path: MPL\n")
     _refused(["--config", str(tmp_path / "mine.yaml")], "got MPL, did you mean MLP?", tmp_path, capsys)
 
 
 def test_an_error_is_one_line_without_a_traceback_in_a_process_too(tmp_path):
-    result = _command("train", "--loss", "SupConLos", folder=tmp_path)
+    result = command("train", "--loss", "SupConLos", folder=tmp_path)
     assert result.returncode == 2
     assert result.stdout == ""
     assert re.fullmatch(r"error: .*did you mean SupConLoss or MulSupConLoss\?\n", result.stderr)

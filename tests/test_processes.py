@@ -38,7 +38,9 @@ def _train(folder, arguments, processes):
         {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
         for rank in range(processes)
     ]
-    started = [start([*COMMON, *arguments], folder, **({} if processes == 1 else common | rank)) for rank in ranks]
+    started = [
+        start(["train", *COMMON, *arguments], folder, **({} if processes == 1 else common | rank)) for rank in ranks
+    ]
     assert [end_of(process) for process in started] == [0] * processes
     (run,) = (folder / "runs").iterdir()
     return Run.open(run)

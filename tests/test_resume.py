@@ -30,7 +30,7 @@ def whole(tmp_path_factory):
     """A run that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole")
     _save_few(folder)
-    assert end_of(start(RUN, folder)) == 0
+    assert end_of(start(["train", *RUN], folder)) == 0
     return Run.open(next((folder / "runs").iterdir()))
 
 
@@ -51,10 +51,10 @@ def _same(one, other):
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moment, whole, tmp_path):
     """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
     _save_few(tmp_path)
-    assert end_of(start(RUN, tmp_path, moment)) == -signal.SIGKILL
+    assert end_of(start(["train", *RUN], tmp_path, moment)) == -signal.SIGKILL
     (left,) = (tmp_path / "runs").iterdir()
     assert left.suffix == ".partial"
-    assert end_of(start(["--resume", str(left)], tmp_path)) == 0
+    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
     (resumed,) = (tmp_path / "runs").iterdir()
     assert resumed.suffix != ".partial"
     _same(Run.open(resumed), whole)
@@ -62,18 +62,18 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moment, whole, tmp_pat
 
 def test_a_checkpoint_that_is_cut_short_is_passed_over_for_the_one_before(whole, tmp_path):
     _save_few(tmp_path)
-    assert end_of(start(RUN, tmp_path, ("batch", 10))) == -signal.SIGKILL
+    assert end_of(start(["train", *RUN], tmp_path, ("batch", 10))) == -signal.SIGKILL
     (left,) = (tmp_path / "runs").iterdir()
     checkpoint = Run.open(left).checkpoint
     with checkpoint.open("r+b") as file:
         file.truncate(checkpoint.stat().st_size - 1000)
-    assert end_of(start(["--resume", str(left)], tmp_path)) == 0
+    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
     _same(Run.open(left), whole)
 
 
 def test_sigterm_saves_and_ends_with_143(whole, tmp_path):
     _save_few(tmp_path)
-    process = start([*RUN, "--trainer.max_epochs", "100000"], tmp_path)
+    process = start(["train", *RUN, "--trainer.max_epochs", "100000"], tmp_path)
     while not list(tmp_path.glob("runs/*/checkpoint.ckpt")):
         time.sleep(0.05)
         assert process.is_alive()

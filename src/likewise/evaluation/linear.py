@@ -1,5 +1,6 @@
 """The linear probe: are the classes apart by hyperplanes?"""
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from sklearn.linear_model import LogisticRegression
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from likewise.evaluation.accuracy import Accuracy
 from likewise.evaluation.features import check_features
+
+PREDICTED = 1024  # samples at a time, in float64
 
 
 def linear(
@@ -45,5 +48,5 @@ def linear(
         raise ValueError(f"expected inverse_penalty above 0, got {inverse_penalty}: 1 is usual")
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=2000))
     probe.fit(train_features.double().numpy(), train_labels.numpy())
-    predictions = probe.predict(test_features.double().numpy())
-    return Accuracy(torch.from_numpy(predictions), test_labels)
+    parts = [probe.predict(part.double().numpy()) for part in test_features.split(PREDICTED)]
+    return Accuracy(torch.from_numpy(np.concatenate(parts)), test_labels)

@@ -15,7 +15,7 @@ from likewise.evaluation import Accuracy, Difference, Proportion, knn, linear, p
 
 ENCODER = "encoder"
 RAW = "raw inputs"
-MOST_RAW = 2**24  # numbers; of larger raw inputs fewer samples are learnt from, or an hour goes by
+MOST_RAW = 2**22  # numbers; of larger raw inputs fewer samples are learnt from, or an hour goes by
 EVALUATIONS: Mapping[str, Callable[..., Accuracy]] = {"kNN": knn, "linear probe": linear}
 
 
@@ -104,7 +104,7 @@ class Measurements:
 
 
 def measure(train: Encoded, test: Encoded, class_names: tuple[str, ...]) -> Measurements:
-    """Evaluate features and raw inputs alike; of large raw inputs, evenly spread training samples are learnt from.
+    """Evaluate features and raw inputs alike; of large raw inputs, evenly spread samples are learnt from.
 
     Args:
         train: The training samples, which evaluations learn from.
@@ -130,9 +130,13 @@ def measure(train: Encoded, test: Encoded, class_names: tuple[str, ...]) -> Meas
         name: {kind: evaluate(*learnt[kind], rows, test.labels) for kind, rows in judged.items()}
         for name, evaluate in EVALUATIONS.items()
     }
+    spread = test.fewer()
+    shown = {
+        kind: (spread.kinds[RAW], spread.labels) if kind == RAW else (test.features, test.labels) for kind in judged
+    }
     geometry = {
-        "alignment": {kind: alignment(rows, test.labels) for kind, rows in judged.items()},
-        "uniformity": {kind: uniformity(rows) for kind, rows in judged.items()},
+        "alignment": {kind: alignment(*both) for kind, both in shown.items()},
+        "uniformity": {kind: uniformity(rows) for kind, (rows, _) in shown.items()},
     }
     return Measurements(accuracies, geometry, class_names)
 

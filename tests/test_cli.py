@@ -164,7 +164,7 @@ def few(tmp_path_factory):
     }
     for kind, arrays in kinds.items():
         np.savez(folder / f"{kind}.npz", images=images, **arrays)
-    short = ("--batches.batch_size", "35", "--trainer.max_epochs", "1", *SHORT[2:])
+    short = ("--batches.batch_size", "36", "--trainer.max_epochs", "1", *SHORT[2:])
     return {kind: ["--data", "Arrays", "--data.path", str(folder / f"{kind}.npz"), *short] for kind in kinds}
 
 
@@ -186,7 +186,7 @@ def test_moco_is_a_loss_and_two_offers_on_the_command_line(few, tmp_path):
     assert main(["train", *moco, *few[None], "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
     state = torch.load(run / "checkpoint.ckpt", weights_only=True)["state_dict"]
-    assert state["offers.by_class.KeyQueue.ring.enqueued"] == 3 * 35
+    assert state["offers.by_class.KeyQueue.ring.enqueued"] == 3 * 36
     assert state["offers.by_class.Momentum.slow.step"] == 3
     assert (run / "config.yaml").read_text().count("likewise.training.") == 3  # two offers and the schedule
 
@@ -308,11 +308,11 @@ BAD = {
     "moved option": (["--data.batch_size", "3"], "Digits has no parameter batch_size: choose --batches.batch_size"),
     "balance": (["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "4"], "classes"),
     "lbfgs": (["--optimizer", "LBFGS"], "got LBFGS: its views would change within a step"),
-    "tail": (["--subset", "LongTail", "--subset.imbalance", "1000"], "LongTail"),
+    "tail": (["--subset", "LongTail", "--subset.imbalance", "1000"], "an imbalance that leaves every class a sample"),
     "device": (["--trainer.accelerator", "quantum"], "quantum"),
 }
 BAD_ARRAYS = {
-    "keys": ({"x": LABELS}, "the keys 'labels' and one of 'images', 'vectors'"),
+    "keys": ({"x": LABELS}, "expected one of the keys 'images', 'vectors'"),
     "lengths": ({"vectors": np.ones((39, 3)), "labels": LABELS}, "expected labels of shape (39,)"),
     "nan": ({"vectors": np.full((40, 3), np.nan), "labels": LABELS}, "got NaN or infinity in 40 of 40: clean them"),
     "one class": ({"vectors": np.ones((40, 3)), "labels": 0 * LABELS}, "at least 2 classes, got 1"),
@@ -340,9 +340,9 @@ def test_bad_options_are_refused_in_one_line_and_leave_no_run(case, tmp_path, ca
     [
         (["--loss.num_samples", "5"], "error: --loss.num_samples is filled in from the data; leave it out"),
         (["--loss.init_args.num_samples=5"], "error: --loss.num_samples is filled in from the data; leave it out"),
-        (["--loss.feature_dim", "x"], "error: --loss.feature_dim is filled in from the encoder and head; leave it out"),
+        (["--loss.feature_dim", "x"], "error: --loss.feature_dim is filled in from the head; leave it out"),
         (["--encoder.input_shape=[1,8,8]"], "error: --encoder.input_shape is filled in from the data; leave it out"),
-        (["--head.feature_dim", "3"], "error: --head.feature_dim is filled in from the encoder and head; leave it out"),
+        (["--head.feature_dim", "3"], "error: --head.feature_dim is filled in from the encoder; leave it out"),
         (["--loss.num_sample", "5"], "error: RASCALLoss has no parameter num_sample: see likewise train --loss.help"),
     ],
 )
@@ -486,7 +486,7 @@ def test_a_parameter_without_a_class_is_the_default_class_s():
         (["train", "--loss.help", "SupConLoss"], ["--loss.temperature", "--loss.form", "recommends"]),
         (
             ["train", "--data.help", "Arrays"],
-            ["--data.path", "--data.size", "(N, height, width, channels)"],
+            ["--data.path", "--data.size", "images"],
         ),
     ],
 )

@@ -7,7 +7,7 @@ do is run anything but a class of the kind that stands in that place.
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, TypedDict, get_args, get_type_hints
+from typing import Any, TypedDict, get_args, get_origin, get_type_hints
 
 
 class Spec(TypedDict):
@@ -93,8 +93,15 @@ def _made(value: Any, owner: type, parameter: str) -> Any:
     if is_spec(value):
         return build(value, _kind(owner, parameter))
     if isinstance(value, list):
-        return [_made(one, owner, parameter) for one in value]
+        made = [_made(one, owner, parameter) for one in value]
+        return tuple(made) if _takes_a_tuple(owner, parameter) else made
     return value
+
+
+def _takes_a_tuple(owner: type, parameter: str) -> bool:
+    """Tell whether a parameter is a pair or the like, which a file of options can only give as a list."""
+    hint = get_type_hints(owner.__init__).get(parameter)
+    return any(get_origin(one) is tuple for one in (hint, *get_args(hint)))
 
 
 def _kind(owner: type, parameter: str) -> type:

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from jsonargparse import ArgumentParser
@@ -28,7 +28,7 @@ def option_of(word: str) -> str:
     return word.removeprefix("--").partition("=")[0].replace(".init_args.", ".").removesuffix("+")
 
 
-def explained(parser: ArgumentParser, message: str, parts: Parts, filled: Mapping[str, str]) -> str:
+def explained(parser: ArgumentParser, message: str, parts: Parts, filled: Collection[str]) -> str:
     """Say in one line what the parser says in several, with the nearest names where a name is unknown.
 
     Args:
@@ -49,7 +49,7 @@ def explained(parser: ArgumentParser, message: str, parts: Parts, filled: Mappin
     return f"{words}: see likewise train --{f'{chosen}.help' if chosen else 'help'}"
 
 
-def _of_a_part(part: str, message: str, parts: Parts, filled: Mapping[str, str]) -> str | None:
+def _of_a_part(part: str, message: str, parts: Parts, filled: Collection[str]) -> str | None:
     """Explain an error within a part: of a parameter's value, of its name, of one that is missing, of the class."""
     classes = dict(_classes(parts[part][0]))
     of = re.search(r"class_path[ =]'(?:[\w.]*\.)?(\w+)'", message)
@@ -109,7 +109,7 @@ def _parameters(kind: type) -> list[str]:
     return [name.split(".")[1] for name in names if name.startswith("of.") and name.count(".") == 1]
 
 
-def _known_options(parser: ArgumentParser, parts: Parts, filled: Mapping[str, str]) -> list[str]:
+def _known_options(parser: ArgumentParser, parts: Parts, filled: Collection[str]) -> list[str]:
     defaults = parser.get_defaults()
     keys = [key for key in defaults.keys() if ".init_args." not in key]  # noqa: SIM118 - as above
     for part, (base, _) in parts.items():

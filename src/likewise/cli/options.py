@@ -4,6 +4,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,13 @@ DEFAULTS: dict[str, Any] = {
     "trainer.enable_model_summary": False,
 }
 # what a part is told by the parts before it, whatever the arguments say
-FILLED = {
-    "input_shape": "data",
-    "feature_dim": "encoder and head",
-    "num_samples": "data",
-    "num_classes": "data",
-    "embedding_dim": "head",
-    "params": "encoder",
+FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes", "params"}
+TOLD = {
+    ("encoder", "input_shape"): "data",
+    ("head", "feature_dim"): "encoder",
+    ("loss", "num_samples"): "data",
+    ("loss", "feature_dim"): "head",
+    ("loss", "num_classes"): "data",
 }
 OFFERS = "What is offered to the loss beside what it cannot do without: --offers Momentum --offers+ KeyQueue."
 # a run without records is none, and where they go is the run's matter
@@ -123,7 +124,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     """
     _check_not_filled(arguments)
     chosen = _in_files(arguments)
-    _check_kinds(chosen)
+    _check_kinds(chosen, arguments)
     told = _explicit(arguments, chosen)
     words = [*arguments, *_similarity(arguments, chosen, told)]
     try:
@@ -160,15 +161,17 @@ def _add_trainer(parser: ArgumentParser) -> None:
 def _check_not_filled(arguments: Sequence[str]) -> None:
     for word in arguments:
         part, _, parameter = option_of(word).partition(".")
-        if part in PARTS and parameter in FILLED:
-            raise ValueError(f"--{part}.{parameter} is filled in from the {FILLED[parameter]}; leave it out")
+        if part in PARTS and (part, parameter) in TOLD:
+            raise ValueError(f"--{part}.{parameter} is filled in from the {TOLD[part, parameter]}; leave it out")
 
 
-def _check_kinds(chosen: Mapping[str, Any]) -> None:
-    """Raise unless every class that files of options name is of its part's kind, before anything else looks at it."""
-    for part, (base, _) in PARTS.items():
-        if is_spec(chosen.get(part)) and "." in chosen[part]["class_path"]:
-            class_of(chosen[part]["class_path"], base)
+def _check_kinds(chosen: Mapping[str, Any], arguments: Sequence[str]) -> None:
+    """Raise unless every class that is named by its path is of its part's kind, before anything else looks at it."""
+    named = [(part, chosen[part]["class_path"]) for part in PARTS if is_spec(chosen.get(part))]
+    named += [(option_of(word), word.partition("=")[2] or following) for word, following in pairs_of(arguments)]
+    for part, path in named:
+        if part in PARTS and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)+", path) and not path.endswith((".yaml", ".yml")):
+            class_of(path, PARTS[part][0])
 
 
 def _explicit(arguments: Sequence[str], chosen: Mapping[str, Any]) -> set[str]:
@@ -180,7 +183,7 @@ def _explicit(arguments: Sequence[str], chosen: Mapping[str, Any]) -> set[str]:
 
 def _similarity(arguments: Sequence[str], chosen: Mapping[str, Any], told: set[str]) -> list[str]:
     """Add how alike labels are measured, where a loss asks for it and nobody said."""
-    named = [following for word, following in _pairs(arguments) if option_of(word) == "loss"]
+    named = [following for word, following in pairs_of(arguments) if option_of(word) == "loss"]
     named += [word.partition("=")[2] for word in arguments if word.startswith("--loss=")]
     loss = chosen.get("loss")
     name = named[-1] if named else loss.get("class_path", "") if isinstance(loss, dict) else str(loss or "")
@@ -200,7 +203,7 @@ def _chosen(arguments: Sequence[str]) -> set[str]:
 def _in_files(arguments: Sequence[str]) -> dict[str, Any]:
     """Read what the files of options say, the last of them winning; what is wrong with a file the parser will say."""
     said: dict[str, Any] = {}
-    for word, following in _pairs(arguments):
+    for word, following in pairs_of(arguments):
         if option_of(word) == "config":
             path = Path(word.partition("=")[2] or following)
             try:
@@ -211,8 +214,14 @@ def _in_files(arguments: Sequence[str]) -> dict[str, Any]:
     return said
 
 
-def _pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    return list(zip(arguments, [*arguments[1:], ""], strict=True))
+def pairs_of(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return every word with the one that follows it.
+
+    Example:
+        >>> pairs_of(["--seed", "3"]), pairs_of([])
+        ([('--seed', '3'), ('3', '')], [])
+    """
+    return list(zip_longest(words, words[1:], fillvalue=""))
 
 
 def _below(base: type) -> list[type]:

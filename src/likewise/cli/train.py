@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import platform
+import re
 import signal
 import time
 import warnings
@@ -19,7 +20,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ProgressBar
 
-from likewise.cli.options import options, parse, plain, trainer_options
+from likewise.cli.options import options, pairs_of, parse, plain, trainer_options
 from likewise.cli.printing import say, tell
 from likewise.cli.progress import RunProgress
 from likewise.data import Parts
@@ -75,7 +76,7 @@ def run(arguments: Sequence[str]) -> None:
                     made.describe(ready.facts | {"seed": config.seed, "versions": _versions()})
                 whole = _through(made, ready, given, Checkpoints(made, config.checkpoint_minutes))
         except MisconfigurationException as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(_in_our_words(str(error))) from error
     tell(f"\nreport: {whole.report}" if whole.report.exists() else f"\nrun: {whole.folder}")
 
 
@@ -141,7 +142,7 @@ def _evaluate(made: Run, encoder: Encoder, parts: Parts) -> tuple[Measurements, 
 
 def _to_resume(arguments: Sequence[str]) -> Run | None:
     """Open the run that is to be gone on with, if one is named."""
-    named = [following for word, following in zip(arguments, [*arguments[1:], ""], strict=True) if word == "--resume"]
+    named = [following for word, following in pairs_of(arguments) if word == "--resume"]
     named += [word.partition("=")[2] for word in arguments if word.startswith("--resume=")]
     if not named:
         return None
@@ -177,6 +178,14 @@ def _check_same(before: Run, ready: Assembled) -> None:
                 f"expected the {'data' if what == 'samples' else 'classes and arguments'} that {before.folder} began "
                 f"with, got others: restore them, or train anew with likewise train --config {before.configuration}"
             )
+
+
+def _in_our_words(message: str) -> str:
+    """Say what Lightning says of a training that is to end before it goes on."""
+    epochs = re.search(r"current_epoch=(\d+), but you have set Trainer\(max_epochs=(\d+)\)", message)
+    if epochs is None:
+        return message.rstrip(".")
+    return f"expected --trainer.max_epochs of at least {epochs[1]}, got {epochs[2]}: so many epochs are done"
 
 
 def _rank() -> int:

@@ -109,4 +109,4 @@ class Steps(Schedule):
     def factor(self, epoch: float, share: float) -> float:
         """Return the product of what has been reached."""
         del share
-        return math.prod(by for at, by in zip(self.epochs, self.by, strict=True) if epoch >= at)
+        return math.prod((by for at, by in zip(self.epochs, self.by, strict=True) if epoch >= at), start=1.0)

@@ -89,8 +89,8 @@ class Offers(nn.Module):
                 names = ", ".join(sorted(self.asked.names))
                 raise ValueError(
                     f"expected offers that {self.asked.loss} asks for, got {type(offer).__name__}, which has "
-                    f"{' and '.join(sorted(offer.names()))}; its forward names {names}: leave the offer out, or "
-                    f"choose another loss"
+                    f"{' and '.join(sorted(offer.names()))}; its forward names {names}: leave it out (--offers [] is "
+                    f"none), or choose another loss"
                 )
 
     def _made(self, chosen: Sequence[Offer]) -> list[Offer]:

@@ -4,6 +4,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         raise ValueError(explained(parser, str(error), PARTS, FILLED)) from error
     if issubclass(class_of(config.loss.class_path, Loss), ContrastiveLoss) and "gather_distributed" not in told:
         config["loss.init_args.gather_distributed"] = True  # alone there is nothing to gather
+    _spell_out(config)
     return config
 
 
@@ -141,6 +143,16 @@ def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     without_file = config.clone()
     without_file.pop("config", None)
     return yaml.safe_load(parser.dump(without_file))
+
+
+def _spell_out(config: Namespace) -> None:
+    """Put words in the place of enumerations, which some callbacks have as defaults and no file can hold."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, Enum):
+            setattr(config, name, value.value)
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Namespace):
+                _spell_out(one)
 
 
 def trainer_options(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:

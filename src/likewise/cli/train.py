@@ -91,7 +91,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints:
         encoder.load_state_dict(made.encoder().state_dict())
     times.append(time.monotonic())
     if ready.parts.train.label_kind != "classes":
-        kind = ready.parts.train.label_kind or "no labels"
+        kind = ready.parts.train.label_kind or "samples without labels"
         say(f"no evaluation fits {kind} yet: the encoder is in {made.weights.name}, and likewise.load_encoder reads it")
         return made.finished()
     with _terminable(None):

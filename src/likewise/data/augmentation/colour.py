@@ -53,7 +53,7 @@ class ColourJitter(Augmentation):
         hue: Largest turn of the hue either way, in full turns, at most 0.5.
         probability: Probability that an image's brightness, contrast, saturation and hue change.
         grey: Probability that an image becomes grey.
-        hue_form: "affine", or "exact", which takes FIGURE times as long.
+        hue_form: "affine", or "exact", with which the usual recipe takes four times as long.
 
     Returns:
         Calling it with images (N, 3 or 1, height, width), uint8 or from 0 to 1, returns images of the same shape from

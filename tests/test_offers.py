@@ -51,7 +51,7 @@ CASES = [
     (name, kind)
     for name in LOSSES
     if name not in EPISODES
-    for kind in (getattr(lw, name).label_kinds or {"classes", None})
+    for kind in (sorted(getattr(lw, name).label_kinds) or ["classes", None])
 ]
 SHAPES = {
     ("NTXentLoss", "classes"): {"": (B, V, E)},

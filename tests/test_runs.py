@@ -1,0 +1,200 @@
+"""A run's folder: its names, what is written whole or not at all, and an encoder rebuilt from it alone."""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import likewise as lw
+from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
+from likewise.parts import build, class_of
+from likewise.runs import Run, cared_for
+
+
+def _run(tmp_path, encoder=None, spec=None):
+    run = Run.create(tmp_path / "runs", "SupConLoss", "Digits")
+    run.describe(
+        {"parts": {"encoder": spec or {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3]}}}}
+    )
+    run.save_encoder(encoder or MLP((3,)))
+    return run
+
+
+def test_a_run_takes_its_name_when_it_is_whole_and_is_found_by_either(tmp_path):
+    run = _run(tmp_path)
+    partial = run.folder
+    assert partial.suffix == ".partial"
+    whole = run.finished()
+    assert whole.folder == partial.with_name(run.name)
+    assert Run.open(partial) == Run.open(whole.folder) == whole
+    assert whole.finished() == whole
+
+
+def test_runs_of_one_second_do_not_meet(tmp_path):
+    runs = [Run.create(tmp_path, "same") for _ in range(3)]
+    runs += [Run.create(tmp_path, "same").finished() for _ in range(3)]
+    assert len({run.name for run in runs}) == len(list(tmp_path.iterdir())) == 6
+
+
+def test_a_root_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="expected a folder to write runs into"):
+        Run.create(tmp_path / "file", "x")
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_run_that_fails_stays_only_if_it_did_work(tmp_path, trained):
+    run = Run.create(tmp_path, "half")
+    run.describe({"seed": 0})
+    with pytest.raises(RuntimeError) as caught, cared_for(run, "left in {}".format):  # noqa: PT012 - as a run goes
+        if trained:
+            run.write("metrics.csv", b"step\n")
+        raise RuntimeError
+    assert run.folder.exists() == trained
+    assert getattr(caught.value, "__notes__", []) == [f"left in {run.folder}"] * trained
+
+
+def test_the_stages_follow_what_there_is(tmp_path):
+    run = Run.create(tmp_path, "stages")
+    stages = [run.stage]
+    run.save_encoder(MLP((3,)))
+    stages.append(run.stage)
+    run.write(run.results.name, b"{}")
+    stages.append(run.stage)
+    assert [*stages, run.finished().stage] == ["training", "evaluation", "report", "finished"]
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    run = Run.create(tmp_path, "whole")
+    run.write("results.json", b"before")
+    with pytest.raises(RuntimeError), run.writing("results.json") as beside:  # noqa: PT012 - as a writer fails
+        beside.write_bytes(b"half")
+        raise RuntimeError
+    assert run.results.read_bytes() == b"before"
+
+
+def test_the_checkpoint_before_is_kept(tmp_path):
+    run = Run.create(tmp_path, "checkpoints")
+    for content in (b"one", b"two", b"three"):
+        beside = run.folder / "beside"
+        beside.write_bytes(content)
+        run.adopt_checkpoint(beside)
+    assert (run.checkpoint.read_bytes(), run.checkpoint_before.read_bytes()) == (b"three", b"two")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "spec"),
+    [
+        (MLP((3,), width=8), {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}),
+        (
+            ConvNet((1, 8, 8), width=4),
+            {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 4}},
+        ),
+        (
+            Wrapped((3,), nn.Linear(3, 5)),
+            {
+                "class_path": "likewise.models.Wrapped",
+                "init_args": {
+                    "input_shape": [3],
+                    "module": {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 5}},
+                },
+            },
+        ),
+    ],
+    ids=["MLP", "ConvNet", "Wrapped"],
+)
+def test_an_encoder_is_rebuilt_with_its_weights_mean_and_deviation_without_the_data(encoder, spec, tmp_path):
+    inputs = torch.rand(40, *spec["init_args"]["input_shape"])
+    encoder.observe(inputs)
+    encoder(inputs)
+    again = lw.load_encoder(_run(tmp_path, encoder, spec).folder)
+    assert isinstance(again, Encoder)
+    assert not again.training
+    assert torch.equal(again.encode(inputs), encoder.encode(inputs))
+
+
+def test_an_encoder_from_a_run_goes_on_with_its_weights_and_refuses_other_shapes(tmp_path):
+    encoder = MLP((3,))
+    run = _run(tmp_path, encoder)
+    mine = FromRun((3,), run.folder)
+    mine.observe(torch.rand(5, 3) + 100)
+    inputs = torch.rand(6, 3)
+    assert mine.training
+    assert torch.equal(mine.encode(inputs), encoder.encode(inputs))
+    with pytest.raises(ValueError, match=r"expected inputs of shape \(3,\).*got \(4,\)"):
+        FromRun((4,), run.folder)
+
+
+def test_a_run_without_an_encoder_or_with_a_damaged_one_is_told_with_the_remedy(tmp_path):
+    run = Run.create(tmp_path, "young")
+    with pytest.raises(ValueError, match=r"expected the folder of a run, got .*, which has no run\.json"):
+        lw.load_encoder(run.folder)
+    run.describe({"parts": {"encoder": {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3]}}}})
+    with pytest.raises(ValueError, match=r"has no encoder\.safetensors: finish it with likewise train --resume"):
+        lw.load_encoder(run.folder)
+    run.save_encoder(MLP((3,)))
+    run.weights.write_bytes(run.weights.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="expected the weights of this run's encoder in"):
+        lw.load_encoder(run.folder)
+    (run.folder / "run.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"expected run\.json of plain JSON"):
+        lw.load_encoder(run.folder)
+
+
+def test_curves_are_read_back_the_loss_first(tmp_path):
+    run = Run.create(tmp_path, "curves")
+    run.write("metrics.csv", b"step,epoch,accuracy,loss\n0,0,,2.5\n1,0,0.5,1.5\n")
+    assert list(run.metrics.items()) == [("loss", [(0, 2.5), (1, 1.5)]), ("accuracy", [(1, 0.5)])]
+
+
+class Taker:
+    """Takes parts and plain values."""
+
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        modules: list[nn.Module] | None = None,
+        pair: tuple[float, float] = (0.0, 1.0),
+        make: Callable[[], int] | None = None,
+        plain: float = 0.0,
+    ) -> None:
+        self.taken = module, modules, pair, make, plain
+
+
+def test_parts_within_parts_are_made_by_the_kind_their_place_asks_for():
+    relu = {"class_path": "torch.nn.ReLU"}
+    spec = {"class_path": f"{__name__}.Taker", "init_args": {"module": relu, "modules": [relu, relu], "pair": [1, 2]}}
+    module, modules, pair, *_ = build(spec, Taker).taken
+    assert isinstance(module, nn.ReLU)
+    assert [type(one) for one in modules] == [nn.ReLU, nn.ReLU]
+    assert pair == (1, 2)
+
+
+@pytest.mark.parametrize("place", ["module", "modules", "plain"])
+def test_nothing_else_is_made(place):
+    spec = {"class_path": "os.system", "init_args": {"command": "exit 1"}}
+    value = [spec] if place == "modules" else spec
+    with pytest.raises(ValueError, match="expected a"):
+        build({"class_path": f"{__name__}.Taker", "init_args": {place: value}}, Taker)
+
+
+@pytest.mark.parametrize("path", ["os.system", "json.JSONDecoder", "nowhere.Net", "torch.nn.Nothing", "Net", "os"])
+def test_a_path_to_anything_but_a_class_of_the_kind_is_refused(path):
+    with pytest.raises(ValueError, match=f"expected a class of kind Module, got {path}, which is"):
+        class_of(path, nn.Module)
+
+
+def test_an_abstract_class_is_refused():
+    with pytest.raises(ValueError, match="which is abstract: name one that is whole"):
+        class_of("likewise.models.Encoder", nn.Module)
+
+
+def test_facts_are_plain_json(tmp_path):
+    run = Run.create(tmp_path, "facts")
+    run.describe({"seed": 3, "names": ["a", "b"]})
+    assert json.loads((run.folder / "run.json").read_text()) == run.facts == {"seed": 3, "names": ["a", "b"]}
+    with pytest.raises(ValueError, match="JSON"):
+        run.describe({"bad": np.inf})

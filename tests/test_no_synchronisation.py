@@ -187,7 +187,7 @@ def test_no_step_waits(name, backend, learned):
         (lw.BCELoss(positive_weight=2.0), lambda: ones(8, 4, dtype=torch.bool)),
         (lw.AsymmetricLoss(), lambda: ones(8, 4, dtype=torch.bool)),
     ],
-    ids=repr,
+    ids=lambda of: type(of).__name__,
 )
 def test_no_loss_that_is_no_contrast_waits(loss, beside):
     """Neither forward nor backward, nor what it says of the step."""

@@ -10,7 +10,7 @@ from sklearn.manifold import TSNE
 from torch import Tensor
 from torch.nn import functional
 
-TILE = 1024  # rows of similarities at a time
+TILE = 2**20  # similarities at a time
 
 
 def alignment(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float:
@@ -69,7 +69,7 @@ def uniformity(features: Float[Tensor, "n d"]) -> float:
         ValueError: An entry is not finite.
 
     Memory:
-        O(N·D) and one tile of 1,024·N similarities at a time.
+        O(N·D) and one tile of 2²⁰ similarities at a time.
 
     Source:
         T. Wang and P. Isola, 2020 (see alignment), equation 8 with t = 2.
@@ -107,7 +107,7 @@ def similarity_histogram(
         ValueError: Lengths disagree or an entry is not finite.
 
     Memory:
-        O(N·D) and one tile of 1,024·N similarities at a time.
+        O(N·D) and one tile of 2²⁰ similarities at a time.
 
     Example:
         >>> edges, positive, negative = similarity_histogram(torch.eye(2).repeat(2, 1), torch.tensor([0, 1, 0, 1]), 4)
@@ -162,8 +162,9 @@ def two_dimensional_map(
 
 
 def _similarity_tiles(units: Tensor) -> Iterator[tuple[int, Tensor]]:
-    for start in range(0, len(units), TILE):
-        yield start, units[start : start + TILE] @ units.T
+    rows = max(1, TILE // max(len(units), 1))
+    for start in range(0, len(units), rows):
+        yield start, units[start : start + rows] @ units.T
 
 
 def _unit_rows(features: Tensor, labels: Tensor | None = None) -> Tensor:

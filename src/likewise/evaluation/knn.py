@@ -1,5 +1,6 @@
 """k nearest neighbours: is a sample among its own class?"""
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from sklearn.neighbors import KNeighborsClassifier
@@ -8,6 +9,8 @@ from torch.nn import functional
 
 from likewise.evaluation.accuracy import Accuracy
 from likewise.evaluation.features import check_features
+
+PREDICTED = 1024  # samples at a time
 
 
 def knn(
@@ -49,5 +52,5 @@ def knn(
         raise ValueError(f"expected neighbors of at least 1, got {neighbors}: 3 is usual")
     classifier = KNeighborsClassifier(min(neighbors, len(train_labels)), weights="distance", algorithm="brute")
     classifier.fit(functional.normalize(train_features).numpy(), train_labels.numpy())
-    predictions = classifier.predict(functional.normalize(test_features).numpy())
-    return Accuracy(torch.from_numpy(predictions), test_labels)
+    parts = [classifier.predict(functional.normalize(part).numpy()) for part in test_features.split(PREDICTED)]
+    return Accuracy(torch.from_numpy(np.concatenate(parts)), test_labels)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, TypedDict, get_args, get_origin, get_type_hints
 
+PLAIN = {type(None), object, list, dict, int, float, bool, str}
+
 
 class Spec(TypedDict):
     """A part as a configuration has it.
@@ -22,12 +24,12 @@ class Spec(TypedDict):
     init_args: dict[str, Any]
 
 
-def class_of(class_path: str, base: type) -> type:
+def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
     """Find a class by its path, and make sure that it is a subclass; nothing is called.
 
     Args:
         class_path: module.Name; only that module is imported.
-        base: What the class has to be, or to inherit.
+        base: What the class has to be, or to inherit; any of several.
 
     Raises:
         ValueError: There is no such class, or it is something else.
@@ -37,6 +39,7 @@ def class_of(class_path: str, base: type) -> type:
         >>> class_of("collections.OrderedDict", dict)
         <class 'collections.OrderedDict'>
     """
+    kind = " or ".join(of.__name__ for of in (base if isinstance(base, tuple) else (base,)))
     module, _, name = class_path.rpartition(".")
     try:
         found = getattr(import_module(module), name) if module else None
@@ -45,21 +48,19 @@ def class_of(class_path: str, base: type) -> type:
         if isinstance(error, ModuleNotFoundError) and missing and not module.startswith(missing):
             raise  # the module is there, and lacks one of its own
         raise ValueError(
-            f"expected a class of kind {base.__name__}, got {class_path}, which is not found: "
+            f"expected a class of kind {kind}, got {class_path}, which is not found: "
             "give module.Name of an installed module, or of a file in this folder"
         ) from error
     if not (inspect.isclass(found) and issubclass(found, base)):
-        raise ValueError(
-            f"expected a class of kind {base.__name__}, got {class_path}, which is none: name a subclass of it"
-        )
+        raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is none: name a subclass of it")
     if inspect.isabstract(found):
         raise ValueError(
-            f"expected a class of kind {base.__name__}, got {class_path}, which is abstract: name one that is whole"
+            f"expected a class of kind {kind}, got {class_path}, which is abstract: name one that is whole"
         )
     return found
 
 
-def build(spec: Mapping[str, Any], base: type = object, **filled: Any) -> Any:
+def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **filled: Any) -> Any:
     """Make a part, and first the parts within it.
 
     Args:
@@ -100,16 +101,32 @@ def _made(value: Any, owner: type, parameter: str) -> Any:
 
 def _takes_a_tuple(owner: type, parameter: str) -> bool:
     """Tell whether a parameter is a pair or the like, which a file of options can only give as a list."""
-    hint = get_type_hints(owner.__init__).get(parameter)
+    hint = _hint(owner, parameter)
     return any(get_origin(one) is tuple for one in (hint, *get_args(hint)))
 
 
-def _kind(owner: type, parameter: str) -> type:
-    """Find the class that a parameter's annotation names, be it optional, or that of a list's items."""
-    waiting = [get_type_hints(owner.__init__).get(parameter)]
+def _kind(owner: type, parameter: str) -> tuple[type, ...]:
+    """Find the classes that a parameter's annotation names, be it optional, or those of a list's items."""
+    waiting, kinds = [_hint(owner, parameter)], list[type]()
     while waiting:
         hint = waiting.pop(0)
-        if inspect.isclass(hint) and hint not in {type(None), list, object} and not get_args(hint):
-            return hint
+        if inspect.isclass(hint) and hint not in PLAIN and not get_args(hint):
+            kinds.append(hint)
         waiting += get_args(hint)
-    raise ValueError(f"expected a plain value for {parameter} of {owner.__name__}, got a class: it takes no part there")
+    if not kinds:
+        raise ValueError(
+            f"expected a plain value for {parameter} of {owner.__name__}, got a class: its annotation names no class"
+        )
+    return tuple(kinds)
+
+
+def _hint(owner: type, parameter: str) -> Any:
+    """Return the annotation of a constructor's parameter, its own or, where it is passed on, that of a parent."""
+    for kind in owner.__mro__:
+        try:
+            hints = get_type_hints(kind.__init__)
+        except (NameError, TypeError):  # of what is imported for type checkers alone
+            continue
+        if parameter in hints:
+            return hints[parameter]
+    return None

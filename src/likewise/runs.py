@@ -72,12 +72,16 @@ class Run:
         Raises:
             ValueError: The root cannot be written.
         """
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"expected a folder to write runs into, got {root}: {error.strerror}") from error
         name = "-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names])
         for number in count(1):
             whole = root / (name if number == 1 else f"{name}-{number}")
             folder = whole.with_name(whole.name + PARTIAL)
             try:
-                folder.mkdir(parents=True)
+                folder.mkdir()
             except FileExistsError:
                 continue
             except OSError as error:
@@ -94,7 +98,7 @@ class Run:
         Raises:
             ValueError: There is no such folder, or it is no run's.
         """
-        path = Path(folder)
+        path = Path(folder).absolute()
         other = path.with_name(path.name.removesuffix(PARTIAL) if path.suffix == PARTIAL else path.name + PARTIAL)
         found = path if path.is_dir() or not other.is_dir() else other
         if not (found / "run.json").is_file():
@@ -159,7 +163,7 @@ class Run:
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Write what the run is made of."""
-        self.write("run.json", (json.dumps(facts, indent=2, allow_nan=False) + "\n").encode())
+        self.write("run.json", (json.dumps(facts, indent=2) + "\n").encode())
 
     @property
     def stage(self) -> Stage:
@@ -261,12 +265,13 @@ class Run:
 
 
 @contextmanager
-def cared_for(run: Run, told: Callable[[Path], str]) -> Generator[Run]:
+def cared_for(run: Run, told: Callable[[Path], str], *, new: bool = True) -> Generator[Run]:
     """Remove a run that fails before it did any work, and say of any other where it stands.
 
     Args:
         run: The run that the block does.
         told: What to add to an exception, of the folder that stays.
+        new: Whether nobody else has done any work for it.
 
     Yields:
         The run.
@@ -285,7 +290,7 @@ def cared_for(run: Run, told: Callable[[Path], str]) -> Generator[Run]:
     try:
         yield run
     except BaseException as error:
-        if {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION:
+        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION:
             shutil.rmtree(run.folder, ignore_errors=True)
         else:
             error.add_note(told(run.folder))

@@ -67,10 +67,12 @@ def run(arguments: Sequence[str]) -> None:
             if before is not None:
                 _check_same(before, ready)
             if _rank() > 0:
-                fit(ready, trainer_of(given, [], Checkpoints(Run(Path()))), before)
+                if before is None or before.stage == "training":
+                    checkpoints = Checkpoints(Run(Path()), config.checkpoint_minutes)
+                    fit(ready, trainer_of(given, [], checkpoints), before)
                 return
             made = before or Run.create(config.runs, _name(chosen["loss"]), _name(chosen["data"]))
-            with cared_for(made, _left):
+            with cared_for(made, _left, new=before is None):
                 if before is None:
                     made.write(made.configuration.name, parser.dump(_without_file(config)).encode())
                     made.describe(ready.facts | {"seed": config.seed, "versions": _versions()})
@@ -90,9 +92,11 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints:
     else:
         encoder.load_state_dict(made.encoder().state_dict())
     times.append(time.monotonic())
-    if ready.parts.train.label_kind != "classes":
-        kind = ready.parts.train.label_kind or "samples without labels"
-        say(f"no evaluation fits {kind} yet: the encoder is in {made.weights.name}, and likewise.load_encoder reads it")
+    unfit = _unfit(ready.parts)
+    if unfit:
+        say(
+            f"no evaluation fits {unfit} yet: the encoder is in {made.weights.name}, and likewise.load_encoder reads it"
+        )
         return made.finished()
     with _terminable(None):
         measured, train, test = _evaluate(made, encoder, ready.parts)
@@ -102,6 +106,13 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints:
             facts = _facts(made, ready, times)
             write_page(page, facts=facts, metrics=made.metrics, measured=measured, train=train, test=test)
     return made.finished()
+
+
+def _unfit(parts: Parts) -> str | None:
+    """Say what no evaluation fits, if that is so."""
+    if parts.train.label_kind != "classes":
+        return parts.train.label_kind or "samples without labels"
+    return None if parts.test.names == parts.train.names else "classes that were not trained on"
 
 
 def _train(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints: Checkpoints) -> None:
@@ -172,8 +183,11 @@ def _without_resume(arguments: Sequence[str]) -> list[str]:
 def _check_same(before: Run, ready: Assembled) -> None:
     """Raise unless data and parts are those that the run began with."""
     facts = json.loads(json.dumps(ready.facts))
+    kept = before.facts
+    for known in (kept, facts):
+        known["parts"].pop("data", None)  # wherever it lies now, it is recognised by what it holds
     for what in ("samples", "parts"):
-        if before.facts.get(what) != facts[what]:
+        if kept.get(what) != facts[what]:
             raise ValueError(
                 f"expected the {'data' if what == 'samples' else 'classes and arguments'} that {before.folder} began "
                 f"with, got others: restore them, or train anew with likewise train --config {before.configuration}"

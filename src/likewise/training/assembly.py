@@ -123,7 +123,26 @@ def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
         return encoder.encoder, encoder.spec
     inputs = train.inputs
     encoder.observe(inputs if isinstance(inputs, Tensor) else some_inputs(train, OBSERVED))
+    _check_features(encoder, some_inputs(train, 2))
     return encoder, spec
+
+
+def _check_features(encoder: Encoder, inputs: Tensor) -> None:
+    """Raise unless an encoder, mostly one of the user's own, makes of inputs what it says."""
+    name = type(encoder).__name__
+    try:
+        features = encoder.encode(inputs)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        words = " ".join(str(error).split())[:160]
+        raise ValueError(
+            f"expected {name} to encode inputs {tuple(inputs.shape)} of {inputs.dtype}, got {words}: "
+            "call super().__init__(input_shape), and self.standardized(inputs) first"
+        ) from error
+    if features.shape != (len(inputs), encoder.feature_dim):
+        raise ValueError(
+            f"expected features ({len(inputs)}, {encoder.feature_dim}) of {name}, got {tuple(features.shape)}: "
+            "let feature_dim say how long they are"
+        )
 
 
 def _loss(spec: Spec, train: Samples, embedding_dim: int) -> tuple[Loss, Spec]:
@@ -140,7 +159,8 @@ def _loss(spec: Spec, train: Samples, embedding_dim: int) -> tuple[Loss, Spec]:
 def _filled(spec: Spec, base: type, **known: Any) -> Spec:
     """Add what the class asks for and only other parts know."""
     asked = inspect.signature(class_of(spec["class_path"], base)).parameters
-    filled = {name: value for name, value in known.items() if name in asked}
+    passed_on = base is Encoder and any(of.kind is of.VAR_KEYWORD for of in asked.values())
+    filled = {name: value for name, value in known.items() if passed_on or name in asked}
     return Spec(class_path=spec["class_path"], init_args={**(spec.get("init_args") or {}), **filled})
 
 

@@ -2,7 +2,10 @@
 
 import csv
 import io
+import signal
+import threading
 import time
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
@@ -59,6 +62,9 @@ class Checkpoints(lightning.Callback):
         del pl_module
         self._steps = trainer.global_step
         self._last = time.monotonic()
+        if threading.current_thread() is threading.main_thread():
+            # in the place of Lightning's, which ends the training at once, between two steps of the optimizer
+            signal.signal(signal.SIGTERM, self._end_soon)
         if trainer.is_global_zero:
             self._curves.go_on(trainer.fit_loop.epoch_loop.batch_progress.total.ready)
 
@@ -68,7 +74,8 @@ class Checkpoints(lightning.Callback):
         """Note what was logged, and save if it is time."""
         del pl_module, outputs, batch
         number = trainer.fit_loop.epoch_loop.total_batch_idx
-        if trainer.is_global_zero and (number + 1) % int(getattr(trainer, "log_every_n_steps", 1)) == 0:
+        every = int(getattr(trainer, "log_every_n_steps", 1))
+        if trainer.is_global_zero and every and (number + 1) % every == 0:
             self._curves.note(number, trainer.current_epoch, trainer.callback_metrics)
         stepped = trainer.global_step > self._steps
         if not stepped or trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
@@ -102,6 +109,9 @@ class Checkpoints(lightning.Callback):
         if trainer.is_global_zero:
             self.run.adopt_checkpoint(beside)
         self._last = time.monotonic()
+
+    def _end_soon(self, *_: object) -> None:
+        self.told_to_end = True
 
     def _agreed(self, trainer: lightning.Trainer, *, told: bool) -> bool:
         """Let all processes do what one of them has to."""
@@ -186,6 +196,9 @@ def readable(checkpoint: Path) -> bool:
         False
     """
     try:
+        with zipfile.ZipFile(checkpoint) as file:
+            if file.testzip() is not None:
+                return False
         torch.load(checkpoint, map_location="meta", weights_only=True)
     except Exception:  # noqa: BLE001 - whatever is wrong with a file that was cut short
         return False

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
 from likewise.training.checkpoints import Checkpoints, Terminated, readable
+from likewise.training.offers import Momentum
 
 
 def processes() -> int:
@@ -38,7 +39,7 @@ def trainer_of(
         checkpoints: What saves, if anything does.
 
     Raises:
-        ValueError: The launched processes cannot be divided among machines.
+        ValueError: More processes are asked for than were launched.
     """
     given = dict(options)
     theirs = _as_list(given.pop("callbacks", None))
@@ -51,13 +52,17 @@ def trainer_of(
         given |= {"devices": local, "num_nodes": launched // local}
         if given.get("strategy") in {None, "auto", "ddp"}:
             given["strategy"] = DDPStrategy(**_without_broadcast())
-        if given.get("accelerator") != "cpu" and torch.cuda.is_available():
-            given["sync_batchnorm"] = True
-    return lightning.Trainer(
+    trainer = lightning.Trainer(
         **given,
         callbacks=[*theirs, *callbacks, *(() if checkpoints is None else (checkpoints,))],
         enable_checkpointing=any(isinstance(of, ModelCheckpoint) for of in theirs),
     )
+    if trainer.world_size > launched:
+        raise ValueError(
+            f"expected {launched} process{'es' if launched > 1 else ''}, as launched, got {trainer.world_size} by "
+            "trainer.devices: start several with torchrun --nproc-per-node N -m likewise.cli train"
+        )
+    return trainer
 
 
 def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
@@ -68,6 +73,8 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
         KeyboardInterrupt: The user ended it.
         Terminated: SIGTERM ended it.
     """
+    if trainer.world_size > 1 and trainer.strategy.root_device.type == "cuda":
+        synchronize(ready)
     checkpoint = None if run is None else last_whole(run)
     try:
         trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
@@ -77,6 +84,15 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from error
         raise
+
+
+def synchronize(ready: Assembled) -> None:
+    """Let batch normalisation see the batches of all processes; a momentum encoder's sees its own, as MoCo's does."""
+    module = ready.module
+    followers = [offer for offer in module.offers.all if not isinstance(offer, Momentum)]
+    for part in (module.encoder, module.head, *followers):
+        if part is not None:
+            torch.nn.SyncBatchNorm.convert_sync_batchnorm(part)
 
 
 def last_whole(run: Run) -> str | None:
@@ -89,9 +105,10 @@ def last_whole(run: Run) -> str | None:
     for path in there:
         if readable(path):
             return str(path)
+        path.rename(path.with_suffix(".damaged"))  # so that it never takes the place of a whole one
     if there:
         raise ValueError(
-            f"expected a checkpoint that can be read, got {', '.join(map(str, there))}, cut short: train anew with "
+            f"expected a checkpoint that can be read, got {len(there)} in {run.folder}, cut short: train anew with "
             f"likewise train --config {run.configuration}"
         )
     return None

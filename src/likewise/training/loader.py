@@ -1,5 +1,6 @@
 """The loader: batches of the training part, in an order that is a function of seed and epoch, from any place on."""
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, final
 
@@ -72,12 +73,12 @@ class Loader:
         """Go on from where the training stands; it is asked when the first batch is."""
         place = self._place()
         order = self._order(place.epoch)
-        size = order.shape[1] - order.shape[1] % place.processes
-        held = size // place.processes
-        if held < 1:
+        size = order.shape[1]
+        held, over = divmod(size, place.processes)
+        if over:
             raise ValueError(
-                f"expected a sample for each of {place.processes} processes, got batches of {order.shape[1]}: "
-                "take fewer processes or more samples"
+                f"expected batches that {place.processes} processes share equally, got {size} samples: "
+                f"set batches.batch_size to {max(held, 1) * place.processes}"
             )
         own = slice(place.rank * held, (place.rank + 1) * held)
         rows = order[place.batch :, own]
@@ -112,6 +113,7 @@ class Loader:
                 num_workers=self.workers,
                 collate_fn=_as_fetched,
                 pin_memory=device.type == "cuda",
+                worker_init_fn=_outlive,
             )
             yield from fetched
         elif device.type == "cuda" and self._fits(inputs, device):
@@ -144,6 +146,12 @@ class _Fetched(Dataset[Tensor]):
 
     def __getitems__(self, rows: list[int]) -> Tensor:
         return self._samples.inputs[torch.tensor(rows)]
+
+
+def _outlive(worker: int) -> None:
+    """Leave SIGTERM to the training, which ends its workers when it has saved."""
+    del worker
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _as_fetched(batch: Any) -> Tensor:

@@ -99,6 +99,10 @@ class Step:
         Where all of the batch is of one class, any other sample.
         """
         count, device = len(self.inputs), self.inputs.device
+        if count < 2:
+            raise ValueError(
+                f"expected another sample in the batch for negatives, got {count} here: enlarge batch_size"
+            )
         alone = torch.arange(count, device=device)
         known = self.batch.get("labels")
         labels = alone if known is None or known.ndim != 1 else known

@@ -193,7 +193,7 @@ def test_moco_is_a_loss_and_two_offers_on_the_command_line(few, tmp_path):
 
 def test_a_run_whose_labels_no_evaluation_fits_ends_after_training_and_says_so(few, tmp_path, capsys):
     assert main(["train", "--loss", "MSCLoss", *few["label sets"], "--runs", str(tmp_path)]) == 0
-    assert "no evaluation fits label sets yet" in capsys.readouterr().err
+    assert "there is no evaluation of label sets yet" in capsys.readouterr().err
     assert (next(tmp_path.iterdir()) / "encoder.safetensors").exists()
 
 

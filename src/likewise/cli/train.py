@@ -95,7 +95,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints:
     unfit = _unfit(ready.parts)
     if unfit:
         say(
-            f"no evaluation fits {unfit} yet: the encoder is in {made.weights.name}, and likewise.load_encoder reads it"
+            f"there is no evaluation of {unfit} yet: the encoder is in {made.weights.name}, and likewise.load_encoder reads it"
         )
         return made.finished()
     with _terminable(None):

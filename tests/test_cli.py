@@ -180,6 +180,51 @@ def test_a_loss_trains_without_further_options_on_its_kind_of_labels(loss, kind,
     assert likewise.load_encoder(run)(images).shape == (3, 16)
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Data as users have it: a folder of photos, a table of vectors, lines of vectors with several labels."""
+    image = pytest.importorskip("PIL.Image")
+    folder, draw = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
+    for number in range(60):
+        place = folder / "photos" / ("cats" if number % 2 else "dogs")
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 256, (20 + number % 3, 24, 3), dtype=np.uint8)
+        image.fromarray(pixels).save(place / f"{number}.png")
+    rows = draw.normal(size=(60, 3)).round(3)
+    lines = [f"{a},{b},{c},{'rose' if a > 0 else 'lily'}" for a, b, c in rows]
+    (folder / "flowers.csv").write_text("\n".join(["x,y,z,label", *lines]))
+    told = [
+        {"vector": list(row), "label": [name for name, value in zip("abc", row, strict=True) if value > -1]}
+        for row in rows
+    ]
+    (folder / "tags.jsonl").write_text("\n".join(map(json.dumps, told)))
+    return folder
+
+
+READ = {
+    "photos": ["--data", "Hub", "--data.path", "photos", "--data.size", "16", "--encoder.width", "4"],
+    "photos by torchvision": [
+        *("--data", "Torchvision", "--data.name", "ImageFolder", "--data.root", "photos", "--data.size", "16"),
+        *("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4"),
+    ],
+    "table": ["--data", "Hub", "--data.path", "flowers.csv", "--encoder", "MLP", "--encoder.width", "4"],
+    "lines": ["--data", "Hub", "--data.path", "tags.jsonl", "--encoder", "MLP", "--encoder.width", "4"],
+    "a long tail": ["--subset", "LongTail", "--subset.imbalance", "10", "--encoder.width", "4"],
+    "balanced": ["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "5", "--encoder.width", "4"],
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_data_as_users_have_it_trains(case, files, tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.chdir(files)
+    short = ["--batches.batch_size", "20", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2"]
+    assert main(["train", *READ[case], *short, *SHORT[4:], "--runs", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    assert len((run / "metrics.csv").read_text().splitlines()) == 3
+    assert likewise.load_encoder(run).feature_dim > 0
+
+
 def test_moco_is_a_loss_and_two_offers_on_the_command_line(few, tmp_path):
     moco = ["--loss", "InfoNCELoss", "--offers", "Momentum", "--offers.momentum", "0.9"]
     moco += ["--offers+", "KeyQueue", "--offers.size", "60"]

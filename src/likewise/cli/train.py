@@ -94,9 +94,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints:
     times.append(time.monotonic())
     unfit = _unfit(ready.parts)
     if unfit:
-        say(
-            f"there is no evaluation of {unfit} yet: the encoder is in {made.weights.name}, and likewise.load_encoder reads it"
-        )
+        say(f"there is no evaluation of {unfit} yet: the encoder is in {made.weights.name}, for likewise.load_encoder")
         return made.finished()
     with _terminable(None):
         measured, train, test = _evaluate(made, encoder, ready.parts)

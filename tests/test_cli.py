@@ -341,7 +341,7 @@ BAD = {
     "other class": (["--data.path", "x.npz"], "Digits has no parameter path: choose --data Arrays"),
     "no number": (["--loss.temperature", "abc"], "expected --loss.temperature to be a positive number, got abc"),
     "choice": (["--loss.form", "inn"], "expected --loss.form to be one of out, in, got inn, did you mean in?"),
-    "help": (["--loss.help", "Foo"], "SupConLoss, TripletLoss, got Foo"),
+    "help": (["--loss.help", "Foo"], "expected loss to be one of AsymmetricLoss, BCELoss, BCLLoss"),
     "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
     "reduction": (["--loss.reduction", "none"], "reduction mean or sum"),
     "two views": (["--loss", "InfoNCELoss", "--batches.views", "3"], "got 3: set batches.views to 2"),

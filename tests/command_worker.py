@@ -11,7 +11,7 @@ from likewise import runs
 from likewise.cli import main
 from likewise.training.checkpoints import Checkpoints
 
-MODULES = ["likewise.cli.train", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
+MODULES = ["likewise.cli.training", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
 
 
 def start(arguments, folder, kill=None, said=(), **environment):

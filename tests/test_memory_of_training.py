@@ -7,7 +7,7 @@ import numpy as np
 
 MEASURED = """
 import resource, sys
-from likewise.cli import train
+from likewise.cli import training
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 from likewise.training import assembly, fitting
 before = peak()

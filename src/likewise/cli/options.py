@@ -88,7 +88,6 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     A part whose class they name starts from that class's own defaults, and not from those of the class it replaces.
     """
     chosen = set(_chosen(arguments))
-    helps = any(word in {"-h", "--help"} or option_of(word).endswith(".help") for word in arguments)
     parser = _Parser(
         prog="likewise train",
         description=DESCRIPTION,
@@ -109,11 +108,21 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
         parser.add_subclass_arguments(base, part, required=required, help=help_, skip=set(FILLED), **default)
         if part == "loss":
             parser.add_argument("--offers", type=Offer | list[Offer] | None, default=None, help=OFFERS)
-    if not helps:
+    if not asks_for_help(arguments):
         _add_trainer(parser)
     for name, group in (parser.groups or {}).items():
         group.title = name
     return parser
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Tell whether help is asked for, of the verb or of a class.
+
+    Example:
+        >>> asks_for_help(["--loss.help", "NTXentLoss"]), asks_for_help(["--loss", "NTXentLoss"])
+        (True, False)
+    """
+    return any(word in {"-h", "--help"} or option_of(word).endswith(".help") for word in arguments)
 
 
 def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:

@@ -78,7 +78,7 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
     checkpoint = None if run is None else last_whole(run)
     try:
         trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
-    except SIGTERMException as error:  # between two epochs Lightning is faster, and the last step has been saved
+    except SIGTERMException as error:  # it came before the first step: there is nothing to save
         raise Terminated from error
     except SystemExit as error:  # Lightning's answer to Ctrl-C
         if isinstance(error.__context__, KeyboardInterrupt):

@@ -109,9 +109,7 @@ class Pretraining(lightning.LightningModule):
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Take the optimizer's step, then let the offers follow."""
         super().optimizer_step(*args, **kwargs)
-        network = nn.Sequential(self.encoder, *(() if self.head is None else (self.head,)))
-        for offer in self.offers.all:
-            offer.after_update(network)
+        self.offers.after_update()
 
     def configure_optimizers(self) -> Any:
         """Make the optimizer and its schedule, one step a batch."""

@@ -42,6 +42,7 @@ class Offers(nn.Module):
     def __init__(self, loss: Loss, plan: Plan, given: Sequence[Offer] | None = None) -> None:
         super().__init__()
         self.asked = Asked.by(type(loss))
+        self._plan = plan
         check_labels(loss, plan)
         chosen = _recommended(loss) if given is None else list(given)
         self._check_chosen(chosen)
@@ -74,6 +75,12 @@ class Offers(nn.Module):
         """Return what the loss is called with, by position and by name."""
         values = {name: getattr(offer, name)(step) for name, offer in self._who.items()}
         return ((values.pop(EMBEDDINGS),) if self.asked.positional else ()), values
+
+    def after_update(self) -> None:
+        """Let all offers follow encoder and head, after a step of the optimizer."""
+        network = self._plan.network
+        for offer in self.all:
+            offer.after_update(network)
 
     def _check_chosen(self, chosen: Sequence[Offer]) -> None:
         for one, other in combinations(chosen, 2):

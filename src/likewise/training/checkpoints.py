@@ -1,4 +1,4 @@
-"""Checkpoints and curves of a run: written as training goes, each whole or not at all."""
+"""Checkpoints and curves of a run, written as training goes: the first whole or not at all, the others row by row."""
 
 import csv
 import io

@@ -19,10 +19,11 @@ from typing import Any, Literal, Self, final
 from torch import Tensor, nn
 
 from likewise.parts import Spec, build, class_of
+from likewise.scores import Found, Outcomes, Score, as_csv, from_csv, outcomes_of, save_outcomes
 
 PARTIAL = ".partial"
 CONFIGURATION = {"config.yaml", "run.json"}  # what stands there before any work is done
-Stage = Literal["training", "evaluation", "report", "finished"]
+Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
 Curves = dict[str, list[tuple[int, float]]]
 """For each metric its (step, value) pairs."""
@@ -40,8 +41,10 @@ class Run:
         metrics.csv                what the training logged, a row a step
         checkpoint.ckpt            from where training goes on; checkpoint-before.ckpt is the one before
         encoder.safetensors        the trained encoder's weights
-        embeddings.npz             features of the samples
-        results.json               what was measured
+        histograms.csv             counts that the loss noted, a row a histogram and an epoch
+        embeddings.npz             features of all samples, with their labels and rows
+        scores.csv                 what was measured, a row a number
+        outcomes.npz               what each test sample contributed to a score
         report.html                the page that shows it
 
     Args:
@@ -142,9 +145,19 @@ class Run:
         return self.folder / "embeddings.npz"
 
     @property
-    def results(self) -> Path:
+    def scores_file(self) -> Path:
         """The file of what was measured."""
-        return self.folder / "results.json"
+        return self.folder / "scores.csv"
+
+    @property
+    def outcomes_file(self) -> Path:
+        """The file of what each test sample contributed."""
+        return self.folder / "outcomes.npz"
+
+    @property
+    def histograms_file(self) -> Path:
+        """The file of the counts that the loss noted."""
+        return self.folder / "histograms.csv"
 
     @property
     def report(self) -> Path:
@@ -172,7 +185,7 @@ class Run:
             return "finished"
         if not self.weights.is_file():
             return "training"
-        return "report" if self.results.is_file() else "evaluation"
+        return "evaluation"
 
     @property
     def metrics(self) -> Curves:
@@ -186,6 +199,41 @@ class Run:
                     if row[name]:
                         curves[name].append((int(row["step"]), float(row[name])))
         return {name: curves[name] for name in sorted(curves, key=lambda name: (name != "loss", name))}
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """What was measured; nothing where nothing was.
+
+        Raises:
+            ValueError: The file can't be read.
+        """
+        return from_csv(self.scores_file.read_text(encoding="utf-8")) if self.scores_file.is_file() else ()
+
+    @property
+    def outcomes(self) -> tuple[Outcomes, ...]:
+        """What each test sample contributed to the scores."""
+        return outcomes_of(self.outcomes_file) if self.outcomes_file.is_file() else ()
+
+    def add(self, found: Found) -> None:
+        """Write what an evaluation found; what the same evaluation found before is replaced."""
+        groups = {score.group for score in found.scores}
+        kept = [score for score in self.scores if score.group not in groups]
+        if found.outcomes:
+            keys = {one.key[:1] + one.key[2:] for one in found.outcomes}
+            others = [one for one in self.outcomes if one.key[:1] + one.key[2:] not in keys]
+            with self.writing(self.outcomes_file.name) as path:
+                save_outcomes(path, [*others, *found.outcomes])
+        self.write(self.scores_file.name, as_csv([*kept, *found.scores, *found.candidates]).encode())
+
+    @property
+    def histograms(self) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
+        """For each histogram that the loss noted its (epoch, counts) pairs."""
+        noted: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+        if self.histograms_file.is_file():
+            with self.histograms_file.open(newline="", encoding="utf-8") as file:
+                for name, epoch, *counts in csv.reader(file):
+                    noted[name].append((int(epoch), tuple(map(int, counts))))
+        return dict(noted)
 
     def encoder(self) -> nn.Module:
         """Rebuild the trained encoder, in evaluation mode; the data is not needed.

@@ -17,6 +17,7 @@ from likewise.data.batches import Batch, Batches, Share, Views, mixed, some_inpu
 from likewise.data.by_class import ByClass
 from likewise.data.digits import Digits
 from likewise.data.hub import Hub
+from likewise.data.of_run import fingerprint, parts_of, parts_of_run
 from likewise.data.samplers import Balanced, Sampler, Shuffled
 from likewise.data.samples import LabelKind, Rows, Samples
 from likewise.data.source import Source
@@ -58,6 +59,9 @@ __all__ = [
     "TokenDropout",
     "Torchvision",
     "Views",
+    "fingerprint",
     "mixed",
+    "parts_of",
+    "parts_of_run",
     "some_inputs",
 ]

@@ -56,6 +56,7 @@ class Samples:
         labels: Classes (N,), int64 from 0 to C - 1; label sets (N, L), boolean; or None.
         names: The C classes' or L labels' names, in their order.
         parts: The part of each sample where the source says so, (N,): 0 train, 1 validation, 2 test; or None.
+        rows: The samples' rows in their source, (N,), once a split has numbered them.
 
     Raises:
         ValueError: Lengths disagree, an input is not finite, labels are of another kind, or a label has no name.
@@ -72,10 +73,11 @@ class Samples:
     labels: Int[Tensor, " n"] | Bool[Tensor, "n l"] | None = None
     names: tuple[str, ...] = ()
     parts: Int[Tensor, " n"] | None = None
+    rows: Int[Tensor, " n"] | None = None
 
     def __post_init__(self) -> None:
         """Check what every user of the samples relies on."""
-        given: Mapping[str, Tensor | None] = {"labels": self.labels, "parts": self.parts}
+        given: Mapping[str, Tensor | None] = {"labels": self.labels, "parts": self.parts, "rows": self.rows}
         for name, rows in given.items():
             if rows is not None and len(rows) != len(self.inputs):
                 raise ValueError(
@@ -100,7 +102,12 @@ class Samples:
             inputs=self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index),
             labels=None if self.labels is None else self.labels[index],
             parts=None if self.parts is None else self.parts[index],
+            rows=None if self.rows is None else self.rows[index],
         )
+
+    def numbered(self) -> "Samples":
+        """Return the samples with their rows numbered from 0, unless they are already."""
+        return self if self.rows is not None else replace(self, rows=torch.arange(len(self)))
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -151,6 +151,7 @@ class Stratified(Split):
 
 def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
     """Leave out the classes that a subset of every part leaves out, and those without a sample; refuse a single one."""
+    samples = samples.numbered()
     if subset is not None and subset.every_part:
         samples = samples[subset(samples)]
     samples = samples.compact()
@@ -208,8 +209,10 @@ def _joined(first: Samples, second: Samples) -> Samples:
         raise TypeError("the parts of one source are all in memory, or none is")
     else:
         inputs = JoinedRows(first.inputs, second.inputs)
+    rows = None if first.rows is None or second.rows is None else torch.cat([first.rows, second.rows])
     if first.labels is None or second.labels is None:
-        return Samples(inputs)
-    if first.names == second.names:
-        return Samples(inputs, torch.cat([first.labels, second.labels]), first.names)
-    return Samples(inputs, torch.cat([first.labels, second.labels + len(first.names)]), first.names + second.names)
+        return Samples(inputs, rows=rows)
+    names, labels = first.names, second.labels
+    if first.names != second.names:
+        names, labels = first.names + second.names, second.labels + len(first.names)
+    return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows)

@@ -1,7 +1,29 @@
 """What frozen features are worth: each evaluation takes features and labels, and knows no trainer."""
 
-from likewise.evaluation.accuracy import Accuracy, Difference, Proportion, paired_difference
-from likewise.evaluation.knn import knn
-from likewise.evaluation.linear import linear
+from likewise.evaluation.choice import applicable
+from likewise.evaluation.evaluation import Evaluation
+from likewise.evaluation.features import FeatureParts, Features, load_features, save_features
+from likewise.evaluation.intervals import Difference, paired_difference
+from likewise.evaluation.knn import KNN
+from likewise.evaluation.linear import LinearProbe
+from likewise.evaluation.raw import raw_features
+from likewise.evaluation.retrieval import Retrieval
+from likewise.scores import Found, Outcomes, Score
 
-__all__ = ["Accuracy", "Difference", "Proportion", "knn", "linear", "paired_difference"]
+__all__ = [
+    "KNN",
+    "Difference",
+    "Evaluation",
+    "FeatureParts",
+    "Features",
+    "Found",
+    "LinearProbe",
+    "Outcomes",
+    "Retrieval",
+    "Score",
+    "applicable",
+    "load_features",
+    "paired_difference",
+    "raw_features",
+    "save_features",
+]

@@ -1,38 +1,225 @@
-"""What every evaluation demands of the features and labels it receives."""
+"""Features: vectors of samples with their labels, checked once, as every evaluation takes them."""
 
+import io
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
 import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise.data.samples import LabelKind
+from likewise.scores import ENCODER
 
-def check_features(train_features: Tensor, train_labels: Tensor, test_features: Tensor, test_labels: Tensor) -> None:
-    """Check the four arguments of an evaluation.
+PARTS = ("train", "validation", "test")
+Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+"""Wraps what an evaluation walks over, with a word on what it does; as tqdm does."""
 
-    Args:
-        train_features: (N, D), finite.
-        train_labels: (N,), integers of at least two classes.
-        test_features: (M, D), finite.
-        test_labels: (M,), integers.
 
-    Raises:
-        ValueError: A shape, a length or a kind is wrong, an entry is not finite, or there is one class only.
+def silent(walked: Iterable[Any], doing: str) -> Iterable[Any]:
+    """Show no progress.
 
     Example:
-        >>> check_features(torch.zeros(2, 3), torch.tensor([0, 1]), torch.zeros(1, 3), torch.tensor([1]))
+        >>> list(silent([1, 2], "counting"))
+        [1, 2]
     """
-    for part, features, labels in (("train", train_features, train_labels), ("test", test_features, test_labels)):
-        if features.ndim != 2 or labels.shape != features.shape[:1] or len(labels) == 0:
+    del doing
+    return walked
+
+
+@final
+@dataclass(frozen=True)
+class Features:
+    """Vectors of one part's samples, with their labels.
+
+    Args:
+        vectors: Floating-point vectors, (N, D), finite.
+        labels: Classes (N,), integers from 0; label sets (N, L), boolean; or None.
+        names: The classes' or labels' names.
+        rows: The samples' rows in their source, (N,). None: 0 to N - 1.
+        part: "train", "validation" or "test".
+        kind: "encoder", or "raw inputs".
+
+    Raises:
+        ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
+
+    Example:
+        >>> features = Features(torch.eye(3), torch.tensor([0, 1, 1]), ("cat", "dog"))
+        >>> len(features), features.counts, features[torch.tensor([2])].rows
+        (3, tensor([1, 2]), tensor([2]))
+    """
+
+    vectors: Float[Tensor, "n d"]
+    labels: Int[Tensor, " n"] | Bool[Tensor, "n l"] | None
+    names: tuple[str, ...] = ()
+    rows: Int[Tensor, " n"] | None = None
+    part: str = "test"
+    kind: str = ENCODER
+
+    def __post_init__(self) -> None:
+        """Check the vectors and labels, and number the rows."""
+        vectors, labels = self.vectors, self.labels
+        if vectors.ndim != 2 or not vectors.is_floating_point():
             raise ValueError(
-                f"expected {part}_features (N, D) and {part}_labels (N,), got {tuple(features.shape)} "
-                f"and {tuple(labels.shape)}: give one label a row"
+                f"expected {self.part} features (N, D), floating point, got {tuple(vectors.shape)} of "
+                f"{vectors.dtype}: flatten or convert them"
             )
-        if labels.is_floating_point():
-            raise ValueError(f"expected {part}_labels of integers, got {labels.dtype}: convert them with .long()")
-        if not torch.isfinite(features).all():
-            raise ValueError(f"expected finite {part}_features, got NaN or infinity: look at the encoder")
-    if train_features.shape[1] != test_features.shape[1]:
+        if labels is not None and len(labels) != len(vectors):
+            raise ValueError(
+                f"expected one label for each of {len(vectors)} {self.part} features, got {len(labels)} labels: "
+                "drop what has no partner"
+            )
+        if labels is not None and (labels.ndim not in {1, 2} or labels.is_floating_point()):
+            raise ValueError(
+                f"expected {self.part} labels as integers (N,), or as label sets (N, L), boolean, got "
+                f"{tuple(labels.shape)} of {labels.dtype}: convert them with .long() or .bool()"
+            )
+        wrong = int((~torch.isfinite(vectors)).any(dim=1).sum())
+        if wrong:
+            raise ValueError(
+                f"expected finite {self.part} features, got NaN or infinity in {wrong} of {len(vectors)}: "
+                "look at the encoder, or lower the learning rate"
+            )
+        if labels is not None and not self.names:
+            named = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1 if len(labels) else 0
+            object.__setattr__(self, "names", tuple(map(str, range(named))))
+        if self.rows is None:
+            object.__setattr__(self, "rows", torch.arange(len(vectors)))
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return len(self.vectors)
+
+    def __getitem__(self, index: Tensor) -> "Features":
+        """Take some of the samples, by their indices."""
+        labels = None if self.labels is None else self.labels[index]
+        return replace(self, vectors=self.vectors[index], labels=labels, rows=self.numbers[index])
+
+    @property
+    def numbers(self) -> Int[Tensor, " n"]:
+        """The samples' rows in their source, (N,)."""
+        return torch.arange(len(self)) if self.rows is None else self.rows
+
+    @property
+    def classes(self) -> Int[Tensor, " n"]:
+        """The classes, (N,), of samples that have one each."""
+        if self.labels is None or self.labels.ndim != 1:
+            raise ValueError(f"expected samples with one class each, got {self.label_kind or 'no labels'}")
+        return self.labels
+
+    @property
+    def label_kind(self) -> LabelKind | None:
+        """What labels there are."""
+        if self.labels is None:
+            return None
+        return "classes" if self.labels.ndim == 1 else "label sets"
+
+    @property
+    def counts(self) -> Int[Tensor, " c"]:
+        """How many samples each class has, (C,)."""
+        return torch.bincount(self.classes, minlength=len(self.names))
+
+    def fewer(self, most: int, seed: int = 0) -> "Features":
+        """Return at most so many samples, chosen at random, in their order."""
+        if len(self) <= most:
+            return self
+        return self[torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most].sort().values]
+
+
+class FeatureParts(NamedTuple):
+    """Features of the three parts: learned from, chosen by, and reported on.
+
+    A part may be empty: then what needs it does not apply.
+    """
+
+    train: Features
+    validation: Features
+    test: Features
+
+    @property
+    def closed(self) -> bool:
+        """Whether the test classes are those of the training part; if not, no classifier can predict them."""
+        return self.train.names == self.test.names
+
+
+def joined(first: Features, second: Features) -> Features:
+    """Put the samples of two parts with the same classes together."""
+    labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])
+    vectors = torch.cat([first.vectors, second.vectors])
+    return replace(first, vectors=vectors, labels=labels, rows=torch.cat([first.numbers, second.numbers]))
+
+
+def save_features(path: Path, parts: FeatureParts) -> None:
+    """Write the features of three parts as an .npz file.
+
+    For each part: `train_features` (N, D), `train_rows` (N,), and where there are labels `train_labels` and
+    `train_names`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name) / "embeddings.npz"
+        >>> one = Features(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"))
+        >>> save_features(path, FeatureParts(one, one, one))
+        >>> load_features(path).test.names
+        ('cat', 'dog')
+        >>> folder.cleanup()
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    for part, features in zip(PARTS, parts, strict=True):
+        arrays[f"{part}_features"] = features.vectors.numpy()
+        arrays[f"{part}_rows"] = features.numbers.numpy()
+        if features.labels is not None:
+            arrays[f"{part}_labels"] = features.labels.numpy()
+            arrays[f"{part}_names"] = np.array(features.names, dtype=str)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    path.write_bytes(content.getvalue())
+
+
+def load_features(path: Path) -> FeatureParts:
+    """Read the features that `save_features` wrote.
+
+    Raises:
+        ValueError: The file is missing or damaged, or lacks an array.
+    """
+    arrays = arrays_of(path)
+    missing = [f"{part}_features" for part in PARTS if f"{part}_features" not in arrays]
+    if missing:
+        raise ValueError(f"expected {missing[0]} in {path}, got {', '.join(sorted(arrays))}: evaluate the run again")
+    return FeatureParts(*(_of_part(arrays, part) for part in PARTS))
+
+
+def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an .npz file; nothing in it is executed.
+
+    Raises:
+        ValueError: There is no such file, or it isn't one of plain arrays.
+    """
+    if not path.is_file():
+        raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         raise ValueError(
-            f"expected training and test features of one length, got {train_features.shape[1]} "
-            f"and {test_features.shape[1]}: encode both with one encoder"
-        )
-    if len(train_labels.unique()) < 2:
-        raise ValueError("expected at least 2 classes in train_labels, got 1: nothing can be told apart")
+            f"expected an .npz file of plain arrays, got {path}, which can't be read as one: write it with numpy.savez"
+        ) from error
+
+
+def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
+    labels, names = arrays.get(f"{part}_labels"), arrays.get(f"{part}_names")
+    rows = arrays.get(f"{part}_rows")
+    return Features(
+        torch.from_numpy(arrays[f"{part}_features"]),
+        None if labels is None else torch.from_numpy(labels),
+        () if names is None else tuple(str(name) for name in names),
+        None if rows is None else torch.from_numpy(rows),
+        part,
+    )

@@ -1,56 +1,133 @@
-"""k nearest neighbours: is a sample among its own class?"""
+"""k nearest neighbours: do the training samples nearest to a test sample have its class?"""
 
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Literal, final, get_args
+
 import torch
-from jaxtyping import Float, Int
-from sklearn.neighbors import KNeighborsClassifier
+from jaxtyping import Int
 from torch import Tensor
-from torch.nn import functional
 
-from likewise.evaluation.accuracy import Accuracy
-from likewise.evaluation.features import check_features
+from likewise.evaluation.accuracy import accuracy
+from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
+from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
+from likewise.evaluation.nearest import nearest
+from likewise.scores import Found
 
-PREDICTED = 1024  # samples at a time
+Weights = Literal["uniform", "similarity"]
+KS = (1, 3, 5, 10, 20, 50, 100, 200)
+CLOSER = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
 
 
-def knn(
-    train_features: Float[Tensor, "n d"],
-    train_labels: Int[Tensor, "n"],
-    test_features: Float[Tensor, "m d"],
-    test_labels: Int[Tensor, "m"],
-    *,
-    neighbors: int = 3,
-) -> Accuracy:
-    """Predict the class that most of the nearest training features have, weighted by inverse distance.
+@final
+class KNN(Evaluation):
+    """Predict the class for which the k nearest training samples vote, by cosine similarity.
 
-    Nearest is by cosine similarity: features are L2-normalised first.
+        argmax_c Σ_{j ∈ k nearest, y_j = c} w_j,   w_j = 1, or exp(s_j/temperature) by similarity
 
     Args:
-        train_features: (N, D).
-        train_labels: (N,).
-        test_features: (M, D).
-        test_labels: (M,).
-        neighbors: How many vote, k; all where there are fewer. The default is a compromise: cross-validated on the
-            digits' training part, raw pixels prefer 1 and learned features hardly care.
-
-    Returns:
-        The predictions beside the truth.
+        k: How many neighbours vote. None: chosen on validation among 1, 3, 5, 10, 20, 50, 100, 200, and further by
+            doubling while the largest is best. With equal accuracy, the smallest.
+        weights: "uniform", or "similarity", which gives closer neighbours more weight. None: chosen on validation.
+        temperature: Of the weights by similarity.
 
     Raises:
-        ValueError: Features and labels do not fit together, or k is below 1.
+        ValueError: k, weights or temperature have no meaning.
 
     Memory:
-        O((N + M)·D) and chunks of distances, never M·N.
+        O((N + M)·D) and one tile of similarities.
+
+    Source:
+        Weights by similarity with temperature 0.07: Z. Wu et al., Unsupervised Feature Learning via Non-Parametric
+        Instance Discrimination, 2018.
 
     Example:
-        >>> train, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
-        >>> knn(train, labels, torch.tensor([[2.0, 0.1]]), torch.tensor([0]), neighbors=1).overall.value
+        >>> train = Features(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]), part="train")
+        >>> test = Features(torch.tensor([[2.0, 0.1]]), torch.tensor([0]), ("0", "1"))
+        >>> KNN()(train, test, test).scores[0].value
         1.0
     """
-    check_features(train_features, train_labels, test_features, test_labels)
-    if neighbors < 1:
-        raise ValueError(f"expected neighbors of at least 1, got {neighbors}: 3 is usual")
-    classifier = KNeighborsClassifier(min(neighbors, len(train_labels)), weights="distance", algorithm="brute")
-    classifier.fit(functional.normalize(train_features).numpy(), train_labels.numpy())
-    parts = [classifier.predict(functional.normalize(part).numpy()) for part in test_features.split(PREDICTED)]
-    return Accuracy(torch.from_numpy(np.concatenate(parts)), test_labels)
+
+    name: ClassVar[str] = "kNN"
+
+    def __init__(self, k: int | None = None, weights: Weights | None = None, temperature: float = 0.07) -> None:
+        if k is not None and k < 1:
+            raise ValueError(f"expected k of at least 1, got {k}: leave it out to have it chosen on validation")
+        if weights is not None and weights not in get_args(Weights):
+            raise ValueError(f"expected weights to be one of {', '.join(get_args(Weights))}, got {weights!r}")
+        if not temperature > 0:
+            raise ValueError(f"expected a temperature above 0, got {temperature}: 0.07 is usual")
+        self.k = k
+        self.weights = weights
+        self.temperature = temperature
+
+    def refusal(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        return needs_seen_classes(parts)
+
+    def __call__(
+        self,
+        train: Features,
+        validation: Features,
+        test: Features,
+        *,
+        refit: bool = False,
+        progress: Progress = silent,
+    ) -> Found:
+        """Choose k and weights on validation, and predict the test classes."""
+        k, weights, tried = self._choose(train, validation, progress)
+        learned = joined(train, validation) if refit else train
+        predictions = self._predict(learned, test, [k], [weights], progress)[k, weights]
+        found = accuracy(self.name, predictions, test, train.counts, _words(k, weights))
+        return Found(found.scores, tuple(one.headline[0] for one in tried.values()), found.outcomes)
+
+    def _choose(
+        self, train: Features, validation: Features, progress: Progress
+    ) -> tuple[int, Weights, Mapping[tuple[int, Weights], Found]]:
+        """Try all settings on validation; where the largest k is best, larger ones too."""
+        kinds: Sequence[Weights] = get_args(Weights) if self.weights is None else (self.weights,)
+        ks = [min(k, len(train)) for k in (KS if self.k is None else (self.k,))]
+        if len(validation) == 0:
+            return ks[0], kinds[0], {}
+        tried: dict[tuple[int, Weights], Found] = {}
+        while True:
+            ks = sorted(set(ks))
+            for setting, predictions in self._predict(train, validation, ks, kinds, progress).items():
+                tried[setting] = accuracy(self.name, predictions, validation, train.counts, _words(*setting))
+            best = max(tried, key=lambda setting: (tried[setting].scores[0].value, -setting[0]))
+            if self.k is not None or best[0] < max(ks) or best[0] == len(train):
+                return *best, tried
+            ks = [min(2 * best[0], len(train))]
+
+    def _predict(
+        self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Progress
+    ) -> dict[tuple[int, Weights], Int[Tensor, " m"]]:
+        """Predict the classes for every k and kind of weights, from one search."""
+        predictions = {(k, kind): torch.empty(len(test), dtype=torch.int64) for k in ks for kind in kinds}
+        for part, similarities, indices in nearest(
+            test.vectors, train.vectors, max(ks), progress=progress, doing=f"{self.name}, {test.part}"
+        ):
+            classes = train.classes.to(indices.device)[indices]
+            for kind in kinds:
+                weights = self._weights(similarities.double(), kind)
+                for k, votes in _votes(classes, weights, ks, len(train.names)):
+                    predictions[k, kind][part] = votes.argmax(dim=1).cpu()
+        return predictions
+
+    def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
+        if kind == "uniform":
+            return 1 + CLOSER * similarities
+        return torch.exp((similarities - similarities[:, :1]) / self.temperature)
+
+
+def _votes(classes: Tensor, weights: Tensor, ks: Sequence[int], count: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield the votes for each class, (m, C), of the nearest k, for every k."""
+    votes = weights.new_zeros(len(classes), count)
+    before = 0
+    for k in sorted(ks):
+        votes.scatter_add_(1, classes[:, before:k], weights[:, before:k])
+        before = k
+        yield k, votes
+
+
+def _words(k: int, weights: str) -> str:
+    return f"k={k}, weights={weights}"

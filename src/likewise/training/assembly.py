@@ -1,6 +1,5 @@
 """Assembly: from what was chosen to a training that is ready, each part told what only the parts before it know."""
 
-import hashlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from likewise.data import Batches, Parts, Samples, Source, Split, Subset, some_inputs
+from likewise.data import Batches, Parts, Samples, fingerprint, parts_of, some_inputs
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head
 from likewise.parts import Spec, build, class_of, is_spec
@@ -22,7 +21,6 @@ from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
 OBSERVED = 2048  # inputs that are read for their mean and standard deviation, where not all are in memory
-FINGERED = 256  # inputs that the data is recognised by
 
 
 @final
@@ -31,13 +29,15 @@ class Assembled:
     """A training that is ready.
 
     Args:
-        parts: The samples to train on, to choose by, and to judge by.
+        parts: The samples to train on, to choose by, and to report on.
+        trained: The samples that are trained on: the training part, with the validation part after it in a refit.
         module: Encoder, head, loss and offers.
         data: The training part's batches.
         specs: For each part the class and the arguments that it was made with.
     """
 
     parts: Parts
+    trained: Samples
     module: Pretraining
     data: TrainingData
     specs: dict[str, Any]
@@ -45,7 +45,7 @@ class Assembled:
     @property
     def facts(self) -> dict[str, Any]:
         """What a run keeps of it, in plain values."""
-        train = self.parts.train
+        train = self.trained
         sizes = {"train": len(train), "validation": len(self.parts.validation), "test": len(self.parts.test)}
         return {
             "parts": self.specs,
@@ -70,8 +70,8 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
     """
     specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
-    parts = _parts(specs)
-    train = parts.train
+    parts, refit = parts_of(specs)
+    train = parts.refitted().train if refit else parts.train
     torch.manual_seed(seed)
     encoder, specs["encoder"] = _encoder(specs["encoder"], train)
     head = None
@@ -93,26 +93,7 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
         samples=train,
         schedule=build(specs["schedule"], Schedule),
     )
-    return Assembled(parts, module, TrainingData(train, build(specs["batches"], Batches), seed=seed), specs)
-
-
-def fingerprint(parts: Parts) -> str:
-    """Return what tells data apart: a digest of all labels, and of inputs here and there."""
-    digest = hashlib.blake2b(digest_size=16)
-    for samples in (parts.train, parts.validation, parts.test):
-        digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
-        for tensor in (samples.labels, some_inputs(samples, FINGERED) if len(samples) else None):
-            if tensor is not None:
-                digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _parts(specs: Mapping[str, Any]) -> Parts:
-    samples = build(specs["data"], Source).load()
-    subset = build(specs["subset"], Subset) if specs.get("subset") else None
-    split = build(specs["split"], Split)
-    parts = split(samples, subset)
-    return parts.refitted() if split.refit else parts
+    return Assembled(parts, train, module, TrainingData(train, build(specs["batches"], Batches), seed=seed), specs)
 
 
 def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:

@@ -1,0 +1,70 @@
+"""The data of a run: its three parts, loaded again from what its configuration says, and recognised by a digest."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from likewise.data.batches import some_inputs
+from likewise.data.source import Source
+from likewise.data.split import Parts, Split
+from likewise.data.subset import Subset
+from likewise.parts import build
+from likewise.runs import Run
+
+FINGERPRINTED = 256  # inputs that go into the digest
+
+
+def parts_of(specs: Mapping[str, Any]) -> tuple[Parts, bool]:
+    """Load and split the data.
+
+    Args:
+        specs: For data and split a `Spec`, for subset a `Spec` or None.
+
+    Returns:
+        The parts, and whether the validation part is trained on too.
+
+    Raises:
+        ValueError: What the source, the subset or the split says of the data.
+
+    Example:
+        >>> split = {"class_path": "likewise.data.Stratified", "init_args": {}}
+        >>> parts, refit = parts_of({"data": {"class_path": "likewise.data.Digits"}, "split": split})
+        >>> len(parts.test), refit
+        (449, False)
+    """
+    samples = build(specs["data"], Source).load()
+    subset = build(specs["subset"], Subset) if specs.get("subset") else None
+    split = build(specs["split"], Split)
+    return split(samples, subset), split.refit
+
+
+def parts_of_run(run: Run) -> tuple[Parts, bool]:
+    """Load and split the data of a run again.
+
+    Args:
+        run: The run.
+
+    Returns:
+        The parts, and whether the validation part was trained on too.
+
+    Raises:
+        ValueError: The run has no data of its own, the data can't be read, or it isn't the data of the run.
+    """
+    facts = run.facts
+    if not facts.get("parts", {}).get("data"):
+        raise ValueError(f"expected a run with data, got {run.folder}, which has features only")
+    parts, refit = parts_of(facts["parts"])
+    if fingerprint(parts) != facts["samples"]["fingerprint"]:
+        raise ValueError(f"expected the data that {run.folder} was trained on, got other data: restore it")
+    return parts, refit
+
+
+def fingerprint(parts: Parts) -> str:
+    """Return a digest of all labels and names, and of some inputs, of each part."""
+    digest = hashlib.blake2b(digest_size=16)
+    for samples in (parts.train, parts.validation, parts.test):
+        digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
+        for tensor in (samples.labels, some_inputs(samples, FINGERPRINTED) if len(samples) else None):
+            if tensor is not None:
+                digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()

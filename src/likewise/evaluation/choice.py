@@ -1,0 +1,39 @@
+"""Which evaluations apply: all that the labels allow, or those that were asked for."""
+
+from collections.abc import Sequence
+
+from likewise.evaluation.evaluation import Evaluation
+from likewise.evaluation.features import FeatureParts
+from likewise.evaluation.knn import KNN
+from likewise.evaluation.linear import LinearProbe
+from likewise.evaluation.retrieval import Retrieval
+
+USUAL: tuple[type[Evaluation], ...] = (KNN, LinearProbe, Retrieval)
+
+
+def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -> list[Evaluation]:
+    """Return the evaluations to make.
+
+    Args:
+        parts: The features.
+        asked: The evaluations asked for. None: the usual ones that apply.
+
+    Raises:
+        ValueError: One that was asked for doesn't apply.
+
+    Example:
+        >>> import torch
+        >>> from likewise.evaluation import Features
+        >>> part = Features(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+        >>> [evaluation.name for evaluation in applicable(FeatureParts(part, part, part))]
+        ['kNN', 'linear probe', 'retrieval']
+    """
+    if asked is None:
+        return [evaluation for evaluation in (kind() for kind in USUAL) if evaluation.refusal(parts) is None]
+    for evaluation in asked:
+        refusal = evaluation.refusal(parts)
+        if refusal:
+            name = type(evaluation).__name__
+            others = ", ".join(type(one).__name__ for one in applicable(parts)) or "none"
+            raise ValueError(f"{name} does not apply: {refusal}; those that apply: {others}")
+    return list(asked)

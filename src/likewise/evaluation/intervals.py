@@ -1,0 +1,172 @@
+"""95 % intervals: of a share, of a mean, of a mean over classes, and of paired differences."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.scores import Outcomes, same_rows
+
+Z_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
+
+
+def wilson(correct: int, count: int) -> tuple[float, float]:
+    r"""Wilson's score interval of a share, good for small counts and shares near 0 or 1.
+
+        (p + z²/2n ± z·sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
+
+    Args:
+        correct: How many are correct.
+        count: Out of how many.
+
+    Raises:
+        ValueError: The counts are not a part and a whole.
+
+    Source:
+        E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, 1927.
+
+    Example:
+        >>> [round(bound, 4) for bound in wilson(98, 100)]
+        [0.93, 0.9945]
+    """
+    if not 0 <= correct <= count or count == 0:
+        raise ValueError(f"expected 0 <= correct <= count and a count above 0, got {correct} of {count}")
+    n, p, square = count, correct / count, Z_95**2
+    centre = p + square / (2 * n)
+    spread = Z_95 * math.sqrt(p * (1 - p) / n + square / (4 * n * n))
+    scale = 1 + square / n
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float]:
+    """Student's t interval of a mean.
+
+        mean ± t·s/sqrt(m),   t the 97.5 % quantile with m - 1 degrees of freedom
+
+    Args:
+        values: (m,); one value has no spread, and its interval is infinite.
+
+    Source:
+        Student, The Probable Error of a Mean, 1908.
+
+    Example:
+        >>> [round(bound, 3) for bound in student([1.0, 2.0, 3.0])]
+        [-0.484, 4.484]
+    """
+    numbers = torch.as_tensor(values, dtype=torch.float64)
+    mean = float(numbers.mean())
+    if len(numbers) < 2:
+        return -math.inf, math.inf
+    spread = _t(len(numbers) - 1) * float(numbers.std()) / math.sqrt(len(numbers))
+    return mean - spread, mean + spread
+
+
+def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tuple[float, float]:
+    """Interval of a mean whose samples come in classes, which are themselves a sample of all classes.
+
+        m̄ ± t·sqrt(C/(C - 1) · Σ_c (Σ_{i∈c} (x_i - m̄))²) / n,   C classes, n samples
+
+    Where classes differ, it is wider than the interval over samples: other classes would have given another mean.
+
+    Args:
+        values: One value a sample, (m,).
+        classes: The class of each sample, (m,).
+
+    Source:
+        The cluster-robust variance of a mean: K.-Y. Liang and S. L. Zeger, Longitudinal data analysis using generalized
+        linear models, 1986.
+
+    Example:
+        >>> values = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 1.0])
+        >>> [round(bound, 3) for bound in over_classes(values, torch.tensor([0, 0, 1, 1, 2, 2]))]
+        [-0.768, 2.101]
+    """
+    away = values.double() - values.double().mean()
+    groups, members = classes.unique(return_inverse=True)
+    count = len(groups)
+    if count < 2:
+        return -math.inf, math.inf
+    sums = torch.zeros(count, dtype=torch.float64).index_add_(0, members, away)
+    spread = _t(count - 1) * math.sqrt(count / (count - 1) * float(sums.square().sum())) / len(values)
+    mean = float(values.double().mean())
+    return mean - spread, mean + spread
+
+
+@final
+@dataclass(frozen=True)
+class Difference:
+    """One mean less another, on the same samples.
+
+    Args:
+        value: The difference.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        count: Samples that both have.
+        gained: Samples for which the first is better.
+        lost: Samples for which the second is better.
+    """
+
+    value: float
+    low: float
+    high: float
+    count: int
+    gained: int
+    lost: int
+
+
+def paired_difference(first: Outcomes, second: Outcomes) -> Difference:
+    """Compare two predictors on the samples that both were evaluated on.
+
+    Outcomes of 0 or 1: with b samples that only the first has right, c that only the second, n in all, and half a
+    sample added to each of the four cells (n' = n + 2):
+
+        d = (b - c)/n',   d ± z·sqrt(b + c + 1 - (b - c)²/n') / n'
+
+    Other outcomes: Student's interval of the differences.
+
+    Args:
+        first: The outcomes to compare.
+        second: What to compare them with.
+
+    Returns:
+        The plain mean difference, and its interval.
+
+    Raises:
+        ValueError: The two share no sample.
+
+    Source:
+        A. Agresti and Y. Min, Simple improved confidence intervals for comparing matched proportions, 2005.
+
+    Example:
+        >>> rows = torch.arange(100)
+        >>> worse = Outcomes("kNN", "accuracy", rows, (rows >= 10).float())
+        >>> better = Outcomes("kNN", "accuracy", rows, (rows >= 1).float())
+        >>> difference = paired_difference(better, worse)
+        >>> difference.gained, difference.lost, round(difference.low, 3), round(difference.high, 3)
+        (9, 0, 0.03, 0.147)
+    """
+    ours, theirs = (values.double() for values in same_rows(first, second))
+    if len(ours) == 0:
+        raise ValueError("expected two outcomes with samples in common, got none: evaluate both on one test part")
+    known = ~(ours.isnan() | theirs.isnan())
+    ours, theirs = ours[known], theirs[known]
+    gained, lost = int((ours > theirs).sum()), int((ours < theirs).sum())
+    value = float((ours - theirs).mean()) if len(ours) else math.nan
+    if not bool((torch.cat([ours, theirs]).unique().unsqueeze(1) == torch.tensor([0.0, 1.0])).any(1).all()):
+        low, high = student(ours - theirs)
+        return Difference(value, low, high, len(ours), gained, lost)
+    n = len(ours) + 2
+    centre = (gained - lost) / n
+    spread = Z_95 * math.sqrt(gained + lost + 1 - (gained - lost) ** 2 / n) / n
+    return Difference(value, max(-1.0, centre - spread), min(1.0, centre + spread), len(ours), gained, lost)
+
+
+def _t(degrees: int) -> float:
+    """Return the 97.5 % quantile of Student's distribution."""
+    from scipy.stats import t  # noqa: PLC0415 - comes with scikit-learn, and takes a second to import
+
+    return float(t.ppf(0.975, degrees))

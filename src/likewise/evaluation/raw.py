@@ -1,0 +1,51 @@
+"""Raw inputs as features: what the same evaluations find without an encoder."""
+
+import torch
+
+from likewise.data import Parts, Samples
+from likewise.evaluation.features import FeatureParts, Features
+from likewise.scores import RAW
+
+LONGEST = 3 * 64 * 64  # numbers of an input; beyond, pixels say nothing and cost much
+MOST_NUMBERS = 2**24  # of a part: 64 MiB in float32
+MOST_SAMPLES = 5000
+
+
+def raw_features(parts: Parts, seed: int = 0) -> FeatureParts | None:
+    """Return the inputs of the three parts as vectors: of large parts a random subset.
+
+    A part is cut to 5,000 samples, and to 2²⁴ numbers. The subset of the test part is one of the encoder's test
+    samples, so that the two can be compared in pairs.
+
+    Args:
+        parts: The samples.
+        seed: Seed of the subsets.
+
+    Returns:
+        The features, of kind "raw inputs"; None where one input has more than 12,288 numbers.
+
+    Memory:
+        64 MiB a part.
+
+    Example:
+        >>> samples = Samples(torch.rand(6, 1, 2, 2), torch.tensor([0, 1] * 3), ("cat", "dog"))
+        >>> raw_features(Parts(samples, samples, samples)).test.vectors.shape
+        torch.Size([6, 4])
+    """
+    numbers = torch.Size(parts.train.input_shape).numel()
+    if numbers > LONGEST:
+        return None
+    most = max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
+    pairs = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
+    return FeatureParts(*(_vectors(samples, part, most, seed) for part, samples in pairs))
+
+
+def _vectors(samples: Samples, part: str, most: int, seed: int) -> Features:
+    """Return a part's inputs as vectors."""
+    numbered = samples.numbered()
+    if len(samples) > most:
+        chosen = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:most].sort().values
+        numbered = numbered[chosen]
+    inputs = numbered.inputs[torch.arange(len(numbered))].flatten(1)
+    vectors = inputs.float() if inputs.is_floating_point() else inputs.float() / 255
+    return Features(vectors, numbered.labels, numbered.names, numbered.rows, part, RAW)

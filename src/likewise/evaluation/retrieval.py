@@ -1,0 +1,110 @@
+"""Retrieval: are the samples nearest to a query of its class? The classes need not have been trained on."""
+
+from collections.abc import Iterable
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from likewise.evaluation.evaluation import Evaluation
+from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.intervals import over_classes, student, wilson
+from likewise.evaluation.nearest import nearest
+from likewise.scores import Found, Outcomes, Score
+
+METRICS = ("precision@1", "R-precision", "MAP@R")
+
+
+@final
+class Retrieval(Evaluation):
+    """Rank the test samples by their cosine similarity to each of them: the protocol of metric learning.
+
+    Every test sample is a query among all others, R of which have its class. With hit_j whether the j-th nearest has
+    its class:
+
+        precision@1 = hit_1,   R-precision = 1/R Σ_{j≤R} hit_j,   MAP@R = 1/R Σ_{j≤R} hit_j · (1/j Σ_{i≤j} hit_i)
+
+    and their means over queries. Nothing is learned and nothing is chosen. Samples whose class has no second sample
+    aren't queries, but are ranked; `choices` counts them. Intervals are over classes where the test classes weren't
+    trained on, since other classes would have given other numbers; else over samples: Wilson's for precision@1,
+    Student's for the others.
+
+    Memory:
+        O(M·D + M) and one tile of similarities, for M test samples.
+
+    Source:
+        K. Musgrave, S. Belongie and S.-N. Lim, A Metric Learning Reality Check, 2020, section 3.2.
+
+    Example:
+        >>> test = Features(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), torch.tensor([0, 0, 1, 1]))
+        >>> [(score.metric, score.value) for score in Retrieval()(test, test, test).headline]
+        [('precision@1', 1.0), ('R-precision', 1.0), ('MAP@R', 1.0)]
+    """
+
+    name: ClassVar[str] = "retrieval"
+
+    def refusal(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        kind = parts.test.label_kind
+        if kind != "classes":
+            return f"it needs one class a sample, and there are {kind or 'no labels'}"
+        occurring = parts.test.counts[parts.test.counts > 0]
+        if len(occurring) < 2:
+            return f"it needs at least 2 classes in the test part, and there are {len(occurring)}"
+        return None if int(occurring.max()) > 1 else "it needs a class with 2 test samples, and every class has 1"
+
+    def __call__(
+        self,
+        train: Features,
+        validation: Features,
+        test: Features,
+        *,
+        refit: bool = False,
+        progress: Progress = silent,
+    ) -> Found:
+        """Rank the test samples for each query."""
+        del validation, refit
+        positives = test.counts[test.classes] - 1
+        values = _precisions(test, positives, progress)
+        queries = positives > 0
+        left = int((~queries).sum())
+        unseen = train.names != test.names
+        said = [f"{left} samples left out, the only ones of their class"] if left else []
+        said += [f"interval over {len(test.classes[queries].unique())} classes"] if unseen else []
+        scores: list[Score] = []
+        for metric, value in zip(METRICS, values.T[:, queries], strict=True):
+            low, high = _interval(metric, value, test.classes[queries] if unseen else None)
+            place = {"features": test.kind, "part": test.part, "choices": "; ".join(said)}
+            scores.append(Score(self.name, metric, float(value.mean()), low, high, len(value), **place))
+        outcomes = (
+            Outcomes(self.name, metric, test.numbers[queries], value.float(), test.kind, test.part)
+            for metric, value in zip(METRICS, values.T[:, queries], strict=True)
+        )
+        return Found(tuple(scores), outcomes=tuple(outcomes))
+
+
+def _precisions(test: Features, positives: Tensor, progress: Progress) -> Tensor:
+    """Return each metric of every query, (M, 3), float64."""
+    most = int(positives.max())
+    values = torch.zeros(len(test), len(METRICS), dtype=torch.float64)
+    places = torch.arange(1, most + 1)
+    for part, _, indices in nearest(test.vectors, None, most, progress=progress, doing="retrieval"):
+        classes, allowed = test.classes[part], positives[part]
+        hits = (test.classes[indices.cpu()] == classes.unsqueeze(1)).double()
+        within = hits * (places <= allowed.unsqueeze(1))
+        divisor = allowed.clamp(min=1)
+        values[part, 0] = hits[:, 0]
+        values[part, 1] = within.sum(dim=1) / divisor
+        values[part, 2] = (within * within.cumsum(dim=1) / places).sum(dim=1) / divisor
+    return values
+
+
+def _interval(metric: str, values: Tensor, classes: Tensor | None) -> tuple[float, float]:
+    if classes is not None:
+        bounds: Iterable[float] = over_classes(values, classes)
+    elif metric == METRICS[0]:
+        bounds = wilson(int(values.sum()), len(values))
+    else:
+        bounds = student(values)
+    low, high = bounds
+    return max(0.0, low), min(1.0, high)

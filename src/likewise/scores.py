@@ -1,0 +1,216 @@
+"""Scores: what an evaluation found, as flat rows, with the outcome of every sample for paired comparison."""
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+ENCODER = "encoder"
+RAW = "raw inputs"
+ALL = "all"
+SEPARATOR = "|"
+WORDS = ("evaluation", "metric", "features", "part", "subset", "choices")
+
+
+@final
+@dataclass(frozen=True)
+class Score:
+    """One number with its 95 % interval.
+
+    Args:
+        evaluation: What was evaluated, such as "linear probe".
+        metric: What the number is, such as "accuracy".
+        value: The number; a share is between 0 and 1.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        count: Samples that it is the mean of.
+        features: "encoder", or "raw inputs", the same evaluation without an encoder.
+        part: "test" or "validation".
+        subset: "all"; "many", "medium" or "few" training samples; or "class NAME".
+        epoch: Epochs trained so far, for scores taken during training; None for the final encoder.
+        choices: The settings chosen on validation, such as "penalty=0.001", and what else to know about the number.
+
+    Example:
+        >>> Score("kNN", "accuracy", 0.9, 0.8, 0.95, 100).part
+        'test'
+    """
+
+    evaluation: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    count: int
+    features: str = ENCODER
+    part: str = "test"
+    subset: str = ALL
+    epoch: int | None = None
+    choices: str = ""
+
+    @property
+    def group(self) -> tuple[str, str, int | None]:
+        """Evaluation, features and epoch: rows of one group are measured, and replaced, together."""
+        return self.evaluation, self.features, self.epoch
+
+
+@final
+@dataclass(frozen=True)
+class Outcomes:
+    """What each sample contributed to a score.
+
+    Args:
+        evaluation: See `Score`.
+        metric: See `Score`; also "prediction", the predicted class.
+        rows: The samples' rows in their source, (M,).
+        values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query.
+        features: See `Score`.
+        part: See `Score`.
+    """
+
+    evaluation: str
+    metric: str
+    rows: Int[Tensor, " m"]
+    values: Float[Tensor, " m"]
+    features: str = ENCODER
+    part: str = "test"
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What identifies the outcomes within a run."""
+        return self.evaluation, self.metric, self.features, self.part
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """What one evaluation found.
+
+    Args:
+        scores: The scores of the chosen settings.
+        candidates: The validation scores of all settings that were tried.
+        outcomes: What each sample contributed.
+    """
+
+    scores: tuple[Score, ...]
+    candidates: tuple[Score, ...] = ()
+    outcomes: tuple[Outcomes, ...] = ()
+
+    def at(self, epoch: int) -> "Found":
+        """Return the scores as those of an epoch, without candidates and outcomes."""
+        return Found(tuple(replace(score, epoch=epoch) for score in self.scores))
+
+    @property
+    def headline(self) -> tuple[Score, ...]:
+        """The scores of all samples together, not those of subsets."""
+        return tuple(score for score in self.scores if score.subset == ALL)
+
+
+def as_csv(scores: Iterable[Score]) -> str:
+    """Write scores as CSV, one row each, with a header.
+
+    Example:
+        >>> text = as_csv([Score("kNN", "accuracy", 0.9, 0.8, 0.95, 100, epoch=3)])
+        >>> text.splitlines()[1]
+        'kNN,accuracy,0.9,0.8,0.95,100,encoder,test,all,3,'
+        >>> from_csv(text)[0].epoch
+        3
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Score)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(score) for score in scores)
+    return text.getvalue()
+
+
+def from_csv(text: str) -> tuple[Score, ...]:
+    """Read scores from CSV.
+
+    Raises:
+        ValueError: A column is missing or a value isn't of its kind.
+
+    Example:
+        >>> from_csv(as_csv([]))
+        ()
+    """
+    scores: list[Score] = []
+    for row in csv.DictReader(io.StringIO(text)):
+        try:
+            numbers = {name: float(row[name]) for name in ("value", "low", "high")}
+            words = {
+                name: row[name] or "" for name in ("evaluation", "metric", "features", "part", "subset", "choices")
+            }
+            epoch = int(row["epoch"]) if row["epoch"] else None
+            scores.append(Score(**numbers, **words, count=int(row["count"]), epoch=epoch))
+        except (KeyError, TypeError, ValueError) as error:
+            expected = ", ".join(field.name for field in fields(Score))
+            raise ValueError(
+                f"expected scores as CSV with the columns {expected}, got row {len(scores) + 2} with a wrong or "
+                f"missing value ({error}): restore the file, or evaluate again"
+            ) from error
+    return tuple(scores)
+
+
+def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
+    """Write outcomes as an .npz file: for each an array of rows and one of values, named by what identifies it.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name) / "outcomes.npz"
+        >>> save_outcomes(path, [Outcomes("kNN", "accuracy", torch.tensor([3]), torch.tensor([1.0]))])
+        >>> outcomes_of(path)[0].key
+        ('kNN', 'accuracy', 'encoder', 'test')
+        >>> folder.cleanup()
+    """
+    import numpy as np  # noqa: PLC0415 - of an extra
+
+    arrays = {SEPARATOR.join((*one.key, of)): getattr(one, of).numpy() for one in outcomes for of in ("rows", "values")}
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    path.write_bytes(content.getvalue())
+
+
+def outcomes_of(path: Path) -> tuple[Outcomes, ...]:
+    """Read the outcomes that `save_outcomes` wrote.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    import numpy as np  # noqa: PLC0415 - of an extra
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: torch.from_numpy(file[name]) for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"expected the outcomes of a run in {path}, got {error}: evaluate the run again") from error
+    keys = dict.fromkeys(name.rpartition(SEPARATOR)[0] for name in arrays)
+    outcomes: list[Outcomes] = []
+    for key in keys:
+        evaluation, metric, features, part = key.split(SEPARATOR)
+        rows, values = arrays[f"{key}{SEPARATOR}rows"], arrays[f"{key}{SEPARATOR}values"]
+        outcomes.append(Outcomes(evaluation, metric, rows, values, features, part))
+    return tuple(outcomes)
+
+
+def same_rows(first: Outcomes, second: Outcomes) -> tuple[Tensor, Tensor]:
+    """Return the values of the samples that two outcomes share, in the same order.
+
+    Example:
+        >>> first = Outcomes("kNN", "accuracy", torch.tensor([3, 5, 9]), torch.tensor([1.0, 0.0, 1.0]))
+        >>> second = Outcomes("kNN", "accuracy", torch.tensor([9, 3]), torch.tensor([0.0, 1.0]))
+        >>> same_rows(first, second)
+        (tensor([1., 1.]), tensor([1., 0.]))
+    """
+    ordered, order = second.rows.sort()
+    if len(ordered) == 0:
+        return first.values[:0], second.values[:0]
+    place = torch.searchsorted(ordered, first.rows).clamp(max=len(ordered) - 1)
+    shared = ordered[place] == first.rows
+    return first.values[shared], second.values[order][place[shared]]

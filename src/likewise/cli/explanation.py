@@ -1,19 +1,17 @@
-"""What is wrong with an argument, in one line: what the parser says in several, with the nearest names."""
+"""Why the parser refused its arguments, in one line, with the nearest names where a name is unknown."""
 
 import inspect
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import zip_longest
 
 from jsonargparse import ArgumentParser
 
 Parts = Mapping[str, tuple[type, str]]
-VALUES = {"temperature": "a positive number", "path": "a file or folder", "run": "runs/RUN"}
-KINDS = {"int": "an integer", "float": "a number", "bool": "true or false"}
-# what jsonargparse says of every type that an option might have had
-NOISE = re.compile(
-    r"Does not validate against any of the Union subtypes|Subtypes: \[.*\]|Errors:|- Expected a <class 'NoneType'>"
-)
+Classes = Mapping[str, Mapping[str, type]]
+LONGEST = 300  # characters of the parser's own message
+# how the lines of that message begin that list every type it tried
+NOISE = ("Does not validate", "Subtypes", "Errors", "Given value type", "Given value: N", "Expected a path but")
 
 
 def option_of(word: str) -> str:
@@ -28,107 +26,96 @@ def option_of(word: str) -> str:
     return word.removeprefix("--").partition("=")[0].replace(".init_args.", ".").removesuffix("+")
 
 
-def explained(parser: ArgumentParser, message: str, parts: Parts, filled: Collection[str]) -> str:
-    """Say in one line what the parser says in several, with the nearest names where a name is unknown.
+def subclasses(base: type) -> Iterator[type]:
+    """Yield the subclasses of a class that an option can name."""
+    for kind in base.__subclasses__():
+        if not inspect.isabstract(kind) and not kind.__name__.startswith("_"):
+            yield kind
+        yield from subclasses(kind)
+
+
+def explained(
+    parser: ArgumentParser,
+    message: str,
+    words: Sequence[str],
+    parts: Parts,
+    filled: Collection[str],
+    *,
+    verb: str = "train",
+) -> str:
+    """Say in one line why a parser refused its arguments: a name is unknown, or its own message made short.
 
     Args:
-        parser: Whose message it is.
-        message: The message.
-        parts: For each part its base class and its help.
-        filled: Parameters that no argument can give.
+        parser: The parser.
+        message: Its message.
+        words: Its arguments, those in a file of options included.
+        parts: The options that name a class: the base class and the help of each.
+        filled: Parameters that no argument can set.
+        verb: The verb whose help is named.
+
+    Example:
+        >>> parser = ArgumentParser()
+        >>> _ = parser.add_argument("--seed", type=int)
+        >>> explained(parser, "", ["--sed", "1"], {}, (), verb="evaluate")
+        'unknown option --sed, did you mean --seed?'
+        >>> explained(parser, "Expected an int", [], {}, (), verb="evaluate")
+        'Expected an int: see likewise evaluate --help'
     """
-    part = re.match(r'(?:Parser key "|--)(\w+)', message)
-    chosen = part[1] if part and part[1] in parts else None
-    told = _of_a_part(chosen, message, parts, filled) if chosen else None
-    option = re.match(r"unrecognized arguments: *(--[\w.]+)", message)
-    if option:
-        told = f"unknown option {option[1]}{_nearest_option(option[1], _known_options(parser, parts, filled))}"
-    if told and told.endswith("?"):
-        return told
-    words = told or " ".join(NOISE.sub(" ", message).split())
-    return f"{words}: see likewise train --{f'{chosen}.help' if chosen else 'help'}"
+    classes = {part: {kind.__name__: kind for kind in subclasses(base)} for part, (base, _) in parts.items()}
+    option, told, near = next(_unknown(parser, words, classes, filled), None) or _shortened(message)
+    part = option.partition(".")[0]
+    help_ = f"{part}.help" if part in parts else "help"
+    return f"{told}, did you mean {' or '.join(near[:2])}?" if near else f"{told}: see likewise {verb} --{help_}"
 
 
-def _of_a_part(part: str, message: str, parts: Parts, filled: Collection[str]) -> str | None:
-    """Explain an error within a part: of a parameter's value, of its name, of one that is missing, of the class."""
-    classes = dict(_classes(parts[part][0]))
-    of = re.search(r"class_path[ =]'(?:[\w.]*\.)?(\w+)'", message)
-    name = of[1] if of else ""
-    if value := re.search(rf'Parser key "(?!{part}")(\w+)":(.*)', message, re.DOTALL):
-        return _of_a_value(part, value[1], value[2])
-    if unknown := re.search(r"Option '(\w+)' is not accepted", message):
-        elsewhere = [
-            f"--{other} {kind}" if other == part else f"--{other}.{unknown[1]}"
-            for other, (base, _) in parts.items()
-            for kind, class_ in _classes(base)
-            if unknown[1] in _parameters(class_)
-        ]
-        near = f": choose {' or '.join(list(dict.fromkeys(elsewhere))[:3])}" if elsewhere else ""
-        if name in classes and not near:
-            near = _nearest(unknown[1], [of for of in _parameters(classes[name]) if of not in filled])
-        return f"{name} has no parameter {unknown[1]}{near}"
-    if missing := re.search(r"arguments are required: (\w+)", message):
-        return f"{name} needs --{part}.{missing[1]} {VALUES.get(missing[1], missing[1].upper())}"
-    if word := re.search(r"import path string: *(\S+)", message):
-        names = sorted(classes)
-        return f"expected {part} to be one of {', '.join(names)}, got {word[1]}{_nearest(word[1], names)}"
-    return None
+def _shortened(message: str) -> tuple[str, str, list[str]]:
+    """Return the option that the parser's message is about, and the message in one line."""
+    _, *nested = message.split('Parser key "')
+    option = ".".join(text.partition('"')[0] for text in nested)
+    text = nested[-1].partition('":')[2] if nested else message
+    lines = [
+        line.strip().removeprefix("- ").rstrip(":")
+        for line in text.replace("a <class '", "").replace("'>", "").splitlines()
+    ]
+    told = "; ".join(line for line in lines if line and not line.startswith(NOISE) and "NoneType" not in line)
+    return option, (f"--{option}: {told}" if option else told)[:LONGEST], []
 
 
-def _of_a_value(part: str, parameter: str, message: str) -> str | None:
-    """Explain an error in the value of a part's parameter, from what the parser expected there and was given."""
-    given = re.search(r"(?:Given|Got) value: *(.+?)(?:\. Got value: Namespace|\n|$)", message)
-    choices = re.search(r"typing\.Literal\[(.*?)\]", message)
-    if given is None:
-        return None
-    if choices:
-        names = [choice.strip("' ") for choice in choices[1].split(",")]
-        return (
-            f"expected --{part}.{parameter} to be one of {', '.join(names)}, got {given[1]}{_nearest(given[1], names)}"
-        )
-    kinds = re.findall(r"Expected an? <class '(\w+)'>", message)
-    kind = VALUES.get(parameter) or next((KINDS[kind] for kind in kinds if kind in KINDS), None)
-    return f"expected --{part}.{parameter} to be {kind}, got {given[1]}" if kind else None
-
-
-def _classes(base: type) -> Iterator[tuple[str, type]]:
-    waiting = [base]
-    while waiting:
-        children = waiting.pop().__subclasses__()
-        waiting += children
-        yield from (
-            (kind.__name__, kind) for kind in children if not inspect.isabstract(kind) and kind.__name__[0] != "_"
-        )
-
-
-def _parameters(kind: type) -> list[str]:
-    """Name what a class can be told, what it passes on to its parents among it."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(kind, "of", fail_untyped=False)
-    names = parser.get_defaults().keys()  # a namespace iterates otherwise
-    return [name.split(".")[1] for name in names if name.startswith("of.") and name.count(".") == 1]
-
-
-def _known_options(parser: ArgumentParser, parts: Parts, filled: Collection[str]) -> list[str]:
+def _unknown(
+    parser: ArgumentParser, words: Sequence[str], classes: Classes, filled: Collection[str]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Find names that do not exist: the option, what to say about it, and the nearest names."""
+    given = [
+        (option_of(word).removesuffix(".help").removesuffix(".class_path"), word.partition("=")[2] or following)
+        for word, following in zip_longest(words, words[1:], fillvalue="")
+    ]
     defaults = parser.get_defaults()
-    keys = [key for key in defaults.keys() if ".init_args." not in key]  # noqa: SIM118 - as above
-    for part, (base, _) in parts.items():
-        default = defaults.get(part)
-        name = default.class_path.rpartition(".")[2] if default else None
-        keys += [f"{part}.{of}" for kind, class_ in _classes(base) if kind == name for of in _parameters(class_)]
-    return [f"--{key}" for key in dict.fromkeys(keys) if key.rpartition(".")[2] not in filled]
+    named = [(part, defaults[part].class_path) for part in classes if defaults.get(part)]
+    named += [(option, value) for option, value in given if option in classes]
+    for part, name in named:
+        names = sorted(classes[part])
+        if name.isidentifier() and name not in {*names, "null"}:
+            yield part, f"expected {part} to be one of {', '.join(names)}, got {name}", get_close_matches(name, names)
+    known = [key for key in defaults.keys() if key.partition(".")[0] not in classes]  # noqa: SIM118 - a namespace
+    chosen = [(part, classes[part].get(name.rpartition(".")[2])) for part, name in named]
+    known += [f"{part}.{of}" for part, kind in chosen if kind for of in _parameters(kind).difference(filled)]
+    for option, _ in given:
+        if option and option not in classes and not any(f"{option}.".startswith(f"{key}.") for key in known):
+            yield option, f"unknown option --{option}", _nearest(option, known, classes)
 
 
-def _nearest_option(option: str, known: Sequence[str]) -> str:
-    """Suggest the options that end in the same name, or in one close to it, before those that look alike."""
-    last = option.removeprefix("--").rpartition(".")[2]
-    if "." not in option:
-        same = [name for name in known if name.rpartition(".")[2] == last]
-        if same:
-            return f", did you mean {' or '.join(same)}?"
-    return _nearest(option, known)
+def _nearest(option: str, known: Sequence[str], classes: Classes) -> list[str]:
+    """Find options of the same last name, then of a similar one, then other classes that have that parameter."""
+    part, _, last = option.rpartition(".")
+    siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == part}
+    near = [key for key in known if key.rpartition(".")[2] == last]
+    near += [siblings[name] for name in get_close_matches(last, siblings)]
+    near = near or [f"{part} {name}" for name, kind in classes.get(part, {}).items() if last in _parameters(kind)]
+    return [f"--{key}" for key in near]
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
-    near = get_close_matches(name, names, n=2, cutoff=0.6)
-    return f", did you mean {' or '.join(near)}?" if near else ""
+def _parameters(kind: type) -> set[str]:
+    """Name the parameters of a class, those that it passes on to its parents included."""
+    parser = ArgumentParser()
+    parser.add_class_arguments(kind, fail_untyped=False)
+    return {name.partition(".")[0] for name in parser.get_defaults().keys()}  # noqa: SIM118 - a namespace

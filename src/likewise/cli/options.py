@@ -3,7 +3,7 @@
 import argparse
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import zip_longest
 from pathlib import Path
@@ -13,7 +13,7 @@ import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 from torch.optim import Optimizer
 
-from likewise.cli.explanation import explained, option_of
+from likewise.cli.explanation import explained, option_of, subclasses
 from likewise.cli.trainer_help import trainer_help
 from likewise.data import Batches, Source, Split, Subset
 from likewise.losses import ContrastiveLoss, Loss
@@ -140,7 +140,10 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     try:
         config = parser.parse_args(words)
     except argparse.ArgumentError as error:
-        raise ValueError(explained(parser, str(error), PARTS, FILLED)) from error
+        said = [*_words(chosen), *words]
+        raise ValueError(
+            explained(parser, str(error), said, PARTS | {"offers": (Offer, OFFERS)}, FILLED, verb="train")
+        ) from error
     if issubclass(class_of(config.loss.class_path, Loss), ContrastiveLoss) and "gather_distributed" not in told:
         config["loss.init_args.gather_distributed"] = True  # alone there is nothing to gather
     _spell_out(config)
@@ -208,7 +211,7 @@ def _similarity(arguments: Sequence[str], chosen: Mapping[str, Any], told: set[s
     named += [word.partition("=")[2] for word in arguments if word.startswith("--loss=")]
     loss = chosen.get("loss")
     name = named[-1] if named else loss.get("class_path", "") if isinstance(loss, dict) else str(loss or "")
-    kinds = {kind.__name__: kind for kind in _below(Loss)}
+    kinds = {kind.__name__: kind for kind in subclasses(Loss)}
     kind = kinds.get(name.rpartition(".")[2])
     asks = kind is not None and "label_similarity" in inspect.signature(kind).parameters
     return ["--loss.label_similarity", "npmi"] if asks and "label_similarity" not in told else []
@@ -245,8 +248,13 @@ def pairs_of(words: Sequence[str]) -> list[tuple[str, str]]:
     return list(zip_longest(words, words[1:], fillvalue=""))
 
 
-def _below(base: type) -> list[type]:
-    return [kind for child in base.__subclasses__() for kind in (child, *_below(child))]
+def _words(chosen: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Write what a file of options says as the words of a command line."""
+    for name, value in chosen.items():
+        if isinstance(value, Mapping):
+            yield from _words(value, f"{before}{name}.")
+        else:
+            yield f"--{before}{name}={value}"
 
 
 class _Parser(ArgumentParser):

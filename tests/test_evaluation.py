@@ -1,24 +1,51 @@
-"""Evaluations of frozen features, and the intervals of what they find."""
+"""Evaluations of frozen features, against loops of their own, and the intervals of what they find."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from scipy import stats
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
-from likewise.evaluation import Accuracy, Proportion, knn, linear, paired_difference
+from likewise.data import Parts, Samples
+from likewise.evaluation import (
+    KNN,
+    FeatureParts,
+    Features,
+    LinearProbe,
+    Outcomes,
+    Retrieval,
+    applicable,
+    features_of_file,
+    paired_difference,
+    raw_features,
+)
+from likewise.evaluation.accuracy import accuracy
+from likewise.evaluation.intervals import over_classes, student, wilson
+from likewise.evaluation.linear import Fitting
+
+
+def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):
+    """Overlapping classes around the same centres."""
+    centres = 2 * torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    vectors = centres[labels] + spread * torch.randn(count, width, generator=generator)
+    return Features(vectors, labels, tuple(map(str, range(classes))), part=part)
 
 
 @pytest.fixture
-def blobs():
-    """Three overlapping classes: training features and labels, test features and labels."""
-    generator = torch.Generator().manual_seed(0)
-    centres = 2 * torch.randn(3, 5, generator=generator)
+def parts():
+    return FeatureParts(blobs(90, "train", 1), blobs(45, "validation", 2), blobs(60, "test", 3))
 
-    def draw(count):
-        labels = torch.arange(count) % 3
-        return centres[labels] + 2 * torch.randn(count, 5, generator=generator), labels
 
-    return *draw(90), *draw(60)
+def overall(found):
+    return next(score for score in found.scores if score.subset == "all")
+
+
+# --- intervals -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -26,95 +53,422 @@ def blobs():
     [(0, 10, 0.0, 0.27753), (10, 10, 0.72247, 1.0), (81, 263, 0.25529, 0.36621), (1, 29, 0.00611, 0.17177)],
 )
 def test_wilson_interval_has_the_published_bounds(correct, count, low, high):
-    assert Proportion(correct, count).interval == pytest.approx((low, high), abs=1e-4)
+    assert wilson(correct, count) == pytest.approx((low, high), abs=1e-4)
 
 
-def test_a_proportion_of_nothing_is_refused():
+def test_impossible_counts_are_refused():
     for counts in ((0, 0), (3, 2), (-1, 2)):
         with pytest.raises(ValueError, match="correct <= count"):
-            Proportion(*counts)
+            wilson(*counts)
 
 
-def test_per_class_counts_add_up_to_the_overall_count():
-    predictions, labels = torch.tensor([0, 1, 2, 2, 0, 1]), torch.tensor([0, 1, 2, 1, 2, 1])
-    accuracy = Accuracy(predictions, labels)
-    assert {label: (share.correct, share.count) for label, share in accuracy.per_class.items()} == {
-        0: (1, 1),
-        1: (2, 3),
-        2: (1, 2),
-    }
-    assert (accuracy.overall.correct, accuracy.overall.count) == (4, 6)
+def test_student_interval_is_that_of_a_t_test():
+    values = [0.91, 0.93, 0.88, 0.95, 0.9]
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert student(values) == pytest.approx((expected.low, expected.high))
+    assert student([0.5]) == (-math.inf, math.inf)
+
+
+def test_the_interval_over_classes_of_equal_size_is_that_of_the_class_means():
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.arange(60) % 6
+    values = torch.rand(60, generator=generator) + 0.3 * classes
+    means = [float(values[classes == c].mean()) for c in range(6)]
+    assert over_classes(values, classes) == pytest.approx(student(means), rel=1e-6)
 
 
 def test_a_paired_difference_counts_disagreements_only_and_has_a_mirror():
-    labels = torch.zeros(20, dtype=torch.long)
-    first, second = Accuracy((torch.arange(20) < 3).long(), labels), Accuracy((torch.arange(20) > 14).long(), labels)
+    rows = torch.arange(20)
+    first, second = (Outcomes("kNN", "accuracy", rows, right.float()) for right in (rows >= 3, rows <= 14))
     there, back = paired_difference(first, second), paired_difference(second, first)
-    assert (there.gained, there.lost, there.value) == (5, 3, 0.1)
-    assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
+    assert (there.gained, there.lost, there.count) == (5, 3, 20)
+    assert there.value == pytest.approx(0.1)
+    assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
     # (5 - 3)/22 and z * sqrt(5.5 + 3.5 - 2**2/22)/22, by hand
-    assert there.interval == pytest.approx((0.090909 - 0.264550, 0.090909 + 0.264550), abs=1e-5)
+    assert (there.low, there.high) == pytest.approx((0.090909 - 0.264550, 0.090909 + 0.264550), abs=1e-5)
 
 
-def test_a_paired_difference_needs_the_same_samples():
-    with pytest.raises(ValueError, match="same samples"):
-        paired_difference(
-            Accuracy(torch.tensor([0]), torch.tensor([0])), Accuracy(torch.tensor([0]), torch.tensor([1]))
+def test_a_paired_difference_is_on_the_samples_that_both_have():
+    first = Outcomes("kNN", "accuracy", torch.tensor([7, 2, 9]), torch.tensor([1.0, 0.0, 1.0]))
+    second = Outcomes("kNN", "accuracy", torch.tensor([9, 4, 7]), torch.tensor([0.0, 1.0, 1.0]))
+    difference = paired_difference(first, second)
+    assert (difference.count, difference.gained, difference.lost, difference.value) == (2, 1, 0, 0.5)
+    with pytest.raises(ValueError, match="in common"):
+        paired_difference(first, Outcomes("kNN", "accuracy", torch.tensor([1]), torch.tensor([0.0])))
+
+
+def test_a_paired_difference_of_precisions_is_a_paired_t_test():
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.rand(30, generator=generator) for _ in range(2))
+    rows = torch.arange(30)
+    difference = paired_difference(Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows, second))
+    expected = stats.ttest_rel(first.double().numpy(), second.double().numpy()).confidence_interval(0.95)
+    assert (difference.low, difference.high) == pytest.approx((expected.low, expected.high))
+
+
+# --- accuracy --------------------------------------------------------------------------------------------------------
+
+
+def test_class_scores_add_up_to_the_overall_one():
+    test = Features(torch.zeros(6, 1), torch.tensor([0, 1, 2, 1, 2, 1]), ("a", "b", "c"))
+    found = accuracy("kNN", torch.tensor([0, 1, 2, 2, 0, 1]), test, torch.tensor([50, 50, 50]))
+    assert [(score.subset, round(score.value * score.count), score.count) for score in found.scores] == [
+        ("all", 4, 6),
+        ("class a", 1, 1),
+        ("class b", 2, 3),
+        ("class c", 1, 2),
+    ]
+
+
+def test_a_long_tail_is_scored_by_the_number_of_training_samples():
+    test = Features(torch.zeros(8, 1), torch.arange(4).repeat_interleave(2), tuple("abcd"))
+    right = torch.tensor([0, 0, 1, 3, 2, 2, 0, 0])
+    found = accuracy("kNN", right, test, torch.tensor([101, 100, 20, 19]))
+    values = {score.subset: (score.value, score.count) for score in found.scores}
+    assert {name: values[name] for name in ("many", "medium", "few")} == {
+        "many": (1.0, 2),
+        "medium": (0.75, 4),
+        "few": (0.0, 2),
+    }
+
+
+# --- k nearest neighbours --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", ["uniform", "similarity"])
+@pytest.mark.parametrize("k", [1, 2, 7, 90])
+def test_knn_is_a_vote_among_the_most_similar(parts, k, weights):
+    train, test = parts.train, parts.test
+    expected = []
+    for query in test.vectors.double():
+        similarity = [float(query @ of / query.norm() / of.norm()) for of in train.vectors.double()]
+        votes = [0.0] * 3
+        for row in sorted(range(len(train)), key=lambda row: -similarity[row])[:k]:
+            weight = 1 + 1e-6 * similarity[row] if weights == "uniform" else math.exp(similarity[row] / 0.07)
+            votes[int(train.labels[row])] += weight
+        expected.append(votes.index(max(votes)))
+    found = KNN(k, weights)(*parts)
+    prediction = next(one for one in found.outcomes if one.metric == "prediction")
+    assert prediction.values.long().tolist() == expected
+
+
+def test_knn_takes_what_is_best_on_validation(parts):
+    found = KNN()(*parts)
+    best = max(found.candidates, key=lambda score: score.value)
+    chosen = next(score for score in found.candidates if score.choices == overall(found).choices)
+    assert chosen.value == best.value
+    assert {score.part for score in found.candidates} == {"validation"}
+    k, weights = overall(found).choices.split(", ")
+    alone = KNN(int(k.removeprefix("k=")), weights.removeprefix("weights="))(*parts)
+    assert overall(alone).value == overall(found).value
+
+
+def test_knn_looks_further_while_the_largest_k_is_best():
+    train = blobs(600, "train", 1, classes=2, spread=12.0)
+    tried = KNN(weights="uniform")(
+        train, blobs(400, "validation", 2, classes=2, spread=12.0), blobs(9, "test", 3, classes=2)
+    )
+    ks = [int(score.choices.split(",")[0].removeprefix("k=")) for score in tried.candidates]
+    best = max(zip([score.value for score in tried.candidates], [-k for k in ks], strict=True))
+    assert -best[1] < max(ks) or max(ks) == 600
+
+
+def test_knn_does_not_see_the_length_of_a_feature(parts):
+    scaled = Features(parts.test.vectors * torch.linspace(0.1, 9, 60)[:, None], parts.test.labels, parts.test.names)
+    assert overall(KNN()(*parts[:2], scaled)).value == overall(KNN()(*parts)).value
+
+
+# --- the linear probe ------------------------------------------------------------------------------------------------
+
+
+def objective(features, penalty, weight, bias):
+    """Return the probe's objective, in float64, sample by sample."""
+    vectors = features.vectors.double()
+    units = (vectors - vectors.mean(0)) / vectors.std(0, correction=0)
+    logits = units @ weight + bias
+    return float(
+        -sum(logits[i].log_softmax(0)[label] for i, label in enumerate(features.labels.tolist())) / len(units)
+        + penalty / 2 * weight.square().sum()
+    )
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
+def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty):
+    train = blobs(150, "train", 1)
+    vectors = train.vectors.double()
+    mean, deviation = vectors.mean(0), vectors.std(0, correction=0)
+    twin = LogisticRegression(C=1 / (penalty * 150), max_iter=100_000, tol=1e-10)
+    twin.fit(((vectors - mean) / deviation).numpy(), train.labels.numpy())
+    best = objective(train, penalty, torch.from_numpy(twin.coef_.T), torch.from_numpy(twin.intercept_))
+    probe = Fitting(train).fit(penalty, 1e-6)
+    weight = probe.weight * deviation[:, None]
+    assert objective(train, penalty, weight, probe.bias + mean @ probe.weight) == pytest.approx(best, rel=1e-6)
+    loose = LinearProbe(penalty)(train, train, train)
+    assert (
+        abs(
+            overall(loose).value
+            - float(np.mean(twin.predict(((vectors - mean) / deviation).numpy()) == train.labels.numpy()))
         )
+        <= 0.01
+    )
 
 
-def test_knn_is_the_vote_by_inverse_distance_among_unit_vectors(blobs):
-    train, train_labels, test, _ = blobs
-    unit = [torch.nn.functional.normalize(rows) for rows in (test, train)]
-    distances, nearest = torch.cdist(*unit).topk(5, largest=False)
-    votes = torch.zeros(len(test), 3).scatter_add_(1, train_labels[nearest], 1 / distances)
-    assert torch.equal(knn(*blobs, neighbors=5).predictions, votes.argmax(1))
+def test_a_path_ends_where_a_fresh_fit_ends():
+    train = blobs(150, "train", 1)
+    path, probe = Fitting(train), None
+    for penalty in (1.0, 1e-1, 1e-2):
+        probe = path.fit(penalty, 1e-6, probe)
+    fresh = Fitting(train).fit(1e-2, 1e-6)
+    torch.testing.assert_close(probe.weight, fresh.weight, rtol=1e-3, atol=1e-4)
 
 
-def test_all_vote_where_there_are_fewer_than_asked_for(blobs):
-    assert torch.equal(knn(*blobs, neighbors=1000).predictions, knn(*blobs, neighbors=90).predictions)
+def test_the_gradient_of_the_objective_is_that_of_differences():
+    train = blobs(30, "train", 1)
+    fitting = Fitting(train)
+    weight, bias = torch.randn(5, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    _, slope, offset, _ = fitting._objective(weight, bias, 0.1)  # noqa: SLF001 - the hot path of the probe
+
+    def along(values):
+        return objective(train, 0.1, torch.from_numpy(values[:15].reshape(5, 3)), torch.from_numpy(values[15:]))
+
+    at = torch.cat([weight.flatten(), bias]).numpy()
+    expected = [(along(at + step) - along(at - step)) / 2e-5 for step in 1e-5 * np.eye(18)]
+    assert torch.cat([slope.flatten(), offset]).tolist() == pytest.approx(expected, abs=1e-5)
+    assert minimize(along, at, method="BFGS").fun <= along(at)
 
 
-def test_knn_does_not_see_the_length_of_a_feature(blobs):
-    train, train_labels, test, test_labels = blobs
-    scaled = knn(train, train_labels, test * torch.linspace(0.1, 9, len(test))[:, None], test_labels)
-    assert torch.equal(scaled.predictions, knn(*blobs).predictions)
-
-
-def test_linear_probe_is_logistic_regression_on_standardised_features(blobs):
-    train, train_labels, test, _ = (part.double().numpy() for part in blobs)
-    scaler = StandardScaler().fit(train)
-    twin = LogisticRegression(max_iter=5000).fit(scaler.transform(train), train_labels)
-    assert linear(*blobs).predictions.tolist() == twin.predict(scaler.transform(test)).tolist()
-
-
-def test_linear_probe_does_not_see_the_unit_of_a_feature(blobs):
-    train, train_labels, test, test_labels = blobs
+def test_the_probe_does_not_see_the_unit_of_a_feature(parts):
     unit, shift = torch.tensor([1e-3, 1, 50, 1e3, 7]), torch.arange(5)
-    other = linear(train * unit + shift, train_labels, test * unit + shift, test_labels)
-    assert torch.equal(other.predictions, linear(*blobs).predictions)
+    others = [Features(of.vectors * unit + shift, of.labels, of.names, part=of.part) for of in parts]
+    ours, theirs = (
+        next(o for o in LinearProbe(1e-2)(*of).outcomes if o.metric == "prediction") for of in (parts, others)
+    )
+    assert torch.equal(ours.values, theirs.values)
 
 
-def _with(blobs, place, value):
-    return [value if index == place else part for index, part in enumerate(blobs)]
+def test_a_constant_feature_is_left_alone(parts):
+    others = [Features(torch.cat([of.vectors, torch.full((len(of), 2), 1e4)], 1), of.labels, of.names) for of in parts]
+    assert overall(LinearProbe(1e-2)(*others)).value == overall(LinearProbe(1e-2)(*parts)).value
 
 
-@pytest.mark.parametrize("evaluate", [knn, linear])
-def test_features_that_do_not_fit_are_refused(blobs, evaluate):
-    train, train_labels, test, _ = blobs
-    for place, value, words in [
-        (1, train_labels[1:], "one label a row"),
-        (0, train * torch.nan, "finite train_features"),
-        (2, test[:, 1:], "one length, got 5 and 4"),
-        (1, torch.zeros_like(train_labels), "at least 2 classes"),
-        (1, train_labels.float(), "integers"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            evaluate(*_with(blobs, place, value))
+def test_the_path_goes_on_beyond_the_end_that_is_best(parts):
+    strong = LinearProbe(penalties=(1e-7, 1e-8))(*parts)
+    tried = [score.choices for score in strong.candidates]
+    assert tried[0] not in {"penalty=1e-7", "penalty=1e-8"}
+    chosen = overall(strong).choices
+    assert chosen not in {tried[0], tried[-1]} or chosen in {"penalty=1e3", "penalty=1e-8"}
 
 
-def test_settings_without_meaning_are_refused(blobs):
-    with pytest.raises(ValueError, match="neighbors of at least 1, got 0"):
-        knn(*blobs, neighbors=0)
-    with pytest.raises(ValueError, match="inverse_penalty"):
-        linear(*blobs, inverse_penalty=0)
+def test_refitting_learns_from_validation_too(parts):
+    train, validation, test = parts
+    both = Features(torch.cat([train.vectors, validation.vectors]), torch.cat([train.labels, validation.labels]))
+    for evaluation in (KNN(5, "uniform"), LinearProbe(1e-2, tolerance=1e-6)):
+        expected = overall(evaluation(both, validation, test)).value
+        assert overall(evaluation(train, validation, test, refit=True)).value == expected
+
+
+# --- retrieval -------------------------------------------------------------------------------------------------------
+
+
+def loop(vectors, labels):
+    """precision@1, R-precision and MAP@R of every query, by sorting."""
+    rows = []
+    for query in range(len(labels)):
+        others = [row for row in range(len(labels)) if row != query]
+        similarity = {
+            row: float(torch.nn.functional.cosine_similarity(vectors[query], vectors[row], 0)) for row in others
+        }
+        ranked = sorted(others, key=lambda row: -similarity[row])
+        hits = [labels[row] == labels[query] for row in ranked]
+        positives = sum(hits)
+        if positives:
+            within = hits[:positives]
+            average = sum(sum(within[: j + 1]) / (j + 1) for j in range(positives) if within[j]) / positives
+            rows.append((float(hits[0]), sum(within) / positives, average))
+    return np.array(rows)
+
+
+def test_retrieval_is_a_loop_over_queries_with_a_long_tail_and_single_samples():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.tensor([0] * 20 + [1] * 9 + [2] * 4 + [3] * 2 + [4, 5])
+    vectors = torch.randn(6, 8, generator=generator)[labels] + 1.2 * torch.randn(len(labels), 8, generator=generator)
+    test = Features(vectors, labels)
+    found = Retrieval()(test, test, test)
+    expected = loop(vectors.double(), labels.tolist())
+    assert [score.value for score in found.scores] == pytest.approx(expected.mean(0).tolist(), abs=1e-6)
+    assert {score.count for score in found.scores} == {35}
+    assert all("2 samples left out" in score.choices for score in found.scores)
+    for outcome, column in zip(found.outcomes, expected.T, strict=True):
+        assert outcome.values.tolist() == pytest.approx(column.tolist(), abs=1e-6)
+        assert outcome.rows.tolist() == list(range(35))
+
+
+def test_tiles_change_nothing(monkeypatch, parts):
+    whole = [KNN()(*parts), Retrieval()(*parts)]
+    monkeypatch.setattr("likewise.evaluation.nearest.TILE", 100)
+    for before, after in zip(whole, (KNN()(*parts), Retrieval()(*parts)), strict=True):
+        assert before.scores == after.scores
+
+
+def test_equal_similarities_give_chance_whatever_the_order_of_the_data():
+    """A collapsed encoder: in the data's own order, by class, the first of equals would be right."""
+    labels = torch.arange(10).repeat_interleave(40)
+    test = Features(torch.ones(400, 8), labels)
+    precision = Retrieval()(test, test, test).scores[0].value
+    assert precision < 0.2
+    assert overall(KNN(1)(test, test, test)).value < 0.2
+
+
+def test_unseen_classes_have_an_interval_over_classes():
+    train, test = blobs(30, "train", 1), blobs(60, "test", 2)
+    unseen = Features(test.vectors, test.labels, ("x", "y", "z"))
+    seen, other = (Retrieval()(train, train, of) for of in (test, unseen))
+    value = next(one for one in other.outcomes if one.metric == "MAP@R").values
+    assert [score.value for score in seen.scores] == [score.value for score in other.scores]
+    assert "interval over 3 classes" in other.scores[0].choices
+    assert (other.scores[2].low, other.scores[2].high) == pytest.approx(
+        np.clip(student([float(value[test.labels == c].mean()) for c in range(3)]), 0, 1), abs=1e-6
+    )
+
+
+# --- what applies ----------------------------------------------------------------------------------------------------
+
+
+def names(evaluations):
+    return [evaluation.name for evaluation in evaluations]
+
+
+def test_what_applies_follows_from_the_labels(parts):
+    train, validation, test = parts
+    none = Features(test.vectors, None)
+    sets = Features(test.vectors, torch.ones(60, 2, dtype=torch.bool))
+    unseen = Features(test.vectors, test.labels, ("x", "y", "z"))
+    assert names(applicable(parts)) == ["kNN", "linear probe", "retrieval"]
+    assert names(applicable(FeatureParts(train, validation, unseen))) == ["retrieval"]
+    assert names(applicable(FeatureParts(train[torch.arange(0)], validation, test))) == ["retrieval"]
+    for other in (none, sets):
+        assert applicable(FeatureParts(other, other, other)) == []
+
+
+def test_what_does_not_apply_is_refused_when_it_is_asked_for(parts):
+    unseen = Features(parts.test.vectors, parts.test.labels, ("x", "y", "z"))
+    for evaluation in (KNN(), LinearProbe()):
+        with pytest.raises(ValueError, match=r"does not apply: it needs test classes .*those that apply: Retrieval"):
+            applicable(FeatureParts(*parts[:2], unseen), [evaluation])
+    alone = Features(torch.rand(3, 2), torch.arange(3))
+    with pytest.raises(ValueError, match="a class with 2 test samples, and every class has 1"):
+        applicable(FeatureParts(*parts[:2], alone), [Retrieval()])
+    one = Features(torch.rand(3, 2), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        applicable(FeatureParts(one, one, one), [Retrieval()])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels", "words"),
+    [
+        (torch.zeros(3, 2), torch.zeros(2, dtype=torch.long), "one label for each of 3 test features, got 2"),
+        (torch.tensor([[1.0], [math.nan]]), torch.zeros(2, dtype=torch.long), "NaN or infinity in 1 of 2"),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.long), r"features \(N, D\)"),
+        (torch.zeros(3, 2), torch.zeros(3), "integers"),
+    ],
+)
+def test_features_that_do_not_fit_are_refused(vectors, labels, words):
+    with pytest.raises(ValueError, match=words):
+        Features(vectors, labels)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: KNN(0), "k of at least 1, got 0"),
+        (lambda: KNN(weights="distance"), "one of uniform, similarity"),
+        (lambda: KNN(temperature=0), "temperature above 0"),
+        (lambda: LinearProbe(0), "penalty above 0"),
+        (lambda: LinearProbe(penalties=()), "at least one of penalties"),
+        (lambda: LinearProbe(tolerance=-1), "tolerance above 0"),
+    ],
+    ids=range(6),
+)
+def test_settings_without_meaning_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+# --- raw inputs ------------------------------------------------------------------------------------------------------
+
+
+def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
+    monkeypatch.setattr("likewise.evaluation.raw.MOST_SAMPLES", 7)
+    images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
+    samples = Samples(images, torch.arange(20) % 2, ("a", "b"), rows=torch.arange(100, 120))
+    raw = raw_features(Parts(samples, samples, samples))
+    assert {len(part) for part in raw} == {7}
+    torch.testing.assert_close(raw.test.vectors[:, 0] * 255, raw.test.rows.float() - 100)
+    assert raw.test.labels.tolist() == (raw.test.rows % 2).tolist()
+    large = Samples(torch.zeros(2, 3, 65, 64), torch.arange(2), ("a", "b"))
+    assert raw_features(Parts(large, large, large)) is None
+
+
+# --- array files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    def save(**arrays):
+        np.savez(tmp_path / "mine.npz", **arrays)
+        return tmp_path / "mine.npz"
+
+    return save
+
+
+def test_an_array_file_of_three_parts_is_read_as_it_is(file):
+    saved = file(
+        train_features=np.eye(4), train_labels=["a", "b"] * 2, test_features=np.ones((2, 4)), test_labels=["b", "a"],
+        validation_features=np.zeros((2, 4)), validation_labels=["a", "b"],
+    )  # fmt: skip
+    parts = features_of_file(saved)
+    assert [len(part) for part in parts] == [4, 2, 2]
+    assert parts.test.labels.tolist() == [1, 0]
+    assert parts.test.rows.tolist() == [6, 7]
+    assert parts.train.vectors.dtype == torch.float32
+
+
+def test_test_classes_of_their_own_stay_as_they_are(file):
+    labels = np.repeat(["a", "b", "x", "y"], 5)
+    parts = features_of_file(
+        file(features=np.random.default_rng(0).random((20, 3)), labels=labels, parts=np.repeat(["train", "test"], 10))
+    )
+    assert (parts.train.names, parts.test.names, len(parts.validation)) == (("a", "b"), ("x", "y"), 0)
+    alone = features_of_file(file(features=np.eye(4), labels=[0, 0, 1, 1], parts=["test"] * 4))
+    assert names(applicable(alone)) == ["retrieval"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": [1]}, r"expected 'features' \(N, D\) and 'labels'.* got x"),
+        ({"features": np.eye(3)}, "'labels'.* got features"),
+        ({"features": np.eye(3), "labels": [1, 2]}, "one label for each of 3 features, got 2"),
+        ({"features": np.full((3, 1), np.nan), "labels": [1, 2, 1]}, "NaN or infinity in 3 of 3"),
+        ({"features": np.ones(3), "labels": [1, 2, 1]}, r"features \(N, D\)"),
+        ({"features": np.eye(3), "labels": [1, 1, 1]}, "at least 2 classes"),
+        ({"features": np.eye(3), "labels": [1, 2, 3]}, "retrieval"),
+        ({"test_features": np.eye(3)}, "no test_labels"),
+        (
+            {"train_features": np.eye(2), "train_labels": [1, 2], "test_features": np.eye(3), "test_labels": [1, 2, 1]},
+            "one length",
+        ),
+    ],
+    ids=range(9),
+)
+def test_array_files_that_are_not_as_expected_are_refused(file, arrays, words):
+    with pytest.raises(ValueError, match=words):
+        features_of_file(file(**arrays))
+
+
+def test_a_file_that_is_no_array_file_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="does not exist"):
+        features_of_file(tmp_path / "none.npz")
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 cut")
+    with pytest.raises(ValueError, match=r"can't be read.*numpy\.savez"):
+        features_of_file(tmp_path / "cut.npz")

@@ -186,7 +186,7 @@ def outcomes_of(path: Path) -> tuple[Outcomes, ...]:
     import numpy as np  # noqa: PLC0415 - of an extra
 
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"expected the outcomes of a run in {path}, got {error}: evaluate the run again") from error

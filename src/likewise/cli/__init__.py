@@ -10,6 +10,8 @@ from likewise import __version__
 
 VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
+    "evaluate": "evaluate a run, a checkpoint, or an array file of embeddings",
+    "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
     "export": "write a run's encoder as safetensors or ONNX",
     "bench": "measure time and peak memory of every loss and backend on this machine, beside the dense form",
 }

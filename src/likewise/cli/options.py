@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from likewise.cli.explanation import explained, option_of, subclasses
 from likewise.cli.trainer_help import trainer_help
 from likewise.data import Batches, Source, Split, Subset
+from likewise.evaluation import Evaluation
 from likewise.losses import ContrastiveLoss, Loss
 from likewise.models import Encoder, Head
 from likewise.parts import class_of, is_spec
@@ -56,7 +57,12 @@ TOLD = {
     ("loss", "feature_dim"): "head",
     ("loss", "num_classes"): "data",
 }
+EVALUATIONS = (
+    "How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval; [] is not at "
+    "all. Default: all of KNN, LinearProbe, Retrieval that apply."
+)
 OFFERS = "What is offered to the loss beside what it cannot do without: --offers Momentum --offers+ KeyQueue."
+LISTS: dict[str, tuple[type, str]] = {"offers": (Offer, OFFERS), "evaluations": (Evaluation, EVALUATIONS)}
 # a run without records is none, and where they go is the run's matter
 WITHOUT: set[str | int] = {"default_root_dir", "barebones"}
 # a value that only Python can give, with its many subclasses; offers that are always there; a loss of episodes, which
@@ -102,6 +108,10 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument(
         "--checkpoint_minutes", type=float, default=10.0, help="Minutes between checkpoints within an epoch."
     )
+    parser.add_argument(
+        "--validation_epochs", type=int, default=5, help="Epochs between validation scores during training; 0: none."
+    )
+    add_evaluations(parser)
     for part, (base, help_) in PARTS.items():
         default = {} if part in chosen or part not in DEFAULTS else {"default": DEFAULTS[part]}
         required = part in chosen
@@ -113,6 +123,14 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     for name, group in (parser.groups or {}).items():
         group.title = name
     return parser
+
+
+def add_evaluations(parser: ArgumentParser) -> None:
+    """Add what `train` and `evaluate` share: which evaluations, of how many samples."""
+    parser.add_argument("--evaluations", type=Evaluation | list[Evaluation] | None, default=None, help=EVALUATIONS)
+    parser.add_argument(
+        "--evaluation_samples", type=int | None, default=None, help="Evaluate at most so many samples of each part."
+    )
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
@@ -141,9 +159,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         config = parser.parse_args(words)
     except argparse.ArgumentError as error:
         said = [*_words(chosen), *words]
-        raise ValueError(
-            explained(parser, str(error), said, PARTS | {"offers": (Offer, OFFERS)}, FILLED, verb="train")
-        ) from error
+        raise ValueError(explained(parser, str(error), said, PARTS | LISTS, FILLED, verb="train")) from error
     if issubclass(class_of(config.loss.class_path, Loss), ContrastiveLoss) and "gather_distributed" not in told:
         config["loss.init_args.gather_distributed"] = True  # alone there is nothing to gather
     _spell_out(config)
@@ -170,7 +186,7 @@ def _spell_out(config: Namespace) -> None:
 def trainer_options(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     """Make what the trainer is given, callbacks and loggers among it; the other parts are made of plain values."""
     alone = config.clone()
-    for part in (*PARTS, "offers"):
+    for part in (*PARTS, *LISTS):
         alone.pop(part, None)
     return parser.instantiate(alone).trainer.as_dict()
 

@@ -15,20 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import lightning
-import numpy as np
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ProgressBar
 
+from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, words
 from likewise.cli.options import options, pairs_of, parse, plain, trainer_options
 from likewise.cli.printing import say, tell
 from likewise.cli.progress import RunProgress
-from likewise.data import Parts
-from likewise.models import Encoder
+from likewise.evaluation import Found
 from likewise.parts import Spec
-from likewise.report import Encoded, Measurements, measure, write_page
+from likewise.report import Subject, write_page
 from likewise.runs import Run, cared_for
-from likewise.training import Assembled, Checkpoints, Terminated, assemble
+from likewise.training import Assembled, Checkpoints, Histograms, Terminated, Validation, assemble
 from likewise.training.fitting import fit, processes, trainer_of
 
 IRRELEVANT = (
@@ -37,13 +36,14 @@ IRRELEVANT = (
     ".*exists and is not empty.*",  # the run's folder is new, and holds the configuration
 )
 SEEDS = 2**32  # NumPy takes no more
-PRINTED_CLASSES = 20  # with more, only the report tells them all
-LONGEST_NAME = 40  # of a class that is printed
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "offers", "optimizer", "schedule")
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(arguments: Sequence[str]) -> Run | None:
     """Run `likewise train` with the arguments that follow the verb.
+
+    Returns:
+        The finished run; None in all processes but the first.
 
     Raises:
         ValueError: An argument, a file or the data are not as expected; or training diverged.
@@ -64,89 +64,87 @@ def run(arguments: Sequence[str]) -> None:
         lightning.seed_everything(config.seed, workers=True, verbose=False)
         try:
             ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
+            settings = Settings.of(chosen)
+            check_applicable(ready.parts, settings.evaluations)
             if before is not None:
                 _check_same(before, ready)
             if _rank() > 0:
                 if before is None or before.stage == "training":
                     checkpoints = Checkpoints(Run(Path()), config.checkpoint_minutes)
                     fit(ready, trainer_of(given, [], checkpoints), before)
-                return
+                return None
             made = before or Run.create(config.runs, _name(chosen["loss"]), _name(chosen["data"]))
             with cared_for(made, _left, new=before is None):
                 if before is None:
                     made.write(made.configuration.name, parser.dump(_without_file(config)).encode())
                     made.describe(ready.facts | {"seed": config.seed, "versions": _versions()})
-                whole = _through(made, ready, given, Checkpoints(made, config.checkpoint_minutes))
+                whole = _through(made, ready, given, config, settings)
         except MisconfigurationException as error:
             raise ValueError(_in_our_words(str(error))) from error
-    tell(f"\nreport: {whole.report}" if whole.report.exists() else f"\nrun: {whole.folder}")
+    tell(f"\nreport: {whole.report}")
+    return whole
 
 
-def _through(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints: Checkpoints) -> Run:
-    """Do what the run has not done yet, and write and tell each result as soon as there is one."""
-    times = [time.monotonic()]
+def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, settings: Settings) -> Run:
+    """Do what the run has not done yet, and write and print each result as soon as there is one."""
     encoder = ready.module.encoder
     if made.stage == "training":
-        _train(made, ready, given, checkpoints)
+        with _timed(made, "training"):
+            _train(made, ready, given, config)
         made.save_encoder(encoder)
     else:
         encoder.load_state_dict(made.encoder().state_dict())
-    times.append(time.monotonic())
-    unfit = _unfit(ready.parts)
-    if unfit:
-        say(f"there is no evaluation of {unfit} yet: the encoder is in {made.weights.name}, for likewise.load_encoder")
-        return made.finished()
+        encoder.to(_device(given))
     with _terminable(None):
-        measured, train, test = _evaluate(made, encoder, ready.parts)
-        times.append(time.monotonic())
-        say("laying out the map and writing the report …")
+        if settings.evaluations != []:
+            with _timed(made, "evaluation"):
+                say("evaluating ...")
+                features = encoded(made, encoder, ready.parts, settings.evaluation_samples)
+                evaluate(made, features, ready.parts, settings.evaluations, refit=ready.refit)
+        say("writing the report ...")
         with made.writing(made.report.name) as page:
-            facts = _facts(made, ready, times)
-            write_page(page, facts=facts, metrics=made.metrics, measured=measured, train=train, test=test)
+            write_page(page, [Subject(made, ready.parts)])
     return made.finished()
 
 
-def _unfit(parts: Parts) -> str | None:
-    """Say what no evaluation fits, if that is so."""
-    if parts.train.label_kind != "classes":
-        return parts.train.label_kind or "samples without labels"
-    return None if parts.test.names == parts.train.names else "classes that were not trained on"
-
-
-def _train(made: Run, ready: Assembled, given: Mapping[str, Any], checkpoints: Checkpoints) -> None:
-    callbacks: list[lightning.Callback] = []
+def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any) -> None:
+    every = 0 if ready.refit else config.validation_epochs
+    callbacks: list[lightning.Callback] = [Validation(made, ready.parts, every, told=_validated), Histograms(made)]
     theirs = given.get("callbacks") or []
     barred = any(isinstance(of, ProgressBar) for of in (theirs if isinstance(theirs, list) else [theirs]))
     if given.get("enable_progress_bar") is not False and not barred:
         callbacks.append(RunProgress())
     if processes() > 1 and not torch.cuda.is_available():
         say("batch normalisation is each process's own on CPUs")
+    checkpoints = Checkpoints(made, config.checkpoint_minutes)
     trainer = trainer_of({**given, "default_root_dir": made.folder}, callbacks, checkpoints)
     with _terminable(checkpoints):
         fit(ready, trainer, made)
     ready.module.encoder.to(trainer.strategy.root_device)
 
 
-def _evaluate(made: Run, encoder: Encoder, parts: Parts) -> tuple[Measurements, Encoded, Encoded]:
-    """Encode, measure, save and print."""
-    say("evaluating …")
-    train, test = (
-        Encoded(encoder.encode(part.inputs), part.inputs, part.labels)  # pyright: ignore[reportArgumentType]
-        for part in (parts.train, parts.test)
-    )
-    with made.writing(made.embeddings.name) as path, path.open("wb") as file:
-        np.savez(
-            file,
-            train_features=train.features.numpy(),
-            train_labels=train.labels.numpy(),
-            test_features=test.features.numpy(),
-            test_labels=test.labels.numpy(),
-            class_names=np.array(parts.train.names),
-        )
-    measured = measure(train, test, parts.train.names)
-    made.write(made.results.name, (json.dumps(measured.as_json(), indent=2) + "\n").encode())
-    _print(measured)
-    return measured, train, test
+def _validated(found: Found) -> None:
+    """Print the validation scores of an epoch."""
+    say("; ".join(f"validation, {score.evaluation}, {score.metric}: {words(score)}" for score in found.headline))
+
+
+def _device(given: Mapping[str, Any]) -> torch.device:
+    """Return the device that the trainer would use."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if given.get("accelerator") == "cpu" or accelerator is None else accelerator
+
+
+@contextmanager
+def _timed(made: Run, doing: str) -> Generator[None]:
+    """Add the seconds that something takes to what the run knows of itself."""
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        facts = made.facts
+        seconds = facts.get("seconds", {})
+        seconds[doing] = round(seconds.get(doing, 0.0) + time.monotonic() - start, 1)
+        made.describe(facts | {"seconds": seconds})
 
 
 def _to_resume(arguments: Sequence[str]) -> Run | None:
@@ -223,55 +221,8 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _facts(made: Run, ready: Assembled, times: Sequence[float]) -> dict[str, str]:
-    kept = made.facts
-    sizes = [f"{len(of):,} to {to}" for of, to in zip(_sizes(ready.parts), ("train", "choose", "judge"), strict=True)]
-    parts = {part: _words(spec) for part, spec in kept["parts"].items() if spec}
-    return {
-        "run": made.name,
-        **parts,
-        "samples": f"{', '.join(sizes)}, {len(ready.parts.train.names)} classes",
-        "seed": str(kept["seed"]),
-        "versions": ", ".join(f"{name} {version}" for name, version in kept["versions"].items()),
-        "took": f"{times[1] - times[0]:.1f} s to train, {times[2] - times[1]:.1f} s to evaluate; this page came after",
-        "again": f"likewise train --config {made.folder.with_name(made.name) / made.configuration.name}",
-    }
-
-
-def _sizes(parts: Parts) -> tuple[Any, Any, Any]:
-    return parts.train, parts.validation, parts.test
-
-
-def _words(spec: Spec | list[Spec]) -> str:
-    if isinstance(spec, list):
-        return ", ".join(_words(one) for one in spec)
-    settings = ", ".join(f"{name}={value}" for name, value in spec["init_args"].items() if value is not None)
-    return f"{_name(spec)}({settings})"
-
-
 def _name(spec: Spec) -> str:
     return spec["class_path"].rpartition(".")[2]
-
-
-def _print(measured: Measurements) -> None:
-    """Print the accuracies."""
-    rows = measured.table()
-    shown = rows if len(measured.class_names) <= PRINTED_CLASSES else rows[:2]
-    shown = [(_short(first), *others) for first, *others in shown]
-    widths = [max(len(row[column]) for row in shown) for column in range(len(rows[0]))]
-    tell("\nHeld-out accuracy, with 95 % intervals (Wilson)")
-    for first, *others in shown:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        tell("  ".join([first.ljust(widths[0]), *cells]))
-    tell("\nEncoder less raw inputs, in points, with 95 % intervals (Agresti and Min, paired)")
-    for name, difference in measured.differences.items():
-        low, high = (100 * bound for bound in difference.interval)
-        tell(f"{name}: {100 * difference.value:+.2f} [{low:+.2f}, {high:+.2f}]")
-
-
-def _short(name: str) -> str:
-    line = " ".join(name.split())
-    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
 
 
 @contextmanager

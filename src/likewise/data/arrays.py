@@ -71,8 +71,8 @@ class Arrays(Source):
                     f"expected {key} of shape ({len(arrays[kind])},), one per input, got {arrays[key].shape}: "
                     f"drop the inputs or the {key} that have no partner"
                 )
-        labels, names = _labels(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
-        parts = _parts(arrays)
+        labels, names = labels_of(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
+        parts = parts_of_arrays(arrays)
         inputs = arrays.pop(kind)
         if kind == "vectors" and self.size is not None:
             raise ValueError(f"expected no size for vectors, got {self.size}: leave out data.size")
@@ -129,7 +129,13 @@ def _vectors(vectors: NDArray[Any]) -> Tensor:
     return torch.from_numpy(vectors.astype(np.float32))
 
 
-def _labels(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor, tuple[str, ...]]:
+def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor, tuple[str, ...]]:
+    """Return classes (N,), int64, or label sets (N, L), boolean, and their names.
+
+    Example:
+        >>> labels_of(np.array(["dog", "cat"]), None)
+        (tensor([1, 0]), ('cat', 'dog'))
+    """
     known = None if names is None else tuple(names.astype(str).tolist())
     sets = labels.ndim == 2 and labels.dtype.kind in "uib" and labels.shape[1] > 0
     if sets and bool(((labels == 0) | (labels == 1)).all()):
@@ -155,7 +161,13 @@ def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tup
     return torch.from_numpy(labels.astype(np.int64)), names
 
 
-def _parts(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
+def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
+    """Return the part of each sample, (N,): 0 train, 1 validation, 2 test; None where the arrays don't say.
+
+    Example:
+        >>> parts_of_arrays({"test": np.array([False, True])})
+        tensor([0, 2])
+    """
     if "test" in arrays and "parts" in arrays:
         raise ValueError("expected one of the keys 'test' and 'parts', got both: keep one")
     if "test" in arrays:

@@ -1,5 +1,6 @@
 """What frozen features are worth: each evaluation takes features and labels, and knows no trainer."""
 
+from likewise.evaluation.array_file import features_of_file
 from likewise.evaluation.choice import applicable
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, load_features, save_features
@@ -22,6 +23,7 @@ __all__ = [
     "Retrieval",
     "Score",
     "applicable",
+    "features_of_file",
     "load_features",
     "paired_difference",
     "raw_features",

@@ -205,7 +205,7 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         raise ValueError(

@@ -11,16 +11,19 @@ if TYPE_CHECKING:
     from likewise.training.assembly import Assembled, assemble
     from likewise.training.checkpoints import Checkpoints, Terminated
     from likewise.training.data import TrainingData
+    from likewise.training.histograms import Histograms
     from likewise.training.offers import KeyQueue, LabelPrototypes, Momentum, Offer, Plan, Predictor
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
     from likewise.training.step import Step
+    from likewise.training.validation import Validation
 
 __all__ = [
     "Assembled",
     "Checkpoints",
     "Constant",
     "Cosine",
+    "Histograms",
     "KeyQueue",
     "LabelPrototypes",
     "Momentum",
@@ -33,16 +36,19 @@ __all__ = [
     "Steps",
     "Terminated",
     "TrainingData",
+    "Validation",
     "assemble",
 ]
 _MODULES = {
     "assembly": ("Assembled", "assemble"),
     "checkpoints": ("Checkpoints", "Terminated"),
     "data": ("TrainingData",),
+    "histograms": ("Histograms",),
     "offers": ("KeyQueue", "LabelPrototypes", "Momentum", "Offer", "Plan", "Predictor"),
     "pretraining": ("Pretraining",),
     "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
     "step": ("Step",),
+    "validation": ("Validation",),
 }
 
 

@@ -31,6 +31,7 @@ class Assembled:
     Args:
         parts: The samples to train on, to choose by, and to report on.
         trained: The samples that are trained on: the training part, with the validation part after it in a refit.
+        refit: Whether the validation part is trained on too.
         module: Encoder, head, loss and offers.
         data: The training part's batches.
         specs: For each part the class and the arguments that it was made with.
@@ -38,6 +39,7 @@ class Assembled:
 
     parts: Parts
     trained: Samples
+    refit: bool
     module: Pretraining
     data: TrainingData
     specs: dict[str, Any]
@@ -93,7 +95,9 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
         samples=train,
         schedule=build(specs["schedule"], Schedule),
     )
-    return Assembled(parts, train, module, TrainingData(train, build(specs["batches"], Batches), seed=seed), specs)
+    return Assembled(
+        parts, train, refit, module, TrainingData(train, build(specs["batches"], Batches), seed=seed), specs
+    )
 
 
 def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:

@@ -1,0 +1,68 @@
+"""`likewise evaluate`: a run, a checkpoint of a run, or somebody else's embeddings."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, DefaultHelpFormatter
+
+from likewise.cli.explanation import explained
+from likewise.cli.options import LISTS, add_evaluations, asks_for_help, plain
+from likewise.cli.printing import say, tell
+
+DESCRIPTION = """Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
+
+    likewise evaluate runs/RUN                          a run again: its scores and report are replaced
+    likewise evaluate runs/RUN/checkpoint.ckpt          the encoder of a checkpoint, as a run of its own
+    likewise evaluate embeddings.npz                    features and labels from anywhere, as a run of its own
+    likewise evaluate runs/RUN --evaluations Retrieval  one evaluation only
+
+An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
+or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in proportion.
+"""
+
+
+class _Help(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
+    """jsonargparse's help, with the description's lines as they stand."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run `likewise evaluate` with the arguments that follow the verb.
+
+    Raises:
+        ValueError: What is to be evaluated isn't there or can't be read, or an evaluation doesn't apply.
+        KeyboardInterrupt: The user ended it.
+        SystemExit: Help was asked for.
+    """
+    parser = ArgumentParser(
+        prog="likewise evaluate",
+        description=DESCRIPTION,
+        formatter_class=_Help,
+        exit_on_error=False,
+        allow_abbrev=False,
+        usage="likewise evaluate SOURCE [OPTIONS]",
+    )
+    parser.add_argument(
+        "source", metavar="SOURCE", type=Path, help="A run's folder, a checkpoint in it, or an .npz file."
+    )
+    add_evaluations(parser)
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder that receives a new run's folder.")
+    parser.add_argument("--device", default="auto", help="Where the encoder runs: auto, cpu, cuda ...")
+    try:
+        config = parser.parse_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise ValueError(explained(parser, str(error), list(arguments), LISTS, (), verb="evaluate")) from error
+    if asks_for_help(arguments):
+        return
+    from likewise.cli.evaluating import Settings  # noqa: PLC0415 - once the arguments are understood
+    from likewise.cli.evaluation import evaluate_file, evaluate_run  # noqa: PLC0415 - likewise
+
+    settings = Settings.of(plain(parser, config))
+    source: Path = config.source
+    if source.suffix == ".npz":
+        made: Any = evaluate_file(source, config.runs, settings)
+    else:
+        made = evaluate_run(source, config.runs, settings, config.device)
+    say("")
+    tell(f"\nreport: {made.report}")

@@ -1,0 +1,147 @@
+"""What `likewise evaluate` does: of a run, of a checkpoint, of an array file."""
+
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
+from likewise.cli.printing import say
+from likewise.data import Parts, parts_of_run
+from likewise.evaluation import FeatureParts, applicable, features_of_file, load_features, save_features
+from likewise.models import Encoder
+from likewise.parts import build
+from likewise.report import Subject, write_page
+from likewise.runs import PARTIAL, Run, cared_for
+
+
+def evaluate_file(path: Path, root: Path, settings: Settings) -> Run:
+    """Evaluate the features of an array file, as a run of its own.
+
+    Args:
+        path: The .npz file; see `features_of_file`.
+        root: Where the run's folder goes.
+        settings: Which evaluations, of how many samples.
+
+    Raises:
+        ValueError: The file isn't as expected, or an evaluation doesn't apply.
+    """
+    features = settings.capped(features_of_file(path))
+    if not applicable(features, settings.evaluations):
+        raise ValueError(f"expected features that can be evaluated, got {path}: {_why_none(features)}")
+    made = Run.create(root, "evaluation", path.stem)
+    with cared_for(made, _left):
+        made.describe({"source": str(path), **_facts(features)})
+        with made.writing(made.embeddings.name) as beside:
+            save_features(beside, features)
+        evaluate(made, features, None, settings.evaluations, refit=False)
+        _report(made, None)
+    return made.finished()
+
+
+def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run:
+    """Evaluate a run, whose scores and report are replaced; or a checkpoint of it, as a run of its own.
+
+    Args:
+        path: The run's folder, or a checkpoint in it.
+        root: Where the folder of a checkpoint's evaluation goes.
+        settings: Which evaluations, of how many samples.
+        device: Where the encoder runs.
+
+    Raises:
+        ValueError: There is no such run, it has no trained encoder, or an evaluation doesn't apply.
+    """
+    checkpoint = path if path.is_file() else None
+    before = Run.open(path.parent if checkpoint else path)
+    encoder: Any = None
+    if checkpoint or not before.embeddings.is_file() or settings.evaluation_samples is not None:
+        encoder = (_of_checkpoint(before, checkpoint) if checkpoint else before.encoder()).to(_device(device))
+    samples, refit = _samples(before, needed=encoder is not None)
+    if samples is not None:
+        check_applicable(samples, settings.evaluations)
+    made, new = before, checkpoint is not None
+    if checkpoint is not None:
+        made = Run.create(root, before.name.removesuffix(PARTIAL), f"epoch{_epoch(checkpoint)}")
+        made.describe(before.facts | {"checkpoint": str(checkpoint)})
+    with cared_for(made, _left, new=new):
+        if encoder is None or samples is None:
+            features = load_features(made.embeddings)
+        else:
+            say("encoding ...")
+            features = encoded(made, encoder, samples, settings.evaluation_samples, anew=True)
+        evaluate(made, features, samples, settings.evaluations, refit=refit)
+        _report(made, samples)
+    return made.finished() if new else made
+
+
+def _samples(run: Run, *, needed: bool) -> tuple[Parts | None, bool]:
+    """Load the run's data; where features are there, it is needed for raw inputs and pictures only."""
+    refit = bool((run.facts.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
+    if "source" in run.facts and not needed:
+        return None, False
+    try:
+        return parts_of_run(run)
+    except (ValueError, OSError) as error:
+        if needed:
+            raise
+        say(f"raw inputs and pictures are left out: {error}")
+        return None, refit
+
+
+def _of_checkpoint(run: Run, path: Path) -> Encoder:
+    """Rebuild the encoder with a checkpoint's weights."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    except Exception as error:
+        raise ValueError(f"expected a checkpoint of a run, got {path}, which can't be read as one: {error}") from error
+    encoder: Any = build(run.encoder_spec, torch.nn.Module)
+    own = {name.removeprefix("encoder."): of for name, of in state.items() if name.startswith("encoder.")}
+    encoder.load_state_dict(own)
+    return encoder.eval()
+
+
+def _epoch(path: Path) -> int:
+    return int(torch.load(path, map_location="meta", weights_only=True)["epoch"]) + 1
+
+
+def _device(named: str) -> torch.device:
+    """Return the device that is named, or the best there is."""
+    if named == "auto":
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return accelerator or torch.device("cpu")
+    try:
+        return torch.zeros(0, device=named).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"expected a device that is there, got {named}: leave --device out, or cpu") from error
+
+
+def _facts(features: FeatureParts) -> dict[str, Any]:
+    sizes = {part.part: len(part) for part in features}
+    versions = {
+        "likewise": metadata.version("likewise"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    return {
+        "labels": {"kind": features.test.label_kind, "names": list(features.test.names)},
+        "samples": sizes,
+        "versions": {name: str(version) for name, version in versions.items()},
+    }
+
+
+def _why_none(features: FeatureParts) -> str:
+    from likewise.evaluation import Retrieval  # noqa: PLC0415 - for a message
+
+    return Retrieval().refusal(features) or "no evaluation applies"
+
+
+def _report(made: Run, samples: Parts | None) -> None:
+    say("writing the report ...")
+    with made.writing(made.report.name) as page:
+        write_page(page, [Subject(made, samples)])
+
+
+def _left(folder: Path) -> str:
+    return f"what was written is left in {folder}"

@@ -1,0 +1,61 @@
+"""What `likewise sweep` does: run after run, each once, and a comparison of those that finished."""
+
+from pathlib import Path
+
+from likewise.cli import training
+from likewise.cli.compare import compare
+from likewise.cli.options import options, parse
+from likewise.cli.printing import say
+from likewise.cli.sweep import Sweep, standing
+from likewise.runs import Run
+from likewise.training.fitting import processes
+
+
+def check(sweep: Sweep) -> None:
+    """Raise a ValueError unless the options of every setting are understood, before anything is trained."""
+    if processes() > 1:
+        raise ValueError(f"expected one process for a sweep, got {processes()}: start it without torchrun")
+    for name, words in sweep.settings.items():
+        arguments = [*sweep.common, *words]
+        try:
+            parse(options(arguments), arguments)
+        except ValueError as error:
+            raise ValueError(f"setting {name!r}: {error}") from error
+
+
+def carry_out(sweep: Sweep, folder: Path) -> Path:
+    """Train what isn't trained yet, and compare.
+
+    Args:
+        sweep: What is trained.
+        folder: Where.
+
+    Returns:
+        The page that compares the runs.
+
+    Raises:
+        ValueError: A run failed; the others have been finished and compared.
+    """
+    whole: dict[Path, str] = {}
+    failed: list[str] = []
+    everything = list(sweep.runs(folder))
+    for number, (name, seed, root, words) in enumerate(everything, 1):
+        before = standing(root)
+        if before is not None and before.stage == "finished":
+            whole[before.folder] = name
+            continue
+        say(f"\nrun {number} of {len(everything)}: {name}, seed {seed}")
+        try:
+            made = training.run(words if before is None else ["--resume", str(before.folder)])
+        except (ValueError, OSError) as error:
+            failed.append(f"{name}, seed {seed}: {error}")
+            say(f"failed: {failed[-1]}")
+            continue
+        if made is not None:
+            whole[made.folder] = name
+    page = folder / "compare.html"
+    if len(whole) > 1:
+        compare([Run(path) for path in whole], page, whole)
+    if failed:
+        raise ValueError(f"{len(failed)} of {len(everything)} runs failed; {failed[0]}")
+    return page

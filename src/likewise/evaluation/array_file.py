@@ -1,0 +1,108 @@
+"""Somebody else's embeddings: an array file of features with their labels, as the three parts of an evaluation."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from likewise.data import Samples, Split, Stratified
+from likewise.data.arrays import labels_of, parts_of_arrays
+from likewise.evaluation.features import PARTS, FeatureParts, Features, arrays_of
+
+NAMES = ("features", "embeddings", "vectors")
+EXPECTED = (
+    "'features' (N, D) and 'labels' (N,), optionally 'parts' (N,) of train, validation, test; or "
+    "'train_features', 'train_labels', 'test_features', 'test_labels', optionally 'validation_...'"
+)
+
+
+def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
+    """Read features and labels from an .npz file, in either of two forms.
+
+    - `features` (or `embeddings`, `vectors`), (N, D), and `labels`, (N,), integers or strings; optionally `names`,
+      (C,), and `parts`, (N,), of "train", "validation", "test", or `test`, (N,), booleans.
+    - For each part `train_features`, `train_labels`, and so on, as a run's `embeddings.npz` has them.
+
+    A validation part is cut from the training part where there is none; without parts, a test part too. A file of
+    test samples only is evaluated by retrieval.
+
+    Args:
+        path: The .npz file.
+        split: How parts are cut. None: `Stratified()`.
+
+    Raises:
+        ValueError: There is no such file, it lacks a key, or features and labels disagree or aren't finite.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> file = Path(folder.name) / "mine.npz"
+        >>> np.savez(file, features=np.random.rand(40, 3), labels=["cat", "dog"] * 20)
+        >>> [len(part) for part in features_of_file(file)]
+        [27, 3, 10]
+        >>> folder.cleanup()
+    """
+    arrays = arrays_of(path)
+    key = next((name for name in NAMES if name in arrays), None)
+    if key is None and "test_features" in arrays:
+        arrays, key = _together(arrays, path), "features"
+    if key is None or "labels" not in arrays:
+        raise ValueError(f"expected {EXPECTED} in {path}, got {', '.join(sorted(arrays)) or 'no array'}: save these")
+    vectors, labels = arrays[key], arrays["labels"]
+    if vectors.ndim != 2 or vectors.dtype.kind not in "uif":
+        raise ValueError(f"expected {key} (N, D), numbers, got {vectors.shape} of {vectors.dtype}: flatten them")
+    if len(vectors) != len(labels):
+        raise ValueError(f"expected one label for each of {len(vectors)} {key}, got {len(labels)} labels")
+    wrong = int((~np.isfinite(vectors)).any(axis=1).sum())
+    if wrong:
+        raise ValueError(f"expected finite {key}, got NaN or infinity in {wrong} of {len(vectors)}: drop or mend them")
+    classes, names = labels_of(labels, arrays.get("names"))
+    samples = Samples(torch.from_numpy(vectors.astype(np.float32)), classes, names, parts_of_arrays(arrays))
+    return _parted(samples.numbered(), split or Stratified())
+
+
+def _parted(samples: Samples, split: Split) -> FeatureParts:
+    """Cut what parts are missing; parts with classes of their own, and test samples only, stay as they are."""
+    if samples.parts is not None and samples.labels is not None and samples.labels.ndim == 1:
+        train, test = (set(samples.labels[samples.parts == part].tolist()) for part in (0, 2))
+        if not test <= train:
+            return FeatureParts(
+                *(_features(samples[samples.parts == part].compact(), PARTS[part]) for part in range(3))
+            )
+    try:
+        parts = split(samples)
+    except ValueError as error:
+        raise ValueError(f"{error}; or save parts='test' for all samples, to evaluate them by retrieval") from error
+    of_parts = zip((parts.train, parts.validation, parts.test), PARTS, strict=True)
+    return FeatureParts(*(_features(part, name) for part, name in of_parts))
+
+
+def _features(samples: Samples, part: str) -> Features:
+    inputs = samples.inputs[torch.arange(len(samples))]
+    return Features(inputs, samples.labels, samples.names, samples.rows, part)
+
+
+def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:
+    """Put the arrays of three parts after each other, classes as names where a part has names of its own."""
+    found = [part for part in PARTS if f"{part}_features" in arrays]
+    missing = [f"{part}_labels" for part in found if f"{part}_labels" not in arrays]
+    if missing:
+        raise ValueError(f"expected {EXPECTED} in {path}, got no {missing[0]}: save it")
+    features = [arrays[f"{part}_features"] for part in found]
+    shapes = {part: of.shape for part, of in zip(found, features, strict=True)}
+    if len({of.shape[1:] for of in features}) > 1 or any(of.ndim != 2 for of in features):
+        raise ValueError(f"expected features of one length in {path}, got {shapes}: encode all parts with one encoder")
+    labels: list[NDArray[Any]] = []
+    for part in found:
+        own, names = arrays[f"{part}_labels"], arrays.get(f"{part}_names")
+        if len(own) != len(arrays[f"{part}_features"]):
+            raise ValueError(
+                f"expected one label for each of {len(arrays[f'{part}_features'])} {part}_features, "
+                f"got {len(own)} {part}_labels"
+            )
+        labels.append(own if names is None or own.ndim != 1 else names[own])
+    parts = np.concatenate([np.full(len(own), part) for part, own in zip(found, labels, strict=True)])
+    return {"features": np.concatenate(features), "labels": np.concatenate(labels), "parts": parts}

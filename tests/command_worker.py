@@ -48,7 +48,7 @@ def end_of(process):
 
 
 def run(arguments, folder, kill, said, environment):
-    """Run `likewise` in a folder; kill is where it dies, as ("batch", 5) or ("file", "results.json")."""
+    """Run `likewise` in a folder; kill is where it dies, as ("batch", 5) or ("file", "scores.csv")."""
     for stream, path in enumerate(said, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.chdir(folder)

@@ -17,11 +17,23 @@ import likewise
 from command_worker import command
 from likewise.cli import main
 from likewise.cli.options import options, parse
+from likewise.runs import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
 
 SHORT = ("--trainer.max_epochs", "2", "--encoder.width", "4", "--trainer.accelerator", "cpu")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow beside other processes
+
+
+def score_of(run, evaluation, metric, features="encoder"):
+    """Return the score of all test samples."""
+    named = (evaluation, metric, features, "test", "all", None)
+    (score,) = (
+        score
+        for score in Run(run).scores
+        if (score.evaluation, score.metric, score.features, score.part, score.subset, score.epoch) == named
+    )
+    return score
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +50,8 @@ def test_without_an_argument_the_digits_are_learned(tmp_path):
     result = command("train", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    accuracy = json.loads((run / "results.json").read_text())["accuracy"]
     for probe, floor in (("kNN", 0.985), ("linear probe", 0.98)):
-        encoder, raw = (accuracy[probe][of]["value"] for of in ("encoder", "raw inputs"))
+        encoder, raw = (score_of(run, probe, "accuracy", of).value for of in ("encoder", "raw inputs"))
         assert encoder >= floor
         assert encoder > raw
 
@@ -55,19 +66,22 @@ def test_a_run_leaves_everything_under_its_name(finished):
         "embeddings.npz",
         "encoder.safetensors",
         "metrics.csv",
+        "outcomes.npz",
         "report.html",
-        "results.json",
         "run.json",
+        "scores.csv",
     }
 
 
 def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
     place, result, run = finished
     *table, last = result.stdout.strip().splitlines()
-    share = json.loads((run / "results.json").read_text())["accuracy"]["linear probe"]["encoder"]["value"]
-    overall = next(line for line in table if line.startswith("all "))
-    assert f"{100 * share:.2f} %" in overall
-    assert overall.count("%") == 4
+    for probe in ("kNN", "linear probe"):
+        line = next(line for line in table if line.startswith(f"{probe}, accuracy: "))
+        encoder, raw = (score_of(run, probe, "accuracy", of).value for of in ("encoder", "raw inputs"))
+        assert line.startswith(f"{probe}, accuracy: {100 * encoder:.2f} % [")
+        assert f"raw inputs {100 * raw:.2f} % [" in line
+        assert f", {100 * (encoder - raw):+.2f} points [" in line
     assert (place / last.removeprefix("report: ")).samefile(run / "report.html")
 
 
@@ -76,7 +90,7 @@ def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
     assert len(lines) == 5
     assert re.fullmatch(r"training: 9/18 steps, epoch=1, loss=\d+\.\d+", lines[0])
     assert re.fullmatch(r"training: 18/18 steps, epoch=2, loss=\d+\.\d+", lines[1])
-    assert lines[2:] == ["evaluating …", "laying out the map and writing the report …", ""]
+    assert lines[2:] == ["evaluating ...", "writing the report ...", ""]
 
 
 @pytest.mark.filterwarnings("ignore:.*logging interval.*")
@@ -94,11 +108,14 @@ def test_a_run_that_logs_nothing_or_computes_otherwise_is_whole_too(option, valu
 
 def test_the_embeddings_are_those_that_were_evaluated(finished):
     saved = np.load(finished[2] / "embeddings.npz")
-    results = json.loads((finished[2] / "results.json").read_text())
     assert saved["train_features"].shape == (1213, 16)
     assert saved["test_features"].shape == (449, 16)
-    assert results["accuracy"]["kNN"]["encoder"]["count"] == len(saved["test_labels"]) == 449
-    assert saved["class_names"].tolist() == [str(digit) for digit in range(10)]
+    assert score_of(finished[2], "kNN", "accuracy").count == len(saved["test_labels"]) == 449
+    assert saved["test_names"].tolist() == [str(digit) for digit in range(10)]
+    rows = np.concatenate([saved[f"{part}_rows"] for part in ("train", "validation", "test")])
+    assert sorted(rows) == list(range(1797))
+    digits = load_digits().target
+    assert all(np.array_equal(digits[saved[f"{part}_rows"]], saved[f"{part}_labels"]) for part in ("train", "test"))
 
 
 def test_the_checkpoint_holds_the_weights_of_the_last_step(finished):
@@ -119,7 +136,7 @@ def test_a_run_again_from_its_configuration_finds_the_same(finished):
     again = command("train", "--config", str(run / "config.yaml"), "--runs", "again", folder=place)
     assert again.returncode == 0, again.stderr
     other = next((place / "again").iterdir())
-    assert (other / "results.json").read_text() == (run / "results.json").read_text()
+    assert (other / "scores.csv").read_text() == (run / "scores.csv").read_text()
     assert np.array_equal(
         np.load(other / "embeddings.npz")["test_features"], np.load(run / "embeddings.npz")["test_features"]
     )
@@ -238,7 +255,7 @@ def test_moco_is_a_loss_and_two_offers_on_the_command_line(few, tmp_path):
 
 def test_a_run_whose_labels_no_evaluation_fits_ends_after_training_and_says_so(few, tmp_path, capsys):
     assert main(["train", "--loss", "MSCLoss", *few["label sets"], "--runs", str(tmp_path)]) == 0
-    assert "there is no evaluation of label sets yet" in capsys.readouterr().err
+    assert "no evaluation applies to these labels" in capsys.readouterr().err
     assert (next(tmp_path.iterdir()) / "encoder.safetensors").exists()
 
 

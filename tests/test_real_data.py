@@ -1,11 +1,12 @@
 """The whole way on real data that is not ours: handwritten characters, from an array file to a measured encoder."""
 
-import json
 import os
 import subprocess
 import sys
 
 import numpy as np
+
+from likewise.runs import Run
 
 
 def test_characters_are_told_apart_better_than_by_their_pixels(real_data, tmp_path):
@@ -27,7 +28,12 @@ def test_characters_are_told_apart_better_than_by_their_pixels(real_data, tmp_pa
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    for measured in json.loads((run / "results.json").read_text())["accuracy"].values():
-        encoder, raw = measured["encoder"], measured["raw inputs"]
-        assert encoder["count"] == 150
-        assert encoder["interval"][0] > raw["interval"][1]
+    scores = [score for score in Run(run).scores if (score.subset, score.part, score.epoch) == ("all", "test", None)]
+    assert {score.evaluation for score in scores} == {"kNN", "linear probe", "retrieval"}
+    for metric in {(score.evaluation, score.metric) for score in scores}:
+        encoder, raw = (
+            next(one for one in scores if (one.evaluation, one.metric, one.features) == (*metric, kind))
+            for kind in ("encoder", "raw inputs")
+        )
+        assert encoder.count == 150
+        assert encoder.low > raw.high

@@ -15,13 +15,13 @@ from likewise.runs import Run
 RUN = [
     *("--data", "Arrays", "--data.path", "few.npz", "--batches.batch_size", "20", "--encoder.width", "4"),
     *("--loss", "RASCALLoss", "--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
-    *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9"),
+    *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9", "--validation_epochs", "2"),
 ]
 BATCHES = 5  # an epoch; with two accumulated, steps of the optimizer after the batches 1, 3, 4, 6, 8, 9, ...
 MOMENTS = [
     *(("batch", number) for number in (0, 3, 4, 7, 9, 14)),
     *(("checkpoint", number) for number in (0, 4)),
-    *(("file", name) for name in ("encoder.safetensors", "embeddings.npz", "results.json", "report.html")),
+    *(("file", name) for name in ("encoder.safetensors", "embeddings.npz", "scores.csv", "report.html")),
 ]
 
 
@@ -40,7 +40,7 @@ def _save_few(folder):
 
 
 def _same(one, other):
-    for file in ("weights", "metrics_file", "results"):
+    for file in ("weights", "metrics_file", "scores_file", "histograms_file"):
         assert getattr(one, file).read_bytes() == getattr(other, file).read_bytes(), file
     states = [torch.load(of.checkpoint, weights_only=True)["state_dict"] for of in (one, other)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())

@@ -12,6 +12,7 @@ import likewise as lw
 from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
 from likewise.parts import build, class_of
 from likewise.runs import Run, cared_for
+from likewise.scores import Found, Outcomes, Score
 
 
 def _run(tmp_path, encoder=None, spec=None):
@@ -62,18 +63,55 @@ def test_the_stages_follow_what_there_is(tmp_path):
     stages = [run.stage]
     run.save_encoder(MLP((3,)))
     stages.append(run.stage)
-    run.write(run.results.name, b"{}")
-    stages.append(run.stage)
-    assert [*stages, run.finished().stage] == ["training", "evaluation", "report", "finished"]
+    assert [*stages, run.finished().stage] == ["training", "evaluation", "finished"]
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):
     run = Run.create(tmp_path, "whole")
-    run.write("results.json", b"before")
-    with pytest.raises(RuntimeError), run.writing("results.json") as beside:  # noqa: PT012 - as a writer fails
+    run.write("scores.csv", b"before")
+    with pytest.raises(RuntimeError), run.writing("scores.csv") as beside:  # noqa: PT012 - as a writer fails
         beside.write_bytes(b"half")
         raise RuntimeError
-    assert run.results.read_bytes() == b"before"
+    assert run.scores_file.read_bytes() == b"before"
+
+
+def _found(value, *, epoch=None, metric="accuracy"):
+    score = Score("kNN", metric, value, 0.0, 1.0, 2, epoch=epoch)
+    tried = Score("kNN", metric, value, 0.0, 1.0, 2, part="validation", choices="k=1")
+    outcome = Outcomes("kNN", metric, torch.tensor([4, 9]), torch.tensor([value, 0.0]))
+    return Found((score,), () if epoch else (tried,), () if epoch else (outcome,))
+
+
+def test_what_an_evaluation_finds_again_replaces_what_it_found(tmp_path):
+    run = Run.create(tmp_path, "scores")
+    other = Found((Score("retrieval", "MAP@R", 0.7, 0.6, 0.8, 2),))
+    for found in (_found(0.1, epoch=5), _found(0.5), other, _found(0.9), _found(0.2, epoch=10)):
+        run.add(found)
+    read = [(score.evaluation, score.value, score.part, score.epoch) for score in Run(run.folder).scores]
+    assert sorted(read, key=str) == sorted(
+        [
+            ("kNN", 0.1, "test", 5),
+            ("kNN", 0.2, "test", 10),
+            ("kNN", 0.9, "test", None),
+            ("kNN", 0.9, "validation", None),
+            ("retrieval", 0.7, "test", None),
+        ],
+        key=str,
+    )
+    (outcome,) = run.outcomes
+    assert (outcome.rows.tolist(), outcome.values.tolist()) == ([4, 9], pytest.approx([0.9, 0.0]))
+
+
+def test_scores_that_were_damaged_are_told(tmp_path):
+    run = Run.create(tmp_path, "damaged")
+    run.add(_found(0.5))
+    for text in ("evaluation,metric\nkNN,accuracy\n", run.scores_file.read_text().replace("0.5", "half", 1)):
+        run.write("scores.csv", text.encode())
+        with pytest.raises(ValueError, match=r"columns evaluation, .* row 2 .*evaluate again"):
+            _ = run.scores
+    run.write("outcomes.npz", b"PK cut")
+    with pytest.raises(ValueError, match="evaluate the run again"):
+        _ = run.outcomes
 
 
 def test_the_checkpoint_before_is_kept(tmp_path):

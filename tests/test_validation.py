@@ -1,0 +1,113 @@
+"""What is saved while training goes on: validation scores of the encoder as it is, and histograms that losses note."""
+
+import lightning
+import pytest
+import torch
+
+import likewise as lw
+from likewise.data import Parts, Samples, Views
+from likewise.evaluation import KNN, Features
+from likewise.models import MLP, ProjectionHead
+from likewise.runs import Run
+from likewise.training import Checkpoints, Histograms, Pretraining, TrainingData, Validation
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+OFF = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
+def samples(count, seed, names=("a", "b", "c")):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3
+    return Samples(torch.randn(count, 4, generator=generator) + 2 * labels.unsqueeze(1), labels, names)
+
+
+def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=()):
+    """Train a small encoder, with what is saved on the way; returns run and module."""
+    torch.manual_seed(0)
+    run = Run.create(folder, "run") if not resume else Run.open(next(folder.iterdir()))
+    run.describe({})
+    loss = loss or lw.SupConLoss()
+    module = Pretraining(MLP((4,), width=8), ProjectionHead(8), loss, torch.optim.AdamW, samples=parts.train)
+    callbacks = [Validation(run, parts, every), Histograms(run), Checkpoints(run, 1e-9), *also]
+    trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, log_every_n_steps=1, **OFF)
+    data = TrainingData(parts.train, Views(batch_size=12), seed=0)
+    trainer.fit(module, data, ckpt_path=run.checkpoint if resume else None, weights_only=True)
+    return run, module
+
+
+class Kill(lightning.Callback):
+    """End a training with an error after a batch, when all of it has been saved."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.fit_loop.epoch_loop.total_batch_idx == self.batch:
+            raise InterruptedError
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return Parts(samples(36, 0), samples(15, 1), samples(9, 2))
+
+
+def test_scores_are_those_of_the_encoder_at_the_end_of_the_epoch(parts, tmp_path):
+    run, module = train(tmp_path, parts)
+    assert {(score.part, score.epoch) for score in run.scores} == {("validation", 2), ("validation", 4)}
+    features = [
+        Features(module.encoder.encode(of.inputs), of.labels, of.names, part=part)
+        for of, part in ((parts.train, "train"), (parts.validation, "validation"))
+    ]
+    expected = KNN()(*features, features[1]).headline[0].value
+    assert next(score for score in run.scores if score.epoch == 4 and score.subset == "all").value == expected
+
+
+def test_training_goes_on_as_it_would_have_without(parts, tmp_path):
+    with_, without = (train(tmp_path / str(every), parts, every=every)[1].state_dict() for every in (1, 0))
+    assert all(torch.equal(value, without[name]) for name, value in with_.items())
+
+
+def test_classes_of_their_own_are_validated_by_retrieval(parts, tmp_path):
+    other = Parts(parts.train, samples(15, 1, ("x", "y", "z")), parts.test)
+    run, _ = train(tmp_path, other)
+    assert {score.evaluation for score in run.scores} == {"retrieval"}
+
+
+def test_labels_that_nothing_applies_to_are_not_validated(parts, tmp_path):
+    blank = Parts(*(Samples(of.inputs) for of in (parts.train, parts.validation, parts.test)))
+    run, _ = train(tmp_path, blank, loss=lw.NTXentLoss())
+    assert run.scores == ()
+
+
+def test_a_negative_number_of_epochs_is_refused(parts, tmp_path):
+    with pytest.raises(ValueError, match="0 or more epochs"):
+        Validation(Run.create(tmp_path, "x"), parts, -1)
+
+
+class Noted(lightning.Callback):
+    """Keeps what RASCAL noted of every step."""
+
+    def __init__(self):
+        self.steps = []
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        self.steps.append((trainer.current_epoch, pl_module.loss.last["rank_drift_histogram"].clone()))
+
+
+def test_histograms_are_sums_over_the_steps_of_an_epoch(parts, tmp_path):
+    noted = Noted()
+    run, _ = train(tmp_path, parts, loss=lw.RASCALLoss(36, 64), epochs=3, also=[noted])
+    (rows,) = run.histograms.values()
+    expected = [(epoch, tuple(sum(counts for of, counts in noted.steps if of == epoch).tolist())) for epoch in range(3)]
+    assert rows == expected
+    assert sum(rows[2][1]) > 0
+
+
+@pytest.mark.parametrize("batch", [4, 6, 8])
+def test_a_training_that_was_interrupted_saves_the_same(batch, parts, tmp_path):
+    whole, _ = train(tmp_path / "whole", parts, loss=lw.RASCALLoss(36, 64))
+    with pytest.raises(InterruptedError):
+        train(tmp_path / "cut", parts, loss=lw.RASCALLoss(36, 64), also=[Kill(batch)])
+    cut, _ = train(tmp_path / "cut", parts, loss=lw.RASCALLoss(36, 64), resume=True)
+    assert cut.histograms == whole.histograms
+    assert cut.scores == whole.scores

@@ -333,7 +333,7 @@ BAD = {
     "value": (["--encoder.width", "wide"], "expected --encoder.width to be an integer, got wide"),
     "config": (["--config", "nowhere.yaml"], "File does not exist: '"),
     "temperature": (["--loss.temperature", "0"], "temperature is a positive number, got 0"),
-    "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two views or more"),
+    "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two or more views"),
     "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
     "path": (["--data", "Arrays"], "Arrays needs --data.path a file or folder"),
     "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], ".partial"),

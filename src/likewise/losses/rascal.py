@@ -41,7 +41,7 @@ class RASCALLoss(ContrastiveLoss):
     occurrences of its index. The cache is read before it is written, and written only in training mode, with any
     ranking. If gathered, it is written from the rows of all processes, so that every process holds the same cache. If
     not gathered but inside DistributedDataParallel, rank 0's cache overwrites those of the other ranks at every
-    forward, unless the wrapper is created with ``broadcast_buffers=False``: use ``gather_distributed=True`` there.
+    forward, unless the wrapper is created with ``broadcast_buffers=False``: use ``gather_distributed=True`` instead.
 
     Args:
         num_samples: Size of the training set; sample indices are below it.
@@ -53,7 +53,7 @@ class RASCALLoss(ContrastiveLoss):
         rank_level: "view" ranks the positives themselves. "sample" ranks their samples, by the features about to be
             cached, and the positives that are views of one sample share its weight equally; the anchor's own sample, if
             it has another view, is first in both rankings. An encoder that does not change then has drift exactly 0;
-            with "view" it has not, since the views of a sample differ but share one cached feature.
+            with "view" it need not, since the views of a sample differ but share one cached feature.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Ranks use the cosine and
             features are normalised even with ``normalize=False``.
 

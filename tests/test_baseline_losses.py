@@ -1,4 +1,4 @@
-"""The losses of a classifier's logits: plain loops, gradients, views, long tails, huge logits, what a step says."""
+"""The losses of a classifier's logits: plain loops, gradients, views, long tails, huge logits, statistics."""
 
 import math
 
@@ -30,12 +30,12 @@ def draw(*shape, seed=0, scale=2):
 
 
 def long_tail(rows, classes):
-    """Return classes of sizes that fall by half, the last ones empty."""
+    """Return classes whose sizes halve from one to the next, the last ones empty."""
     return torch.tensor([min(int(math.log2(1 + row)), classes - 1) for row in range(rows)]).flip(0)
 
 
 def rare_labels(rows, length):
-    """Return label sets in which label c is on every 2^c-th sample, and the last on none."""
+    """Return label sets in which every 2^c-th sample has label c, and none has the last label."""
     sets = torch.tensor([[row % 2**c == 2**c - 1 for c in range(length)] for row in range(rows)])
     sets[:, -1] = False
     return sets
@@ -68,7 +68,7 @@ def by_hand(loss, logits, labels):
 @every_loss
 @pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
 def test_a_loss_is_its_formula(name, dtype):
-    """Mean over the rows of a long tail, of what a loop over its numbers gives."""
+    """The loss of long-tailed labels is the mean of a plain loop over rows."""
     loss, logits, labels = MAKERS[name](), draw(37, 6).to(dtype), labels_for(name, 37, 6)
     rows = zip(logits.tolist(), labels.tolist(), strict=True)
     expected = sum(by_hand(loss, *row) for row in rows) / 37
@@ -87,8 +87,8 @@ def test_gradients_are_those_of_finite_differences(name):
 
 
 @every_loss
-def test_every_view_is_judged_by_its_samples_labels(name):
-    """(B, V, C) is the mean over views of (B, C), and the same is said of the step."""
+def test_every_view_has_its_samples_labels(name):
+    """The loss of (B, V, C) is the mean over views of that of (B, C), and so are the statistics."""
     loss, logits, labels = MAKERS[name](), draw(9, 3, 5), labels_for(name, 9, 5)
     together = loss(logits, labels)
     told = dict(loss.last)
@@ -114,7 +114,7 @@ def test_classes_may_be_of_any_integer_dtype(dtype):
 @pytest.mark.parametrize("size", [20.0, 1e4])
 @every_loss
 def test_huge_logits_cost_no_precision(name, size, dtype):
-    """Logits of ± 20 and ± 10⁴, right and wrong ones: loss and gradients are float64's, rounded beside the largest."""
+    """Right and wrong logits of ± 20 and ± 10⁴: loss and gradients are float64's, up to rounding of the largest."""
     labels = labels_for(name, 16, 4)
     logits = (draw(16, 4).sign() * size).to(dtype).requires_grad_()
     exact = logits.detach().double().requires_grad_()
@@ -128,8 +128,8 @@ def test_huge_logits_cost_no_precision(name, size, dtype):
     torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=0, atol=float(rounding))
 
 
-def test_a_sum_of_many_rows_in_bfloat16_is_made_in_float32():
-    """4,096 equal rows lose nothing to the sum: in bfloat16 it would stop at 256."""
+def test_many_bfloat16_rows_are_summed_in_float32():
+    """The sum of 4,096 equal rows is exact: in bfloat16 it would stop at 256."""
     logits, labels = torch.zeros(4096, 4, dtype=torch.bfloat16), torch.zeros(4096, dtype=torch.int64)
     torch.testing.assert_close(lw.CrossEntropyLoss()(logits, labels), torch.tensor(math.log(4)))
     torch.testing.assert_close(lw.BCELoss()(logits, nn.functional.one_hot(labels, 4)), torch.tensor(math.log(2)))
@@ -146,8 +146,8 @@ def test_without_powers_and_clip_asl_is_bce():
 
 
 @pytest.mark.parametrize("gamma", [0, 0.5, 1, 4])
-def test_asl_leaves_easy_negatives_alone(gamma):
-    """At p ≤ m a negative has neither loss nor gradient, however far below; just above it has."""
+def test_asl_ignores_easy_negatives(gamma):
+    """At p ≤ m a negative has neither loss nor gradient, however far below; just above m it has both."""
     logits = torch.tensor([[-1e4, -30, -5, -3, -2.9444, -2.9]], requires_grad=True)  # p = 0.05 at −2.94444
     loss = lw.AsymmetricLoss(gamma_negative=gamma)(logits, torch.zeros(1, 6))
     loss.backward()
@@ -157,14 +157,14 @@ def test_asl_leaves_easy_negatives_alone(gamma):
 
 
 def test_cross_entropy_is_proxy_nca_with_a_classifiers_rows():
-    """Raw features against a classifier's weights, at temperature 1: the bridge between the baseline and contrast."""
+    """At temperature 1, without normalisation, and with the classifier's weights as prototypes, the two are equal."""
     features, weight, labels = draw(12, 6), draw(5, 6, seed=1, scale=0.5), long_tail(12, 5)
     contrast = lw.ProxyNCALoss(temperature=1.0, normalize=False)(features, labels, weight)
     torch.testing.assert_close(lw.CrossEntropyLoss()(features @ weight.T, labels), contrast)
 
 
 def test_balanced_softmax_is_cross_entropy_of_logits_with_the_prior():
-    """As docs/losses/cross-entropy.md has it for long tails: classes weigh in the denominator by their size."""
+    """As docs/losses/cross-entropy.md says for long tails: classes are weighted by size in the denominator."""
     logits, labels = draw(31, 5), long_tail(31, 5)
     sizes = torch.bincount(labels, minlength=5).clamp(min=1)
     expected = 0.0
@@ -175,7 +175,7 @@ def test_balanced_softmax_is_cross_entropy_of_logits_with_the_prior():
 
 
 def test_accuracy_of_a_step():
-    """The share of rows whose largest logit is their class's; of equal ones the first counts."""
+    """The share of rows whose largest logit is their class's; in a tie the first counts."""
     loss = lw.CrossEntropyLoss()
     loss(torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]]), torch.tensor([0, 2, 0, 2]))
     assert loss.last == {"accuracy": torch.tensor(0.5)}  # right, wrong, a tie told right, a tie told wrong
@@ -186,7 +186,7 @@ def test_accuracy_of_a_step():
 
 @of_sets
 def test_micro_f1_of_a_step(name):
-    """2 TP / (2 TP + FP + FN) over all labels at once; a logit of zero tells nothing."""
+    """2 TP / (2 TP + FP + FN) over all labels at once; a logit of zero predicts no label."""
     logits, labels = draw(20, 5).requires_grad_(), rare_labels(20, 5)
     loss = MAKERS[name]()
     loss(logits, labels)
@@ -202,7 +202,7 @@ def test_micro_f1_of_a_step(name):
 
 
 @every_loss
-def test_no_rows_lose_nothing(name):
+def test_an_empty_batch_has_loss_zero(name):
     """An empty batch has loss 0, connected to the graph, and never NaN."""
     loss, logits = MAKERS[name](), draw(0, 3).requires_grad_()
     value = loss(logits, labels_for(name, 8, 3)[:0])
@@ -211,8 +211,8 @@ def test_no_rows_lose_nothing(name):
     assert all(number == 0 for number in loss.last.values())
 
 
-def test_they_are_losses_that_are_no_contrast():
-    """They share the base, say which labels they take, and show what they were made with."""
+def test_they_are_losses_but_not_contrastive():
+    """They share the base class, name their label kinds, and show their parameters."""
     for kind, labels in (
         (lw.CrossEntropyLoss, "classes"),
         (lw.BCELoss, "label sets"),
@@ -230,7 +230,7 @@ def test_they_are_losses_that_are_no_contrast():
 
 @every_loss
 def test_half_precision_of_autocast_is_widened(name):
-    """A classifier under autocast gives bfloat16; the loss of it is that of the same numbers in float32."""
+    """A classifier under autocast returns bfloat16; the loss is that of the same numbers in float32."""
     classifier, features, labels = nn.Linear(6, 4), draw(8, 6).float(), labels_for(name, 8, 4)
     with torch.autocast("cpu", torch.bfloat16):
         logits = classifier(features)
@@ -247,45 +247,48 @@ NAN = torch.full((4, 3), torch.nan)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lw.CrossEntropyLoss(label_smoothing=1.5), "label_smoothing is a number within 0 … 1, got 1.5"),
-        (lambda: lw.BCELoss(positive_weight=0), "positive_weight is a positive number, got 0"),
-        (lambda: lw.AsymmetricLoss(gamma_negative=-1), "gamma_negative is a number within 0 … .*got -1"),
-        (lambda: lw.AsymmetricLoss(gamma_positive=math.nan), "gamma_positive is a number within 0 … .*got nan"),
-        (lambda: lw.AsymmetricLoss(clip=1), "clip is a number within 0 … 0.99, got 1"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS.tolist(), CLASSES), "class_logits come as a tensor, got list"),
+        (lambda: lw.CrossEntropyLoss(label_smoothing=1.5), "label_smoothing to be a number within 0 … 1, got 1.5"),
+        (lambda: lw.BCELoss(positive_weight=0), "positive_weight to be a positive number .* got 0"),
+        (lambda: lw.AsymmetricLoss(gamma_negative=-1), "gamma_negative to be a number within 0 … .*got -1"),
+        (lambda: lw.AsymmetricLoss(gamma_positive=math.nan), "gamma_positive to be a number within 0 … .*got nan"),
+        (lambda: lw.AsymmetricLoss(clip=1), "clip to be a number within 0 … 0.99, got 1"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS.tolist(), CLASSES), "class_logits to be a tensor, got list"),
         (lambda: lw.CrossEntropyLoss()(LOGITS.long(), CLASSES), "class_logits have a floating dtype.*got torch.int64"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS[0], CLASSES), r"class_logits are a logit for each class.*shape \(3,\)"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS[:, :0], CLASSES), r"class_logits are a logit.*shape \(4, 0\)"),
+        (
+            lambda: lw.CrossEntropyLoss()(LOGITS[0], CLASSES),
+            r"class_logits to have a logit for each class.*shape \(3,\)",
+        ),
+        (lambda: lw.CrossEntropyLoss()(LOGITS[:, :0], CLASSES), r"class_logits to have a logit.*shape \(4, 0\)"),
         (lambda: lw.CrossEntropyLoss()(NAN, CLASSES), "class_logits are finite.*in 4 of 4 rows"),
         (lambda: lw.CrossEntropyLoss()(LOGITS / 0, CLASSES), "class_logits are finite"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS[:, :1], CLASSES), "class_logits are of two classes or more, got one"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES + 1), "labels lie within the 3 classes, 0 … 2, got 1 … 3"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES - 1), "labels lie within the 3 classes.*got -1 … 1"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES * 0 - 100), "labels lie within the 3 classes.*got -100"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES.float()), "labels are integer classes"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, SETS), r"labels are classes.*got shape \(4, 3\)"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES[:3]), "labels has one entry for each of 4 samples, got 3"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS[:, :1], CLASSES), "class_logits to have at least two classes, got one"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES + 1), "labels to be within the 3 classes, 0 … 2, got 1 … 3"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES - 1), "labels to be within the 3 classes.*got -1 … 1"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES * 0 - 100), "labels to be within the 3 classes.*got -100"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES.float()), "labels to be integer classes"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, SETS), r"labels to be classes.*got shape \(4, 3\)"),
+        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES[:3]), "labels to have one entry for each of 4 samples, got 3"),
         (
             lambda: lw.CrossEntropyLoss()(torch.zeros(4, 2, 3), CLASSES.repeat(2)),
             "one entry for each of 4 samples, got 8",
         ),
-        (lambda: lw.BCELoss()(LOGITS, CLASSES), r"labels are multi-hot label sets.*got shape \(4,\)"),
-        (lambda: lw.BCELoss()(LOGITS, SETS[:, :2]), "labels are sets over the same 3 labels, got 2"),
-        (lambda: lw.BCELoss()(LOGITS, SETS * 0.5), "labels as label sets are zeros and ones, got other values"),
+        (lambda: lw.BCELoss()(LOGITS, CLASSES), r"labels to be multi-hot label sets.*got shape \(4,\)"),
+        (lambda: lw.BCELoss()(LOGITS, SETS[:, :2]), "labels to be sets over the same 3 labels, got 2"),
+        (lambda: lw.BCELoss()(LOGITS, SETS * 0.5), "labels given as label sets to be zeros and ones, got other values"),
         (lambda: lw.BCELoss()(NAN, SETS), "class_logits are finite"),
-        (lambda: lw.AsymmetricLoss()(LOGITS, SETS - 1), "labels as label sets are zeros and ones"),
-        (lambda: lw.AsymmetricLoss()(LOGITS, SETS[:3]), "labels has one entry for each of 4 samples, got 3"),
+        (lambda: lw.AsymmetricLoss()(LOGITS, SETS - 1), "labels given as label sets to be zeros and ones"),
+        (lambda: lw.AsymmetricLoss()(LOGITS, SETS[:3]), "labels to have one entry for each of 4 samples, got 3"),
         (lambda: lw.AsymmetricLoss()(torch.zeros(4, 2, 2, 3), SETS), r"a logit for each label.*\(4, 2, 2, 3\)"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(call, message):
-    """What was expected and what came stand in one line."""
+    """The error says in one line what was expected and what was given."""
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
 
 
-def test_they_have_no_options_of_contrast():
+def test_they_have_no_contrastive_options():
     with pytest.raises(TypeError, match="temperature"):
         lw.CrossEntropyLoss(temperature=0.1)
     with pytest.raises(TypeError, match="reduction"):

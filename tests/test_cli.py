@@ -353,7 +353,7 @@ BAD = {
     ),
     "config": (["--config", "nowhere.yaml"], "File does not exist: '"),
     "temperature": (["--loss.temperature", "0"], "temperature is a positive number, got 0"),
-    "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two views or more"),
+    "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two or more views"),
     "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
     "path": (["--data", "Arrays"], "'likewise.data.Arrays'; the following arguments are required: path"),
     "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], ".partial"),

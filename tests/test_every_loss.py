@@ -1,4 +1,4 @@
-"""Properties that every loss has, on every backend: one table, one test a property."""
+"""Properties of every loss on every backend: one table, one test per property."""
 
 import copy
 import inspect
@@ -35,7 +35,7 @@ def step(name, batch, dtype=DOUBLE, **options):
 
 
 def test_the_table_has_every_loss():
-    """No contrastive loss is missing; the others, which have none of its options, are losses, too."""
+    """No contrastive loss is missing; the others, without options, are also subclasses of Loss."""
     contrastive = {kind for kind in PUBLIC.values() if issubclass(kind, ContrastiveLoss)}
     assert contrastive == {type(row.make()) for row in LOSSES.values()}
     assert {kind.__name__ for kind in PUBLIC.values()} == set(PUBLIC)
@@ -45,8 +45,8 @@ def test_the_table_has_every_loss():
         assert kind().last == {}
 
 
-def test_what_a_loss_is_meant_to_be_trained_with():
-    """Those that take keys of a momentum encoder, in a queue or as targets, say so; all others have no wish."""
+def test_recommended_offers():
+    """Losses that need a momentum encoder, for a queue or targets, recommend it; the others recommend nothing."""
     wished = {name: kind.recommended_offers for name, kind in PUBLIC.items() if kind.recommended_offers}
     queue = "Momentum", "KeyQueue"
     assert wished == {"MSCLoss": queue, "NWSLoss": queue, "BYOLLoss": ("Momentum", "Predictor")}
@@ -59,7 +59,7 @@ LABELS_OF = {"labels", "cell_labels"}
 
 @every_loss
 def test_label_kinds_are_those_that_are_taken(name):
-    """A loss says which labels it takes: it takes those, refuses the other kind, and without any names none."""
+    """A loss accepts the label kinds it names and refuses the others; a loss without labels names none."""
     row = LOSSES[name]
     loss, batch = row.make(), row.batch(5, draw(1))
     (named,) = LABELS_OF & set(batch) or [None]
@@ -77,7 +77,7 @@ def test_label_kinds_are_those_that_are_taken(name):
 
 
 def test_losses_without_labels_name_no_kind():
-    """What has no labels takes none."""
+    """Only losses without labels have an empty label_kinds."""
     named = {name: kind.label_kinds for name, kind in PUBLIC.items()}
     without = {name for name, kinds in named.items() if not kinds}
     assert without == {f"{of}Loss" for of in ("NTXent", "DCL", "HardNegative", "InfoNCE", "NPairs", "Triplet", "BYOL")}
@@ -86,7 +86,7 @@ def test_losses_without_labels_name_no_kind():
 
 @every_loss
 def test_optional_parts_of_a_batch_come_by_name(name):
-    """What a call may leave out is keyword-only, but SupCon's labels."""
+    """Optional inputs are keyword-only, except SupCon's labels."""
     parameters = inspect.signature(type(LOSSES[name].make()).forward).parameters.values()
     optional = {of.name for of in parameters if of.default is not of.empty and of.kind is not of.KEYWORD_ONLY}
     assert optional <= ({"labels"} if name.startswith("SupCon") else set())
@@ -209,7 +209,7 @@ def test_zero_embeddings_have_zero_gradient(name, dtype, backend):
 @every_backend
 @every_loss
 def test_the_length_of_embeddings_does_not_matter(name, backend):
-    """Very short and very long embeddings give the loss of their directions, where the loss normalises."""
+    """If the loss normalises, very short and very long embeddings give the loss of their directions."""
     row = LOSSES[name]
     batch = cast(row.batch(7, draw(8)), torch.float32)
     expected = evaluate(row.make(backend=backend), batch)
@@ -254,7 +254,7 @@ def test_duplicates_and_collapse_are_finite(name, backend):
 @every_backend
 @every_loss
 def test_inference_mode_gives_the_same_loss(name, backend):
-    """Under inference mode, where torch counts no versions, the value is that of training."""
+    """In inference mode, where tensors have no version counter, the value is the same as in training."""
     row = LOSSES[name]
     batch = row.batch(7, draw(14))
     expected = evaluate(row.make(backend=backend), batch)
@@ -265,7 +265,7 @@ def test_inference_mode_gives_the_same_loss(name, backend):
 
 @every_loss
 def test_a_diverged_batch_shows(name):
-    """Where similarities overflow the loss is not 0: it is NaN or infinite, or the input is refused."""
+    """If similarities overflow the loss is not 0: it is NaN or infinite, or the input is refused."""
     row = LOSSES[name]
     batch = cast(row.batch(7, draw(15)), torch.float32)
     first = row.learned[0]
@@ -280,7 +280,7 @@ def test_a_diverged_batch_shows(name):
 
 @every_loss
 def test_a_copy_is_the_loss(name):
-    """A copy, and a fresh loss with its state, give the same value; what it is shows in its representation."""
+    """A copy, and a new loss with its state, give the same value; the representation shows class and options."""
     row = LOSSES[name]
     batch = row.batch(7, draw(11))
     loss = row.make()
@@ -296,7 +296,7 @@ def test_a_copy_is_the_loss(name):
 @every_loss
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_nan_is_refused_by_name(name, bad):
-    """NaN or infinity in any argument with a gradient is an error that names it, never a NaN loss."""
+    """NaN or infinity in any differentiable argument is an error that names it, never a NaN loss."""
     row = LOSSES[name]
     for part in row.learned:
         batch = row.batch(7, draw(12))
@@ -308,7 +308,7 @@ def test_nan_is_refused_by_name(name, bad):
 
 @every_loss
 def test_known_sums_of_a_pull_are_its_sums(name, monkeypatch):
-    """Where a loss knows its pull's row sums, they are those of the weights, and positive where there is support."""
+    """If a loss knows its pull's row sums, they are those of the weights, and positive where there is support."""
     told, outcome = [], ContrastiveLoss.outcome
 
     def note(self, rows, *, pull=None, **others):
@@ -342,21 +342,21 @@ BAD = {
     "meta": (lambda value: value.to("meta"), "got (a tensor on the device )?meta; (make it|move)"),
     "quantized": (quantized, "got torch.qint8; convert it with .dequantize"),
 }
-"""Tensors that no loss computes with: what makes one, and what the error says came."""
+"""Tensors that no loss supports: how to make one, and what the error says it got."""
 
 unusual = pytest.mark.filterwarnings(
     "ignore:Sparse CSR:UserWarning",
     "ignore:The PyTorch API of nested:UserWarning",
     "ignore:torch.quantize_per_tensor:UserWarning",
 )
-"""What torch says of such tensors when they are made."""
+"""Torch's own warnings when such tensors are created."""
 
 
 @unusual
 @pytest.mark.parametrize("bad", BAD)
 @every_loss
 def test_tensors_that_are_not_dense_and_plain_are_refused(name, bad):
-    """Every argument of every loss is looked at before it is computed with, and the error names it."""
+    """Every argument of every loss is checked before it is used, and the error names it."""
     row, (change, message) = LOSSES[name], BAD[bad]
     batch = row.batch(5, draw(1))
     for part, value in batch.items():
@@ -370,20 +370,20 @@ def test_tensors_that_are_not_dense_and_plain_are_refused(name, bad):
 @unusual
 @pytest.mark.parametrize("bad", BAD)
 def test_a_mask_and_similarities_that_are_not_dense_and_plain_are_refused(bad):
-    """The matrices that come beside a batch are looked at, too; BYOL's two inputs with them."""
+    """Matrices that accompany a batch are checked too, and so are BYOL's two inputs."""
     change, message = BAD[bad]
     z, matrix = torch.randn(4, 3), torch.eye(4)
-    with pytest.raises(ValueError, match=f"^mask .*{message}"):
+    with pytest.raises(ValueError, match=f"mask .*{message}"):
         lw.SupConLoss()(z, mask=change(matrix))
-    with pytest.raises(ValueError, match=f"^targets .*{message}"):
+    with pytest.raises(ValueError, match=f"targets .*{message}"):
         lw.BYOLLoss()(z, change(z))
-    with pytest.raises(ValueError, match=f"^label_similarity .*{message}"):
+    with pytest.raises(ValueError, match=f"label_similarity .*{message}"):
         lw.NWSLoss(change(matrix))
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 def test_a_temperature_of_lower_precision_is_promoted(beta):
-    """A float32 temperature beside float64 rows costs no precision: it is as good as the same number in float64."""
+    """A float32 temperature with float64 rows loses no precision compared with the same number in float64."""
     z, tau = draw(3)(6, 2, FEATURES), torch.tensor(0.3)
     loss = lw.HardNegativeLoss(temperature=tau, beta=beta)(z)
     torch.testing.assert_close(loss, lw.HardNegativeLoss(temperature=tau.double(), beta=beta)(z), rtol=1e-14, atol=0)

@@ -107,8 +107,8 @@ def test_label_sets_share_one_label(backend, form):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("form", ["out", "in"])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
-def test_an_explicit_mask_says_what_is_alike(backend, form, dtype):
-    """Any mask, asymmetric too, serves every pair of views; its diagonal is for the other views."""
+def test_an_explicit_mask_defines_the_positives(backend, form, dtype):
+    """Any mask, even an asymmetric one, applies to every pair of views; its diagonal is for the other views."""
     mask = torch.tensor([[1, 1, 0], [0, 0, 1], [0, 0, 1]]).to(dtype)
     batch = embeddings(3, 2, 4)
     rows = torch.cat(batch.unbind(dim=1))
@@ -118,8 +118,8 @@ def test_an_explicit_mask_says_what_is_alike(backend, form, dtype):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("form", ["out", "in"])
-def test_references_other_than_the_batch(backend, form):
-    """With references of their own, no anchor is among them; labels, label sets and masks all say what is alike."""
+def test_separate_references(backend, form):
+    """No anchor is among separate references; labels, label sets and masks all define the positives."""
     labels, reference_labels = torch.tensor([0, 1, 2]), torch.tensor([1, 0, 1, 3])
     batch, references = embeddings(3, 2, 4).requires_grad_(), embeddings(4, 4).requires_grad_()
     rows = torch.cat(batch.unbind(dim=1))
@@ -141,8 +141,8 @@ def test_references_other_than_the_batch(backend, form):
 @pytest.mark.parametrize("form", ["out", "in"])
 @pytest.mark.parametrize("beside", ["batch", "references"])
 @pytest.mark.parametrize("kind", ["classes", "sets"])
-def test_a_queue_beside_the_batch_or_references(kind, beside, form, backend):
-    """The references are those of the batch without self, or those given, and the queue: one loop over all."""
+def test_a_queue_with_the_batch_or_references(kind, beside, form, backend):
+    """The references are the batch without self, or the given ones, plus the queue: one loop over all."""
     labels, others, older = torch.tensor([0, 1, 2]), torch.tensor([1, 0, 1, 3]), torch.tensor([2, 0, 5, 1, 1])
     batch, references, queue = embeddings(3, 2, 4).requires_grad_(), embeddings(4, 4), embeddings(5, 4)
     rows = torch.cat(batch.unbind(dim=1))
@@ -168,7 +168,7 @@ def test_a_queue_beside_the_batch_or_references(kind, beside, form, backend):
 
 
 def test_labels_and_references_of_other_dtypes():
-    """Small integers beside large, and float64 beside float32: nothing wraps around, everything promotes."""
+    """Small integers with large, and float64 with float32: nothing wraps around, dtypes are promoted."""
     batch, references = embeddings(3, 4, dtype=torch.float32), embeddings(4, 4)
     labels, others = torch.tensor([0, 1, 44], dtype=torch.uint8), torch.tensor([0, 300, 300, 1])
     loss = lw.SupConLoss(temperature=0.2)(batch, labels, references=references, reference_labels=others)
@@ -204,7 +204,7 @@ def test_gradcheck(make, backend):
 
 
 def test_a_learned_temperature_is_a_parameter():
-    """A temperature given as a parameter is the module's own, and is trained."""
+    """A temperature given as a parameter becomes the module's parameter, and is trained."""
     tau = torch.nn.Parameter(torch.tensor(0.1))
     criterion = lw.NTXentLoss(temperature=tau)
     criterion(embeddings(4, 2, 3, dtype=torch.float32)).backward()
@@ -340,7 +340,7 @@ def test_low_precision_comes_back_in_its_dtype(dtype):
 
 @pytest.mark.parametrize("change", ["labels", "label sets", "mask"])
 def test_labels_may_change_before_the_backward(change):
-    """What is done to labels after the forward changes no gradient; a mask that changed is an error, not a number."""
+    """Changing labels after the forward does not change the gradient; a changed mask is an error."""
     batch, labels = embeddings(80, 2, 4).requires_grad_(), torch.arange(80) % 3
     if change != "labels":
         labels = torch.nn.functional.one_hot(labels).bool()
@@ -358,7 +358,7 @@ def test_labels_may_change_before_the_backward(change):
 
 
 def test_a_gradient_of_the_gradient_is_exact_or_refused():
-    """Under create_graph the dense backend, normalisation included, is twice differentiable; the tiled one says no."""
+    """With create_graph the dense backend is twice differentiable, normalisation included; the tiled one refuses."""
     batch, labels = embeddings(5, 3).requires_grad_(), torch.arange(5) % 2
     assert torch.autograd.gradgradcheck(lambda z: lw.SupConLoss(backend="dense", temperature=0.5)(z, labels), (batch,))
     loss = lw.SupConLoss(backend="tiled", temperature=0.5)(batch, labels)
@@ -375,7 +375,7 @@ def test_autocast_changes_nothing():
     assert torch.equal(mine, expected)
 
 
-def test_a_loss_tells_what_it_is():
+def test_the_representation_of_a_loss():
     """The representation shows the parameters."""
     assert repr(lw.SupConLoss(temperature=0.2, form="in")).startswith(
         "SupConLoss(temperature=0.2, form='in', reduction="
@@ -383,7 +383,7 @@ def test_a_loss_tells_what_it_is():
 
 
 def test_a_loss_has_no_hidden_state():
-    """A loss has no hidden state: its copy gives the same value."""
+    """A copy gives the same value, and the state is empty."""
     criterion = lw.SupConLoss(temperature=0.2, form="in")
     batch, labels = embeddings(6, 4), torch.arange(6) % 2
     expected = criterion(batch, labels)
@@ -402,38 +402,47 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
     [
         (lambda: lw.SupConLoss(temperature=0), "temperature is a positive number, got 0"),
         (lambda: lw.NTXentLoss(temperature=-0.5), "positive number, got -0.5"),
-        (lambda: lw.SupConLoss(form="both"), "form is .* got 'both'"),
-        (lambda: lw.SupConLoss(reduction="average"), "reduction is one of mean, sum, none, got 'average'"),
-        (lambda: lw.SupConLoss(backend="gpu"), "backend is one of"),
+        (lambda: lw.SupConLoss(form="both"), "form to be .* got 'both'"),
+        (lambda: lw.SupConLoss(reduction="average"), "reduction to be one of mean, sum, none, got 'average'"),
+        (lambda: lw.SupConLoss(backend="gpu"), "backend to be one of"),
         (lambda: lw.SupConLoss()(ROWS, LABELS[:3]), "one entry for each of 4 embeddings, got 3"),
-        (lambda: lw.SupConLoss()(ROWS), "nothing says what is alike"),
-        (lambda: lw.SupConLoss()(VIEWS[:, :1]), "nothing says what is alike"),
+        (lambda: lw.SupConLoss()(ROWS), "something that defines the positives"),
+        (lambda: lw.SupConLoss()(VIEWS[:, :1]), "something that defines the positives"),
         (lambda: lw.SupConLoss()(ROWS, LABELS.float()), "integer classes"),
         (lambda: lw.SupConLoss()(ROWS, LABELS[:, None] * 3), "zeros and ones"),
         (lambda: lw.SupConLoss()(ROWS, torch.full((4, 2), 0.5)), "zeros and ones"),
         (lambda: lw.SupConLoss()(ROWS, LABELS, mask=torch.eye(4)), "got both"),
-        (lambda: lw.SupConLoss()(ROWS, mask=torch.eye(3)), "which of 4 samples are alike, got shape \\(3, 3\\)"),
-        (lambda: lw.SupConLoss()(ROWS, mask=torch.full((4, 4), 0.5)), "mask is zeros and ones"),
+        (lambda: lw.SupConLoss()(ROWS, mask=torch.eye(3)), "one column for each of 4 samples, got shape \\(3, 3\\)"),
+        (lambda: lw.SupConLoss()(ROWS, mask=torch.full((4, 4), 0.5)), "mask to be zeros and ones"),
         (lambda: lw.SupConLoss()(NAN, LABELS[:2]), "embeddings are finite.*the first at 1"),
         (lambda: lw.SupConLoss()(torch.ones(4, 3, 2, 2), LABELS), "flatten feature maps"),
-        (lambda: lw.SupConLoss()(torch.ones(4, 0), LABELS), "one feature or more"),
+        (lambda: lw.SupConLoss()(torch.ones(4, 0), LABELS), "at least one feature"),
         (lambda: lw.SupConLoss()(ROWS.long(), LABELS), "convert them with .float"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS, references=ROWS), "go together"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS, reference_labels=LABELS), "go together"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS, references=VIEWS, reference_labels=LABELS), "rows of the embeddings' 3"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS, references=ROWS), "expected .* together"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS, reference_labels=LABELS), "expected .* together"),
+        (
+            lambda: lw.SupConLoss()(ROWS, LABELS, references=VIEWS, reference_labels=LABELS),
+            "rows, .* with the 3 features of the embeddings",
+        ),
         (lambda: lw.SupConLoss()(ROWS, LABELS, references=ROWS, reference_labels=LABELS[:2]), "4 references, got 2"),
         (lambda: lw.SupConLoss()(ROWS, LABELS, references=ROWS, reference_labels=torch.eye(4)), "both classes"),
-        (lambda: lw.SupConLoss()(VIEWS, references=ROWS), "nothing says what is alike"),
-        (lambda: lw.SupConLoss()(ROWS, mask=torch.ones(4, 3), references=ROWS), "which of 4 references"),
-        (lambda: lw.NTXentLoss()(ROWS), "two views or more.*augment each sample twice"),
-        (lambda: lw.NTXentLoss()(VIEWS[:, :1]), "two views or more"),
-        (lambda: lw.NTXentLoss()(), "two views or more"),
-        (lambda: lw.NTXentLoss()(ROWS, LABELS), "takes views, not labels.*SupConLoss"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS), "queue, queue_labels and labels go together, got some"),
-        (lambda: lw.SupConLoss()(ROWS, mask=torch.eye(4), queue=ROWS, queue_labels=LABELS), "a mask knows no queue"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS[:, :2], queue_labels=LABELS), "queue are rows of the embed"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS, queue_labels=torch.eye(4)), "both classes, or both label"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS[:, None]), "give a column of classes as labels"),
+        (lambda: lw.SupConLoss()(VIEWS, references=ROWS), "something that defines the positives"),
+        (lambda: lw.SupConLoss()(ROWS, mask=torch.ones(4, 3), references=ROWS), "one column for each of 4 references"),
+        (lambda: lw.NTXentLoss()(ROWS), "two or more views.*augment each sample twice"),
+        (lambda: lw.NTXentLoss()(VIEWS[:, :1]), "two or more views"),
+        (lambda: lw.NTXentLoss()(), "two or more views"),
+        (lambda: lw.NTXentLoss()(ROWS, LABELS), "views for NTXentLoss, not labels.*SupConLoss"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS), "queue, queue_labels and labels together, got only some"),
+        (
+            lambda: lw.SupConLoss()(ROWS, mask=torch.eye(4), queue=ROWS, queue_labels=LABELS),
+            "a mask does not work with a queue",
+        ),
+        (
+            lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS[:, :2], queue_labels=LABELS),
+            "queue to be rows, .* of the embed",
+        ),
+        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS, queue_labels=torch.eye(4)), "both classes or both label"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS[:, None]), "pass a column of classes as labels"),
         (
             lambda: lw.contrast(ROWS, pull=torch.eye(4), push=lw.pairs.NotSelf(4), temperature=1.0),
             "into pairs.Explicit",
@@ -444,33 +453,33 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         ),
         (lambda: lw.SupConLoss(temperature="0.1"), "temperature is a positive number, got '0.1'"),
         (lambda: lw.SupConLoss(temperature=1e-40), "temperature is a positive number, got 1e-40, .*1e-15"),
-        (lambda: lw.InfoNCELoss(symmetric="no"), "symmetric is one of True, False, got 'no'"),
-        (lambda: lw.DCLLoss(sigma=None), "sigma is a positive number, got None"),
-        (lambda: lw.MSCLoss(alpha=1e9), "alpha is a positive number, got 1000000000.0, and within 1e-06"),
-        (lambda: lw.NWSLoss(None), "label_similarity are numbers in a tensor or an array, got NoneType; see"),
-        (lambda: lw.label_pair_similarity(None, "npmi"), "labels are numbers in a tensor or an array, got NoneType"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS.to(torch.uint16)), "labels are integer classes.* got torch.uint16"),
+        (lambda: lw.InfoNCELoss(symmetric="no"), "symmetric to be one of True, False, got 'no'"),
+        (lambda: lw.DCLLoss(sigma=None), "sigma to be a positive number .* got None"),
+        (lambda: lw.MSCLoss(alpha=1e9), "alpha to be a positive number within 1e-06 .* got 1000000000.0"),
+        (lambda: lw.NWSLoss(None), "label_similarity to be a tensor or an array of numbers, got NoneType: see"),
+        (lambda: lw.label_pair_similarity(None, "npmi"), "labels to be a tensor or an array of numbers, got NoneType"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS.to(torch.uint16)), "labels to be integer classes.* got torch.uint16"),
         (
             lambda: lw.InfoNCELoss()(ROWS, ROWS, queue=lw.memory.Queue(4, 3)),
-            "queue come as a tensor, got Queue; call it",
+            "queue to be a tensor, got Queue: call it",
         ),
-        (lambda: lw.SupConLoss()(ROWS, LABELS.tolist()), "labels come as a tensor, got list; convert"),
-        (lambda: lw.SupConLoss()(ROWS.numpy(), LABELS), "embeddings come as a tensor, got ndarray; convert"),
+        (lambda: lw.SupConLoss()(ROWS, LABELS.tolist()), "labels to be a tensor, got list: convert"),
+        (lambda: lw.SupConLoss()(ROWS.numpy(), LABELS), "embeddings to be a tensor, got ndarray: convert"),
         (lambda: lw.SupConLoss()(ROWS, LABELS + 1j), "integer classes"),
-        (lambda: lw.SupConLoss(normalize="no"), "normalize is one of True, False, got 'no'"),
-        (lambda: lw.NTXentLoss()(ROWS, ROWS[:3]), "views have one shape"),
+        (lambda: lw.SupConLoss(normalize="no"), "normalize to be one of True, False, got 'no'"),
+        (lambda: lw.NTXentLoss()(ROWS, ROWS[:3]), "views of the same shape"),
         (lambda: lw.NTXentLoss()(ROWS[:2, :2], NAN), "view_1 are finite"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(call, message):
-    """What was expected and what came stand in one line."""
+    """The error says in one line what was expected and what was given."""
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
 
 
 def test_an_unknown_option_is_refused():
-    """An option that no loss has is a TypeError with its name."""
+    """An unknown option is a TypeError that names it."""
     with pytest.raises(
         TypeError, match="SupConLoss has no option base_temperature; it has temperature, form, reduction"
     ):

@@ -357,10 +357,10 @@ def nws(*arguments, **keywords):
 def test_a_similarity_by_name_is_told_how_to_make_it(method):
     """A loss has no training labels: the error says what to pass; what torch.as_tensor takes is a matrix, as ever."""
     with pytest.raises(
-        ValueError, match=rf"got '{method}'; pass likewise.label_pair_similarity\(labels, \"{method}\"\)"
+        ValueError, match=rf"got '{method}': pass likewise.label_pair_similarity\(labels, \"{method}\"\)"
     ):
         lw.NWSLoss(method)
-    with pytest.raises(ValueError, match=r"got 'cosine'; pass likewise.label_pair_similarity\(labels, \"npmi\"\)"):
+    with pytest.raises(ValueError, match=r"got 'cosine': pass likewise.label_pair_similarity\(labels, \"npmi\"\)"):
         lw.NWSLoss("cosine")
     assert get_type_hints(lw.NWSLoss.__init__)["label_similarity"] == torch.Tensor | Literal["npmi", "jaccard"]
     matrix = lw.label_pair_similarity(torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1]]), method)
@@ -371,37 +371,43 @@ def test_a_similarity_by_name_is_told_how_to_make_it(method):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lw.NWSLoss(torch.tensor([[1.0, 1.5], [1.5, 1.0]])), r"within \[0, 1\], got 1 … 1.5; scale it"),
-        (lambda: lw.NWSLoss(torch.tensor([[1.0, 0.5], [0.0, 1.0]])), "symmetric, got one that is not; average"),
+        (lambda: lw.NWSLoss(torch.tensor([[1.0, 1.5], [1.5, 1.0]])), r"within \[0, 1\], got 1 … 1.5: scale it"),
+        (lambda: lw.NWSLoss(torch.tensor([[1.0, 0.5], [0.0, 1.0]])), "symmetric, got a matrix that is not: average"),
         (lambda: lw.NWSLoss(torch.full((2, 2), torch.nan)), "finite, got NaN"),
-        (lambda: lw.NWSLoss(torch.eye(2).long()), "floating matrix .* got torch.int64"),
+        (lambda: lw.NWSLoss(torch.eye(2).long()), "floating-point matrix .* got torch.int64"),
         (lambda: lw.NWSLoss(torch.rand(2, 3)), r"\(L, L\), got torch.float32 of shape \(2, 3\)"),
         (lambda: lw.NWSLoss(S, aggregation="sum"), '"mean" or "max", got \'sum\''),
-        (lambda: lw.NWSLoss(S, alpha=0.0), "alpha is a positive number, got 0"),
-        (lambda: lw.MSCLoss(beta=-1.0), "beta is a positive number, got -1"),
-        (nws(Q, Y * 2, P), "labels as label sets are zeros and ones"),
-        (nws(Q, torch.tensor([0, 1, 0, 1]), P), r"labels are multi-hot label sets, \(n, L\), got shape \(4,\); turn"),
-        (nws(Q, torch.eye(4, 3), P), "labels are sets over the same 2 labels, got 3"),
-        (nws(Q, Y[:3], P), "labels has one entry for each of 4 samples, got 3"),
-        (nws(Q, Y, torch.randn(3, 3)), r"prototypes are one for each label, \(2, D\), got 3; make"),
-        (nws(Q, Y, torch.randn(2, 5)), "prototypes are rows of the queries' 3 features"),
-        (nws(Q, Y, P, queue=torch.randn(5, 4), queue_labels=torch.eye(5, 2)), "queue are rows of the queries' 3"),
-        (nws(Q, Y, P, queue=Q), "queue and queue_labels go together, got one of them; give both"),
-        (nws(Q, Y, P, keys=Q), "keys and key_labels go together"),
-        (nws(Q, Y, P, keys=Q, key_labels=~Y), "keys are the samples' own, .* older keys go to the queue"),
+        (lambda: lw.NWSLoss(S, alpha=0.0), "alpha to be a positive number .* got 0"),
+        (lambda: lw.MSCLoss(beta=-1.0), "beta to be a positive number .* got -1"),
+        (nws(Q, Y * 2, P), "labels given as label sets to be zeros and ones"),
+        (
+            nws(Q, torch.tensor([0, 1, 0, 1]), P),
+            r"labels to be multi-hot label sets, \(n, L\), got shape \(4,\): convert",
+        ),
+        (nws(Q, torch.eye(4, 3), P), "labels to be sets over the same 2 labels, got 3"),
+        (nws(Q, Y[:3], P), "labels to have one entry for each of 4 samples, got 3"),
+        (nws(Q, Y, torch.randn(3, 3)), r"prototypes to be one for each label, \(2, D\), got 3: use"),
+        (nws(Q, Y, torch.randn(2, 5)), "prototypes to be rows, .* with the 3 features of the queries"),
+        (
+            nws(Q, Y, P, queue=torch.randn(5, 4), queue_labels=torch.eye(5, 2)),
+            "queue to be rows, .* with the 3 features of the queries",
+        ),
+        (nws(Q, Y, P, queue=Q), "queue and queue_labels together, got only one of them: pass both"),
+        (nws(Q, Y, P, keys=Q), "keys and key_labels together"),
+        (nws(Q, Y, P, keys=Q, key_labels=~Y), "keys to be the samples' own, .* put older keys into the queue"),
         (nws(Q, Y, P, queue=Q * torch.inf, queue_labels=Y), "queue are finite, got NaN"),
         (nws(Q, Y, P * torch.nan), "prototypes are finite"),
-        (lambda: lw.MSCLoss()(Q, Y, torch.randn(3, 3)), "prototypes are one for each label"),
-        (lambda: lw.MulSupConLoss()(Q, Y, references=Q), "references and reference_labels go together"),
+        (lambda: lw.MSCLoss()(Q, Y, torch.randn(3, 3)), "prototypes to be one for each label"),
+        (lambda: lw.MulSupConLoss()(Q, Y, references=Q), "references and reference_labels together"),
         (
             lambda: lw.MulSupConLoss()(Q, Y, references=Q, reference_labels=torch.eye(4)),
-            "reference_labels are sets over the same 2 labels, got 4",
+            "reference_labels to be sets over the same 2 labels, got 4",
         ),
-        (lambda: lw.MulSupConLoss()(Q, Y.tolist()), "labels come as a tensor, got list"),
+        (lambda: lw.MulSupConLoss()(Q, Y.tolist()), "labels to be a tensor, got list"),
         (lambda: lw.label_pair_similarity(Y, "cosine"), '"npmi" or "jaccard", got \'cosine\''),
         (lambda: lw.label_pair_similarity(Y * 3, "npmi"), "zeros and ones"),
         (lambda: lw.label_pair_similarity(Y[0], "npmi"), r"label sets, \(n, L\)"),
-        (lambda: lw.label_pair_similarity(Y[:0], "npmi"), "one sample or more, got none"),
+        (lambda: lw.label_pair_similarity(Y[:0], "npmi"), "at least one sample, got none"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(call, message):

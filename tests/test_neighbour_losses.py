@@ -1,4 +1,4 @@
-"""BCL, KCL, ProxyNCA++, PaCo and hard negatives: each is its paper's double loop, and keeps the house's rules."""
+"""BCL, KCL, ProxyNCA++, PaCo and hard negatives: double loops of the papers, gradients, precision, edges, errors."""
 
 import itertools
 import math
@@ -38,7 +38,7 @@ def same(loss, rows, expected, leaves):
 
 
 def bcl_loop(z, labels, prototypes, temperature):
-    """Return BCL's row losses: −1/|P| Σ_p log of e^{s_ip} over the sum of the classes' means."""
+    """Return BCL's row losses: −1/|P| Σ_p log of e^{s_ip} divided by the sum of the class means."""
     z, prototypes = normalize(z, dim=1), normalize(prototypes, dim=1)
     losses = []
     for i in range(len(z)):
@@ -54,7 +54,7 @@ def bcl_loop(z, labels, prototypes, temperature):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("views", [1, 2, 3])
 def test_bcl_is_the_double_loop(backend, views):
-    """Loss, rows and gradients, to prototypes too, are those of class means; a class that is missing counts as well."""
+    """Loss, rows and gradients, also of prototypes, are those of class means; a missing class counts too."""
     leaf, rows = batch_of(views)
     prototypes = embeddings(CLASSES, 4).requires_grad_()
     expected = bcl_loop(rows, LABELS.repeat(views), prototypes, 0.3)
@@ -62,7 +62,7 @@ def test_bcl_is_the_double_loop(backend, views):
     same(mean(leaf, LABELS, prototypes), none(leaf, LABELS, prototypes), expected, (leaf, prototypes))
 
 
-def test_bcl_pushes_each_class_alike():
+def test_bcl_pushes_all_classes_equally():
     """However often a class occurs, its share of the denominator is the same: repeating its rows changes no loss."""
     batch, labels, prototypes = torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 1]), torch.eye(4)[:2]
     often = torch.cat([batch, batch[1:].repeat(5, 1)])
@@ -95,7 +95,7 @@ def test_proxy_nca_is_the_double_loop(backend, views, scale):
 
 
 def paco_loop(z, labels, logits, temperature, alpha):
-    """Return PaCo's row losses: the weighted mean of −log p over the own centre, 1, and the own class's rows, α."""
+    """Return PaCo's row losses: the mean of −log p over the class's centre, weight 1, and its rows, weight α."""
     z = normalize(z, dim=1)
     losses = []
     for i in range(len(z)):
@@ -111,7 +111,7 @@ def paco_loop(z, labels, logits, temperature, alpha):
 @pytest.mark.parametrize("views", [1, 2, 3])
 @pytest.mark.parametrize("alpha", [0.0, 0.05, 2.0])
 def test_paco_is_the_double_loop(backend, views, alpha):
-    """Loss, rows and gradients, to the centres' logits too; with views the logits' rows are the embeddings'."""
+    """Loss, rows and gradients, also of the centres' logits; with views, logits and embeddings have the same rows."""
     leaf, rows = batch_of(views)
     logits = embeddings(*leaf.shape[:-1], CLASSES).requires_grad_()
     flat = torch.cat(logits.unbind(dim=1)) if views > 1 else logits
@@ -121,7 +121,7 @@ def test_paco_is_the_double_loop(backend, views, alpha):
 
 
 def hard_loop(z, temperature, beta, prior):
-    """Return the hard-negative row losses, −log(e^{s} / (e^{s} + G)), from G as it is, not its logarithm."""
+    """Return the hard-negative row losses, −log(e^{s} / (e^{s} + G)), from G itself, not its logarithm."""
     z, half = normalize(z, dim=1), len(z) // 2
     losses = []
     for i in range(len(z)):
@@ -142,7 +142,7 @@ def hard_loop(z, temperature, beta, prior):
 @pytest.mark.parametrize("prior", [0.0, 0.1, 0.6])
 @pytest.mark.parametrize("temperature", [0.02, 0.5])
 def test_hard_negative_is_the_double_loop(backend, beta, prior, temperature):
-    """Loss, rows and gradients, through the weights as well, where the bound holds and where it does not."""
+    """Loss, rows and gradients, also through the weights, where the bound is active and where it is not."""
     leaf, rows = batch_of(2)
     expected = hard_loop(rows, temperature, beta, prior)
     mean, none = (
@@ -153,7 +153,7 @@ def test_hard_negative_is_the_double_loop(backend, beta, prior, temperature):
 
 
 def test_hard_negative_meets_its_bound():
-    """Where a view's positive is much nearer than its negatives, G is N e^{−1/τ}, and the gradient is that of s_ip."""
+    """If a view's positive is much closer than its negatives, G is N e^{−1/τ}, and the gradient is that of s_ip."""
     view = torch.eye(3, dtype=DOUBLE).requires_grad_()
     loss = lw.HardNegativeLoss(temperature=0.5, class_prior=0.5)(view, view.detach())
     assert loss.item() == pytest.approx(math.log1p(4 * math.exp(-2) / math.exp(2)), rel=1e-12)
@@ -179,7 +179,7 @@ def test_hard_negative_without_its_parameters_is_nt_xent():
 
 
 def drawn_by(criterion, *batch):
-    """Return the rows' losses of a loss with reduction "none", and the positives it drew, (N, R)."""
+    """Return the row losses of a loss with reduction "none", and the positives it sampled, (N, R)."""
     seen = {}
     evaluate = criterion.evaluate
 
@@ -196,8 +196,8 @@ def drawn_by(criterion, *batch):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("views", [1, 2, 3])
 @pytest.mark.parametrize("k", [1, 2, 6])
-def test_kcl_is_the_double_loop_over_what_it_drew(backend, views, k):
-    """Loss, rows and gradient are those of the paper's sums over the positives that were drawn."""
+def test_kcl_is_the_double_loop_over_its_sample(backend, views, k):
+    """Loss, rows and gradient are those of the paper's sums over the sampled positives."""
     leaf, rows = batch_of(views)
     none = lw.KCLLoss(k=k, temperature=0.3, backend=backend, reduction="none")
     torch.manual_seed(5)
@@ -218,8 +218,8 @@ def test_kcl_is_the_double_loop_over_what_it_drew(backend, views, k):
 
 @pytest.mark.parametrize("views", [1, 2, 3])
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
-def test_kcl_draws_one_view_of_each_of_k_other_samples(views, k):
-    """Positives are all other views, and a view each of min(k, n − 1) samples of the class, never the anchor."""
+def test_kcl_picks_one_view_of_each_of_k_other_samples(views, k):
+    """Positives are all other views, and one view each of min(k, n − 1) samples of the class, never the anchor."""
     labels = torch.tensor([0, 1, 0, 2, 1, 0, 0, 0])
     criterion = lw.KCLLoss(k=k, reduction="none")
     for _ in range(20):
@@ -233,8 +233,8 @@ def test_kcl_draws_one_view_of_each_of_k_other_samples(views, k):
             assert all(labels[sample] == labels[i % 8] for sample in others)
 
 
-def test_kcl_draws_every_subset_and_every_view_alike():
-    """Of 4 other samples, k = 2: the 6 pairs come equally often, and of each sample both views."""
+def test_kcl_picks_every_subset_and_every_view_equally_often():
+    """With 4 other samples and k = 2, all 6 pairs occur equally often, and so do both views of each sample."""
     labels, draws = torch.zeros(5, dtype=torch.int64), 1200
     criterion, batch = lw.KCLLoss(k=2, reduction="none"), embeddings(5, 2, 3)
     pairs = dict.fromkeys(itertools.combinations([0, 1, 3, 4], 2), 0)
@@ -248,8 +248,8 @@ def test_kcl_draws_every_subset_and_every_view_alike():
     assert abs(second_views - draws) < 3.3 * math.sqrt(draws / 2)
 
 
-def test_kcl_repeats_its_draw_with_the_seed():
-    """The global seed says what is drawn, and another call draws anew."""
+def test_kcl_is_reproducible_by_the_seed():
+    """The global seed determines the sample, and another call samples anew."""
     batch, labels = embeddings(30, 2, 4), torch.zeros(30, dtype=torch.int64)
     criterion = lw.KCLLoss(k=3)
     torch.manual_seed(1)
@@ -266,7 +266,7 @@ def test_kcl_with_all_of_the_class_is_sup_con():
 
 
 def make_of(name):
-    """Return a loss of (options, embeddings (B, 2, D), temperature), and what it takes beside them."""
+    """Return a loss as a function of (options, embeddings (B, 2, D), temperature), and its other inputs."""
     extra = {"BCLLoss": (CLASSES, 4), "ProxyNCALoss": (CLASSES, 4), "PaCoLoss": (6, 2, CLASSES)}.get(name)
 
     def evaluate(z, *others, temperature, **options):
@@ -310,7 +310,7 @@ def test_low_precision_is_finite(name, collapsed, dtype, temperature, backend):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_half_precision_is_the_rounded_input(name):
-    """Of half-precision embeddings the loss is that of the same values in float64, mixed dtypes too."""
+    """The loss of half-precision embeddings is that of the same values in float64, also with mixed dtypes."""
     evaluate, others = make_of(name)
     half = embeddings(6, 2, 4).half()
     others = [other.float() for other in others]
@@ -323,8 +323,8 @@ def test_half_precision_is_the_rounded_input(name):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("samples", [0, 1])
 @pytest.mark.parametrize("name", NAMES)
-def test_batches_of_none_and_one(name, samples, backend):
-    """No sample, or one: finite, connected, and zero with zero gradient where no anchor is active."""
+def test_batches_of_zero_and_one_sample(name, samples, backend):
+    """With no sample or one: finite, connected, and zero with zero gradient if no anchor is active."""
     evaluate, others = make_of(name)
     others = [other[:samples] if name == "PaCoLoss" else other for other in others]
     leaf = embeddings(samples, 2, 4).requires_grad_()
@@ -338,7 +338,7 @@ def test_batches_of_none_and_one(name, samples, backend):
 
 
 def test_kcl_of_singletons_is_zero():
-    """One view of each class: nothing is active, the loss is 0 with gradient 0; one such row is left out of a mean."""
+    """With one view of each class nothing is active: loss 0, gradient 0; a single such row is left out of the mean."""
     leaf = embeddings(4, 3).requires_grad_()
     criterion = lw.KCLLoss()
     loss = criterion(leaf, torch.arange(4))
@@ -353,7 +353,7 @@ def test_kcl_of_singletons_is_zero():
 
 @pytest.mark.parametrize("name", ["BCLLoss", "ProxyNCALoss", "PaCoLoss"])
 def test_every_anchor_has_a_class(name):
-    """One view of each class still has its prototype or centre: every row is active, with as many positives."""
+    """With one view of each class every row is active, by its prototype or, not counted in PaCo, its centre."""
     others = embeddings(4, 3 if name != "PaCoLoss" else 4)
     criterion = getattr(lw, name)()
     criterion(embeddings(4, 3), torch.arange(4), others)
@@ -375,7 +375,7 @@ def test_zero_rows_have_zero_gradient(name):
 
 
 def test_representations_name_the_parameters():
-    """What is particular to a loss stands in its representation."""
+    """The representation shows the parameters of each loss."""
     assert repr(lw.KCLLoss(k=3)).startswith("KCLLoss(k=3, temperature=0.1, reduction=")
     assert repr(lw.PaCoLoss()).startswith("PaCoLoss(alpha=0.05, temperature=0.2, ")
     assert repr(lw.HardNegativeLoss()).startswith("HardNegativeLoss(temperature=0.5, beta=1.0, class_prior=0.1, ")
@@ -391,39 +391,42 @@ NAN = torch.full((4, 3), torch.nan)
         (lambda: lw.BCLLoss(temperature=0), "temperature is a positive number"),
         (lambda: lw.BCLLoss()(NAN, FOUR, ROWS), "embeddings are finite"),
         (lambda: lw.BCLLoss()(ROWS, FOUR, NAN), "prototypes are finite"),
-        (lambda: lw.BCLLoss()(ROWS, FOUR, ROWS[:, :2]), "prototypes are rows of the embeddings' 3 features"),
-        (lambda: lw.BCLLoss()(ROWS, FOUR, VIEWS), "prototypes are rows"),
-        (lambda: lw.BCLLoss()(ROWS, FOUR, ROWS[:1]), "within the 1 classes, 0 … 0, got 0 … 1; number them from 0"),
+        (
+            lambda: lw.BCLLoss()(ROWS, FOUR, ROWS[:, :2]),
+            "prototypes to be rows, .* with the 3 features of the embeddings",
+        ),
+        (lambda: lw.BCLLoss()(ROWS, FOUR, VIEWS), "prototypes to be rows"),
+        (lambda: lw.BCLLoss()(ROWS, FOUR, ROWS[:1]), "within the 1 classes, 0 … 0, got 0 … 1: number them from 0"),
         (lambda: lw.BCLLoss()(ROWS, FOUR - 1, ROWS), "within the 4 classes"),
         (lambda: lw.BCLLoss()(ROWS, FOUR[:3], ROWS), "one entry for each of 4 embeddings, got 3"),
-        (lambda: lw.BCLLoss()(ROWS, torch.eye(4), ROWS), "label sets go to"),
+        (lambda: lw.BCLLoss()(ROWS, torch.eye(4), ROWS), "for label sets use"),
         (lambda: lw.ProxyNCALoss()(ROWS, FOUR, ROWS[:1]), "within the 1 classes"),
-        (lambda: lw.ProxyNCALoss()(ROWS, FOUR, ROWS.tolist()), "prototypes come as a tensor, got list"),
+        (lambda: lw.ProxyNCALoss()(ROWS, FOUR, ROWS.tolist()), "prototypes to be a tensor, got list"),
         (lambda: lw.ProxyNCALoss()(ROWS.long(), FOUR, ROWS), "floating dtype"),
         (lambda: lw.ProxyNCALoss()(ROWS, FOUR.float(), ROWS), "integer classes"),
-        (lambda: lw.KCLLoss(k=0), "k is an integer ≥ 1, got 0"),
-        (lambda: lw.KCLLoss(k=2.0), "k is an integer ≥ 1, got 2.0"),
+        (lambda: lw.KCLLoss(k=0), "k to be an integer ≥ 1, got 0"),
+        (lambda: lw.KCLLoss(k=2.0), "k to be an integer ≥ 1, got 2.0"),
         (lambda: lw.KCLLoss()(VIEWS, FOUR[:2]), "one entry for each of 4 embeddings, got 2"),
-        (lambda: lw.KCLLoss()(ROWS, torch.eye(4)), "label sets go to"),
-        (lambda: lw.PaCoLoss(alpha=-1), "alpha is a number within 0 … 1e\\+06, got -1"),
-        (lambda: lw.PaCoLoss(alpha=math.nan), "alpha is a number within 0 … 1e\\+06, got nan"),
-        (lambda: lw.PaCoLoss()(VIEWS, FOUR, ROWS), r"beside each embedding, \(4, 2, C\), got .*\(4, 3\)"),
-        (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS[:3]), "class_logits are a logit for each class"),
+        (lambda: lw.KCLLoss()(ROWS, torch.eye(4)), "for label sets use"),
+        (lambda: lw.PaCoLoss(alpha=-1), "alpha to be a number within 0 … 1e\\+06, got -1"),
+        (lambda: lw.PaCoLoss(alpha=math.nan), "alpha to be a number within 0 … 1e\\+06, got nan"),
+        (lambda: lw.PaCoLoss()(VIEWS, FOUR, ROWS), r"for each embedding, \(4, 2, C\), got .*\(4, 3\)"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS[:3]), "class_logits to have a logit per class"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS.long()), "class_logits have a floating dtype, .* got torch.int64"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR, NAN), "class_logits are finite"),
-        (lambda: lw.PaCoLoss()(ROWS, FOUR, None), "class_logits come as a tensor"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, None), "class_logits to be a tensor"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR * 3, ROWS), "within the 3 classes"),
-        (lambda: lw.HardNegativeLoss(beta=-1), "beta is a number within 0 … 1e\\+06, got -1"),
-        (lambda: lw.HardNegativeLoss(beta=math.inf), "beta is a number within 0 … 1e\\+06, got inf"),
-        (lambda: lw.HardNegativeLoss(class_prior=1), "class_prior is a number within 0 … 0.999999, got 1"),
-        (lambda: lw.HardNegativeLoss(class_prior=-0.1), "class_prior is a number within 0 … 0.999999"),
-        (lambda: lw.HardNegativeLoss()(ROWS), "two views or more"),
-        (lambda: lw.HardNegativeLoss()(ROWS, ROWS, ROWS), "two views of each sample, got 3"),
-        (lambda: lw.HardNegativeLoss()(ROWS, FOUR), "takes views, not labels"),
+        (lambda: lw.HardNegativeLoss(beta=-1), "beta to be a number within 0 … 1e\\+06, got -1"),
+        (lambda: lw.HardNegativeLoss(beta=math.inf), "beta to be a number within 0 … 1e\\+06, got inf"),
+        (lambda: lw.HardNegativeLoss(class_prior=1), "class_prior to be a number within 0 … 0.999999, got 1"),
+        (lambda: lw.HardNegativeLoss(class_prior=-0.1), "class_prior to be a number within 0 … 0.999999"),
+        (lambda: lw.HardNegativeLoss()(ROWS), "two or more views"),
+        (lambda: lw.HardNegativeLoss()(ROWS, ROWS, ROWS), "two views of each sample for .*, got 3"),
+        (lambda: lw.HardNegativeLoss()(ROWS, FOUR), "not labels"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(call, message):
-    """What was expected and what came stand in one line."""
+    """The error says in one line what was expected and what was given."""
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)

@@ -26,7 +26,7 @@ def leaves(*shapes):
 
 
 def assert_same(loss, expected, inputs):
-    """Assert that two losses are one, and their gradients too."""
+    """Assert that two losses and their gradients are equal."""
     torch.testing.assert_close(loss, expected)
     mine, theirs = (torch.autograd.grad(value, inputs) for value in (loss, expected))
     torch.testing.assert_close(mine, theirs)
@@ -60,7 +60,7 @@ def made(case, *, count=None, dtype=DOUBLE, **options):
 
 
 def golden(case, reference, dtype):
-    """Return a reference's inputs in a dtype, its loss of them by options, and its 1/τ."""
+    """Return a reference's inputs in a dtype, its loss for given options, and its 1/τ."""
     given = {name[6:]: torch.tensor(reference[name]) for name in reference.files if name.startswith("input.")}
     tau, sigma, scale = (float(given.pop(name, 1)) for name in ("temperature", "sigma", "scale"))
     inputs = {k: v.to(dtype).requires_grad_() if v.is_floating_point() else v for k, v in given.items()}
@@ -100,7 +100,7 @@ def test_reference_values(case, which, dtype, backend):
 
 
 def info_nce(queries, keys, negatives, tau):
-    """Return InfoNCE's row losses: the own key among the negatives, or among all keys."""
+    """Return InfoNCE's row losses: each query's own key among the negatives, or among all keys."""
     q, k = normalize(queries, dim=1), normalize(keys, dim=1)
     losses = []
     for i in range(len(q)):
@@ -113,7 +113,7 @@ def info_nce(queries, keys, negatives, tau):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("negatives", [None, 7, 1])
 def test_info_nce_is_the_double_loop(backend, negatives):
-    """With a queue the other keys of the batch take no part; without they all do. Everything gets its gradient."""
+    """With a queue the other keys of the batch are not used; without one they all are. All inputs get a gradient."""
     queries, keys, *queue = leaves((5, 4), (5, 4), *([] if negatives is None else [(negatives, 4)]))
     tau = torch.tensor(0.2, dtype=DOUBLE, requires_grad=True)
     expected = info_nce(queries, keys, *(queue or [None]), tau)
@@ -137,8 +137,8 @@ def test_symmetric_info_nce_is_the_mean_of_both_directions(backend):
     assert loss_of.last["active_anchors"] == 5
 
 
-def test_keys_of_other_samples_cost_a_queue_nothing():
-    """Beside a queue, keys of other samples change nothing, and tiles without an own key are skipped."""
+def test_keys_of_other_samples_are_skipped_with_a_queue():
+    """With a queue, keys of other samples change nothing, and tiles without a query's own key are skipped."""
     queries, keys, queue = draw(1200, 4), draw(1200, 4), draw(3, 4)
     loss_of = lw.InfoNCELoss(temperature=0.2, reduction="none", backend="tiled")
     rows = loss_of(queries, keys, queue=queue)
@@ -148,7 +148,7 @@ def test_keys_of_other_samples_cost_a_queue_nothing():
 
 
 class Exponential(nn.Module):
-    """e to the power of what is learned."""
+    """Parametrises a positive number by its logarithm."""
 
     def forward(self, logarithm):
         return logarithm.exp()
@@ -158,7 +158,7 @@ class Exponential(nn.Module):
 
 
 def test_a_temperature_is_learned_by_its_logarithm():
-    """Under a parametrisation the logarithm gets τ·∂L/∂τ, an optimiser trains it, and a checkpoint brings it back."""
+    """Under a parametrisation the logarithm gets τ·∂L/∂τ, an optimiser trains it, and a checkpoint restores it."""
     queries, keys = draw(6, 4), draw(6, 4)
     tau = torch.tensor(0.07, dtype=DOUBLE, requires_grad=True)
     slope = torch.autograd.grad(lw.InfoNCELoss(temperature=tau, symmetric=True)(queries, keys), tau)[0]
@@ -182,7 +182,7 @@ def test_a_temperature_is_learned_by_its_logarithm():
 
 
 def dcl(z, samples, tau, weights):
-    """Return DCL's row losses: weighted own views against the views of all other samples; None without others."""
+    """Return DCL's row losses: the weighted other view against the views of all other samples; None without those."""
     losses = []
     for i in range(len(z)):
         own = [p for p in range(len(z)) if p % samples == i % samples and p != i]
@@ -202,7 +202,7 @@ def omega(view_0, view_1, sigma):
 @pytest.mark.parametrize("unit", [True, False])
 @pytest.mark.parametrize("views", [2, 3])
 def test_dcl_is_the_double_loop(backend, unit, views):
-    """No own view is in the denominator; more than one other view is averaged over."""
+    """The sample's own views are not in the denominator; several other views are averaged."""
     (batch,) = leaves((5, views, 4))
     rows = torch.cat(batch.unbind(dim=1))
     expected = dcl(normalize(rows, dim=1) if unit else rows, 5, 0.3, [1] * 5)
@@ -216,7 +216,7 @@ def test_dcl_is_the_double_loop(backend, unit, views):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("unit", [True, False])
 def test_dclw_is_the_double_loop(backend, unit):
-    """ω weighs the pull alone, carries no gradient, and is of the cosine whether embeddings are normalised or not."""
+    """ω weights only the pull, has no gradient, and uses the cosine whether or not embeddings are normalised."""
     (batch,) = leaves((5, 2, 4))
     rows = torch.cat(batch.unbind(dim=1))
     weights = omega(batch[:, 0], batch[:, 1], 0.2)
@@ -228,7 +228,7 @@ def test_dclw_is_the_double_loop(backend, unit):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_anchor_of_weight_zero_is_still_driven(backend):
+def test_an_anchor_of_weight_zero_is_still_active(backend):
     """One pair agrees and one doesn't, at a small σ: ω is exactly 0 and 2; all four anchors stay in the mean."""
     axes = torch.eye(2, dtype=DOUBLE)
     view_1 = torch.stack([axes[0], -axes[1]])
@@ -241,7 +241,7 @@ def test_an_anchor_of_weight_zero_is_still_driven(backend):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("samples", [0, 1])
 def test_dcl_of_one_sample_is_zero(samples, weighted):
-    """Nothing to be driven from: inactive, the loss 0 and connected."""
+    """Without negatives the anchors are inactive, and the loss is 0 and connected."""
     (batch,) = leaves((samples, 2, 3))
     criterion = lw.DCLLoss(weighted=weighted)
     loss = criterion(batch)
@@ -253,7 +253,7 @@ def test_dcl_of_one_sample_is_zero(samples, weighted):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_n_pairs_is_the_papers_sum(backend):
-    """log(1 + Σ e^{a·p_j − a·p_i}), of embeddings as long as they come; InfoNCE at τ = 1 without normalisation."""
+    """log(1 + Σ e^{a·p_j − a·p_i}), of embeddings of any length; equals InfoNCE at τ = 1 without normalisation."""
     anchors, positives = leaves((5, 4), (5, 4))
     expected = [
         torch.log(1 + sum(torch.exp(a @ positives[j] - a @ positives[i]) for j in range(5) if j != i))
@@ -267,7 +267,7 @@ def test_n_pairs_is_the_papers_sum(backend):
 
 
 def test_n_pairs_of_long_embeddings_is_finite():
-    """Similarities in the hundreds of thousands, as nothing normalises them, overflow nowhere."""
+    """Similarities in the hundreds of thousands, which occur without normalisation, do not overflow."""
     anchors = (1000 * torch.randn(70, 16)).requires_grad_()
     loss = lw.NPairsLoss()(anchors, -anchors.detach())
     loss.backward()
@@ -277,7 +277,7 @@ def test_n_pairs_of_long_embeddings_is_finite():
 
 
 def triples(unit=True):
-    """Return rows of triples, and the same as the loss sees them."""
+    """Return rows of triplets, as given and as the loss uses them."""
     given = leaves((6, 4), (6, 4), (6, 4))
     return given, [normalize(rows, dim=1) if unit else rows for rows in given]
 
@@ -331,8 +331,8 @@ def test_triplet_is_exact_where_softplus_is_cut_off():
     torch.testing.assert_close(loss - 25, torch.tensor(math.exp(-25), dtype=DOUBLE), rtol=1e-3, atol=0)
 
 
-def test_byol_is_both_ways():
-    """2 − 2 cos of a view's prediction and the other view's stopped target, summed over both ways; of rows, once."""
+def test_byol_sums_both_directions():
+    """2 − 2 cos of a view's prediction and the other view's detached target, over both directions; for rows, one."""
     predictions, targets = leaves((5, 2, 4), (5, 2, 4))
     cosine = torch.cosine_similarity
     expected = (
@@ -374,7 +374,7 @@ def test_byol_gradcheck():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_patch_is_a_cross_entropy_over_each_episode(backend):
-    """Every cell against its episode's pooled classes, mean over cells; the scale is learned if it is a tensor."""
+    """Every cell against its episode's class means, averaged over cells; a tensor scale is learned."""
     queries, supports = leaves((3, 4, 5, 2, 3), (3, 6, 5, 3, 2))
     scale = torch.tensor(7.0, dtype=DOUBLE, requires_grad=True)
     labels = torch.randint(0, 6, (3, 4, 2, 3))
@@ -390,8 +390,8 @@ def test_patch_is_a_cross_entropy_over_each_episode(backend):
     assert loss_of.last["active_anchors"] == 3 * 4 * 6
 
 
-def test_a_label_outside_its_episode_is_left_out_where_nobody_looks(monkeypatch):
-    """On a GPU labels aren't looked at: a cell with such a one has no positive, not another episode's class."""
+def test_an_unchecked_label_outside_its_episode_is_left_out(monkeypatch):
+    """On a GPU labels are not checked: a cell with such a label has no positive, not another episode's class."""
     monkeypatch.setattr("likewise.losses.patch.check_classes", lambda *_: None)
     criterion, labels = lw.PatchLoss(), torch.zeros(2, 1, 2, 2, dtype=torch.int64)
     labels[0, 0, 0], labels[1, 0, 0] = 3, -1
@@ -428,7 +428,7 @@ def test_gradcheck(case, backend, monkeypatch):
 
 @pytest.mark.parametrize("case", CASES)
 def test_both_backends_agree_on_many_rows(case):
-    """On more rows than a tile has, dense and tiled give one loss and one gradient; the triplet knows no backend."""
+    """With more rows than a tile, dense and tiled give the same loss and gradient; the triplet loss has no backend."""
     results = []
     for backend in BACKENDS:
         torch.manual_seed(0)
@@ -451,7 +451,7 @@ def test_no_row_at_all_is_zero(case):
 
 
 def test_one_row_and_an_empty_queue_are_zero():
-    """The own key alone, or the one pair of the batch: nothing to tell it from."""
+    """With only the query's own key, or only one pair in the batch, there are no negatives."""
     queries, keys = leaves((3, 4), (3, 4))
     for loss in (lw.InfoNCELoss()(queries, keys, queue=draw(0, 4)), lw.InfoNCELoss()(queries[:1], keys[:1])):
         torch.testing.assert_close(loss, torch.zeros((), dtype=DOUBLE), rtol=0, atol=1e-14)
@@ -479,7 +479,7 @@ def test_low_precision_is_computed_in_float32(case, dtype):
 
 @pytest.mark.parametrize("case", CASES)
 def test_autocast_changes_nothing(case):
-    """Under autocast forward and backward are those without."""
+    """Under autocast forward and backward are the same as without."""
     results = []
     for on in (False, True):
         torch.manual_seed(0)
@@ -491,7 +491,7 @@ def test_autocast_changes_nothing(case):
 
 
 def test_dtypes_promote():
-    """Half-precision keys and a float64 queue beside float32 queries: computed in the widest."""
+    """Half-precision keys and a float64 queue with float32 queries are computed in the widest dtype."""
     queries, keys, queue = draw(4, 3).float(), draw(4, 3).half(), draw(5, 3)
     loss = lw.InfoNCELoss()(queries, keys, queue=queue)
     torch.testing.assert_close(loss, lw.InfoNCELoss()(queries.double(), keys.double(), queue=queue))
@@ -507,51 +507,54 @@ MAPS, LABELS = torch.ones(2, 3, 4, 2, 2), torch.zeros(2, 3, 2, 2, dtype=torch.in
     ("call", "message"),
     [
         (lambda: lw.InfoNCELoss(temperature=0), "temperature is a positive number, got 0"),
-        (lambda: lw.InfoNCELoss()(A, A[:3]), r"keys stand one beside each of the queries.*got shape \(3, 3\)"),
-        (lambda: lw.InfoNCELoss()(A, A[:, :2]), "keys are rows of the queries' 3 features"),
-        (lambda: lw.InfoNCELoss()(VIEWS, VIEWS), "keys are rows.*one row each"),
-        (lambda: lw.InfoNCELoss()(VIEWS, A), r"one beside each of the queries, shape \(4, 2, 3\)"),
-        (lambda: lw.InfoNCELoss()(A, A, queue=torch.ones(5, 2)), "queue are rows of the queries' 3 features"),
+        (lambda: lw.InfoNCELoss()(A, A[:3]), r"keys to be paired one to one with the queries.*got shape \(3, 3\)"),
+        (lambda: lw.InfoNCELoss()(A, A[:, :2]), "keys to be rows, .* with the 3 features of the queries"),
+        (lambda: lw.InfoNCELoss()(VIEWS, VIEWS), "keys to be rows.*one row each"),
+        (lambda: lw.InfoNCELoss()(VIEWS, A), r"one to one with the queries, shape \(4, 2, 3\)"),
+        (
+            lambda: lw.InfoNCELoss()(A, A, queue=torch.ones(5, 2)),
+            "queue to be rows, .* with the 3 features of the queries",
+        ),
         (lambda: lw.InfoNCELoss()(A, A, queue=NAN), "queue are finite.*in 4 of 4 rows"),
         (lambda: lw.InfoNCELoss()(NAN, A), "queries are finite"),
-        (lambda: lw.InfoNCELoss()([1.0], A), "queries come as a tensor, got list"),
-        (lambda: lw.InfoNCELoss(symmetric=True)(A, A, queue=A), "symmetric.*got a queue; leave it out"),
-        (lambda: lw.DCLLoss()(A), "DCLLoss takes two views or more"),
-        (lambda: lw.DCLLoss(weighted=True)(A, A, A), "takes two views, got 3"),
-        (lambda: lw.DCLLoss(sigma=0), "sigma is a positive number, got 0"),
-        (lambda: lw.DCLLoss(sigma=math.nan), "sigma is a positive number, got nan"),
-        (lambda: lw.NPairsLoss()(A, A[:2]), "positives stand one beside each of the anchors"),
+        (lambda: lw.InfoNCELoss()([1.0], A), "queries to be a tensor, got list"),
+        (lambda: lw.InfoNCELoss(symmetric=True)(A, A, queue=A), "symmetric.*got a queue: leave it out"),
+        (lambda: lw.DCLLoss()(A), "two or more views for DCLLoss"),
+        (lambda: lw.DCLLoss(weighted=True)(A, A, A), "two views for .*, got 3"),
+        (lambda: lw.DCLLoss(sigma=0), "sigma to be a positive number .* got 0"),
+        (lambda: lw.DCLLoss(sigma=math.nan), "sigma to be a positive number .* got nan"),
+        (lambda: lw.NPairsLoss()(A, A[:2]), "positives to be paired one to one with the anchors"),
         (lambda: lw.NPairsLoss()(A, NAN), "positives are finite"),
-        (lambda: lw.NPairsLoss(reduction="max"), "reduction is one of mean, sum, none"),
-        (lambda: lw.TripletLoss()(A, A, A[:2]), "negatives stand one beside each of the anchors"),
+        (lambda: lw.NPairsLoss(reduction="max"), "reduction to be one of mean, sum, none"),
+        (lambda: lw.TripletLoss()(A, A, A[:2]), "negatives to be paired one to one with the anchors"),
         (lambda: lw.TripletLoss()(A, A.long(), A), "positives have a floating dtype"),
-        (lambda: lw.TripletLoss(margin=math.inf), "margin is a number within .* got inf"),
-        (lambda: lw.BYOLLoss()(A, A[:2]), r"targets have the predictions' shape.*\(4, 3\).*\(2, 3\)"),
-        (lambda: lw.BYOLLoss()(VIEWS, A), "targets have the predictions' shape"),
+        (lambda: lw.TripletLoss(margin=math.inf), "margin to be a number within .* got inf"),
+        (lambda: lw.BYOLLoss()(A, A[:2]), r"targets to have the predictions' shape.*\(4, 3\).*\(2, 3\)"),
+        (lambda: lw.BYOLLoss()(VIEWS, A), "targets to have the predictions' shape"),
         (lambda: lw.BYOLLoss()(torch.ones(4, 3, 3), torch.ones(4, 3, 3)), r"two views, \(B, 2, D\)"),
         (lambda: lw.BYOLLoss()(A, NAN), "targets are finite"),
         (lambda: lw.PatchLoss(scale=-7), "scale is a positive number, got -7"),
         (lambda: lw.PatchLoss(scale=torch.ones(2)), r"a scale tensor is 0-d, got shape \(2,\)"),
-        (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS + 3), "cell_labels lie within the 3 classes.*got 3 … 3"),
-        (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS - 1), "cell_labels lie within the 3 classes"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS + 3), "cell_labels to be within the 3 classes.*got 3 … 3"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS - 1), "cell_labels to be within the 3 classes"),
         (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS.float()), "integer classes"),
         (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS[0]), "one class for each cell.*repeat a query's label"),
-        (lambda: lw.PatchLoss()(MAPS[0], MAPS, LABELS), "query_maps are feature maps of episodes"),
-        (lambda: lw.PatchLoss()(MAPS, MAPS[:1], LABELS), "support_maps have the query_maps' 2 episodes, 4 features"),
-        (lambda: lw.PatchLoss()(MAPS, MAPS[:, :, :3], LABELS), "support_maps have the query_maps' 2 episodes"),
+        (lambda: lw.PatchLoss()(MAPS[0], MAPS, LABELS), "query_maps to be feature maps of episodes"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS[:1], LABELS), "support_maps to have the query_maps' 2 episodes, 4 features"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS[:, :, :3], LABELS), "support_maps to have the query_maps' 2 episodes"),
         (lambda: lw.PatchLoss()(MAPS, MAPS * torch.nan, LABELS), "support_maps are finite"),
-        (lambda: lw.PatchLoss()(MAPS, MAPS.tolist(), LABELS), "support_maps come as a tensor"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS.tolist(), LABELS), "support_maps to be a tensor"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(call, message):
-    """What was expected and what came stand in one line."""
+    """The error says in one line what was expected and what was given."""
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
 
 
-def test_a_scale_that_was_trained_away_is_refused():
-    """A learned scale is looked at in every step, not only when the loss is made."""
+def test_a_scale_that_became_negative_is_refused():
+    """A learned scale is checked in every step, not only when the loss is created."""
     scale = nn.Parameter(torch.tensor(7.0))
     criterion = lw.PatchLoss(scale=scale)
     scale.data.fill_(-1)
@@ -559,7 +562,7 @@ def test_a_scale_that_was_trained_away_is_refused():
         criterion(MAPS, MAPS, LABELS)
 
 
-def test_what_a_loss_does_not_have_is_refused():
+def test_options_that_a_loss_does_not_have_are_refused():
     """N-pairs has no temperature and BYOL no options."""
     with pytest.raises(TypeError, match="temperature"):
         lw.NPairsLoss(temperature=0.1)

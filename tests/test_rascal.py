@@ -35,7 +35,7 @@ def warm(criterion, features=None, valid=True):
 
 
 def pull_of(criterion, *batch):
-    """Return the matrix of weights with which a call pulls."""
+    """Return the matrix of pull weights of a call."""
     kept, evaluate = [], criterion.evaluate
 
     def spy(rows, **weights):
@@ -55,7 +55,7 @@ def place(similarities, k):
 
 
 def moved(now, before, ranking):
-    """Return what is taken from each share: the drift, or the rank now."""
+    """Return what is subtracted from each share: the drift, or the current rank."""
     span = max(len(now) - 1, 1)
     if ranking == "current":
         return [place(now, k) / span for k in range(len(now))]
@@ -63,7 +63,7 @@ def moved(now, before, ranking):
 
 
 def weights_by_loop(z, labels, index, cache, *, ranking, rank_level):
-    """Return RASCAL's weights, one anchor and one positive at a time, from unit rows and their labels and indices."""
+    """Return RASCAL's weights, one anchor and positive at a time, from unit rows with their labels and indices."""
     weights = torch.zeros(len(z), len(z), dtype=DOUBLE)
     samples = sorted(set(index.tolist()))
     means = {s: unit(z[index == s].mean(dim=0), dim=0).float() for s in samples}
@@ -93,7 +93,7 @@ def weights_by_loop(z, labels, index, cache, *, ranking, rank_level):
 
 
 def loss_by_loop(z, weights, temperature):
-    """Return the mean over active anchors of the equation, with weights given."""
+    """Return the mean of the equation over active anchors, for given weights."""
     losses = []
     for i in range(len(z)):
         rest = [u for u in range(len(z)) if u != i]
@@ -140,7 +140,7 @@ def test_reference_values(case, draw, dtype, backend):
 @pytest.mark.parametrize("ranking", ["agreement", "current"])
 @pytest.mark.parametrize("cold", [None, 8, 4])
 def test_loss_and_gradient_are_the_double_loop(ranking, rank_level, views, backend, cold):
-    """Every ranking and level, one to three views, a sample thrice in the batch, and one that is not cached."""
+    """Every ranking and level, one to three views, a sample that occurs three times, and one that is not cached."""
     batch = torch.randn(9, views, 5, dtype=DOUBLE, requires_grad=True)
     options = {"ranking": ranking, "rank_level": rank_level}
     criterion = warm(lw.RASCALLoss(12, 5, temperature=0.2, backend=backend, **options))
@@ -158,7 +158,7 @@ def test_loss_and_gradient_are_the_double_loop(ranking, rank_level, views, backe
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([-0.0, 0.0, 0.5, -1.0, torch.inf]), st.integers(0, 3)), min_size=1))
 def test_ranks_are_the_mean_of_all_orders(entries):
-    """Twice the average rank, where entries tie, stand there several times, or are not ranked."""
+    """Twice the average rank if entries tie, occur several times, or are not ranked."""
     similarities, counts = [s for s, _ in entries], [n for _, n in entries]
     repeated = [s for s, n in entries for _ in range(n)]
     ranks = doubled_ranks(torch.tensor([similarities] * 2), torch.tensor([counts] * 2))
@@ -169,7 +169,7 @@ def test_ranks_are_the_mean_of_all_orders(entries):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("rank_level", LEVELS)
 def test_uniform_is_sup_con_bit_for_bit(backend, rank_level):
-    """Loss and gradient of the uniform ranking, and of a cold cache nearly, are SupCon's."""
+    """Loss and gradient of the uniform ranking are SupCon's, and nearly so with an empty cache."""
     batch, labels = torch.randn(300, 2, 8, requires_grad=True), torch.randint(0, 20, (300,))
     options = {"temperature": 0.1, "backend": backend}
     expected = lw.SupConLoss(**options)(batch, labels)
@@ -187,7 +187,7 @@ def test_uniform_is_sup_con_bit_for_bit(backend, rank_level):
 @pytest.mark.parametrize("views", [1, 2, 3])
 @pytest.mark.parametrize("half", [False, True])
 def test_a_frozen_encoder_has_no_drift(dtype, views, half):
-    """Of the same embeddings twice, in another order and with duplicates, drift at sample level is exactly 0."""
+    """With the same embeddings twice, in a different order and with duplicates, sample-level drift is exactly 0."""
     batch = torch.randn(120, views, 16).to(dtype)
     labels, index = torch.arange(120) % 4, torch.randint(0, 100, (120,))
     criterion = lw.RASCALLoss(100, 16, rank_level="sample")
@@ -205,7 +205,7 @@ def test_a_frozen_encoder_has_no_drift(dtype, views, half):
 
 
 def test_an_anchors_own_sample_is_first():
-    """At sample level it is, though the cached feature of another is more similar than its own."""
+    """At sample level it is first even if another cached feature is more similar than its own."""
     batch = torch.randn(9, 2, 5, dtype=DOUBLE)
     criterion = warm(lw.RASCALLoss(12, 5, rank_level="sample")).eval()
     criterion.cache.features[9] = 2 * criterion.cache.features[4]
@@ -228,7 +228,7 @@ def test_levels_coincide_with_one_view():
 @pytest.mark.parametrize("rank_level", LEVELS)
 @pytest.mark.parametrize("ranking", RANKINGS)
 def test_gradcheck(ranking, rank_level, backend):
-    """With the cache standing still, gradients to embeddings and temperature are those of finite differences."""
+    """With a fixed cache, gradients of embeddings and temperature are those of finite differences."""
     batch = torch.randn(5, 2, 3, dtype=DOUBLE, requires_grad=True)
     tau = torch.tensor(0.5, dtype=DOUBLE, requires_grad=True)
     labels, index = torch.tensor([0, 1, 0, 0, 1]), torch.arange(5)
@@ -245,8 +245,8 @@ def test_gradcheck(ranking, rank_level, backend):
 
 @pytest.mark.parametrize("rank_level", LEVELS)
 @pytest.mark.parametrize("ranking", RANKINGS)
-def test_large_classes_go_in_parts(ranking, rank_level, monkeypatch):
-    """Row by row, some classes at a time, kept or made again: one loss, gradient, weights and statistics."""
+def test_large_classes_are_split(ranking, rank_level, monkeypatch):
+    """Row by row or a few classes at a time, kept or recomputed: the same loss, gradient, weights and statistics."""
     batch = torch.randn(40, 2, 6, dtype=DOUBLE, requires_grad=True)
     labels, index = torch.arange(40) % 9 // 3, torch.randint(0, 30, (40,))
     options = {"ranking": ranking, "rank_level": rank_level}
@@ -280,7 +280,7 @@ class Distance(WithinClass):
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 40), st.integers(1, 12))
 def test_within_class_is_its_matrix(seed, n, r, classes):
-    """Products, transposes, sums, support and tiles of any two lists, some classes in one of them only."""
+    """Products, transposes, sums, support and tiles for any two lists of classes, some only in one of them."""
     generator = torch.Generator().manual_seed(seed)
     labels, others = (7 * torch.randint(-classes, classes, (k,), generator=generator) for k in (n, r))
     values, reference_values = (torch.randint(0, 5, (k,), generator=generator).double() for k in (n, r))
@@ -323,8 +323,8 @@ def test_order_and_names_do_not_matter(rank_level):
 @pytest.mark.parametrize("rank_level", LEVELS)
 @pytest.mark.parametrize("ranking", RANKINGS)
 @pytest.mark.parametrize("shape", [(0, 3), (0, 2, 3), (1, 3), (4, 3)])
-def test_no_positives_are_no_loss(ranking, rank_level, shape):
-    """Nothing, one row, or all classes different: loss 0 with gradient 0, and statistics without NaN."""
+def test_without_positives_the_loss_is_zero(ranking, rank_level, shape):
+    """With no rows, one row, or all classes different: loss 0, gradient 0, and no NaN in the statistics."""
     batch = torch.randn(shape, requires_grad=True)
     criterion = warm(lw.RASCALLoss(9, 3, ranking=ranking, rank_level=rank_level))
     loss = criterion(batch, torch.arange(shape[0]), torch.arange(shape[0]))
@@ -351,7 +351,7 @@ def test_equal_and_zero_embeddings_are_finite(rank_level, dtype):
 
 
 def test_one_positive_has_weight_one():
-    """A single positive does not drift, and pulls with weight 1, however it is ranked."""
+    """A single positive has no drift and pull weight 1 with every ranking."""
     batch, labels = torch.randn(6, 4), torch.arange(6) // 2
     expected = lw.SupConLoss()(batch, labels)
     for ranking in ("agreement", "current"):
@@ -363,7 +363,7 @@ def test_one_positive_has_weight_one():
 
 @pytest.mark.parametrize("ranking", RANKINGS)
 def test_the_cache_is_written_after_it_was_read(ranking):
-    """Training writes the normalised mean of all views of a sample, once, after the weights; evaluation nothing."""
+    """Training writes the normalised mean of a sample's views, once, after the weights; evaluation writes nothing."""
     batch = 3 * torch.randn(9, 2, 5, dtype=DOUBLE)
     criterion = lw.RASCALLoss(12, 5, ranking=ranking, normalize=False, temperature=5.0).eval()
     criterion(batch, LABELS, INDEX)
@@ -382,7 +382,7 @@ def test_the_cache_is_written_after_it_was_read(ranking):
     assert criterion.last["cache_hit_rate"] == 0.5
 
 
-def test_a_checkpoint_goes_on_as_the_run_would():
+def test_a_checkpoint_continues_the_run():
     """The cache is in the state: a loss that loads it gives the next step's loss, bit for bit."""
     batches = [(torch.randn(9, 2, 5), LABELS, INDEX) for _ in range(3)]
     criterion, other = lw.RASCALLoss(12, 5), lw.RASCALLoss(12, 5)
@@ -395,7 +395,7 @@ def test_a_checkpoint_goes_on_as_the_run_would():
 @pytest.mark.parametrize("ranking", RANKINGS)
 @pytest.mark.parametrize("rank_level", LEVELS)
 def test_statistics_are_those_of_the_pairs(ranking, rank_level):
-    """However it is ranked, drifts run over the ranked positives of warm classes, entropy over anchors' weights."""
+    """With every ranking, drifts cover the ranked positives of cached classes, and entropy the anchors' weights."""
     batch, views = torch.randn(9, 2, 5, dtype=DOUBLE), 2
     criterion = warm(lw.RASCALLoss(12, 5, ranking=ranking, rank_level=rank_level)).eval()
     criterion.cache.valid[2] = False  # of class −3, which is cold then
@@ -459,8 +459,8 @@ ROWS, CLASSES, SAMPLES = torch.ones(4, 3), torch.tensor([0, 0, 1, 1]), torch.ten
     ("call", "message"),
     [
         (lambda: lw.RASCALLoss(0, 3), "num_samples .*at least 1.* got 0"),
-        (lambda: lw.RASCALLoss(4, 3, ranking="drift"), "ranking is .* got 'drift'"),
-        (lambda: lw.RASCALLoss(4, 3, rank_level="class"), "rank_level is .* got 'class'"),
+        (lambda: lw.RASCALLoss(4, 3, ranking="drift"), "ranking to be .* got 'drift'"),
+        (lambda: lw.RASCALLoss(4, 3, rank_level="class"), "rank_level to be .* got 'class'"),
         (lambda: lw.RASCALLoss(4, 3, temperature=0), "positive number, got 0"),
         (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES, SAMPLES + 1), "within 0 … 3, got 1 … 4"),
         (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES, SAMPLES - 1), "within 0 … 3, got -1 … 2"),
@@ -468,22 +468,22 @@ ROWS, CLASSES, SAMPLES = torch.ones(4, 3), torch.tensor([0, 0, 1, 1]), torch.ten
         (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES, SAMPLES[:, None]), "sample_index is integers"),
         (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES, SAMPLES.tolist()), "sample_index .*a tensor"),
         (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES, SAMPLES[:3]), "sample_index .*4 embeddings, got 3"),
-        (lambda: lw.RASCALLoss(4, 5)(ROWS, CLASSES, SAMPLES), "5 features .*got 3; make RASCALLoss\\(4, 3\\)"),
-        (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES[:3], SAMPLES), "labels has one entry for each of 4 embeddings"),
-        (lambda: lw.RASCALLoss(4, 3)(ROWS, torch.eye(4), SAMPLES), "labels are classes"),
-        (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES.float(), SAMPLES), "labels are integer classes"),
+        (lambda: lw.RASCALLoss(4, 5)(ROWS, CLASSES, SAMPLES), "5 features.*got 3: use RASCALLoss\\(4, 3\\)"),
+        (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES[:3], SAMPLES), "labels to have one entry for each of 4 embeddings"),
+        (lambda: lw.RASCALLoss(4, 3)(ROWS, torch.eye(4), SAMPLES), "labels to be classes"),
+        (lambda: lw.RASCALLoss(4, 3)(ROWS, CLASSES.float(), SAMPLES), "labels to be integer classes"),
         (lambda: lw.RASCALLoss(4, 3)(ROWS * torch.nan, CLASSES, SAMPLES), "embeddings are finite"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(call, message):
-    """What was expected and what came stand in one line."""
+    """The error says in one line what was expected and what was given."""
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
 
 
-def test_refused_input_leaves_the_cache_alone():
-    """A batch that is refused has written nothing."""
+def test_refused_input_does_not_change_the_cache():
+    """A refused batch writes nothing."""
     criterion = lw.RASCALLoss(4, 3)
     with pytest.raises(ValueError, match="finite"):
         criterion(ROWS * torch.nan, CLASSES, SAMPLES)

@@ -1,10 +1,9 @@
 """likewise: pull what is alike, push what is not.
 
-Losses for learning representations by contrast. Every one is a single equation with two pair weights, evaluated exactly
-in memory that grows with the number of rows and not with its square.
+Losses for contrastive representation learning. Each is one equation with two pair weights, evaluated exactly in memory
+that grows with the number of rows and not with its square.
 
-Names are imported when they are first asked for, so that ``import likewise`` alone, and the command's help, load no
-torch.
+Names are imported at first use, so that ``import likewise`` by itself, and the command's help, do not load torch.
 
 Example:
     >>> import torch
@@ -17,7 +16,7 @@ Example:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what a type checker and the documentation read; `__getattr__` finds the same at run time
+if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` finds the same names at run time
     from likewise import pairs
     from likewise.losses import (
         AsymmetricLoss,
@@ -58,11 +57,11 @@ _ROOMS = [
 ]
 # fmt: on
 __version__ = "0.1.0"
-_ROOM_OF = {"contrast": "operator", "load_encoder": "runs", "log_sum_exp": "operator"}  # all other names are of losses
+_ROOM_OF = {"contrast": "operator", "load_encoder": "runs", "log_sum_exp": "operator"}  # all other names are in losses
 
 
 def __getattr__(name: str) -> Any:
-    """Import a room, or what stands in one, at its first use."""
+    """Import a subpackage, or a name from one, at its first use."""
     if name in _ROOMS:
         return import_module(f"likewise.{name}")  # which makes it an attribute
     if name not in __all__:

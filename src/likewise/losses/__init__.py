@@ -1,4 +1,4 @@
-"""Losses: each one's equation and pair weights; what they share stands in `likewise.losses.base`."""
+"""Losses: one equation and its pair weights in each file; the shared parts are in `likewise.losses.base`."""
 
 from likewise.losses.asymmetric import AsymmetricLoss
 from likewise.losses.base import ContrastiveLoss, Loss, LossOptions

@@ -1,4 +1,4 @@
-"""The asymmetric loss (ASL): binary cross-entropy in which easy negatives count little, or nothing."""
+"""The asymmetric loss (ASL): binary cross-entropy in which easy negatives count little or not at all."""
 
 import math
 from typing import final
@@ -15,7 +15,7 @@ from likewise.losses.class_logits import micro_f1, with_label_sets
 
 @final
 class AsymmetricLoss(Loss):
-    r"""Asymmetric loss: tell each label, and let go of the easy ones, sooner where they are not carried.
+    r"""Asymmetric loss: predict each label, down-weighting easy examples, and easy negatives the most.
 
     $$
     \ell_i = -\sum_c \bigl( y_{ic} \, (1 - p_{ic})^{\gamma_+} \log p_{ic}
@@ -24,34 +24,34 @@ class AsymmetricLoss(Loss):
     $$
 
     with g_ic the logit of row i for label c, and p_ic = 1/(1 + e^{−g_ic}). A negative with p ≤ m has neither loss nor
-    gradient. With γ₊ = γ₋ = m = 0 it is L times `BCELoss`, with γ₊ = γ₋ and m = 0 the focal loss. It is no contrast,
-    and has none of the options of the contrastive losses. Where processes hold as many samples each, the mean of their
-    losses is the loss of all.
+    gradient. With γ₊ = γ₋ = m = 0 this is L times `BCELoss`; with γ₊ = γ₋ and m = 0 it is the focal loss. It is not a
+    contrastive loss and has none of their options. If every process holds the same number of samples, the mean of the
+    processes' losses is the loss of the whole batch.
 
     Args:
-        gamma_negative: γ₋ ≥ 0, how fast negatives that are easy are let go.
-        gamma_positive: γ₊ ≥ 0, the same of positives.
-        clip: m within 0 … 0.99, the probability up to which a negative is left alone.
+        gamma_negative: γ₋ ≥ 0, how strongly easy negatives are down-weighted.
+        gamma_positive: γ₊ ≥ 0, how strongly easy positives are down-weighted.
+        clip: m between 0 and 0.99; a negative with at most this probability is ignored.
 
     Attributes:
-        last: ``"micro_f1"``, F1 over all labels of all rows, those told that have p > 1/2; 0 where none is carried or
-            told.
+        last: ``"micro_f1"``, F1 over all labels of all rows, predicting those with p > 1/2; 0 if there are neither
+            true nor predicted labels.
 
     Returns:
-        From a call, see `forward`: the sum over labels, mean over rows, a scalar, float32 or wider; 0 of none.
+        A call returns the sum over labels, averaged over rows, a scalar, float32 or wider; 0 for an empty batch.
 
     Raises:
-        ValueError: If γ₋ or γ₊ is negative, m is not within 0 … 0.99, or a call's input does not agree; see `forward`.
+        ValueError: If γ₋ or γ₊ is negative, m is not between 0 and 0.99, or a call's input is invalid; see `forward`.
 
     Memory:
         O(N·L).
 
     Source:
         Ridnik, Ben-Baruch, Zamir, Noy, Friedman, Protter, Zelnik-Manor, "Asymmetric Loss for Multi-Label
-        Classification", 2021, section 2; the defaults are those of its training on MS-COCO. The authors' code
-        sums over rows, too, B times as much; its trainer takes the powers for constants in the gradient, where here
-        they are differentiated, as in the paper's analysis; and it bounds probabilities by 10⁻⁸ from below, so that a
-        positive with a logit below −18 has no gradient. Its class has γ₊ = 1, its trainer 0.
+        Classification", 2021, section 2; the defaults are those of its training on MS-COCO. The authors' code sums over
+        rows as well, giving B times the value; its trainer treats the powers as constants in the gradient, whereas here
+        they are differentiated, as in the paper's analysis; and it clamps probabilities to at least 10⁻⁸, so that a
+        positive with a logit below −18 has no gradient. Its class defaults to γ₊ = 1, its trainer to 0.
 
     Example:
         >>> import torch
@@ -72,12 +72,12 @@ class AsymmetricLoss(Loss):
         """Return the loss of a batch.
 
         Args:
-            class_logits: A logit for each label, of each sample, (B, L), or of each of its V views, (B, V, L).
+            class_logits: One logit per label for each sample, (B, L), or for each of its V views, (B, V, L).
             labels: Multi-hot labels of the samples, zeros and ones, (B, L).
 
         Raises:
-            ValueError: If shapes or lengths disagree, logits hold NaN or infinity, or labels are not zeros and ones
-                (values are looked at on the CPU).
+            ValueError: If shapes or lengths do not match, logits hold NaN or infinity, or labels are not zeros and ones
+                (values are checked on the CPU only).
         """
         rows, sets = with_label_sets(class_logits, labels)
         self.last = {"micro_f1": micro_f1(rows.detach(), sets)}
@@ -85,7 +85,7 @@ class AsymmetricLoss(Loss):
         return -likelihoods.sum() / max(len(rows), 1)
 
     def _of_positives(self, logits: Tensor) -> Tensor:
-        """Return (1 − p)^γ log p; the power is taken of the logarithm, which is finite where 1 − p is zero."""
+        """Return (1 − p)^γ log p; the power is computed from the logarithm, which is finite where 1 − p is zero."""
         return (self.gamma_positive * functional.logsigmoid(-logits)).exp() * functional.logsigmoid(logits)
 
     def _of_negatives(self, logits: Tensor) -> Tensor:

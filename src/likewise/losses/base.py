@@ -1,7 +1,7 @@
-"""What every loss shares: options, rows that are normalised and gathered, losses of rows that are reduced.
+"""What all losses share: options, normalising and gathering rows, and reducing the loss per row.
 
-A loss is its pair weights: its ``forward`` checks what only it takes, asks for `Rows`, builds pull and push for them,
-and hands both to `ContrastiveLoss.evaluate`.
+A loss is defined by its pair weights: its ``forward`` checks its inputs, calls `ContrastiveLoss.rows`, builds pull and
+push for those rows, and passes both to `ContrastiveLoss.evaluate`.
 """
 
 import functools
@@ -27,14 +27,14 @@ LabelKind = Literal["classes", "label sets"]
 
 
 class LossOptions(TypedDict, total=False):
-    """What every loss can be told besides its own parameters.
+    """Options that every contrastive loss takes in addition to its own parameters.
 
     Args:
-        reduction: "mean" over the active anchors, "sum", or "none" for one loss a row. Default: "mean".
-        normalize: Whether embeddings are L2-normalised inside. Default: True.
-        gather_distributed: Whether the references are those of all processes; the loss returned is then that of all,
-            and its gradient, averaged over processes, that of one process holding everything. Default: False.
-        backend: What evaluates the equation: "auto", which takes "tiled", "dense", or on NVIDIA GPUs "triton".
+        reduction: "mean" over the active anchors, "sum", or "none" for one loss per row. Default: "mean".
+        normalize: Whether the loss L2-normalises the embeddings. Default: True.
+        gather_distributed: Whether to contrast with the references of all processes. The loss is then that of the whole
+            batch, and its gradient, averaged over processes, is that of one process holding everything. Default: False.
+        backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto", which uses "tiled".
             Default: "auto".
     """
 
@@ -45,18 +45,17 @@ class LossOptions(TypedDict, total=False):
 
 
 def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
-    """Return a number as a 0-d tensor of rows' dtype, made on their device: a GPU would wait for one that is copied."""
+    """Return a number as a 0-d tensor of rows' dtype, made on their device: copying it to a GPU would synchronise."""
     return value.to(rows) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
 class Loss(nn.Module, ABC):
-    """Abstract: a loss of embeddings, or of what is made of them.
+    """Abstract base class of all losses, of embeddings or of what is computed from them.
 
     Attributes:
-        label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or none.
-        recommended_offers: What it is meant to be trained with by `likewise train`, by the names of offers; made unless
-            others are given.
-        last: What the last step did, detached, by name.
+        label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or neither.
+        recommended_offers: Names of the offers that `likewise train` uses with this loss unless others are given.
+        last: Statistics of the last step by name, detached.
     """
 
     label_kinds: ClassVar[frozenset[LabelKind]] = frozenset()
@@ -68,11 +67,11 @@ class Loss(nn.Module, ABC):
         self.last = {}
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows: the parameters that are no tensors."""
-        return ", ".join(f"{name}={value!r}" for name, value in self._told() if not isinstance(value, Tensor))
+        """Return what ``repr`` shows: the parameters that are not tensors."""
+        return ", ".join(f"{name}={value!r}" for name, value in self._settings() if not isinstance(value, Tensor))
 
-    def _told(self) -> Iterator[tuple[str, object]]:
-        """Yield the name and the value of what the loss was made with and has kept."""
+    def _settings(self) -> Iterator[tuple[str, object]]:
+        """Yield name and value of each constructor argument that is kept as an attribute."""
         for name in inspect.signature(type(self)).parameters:
             if hasattr(self, name):
                 yield name, getattr(self, name)
@@ -83,19 +82,19 @@ class Loss(nn.Module, ABC):
 
 
 class ContrastiveLoss(Loss):
-    """Abstract: a loss made of pair weights.
+    """Abstract base class of the losses that are defined by pair weights.
 
     Args:
-        temperature: τ, a positive number, or a positive 0-d tensor or parameter, which then receives its gradient.
-        **options: What every loss can be told; see `LossOptions`.
+        temperature: τ, a positive number, or a positive 0-d tensor or parameter, which then receives a gradient.
+        **options: The options that all contrastive losses take; see `LossOptions`.
 
     Attributes:
-        last: What the last step did, detached: ``"active_anchors"``, how many there were (among all processes, if
-            gathered), and ``"positives_per_anchor"``, shape (N,), of this process's rows.
+        last: Statistics of the last step, detached: ``"active_anchors"``, how many there were (over all processes, if
+            gathered), and ``"positives_per_anchor"``, shape (N,), for this process's rows.
     """
 
     counts_pull: ClassVar[bool] = False
-    """Whether a row stands for as many anchors as its pull sums to, and not for one."""
+    """Whether a row counts as as many anchors as its pull sums to, instead of one."""
 
     def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
         super().__init__()
@@ -109,15 +108,15 @@ class ContrastiveLoss(Loss):
             known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
             raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; it has {', '.join(known)}")
 
-    def _told(self) -> Iterator[tuple[str, object]]:
-        """Yield the name and the value of what the loss was made with and has kept, its options among it."""
-        yield from super()._told()
+    def _settings(self) -> Iterator[tuple[str, object]]:
+        """Yield name and value of each constructor argument that is kept as an attribute, options included."""
+        yield from super()._settings()
         yield from ((name, getattr(self, name)) for name in LossOptions.__annotations__)
 
     def facts(self) -> dict[str, str]:
-        """Return what of a loss all ranks have in common where rows are gathered, in words."""
-        told = {name: "a tensor" if isinstance(value, Tensor) else repr(value) for name, value in self._told()}
-        return {"loss": type(self).__name__} | {name: value for name, value in told.items() if name != "backend"}
+        """Return, in words, the settings that must be the same on all ranks when rows are gathered."""
+        shown = {name: "a tensor" if isinstance(value, Tensor) else repr(value) for name, value in self._settings()}
+        return {"loss": type(self).__name__} | {name: value for name, value in shown.items() if name != "backend"}
 
     @property
     def gathers(self) -> bool:
@@ -126,17 +125,17 @@ class ContrastiveLoss(Loss):
 
     @contextmanager
     def checks(self, first: object = None, **inputs: Tensor | None) -> Generator[dict[str, Tensor | None]]:
-        """Check the temperature, and input in the block; if rows are gathered, the ranks agree when it ends.
+        """Check the temperature, then the inputs inside the block; if rows are gathered, compare ranks at its end.
 
-        An error on one rank is then one on all, and so are losses or inputs that differ between ranks. It is the first
-        collective of every call, whether or not anything is gathered after it.
+        An error on one rank is then raised on all ranks, and so is any difference between their losses or inputs. This
+        is the first collective of every call, whether or not anything is gathered afterwards.
 
         Args:
-            first: An input on whose device the ranks tell each other, if the others have no tensor.
-            **inputs: All inputs by their names, None for one that did not come.
+            first: An input whose device is used for the exchange if none of the others is a tensor.
+            **inputs: All inputs by name, None for those not given.
 
         Yields:
-            The inputs, to which the block may add.
+            The inputs; the block may add to them.
         """
         device = next((of.device for of in (*inputs.values(), first) if isinstance(of, Tensor)), torch.device("cpu"))
 
@@ -157,15 +156,16 @@ class ContrastiveLoss(Loss):
     ) -> Rows:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
-        References are gathered too; what stands in ``whole`` (a queue, prototypes) every process holds itself.
-        ``local`` says that no anchor meets references of another process: nothing is gathered, whatever was asked for.
+        References are gathered too, but not those in ``whole`` (a queue, prototypes), which every process holds itself.
+        With ``local``, no anchor is compared with references of another process, so nothing is gathered even with
+        ``gather_distributed=True``.
         """
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
         queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
         here = queries if references is None else references
         dtype = functools.reduce(torch.promote_types, (v.dtype for v in (queries, here, *whole)), torch.float32)
         sizes, rank = [(len(embeddings), len(here))], 0
-        if self.gathers and not local:  # all else that ranks share they agreed on in `checks`
+        if self.gathers and not local:  # everything else that must agree was compared in `checks`
             sizes, rank = distributed.exchange(sizes[0], queries.device), distributed.rank()
         shards = Shards(tuple(of[1] for of in sizes), rank)
         return Rows(
@@ -190,9 +190,9 @@ class ContrastiveLoss(Loss):
         both_ways: bool = False,
         temperature: float | Tensor | None = None,
     ) -> Outcome:
-        """Return what the contrast of rows over ``rows.sections`` is made of; see `likewise.operator.evaluate`.
+        """Return the terms of the equation for rows over ``rows.sections``; see `likewise.operator.evaluate`.
 
-        It is at the loss's temperature unless told another.
+        Uses the loss's own temperature unless another is given.
         """
         return evaluate(
             rows.queries,
@@ -221,9 +221,9 @@ class ContrastiveLoss(Loss):
 
         Args:
             rows: Queries and references.
-            pull: Toward which a query is drawn, (N, R).
-            push: From which it is driven, (N, R), or several of them.
-            positives: The set that pull weighs, or how many each query has, (N,).
+            pull: Weights of the references that attract a query, (N, R).
+            push: Weights of those that repel it, (N, R), or several such weights.
+            positives: The set of pairs with pull, or the number of positives of each query, (N,).
             coefficients: c of each push's log-sum-exp, (N,); None: pull's row sums.
             temperature: τ; None: the loss's own.
         """
@@ -251,13 +251,13 @@ class ContrastiveLoss(Loss):
         positives: PairWeight | Tensor,
         anchors: Tensor | None = None,
     ) -> Tensor:
-        """Reduce the losses of rows as asked, note what the step did, and scale for an exact gradient if gathered.
+        """Apply the reduction, record the step's statistics, and scale for an exact gradient if gathered.
 
         Args:
             losses: (N,), 0 on inactive rows.
             active: Which rows are active.
-            positives: The set that pull weighs, or how many each query has, (N,).
-            anchors: How many anchors each row stands for, (N,); None: one.
+            positives: The set of pairs with pull, or the number of positives of each query, (N,).
+            anchors: How many anchors each row counts as, (N,); None: one.
         """
         count = active.sum() if anchors is None else anchors.where(active, 0).sum()
         count = distributed.total(count) if self.gathers else count

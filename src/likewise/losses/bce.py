@@ -1,4 +1,4 @@
-"""Binary cross-entropy of each label: the baseline of every contrast with label sets."""
+"""Binary cross-entropy of each label: the baseline for contrastive losses with label sets."""
 
 from typing import final
 
@@ -13,35 +13,35 @@ from likewise.losses.class_logits import micro_f1, with_label_sets
 
 @final
 class BCELoss(Loss):
-    r"""Binary cross-entropy: of each label, tell whether the sample carries it.
+    r"""Binary cross-entropy: predict for each label whether the sample has it.
 
     $$
     \ell_i = -\frac{1}{L} \sum_c \bigl( w \, y_{ic} \log p_{ic} + (1 - y_{ic}) \log (1 - p_{ic}) \bigr), \qquad
     p_{ic} = \frac{1}{1 + e^{-g_{ic}}}
     $$
 
-    with g_ic the logit of row i for label c, and w the positive weight. It is PyTorch's own, and no contrast: it has
-    none of the options of the contrastive losses. Where processes hold as many samples each, the mean of their losses
-    is the loss of all.
+    with g_ic the logit of row i for label c, and w the positive weight. It is PyTorch's own loss. It is not a
+    contrastive loss and has none of their options. If every process holds the same number of samples, the mean of the
+    processes' losses is the loss of the whole batch.
 
     Args:
-        positive_weight: w > 0, how much a label that is carried weighs, where one that is not weighs 1.
+        positive_weight: w > 0, the weight of a label that the sample has, relative to 1 for one that it does not have.
 
     Attributes:
-        last: ``"micro_f1"``, F1 over all labels of all rows, those told that have p > 1/2; 0 where none is carried or
-            told.
+        last: ``"micro_f1"``, F1 over all labels of all rows, predicting those with p > 1/2; 0 if there are neither
+            true nor predicted labels.
 
     Returns:
-        From a call, see `forward`: the mean over labels and rows, as PyTorch's, a scalar, float32 or wider; 0 of none.
+        A call returns the mean over labels and rows, as in PyTorch, a scalar, float32 or wider; 0 for an empty batch.
 
     Raises:
-        ValueError: If w is not positive, or a call's input does not agree; see `forward`.
+        ValueError: If w is not positive, or a call's input is invalid; see `forward`.
 
     Memory:
         O(N·L).
 
     Source:
-        Without weights, the likelihood of L logistic regressions; w is PyTorch's ``pos_weight``.
+        With w = 1, the negative log-likelihood of L logistic regressions; w is PyTorch's ``pos_weight``.
 
     Example:
         >>> import torch
@@ -63,12 +63,12 @@ class BCELoss(Loss):
         """Return the loss of a batch.
 
         Args:
-            class_logits: A logit for each label, of each sample, (B, L), or of each of its V views, (B, V, L).
+            class_logits: One logit per label for each sample, (B, L), or for each of its V views, (B, V, L).
             labels: Multi-hot labels of the samples, zeros and ones, (B, L).
 
         Raises:
-            ValueError: If shapes or lengths disagree, logits hold NaN or infinity, or labels are not zeros and ones
-                (values are looked at on the CPU).
+            ValueError: If shapes or lengths do not match, logits hold NaN or infinity, or labels are not zeros and ones
+                (values are checked on the CPU only).
         """
         rows, sets = with_label_sets(class_logits, labels)
         self.last = {"micro_f1": micro_f1(rows.detach(), sets)}

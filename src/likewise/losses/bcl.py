@@ -1,4 +1,4 @@
-"""Balanced contrastive learning: SupCon with every class of the same weight in the denominator."""
+"""Balanced contrastive learning: SupCon in which all classes have the same weight in the denominator."""
 
 from typing import Unpack, final
 
@@ -13,37 +13,37 @@ from likewise.pairs import NotSelf, SameClass
 
 @final
 class BCLLoss(ContrastiveLoss):
-    r"""Balanced contrastive: of all classes, each by the mean of its members, tell the rows of the own class.
+    r"""Balanced contrastive: identify the rows of the anchor's class, with every class averaged over its members.
 
-    With B_c the rows of class c in the batch and its prototype, i itself taken out of its own class,
+    With B_c the rows of class c in the batch together with its prototype, and i excluded from its own class,
 
     $$
     \ell_i = \log \sum_{c} \frac{1}{|B_c \setminus i|} \sum_{u \in B_c \setminus i} e^{z_i \cdot v_u / \tau}
              - \frac{1}{|B_{y_i} \setminus i|} \sum_{p \in B_{y_i} \setminus i} z_i \cdot v_p / \tau
     $$
 
-    so that frequent classes push no harder than rare ones, and none is missing from the batch: each has its prototype.
-    Every anchor has a positive, the prototype of its class, and is active.
+    so that frequent classes push no harder than rare ones, and no class is missing from the batch, since each has its
+    prototype. Every anchor has a positive, the prototype of its class, and is active.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        From a call, see `forward`: the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row,
-        (N,); of (B, V, D) the row of sample b's view v is v·B + b.
+        A call returns the mean over all rows, a scalar; with ``reduction="none"``, one loss for each row,
+        (N,); for (B, V, D), view v of sample b is row v·B + b.
 
     Raises:
-        ValueError: If τ ≤ 0, or a call's input does not agree; see `forward`.
+        ValueError: If τ ≤ 0, or a call's input is invalid; see `forward`.
 
     Memory:
         O((N + R + C)·D + tile).
 
     Source:
         Zhu, Wang, Chen, Chen, Jiang, "Balanced Contrastive Learning for Long-Tailed Visual Recognition", 2022, the loss
-        L_BCL of class averaging and class complement. As printed there, the own class's mean in the denominator is over
-        all of its members, i among them; here, as in the authors' code, i is in neither the sum nor the count. That
-        code takes two views, counts both, and averages within each process.
+        L_BCL with class averaging and class complement. As printed there, the mean over the anchor's own class in the
+        denominator includes i; here, as in the authors' code, i is in neither the sum nor the count. That code takes
+        exactly two views, counts both, and averages within each process.
 
     Example:
         >>> import torch
@@ -71,8 +71,8 @@ class BCLLoss(ContrastiveLoss):
             prototypes: One row for each class, (C, D), with or without gradient; the same on every process.
 
         Raises:
-            ValueError: If shapes, devices or lengths disagree, embeddings or prototypes hold NaN or infinity, or a
-                label is not one of the C classes (values are looked at on the CPU).
+            ValueError: If shapes, devices or lengths do not match, embeddings or prototypes hold NaN or infinity, or a
+                label is not one of the C classes (values are checked on the CPU only).
         """
         with self.checks(embeddings=embeddings, labels=labels, prototypes=prototypes):
             check_embeddings("embeddings", embeddings)

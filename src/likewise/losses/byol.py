@@ -1,4 +1,4 @@
-"""BYOL's regression of one view's target from the other view's prediction."""
+"""BYOL's regression loss: one view's prediction against the other view's target."""
 
 from typing import final
 
@@ -12,31 +12,32 @@ from likewise.operator import normalized
 
 @final
 class BYOLLoss(Loss):
-    r"""BYOL: predict the target, up to its length.
+    r"""BYOL: predict the direction of the other view's target.
 
     $$
     \ell = 2 - 2 \cos \bigl( q, \text{stopgrad}(z') \bigr) = \bigl\| \bar q - \bar z' \bigr\|^2
     $$
 
-    with q a prediction and $z'$ the other view's target, both normalised. There are no negatives, and so no
-    denominator: it is not one of the contrastive losses, and has none of their options. A zero row has cosine 0 and
-    gradient 0. Where processes hold as many samples each, the mean of their losses is the loss of all.
+    with q a prediction and $z'$ the other view's target, both normalised. There are no negatives and so no
+    denominator: it is not one of the contrastive losses and has none of their options. A zero row has cosine 0 and
+    gradient 0. If every process holds the same number of samples, the mean of the processes' losses is the loss of the
+    whole batch.
 
     Returns:
-        From a call on predictions and targets: of rows, (N, D) each, the mean over rows, a scalar. Of two views,
-        (B, 2, D) each, view 0's prediction meets view 1's target and the other way round: the sum of both ways, mean
-        over samples. Float32 or wider.
+        A call on predictions and targets returns a scalar, float32 or wider. For rows, (N, D) each, it is the mean over
+        rows. For two views, (B, 2, D) each, view 0's prediction is compared with view 1's target and vice versa, and it
+        is the sum of both directions, averaged over samples.
 
     Raises:
-        ValueError: If shapes or devices disagree, there are other than two views, or a value is NaN or infinite (looked
-            at on the CPU).
+        ValueError: If shapes or devices do not match, there are not exactly two views, or a value is NaN or infinite
+            (checked on the CPU only).
 
     Memory:
         O(N·D).
 
     Source:
-        Grill et al., "Bootstrap Your Own Latent", 2020, equation 2, and its symmetric form. The stopped gradient is in
-        the equation: targets are detached here.
+        Grill et al., "Bootstrap Your Own Latent", 2020, equation 2, and its symmetric form. The loss detaches the
+        targets, as the equation says.
 
     Example:
         >>> import torch
@@ -49,18 +50,19 @@ class BYOLLoss(Loss):
     def forward(
         self, predictions: Float[Tensor, "n d"] | Float[Tensor, "b 2 d"], targets: Float[Tensor, "..."]
     ) -> Float[Tensor, ""]:
-        """Return the loss of predictions and targets, (N, D) each, or (B, 2, D) each."""
+        """Return the loss of predictions and targets, both (N, D) or both (B, 2, D)."""
         check_embeddings("predictions", predictions)
         check_embeddings("targets", targets)
         if predictions.ndim == 3 and predictions.shape[1] != 2:
             raise ValueError(
-                f"predictions are rows, (N, D), or two views, (B, 2, D), got shape {tuple(predictions.shape)}; "
-                "give more views in pairs"
+                "expected predictions to be rows, (N, D), or two views, (B, 2, D), "
+                f"got shape {tuple(predictions.shape)}: pass more views as several pairs"
             )
         if predictions.shape != targets.shape or predictions.device != targets.device:
             raise ValueError(
-                f"targets have the predictions' shape and device, {tuple(predictions.shape)} on {predictions.device}, "
-                f"got {tuple(targets.shape)} on {targets.device}; encode the same views with both networks"
+                f"expected targets to have the predictions' shape and device, {tuple(predictions.shape)} on "
+                f"{predictions.device}, got {tuple(targets.shape)} on {targets.device}: encode the same views with "
+                "both networks"
             )
         samples = max(len(predictions), 1)
         if predictions.ndim == 3:

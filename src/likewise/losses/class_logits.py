@@ -1,4 +1,4 @@
-"""Logits of classes or labels, as losses of these alone take them: checked, and one row for each view."""
+"""Checked logits of classes or labels, one row for each view, for the losses that use nothing else."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,8 +14,8 @@ def with_classes(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     _check_logits(class_logits, "class")
     if class_logits.shape[-1] < 2:
         raise ValueError(
-            "class_logits are of two classes or more, got one, which every sample is of; "
-            "give two, or a label set of one label to BCELoss"
+            "expected class_logits to have at least two classes, got one, which every sample would belong to: "
+            "use two classes, or BCELoss with label sets over one label"
         )
     check_classes("labels", labels, "samples", len(class_logits), class_logits.shape[-1])
     return _rows(class_logits, labels.to(class_logits.device, torch.int64))
@@ -30,10 +30,10 @@ def with_label_sets(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tenso
 
 
 def micro_f1(rows: Float[Tensor, "n l"], sets: Float[Tensor, "n l"]) -> Float[Tensor, ""]:
-    """Return 2 TP / (2 TP + FP + FN) over all labels of all rows, a label being told where its logit is positive."""
-    told: Bool[Tensor, "n l"] = rows > 0
-    both = (sets * told).sum()
-    return 2 * both / (sets.sum() + told.sum()).clamp(min=1)
+    """Return 2 TP / (2 TP + FP + FN) over all labels of all rows; a label with a positive logit is predicted."""
+    predicted: Bool[Tensor, "n l"] = rows > 0
+    both = (sets * predicted).sum()
+    return 2 * both / (sets.sum() + predicted.sum()).clamp(min=1)
 
 
 def _rows(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ def _check_logits(class_logits: Tensor, of: str) -> None:
     check_floating("class_logits", class_logits)
     if class_logits.ndim not in (2, 3) or 0 in class_logits.shape[1:]:
         raise ValueError(
-            f"class_logits are a logit for each {of} of each sample, (B, C), or of each of its views, (B, V, C), "
-            f"got shape {tuple(class_logits.shape)}; classify each row with one linear layer"
+            f"expected class_logits to have a logit for each {of}, (B, C), or with views (B, V, C), "
+            f"got shape {tuple(class_logits.shape)}: apply one linear layer to each row"
         )
     check_finite("class_logits", class_logits)

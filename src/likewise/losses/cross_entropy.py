@@ -1,4 +1,4 @@
-"""Cross-entropy of a classifier: the baseline of every contrast with classes."""
+"""Cross-entropy of a classifier: the baseline for contrastive losses with classes."""
 
 from typing import final
 
@@ -13,29 +13,28 @@ from likewise.losses.class_logits import with_classes
 
 @final
 class CrossEntropyLoss(Loss):
-    r"""Cross-entropy: of all classes, tell the own one by a classifier's logits.
+    r"""Cross-entropy: identify the sample's class among all classes from a classifier's logits.
 
     $$
     \ell_i = \log \sum_c e^{g_{ic}} - \sum_c q_{ic} \, g_{ic}, \qquad
     q_{ic} = (1 - \varepsilon) \, [c = y_i] + \frac{\varepsilon}{C}
     $$
 
-    with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own, and no contrast: it has
-    none of the options of the contrastive losses. Where processes hold as many samples each, the mean of their losses
-    is the loss of all.
+    with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own loss. It is not a
+    contrastive loss and has none of their options. If every process holds the same number of samples, the mean of the
+    processes' losses is the loss of the whole batch.
 
     Args:
-        label_smoothing: ε within 0 … 1, the share of the target that all classes have alike.
+        label_smoothing: ε between 0 and 1, the share of the target that is spread evenly over all classes.
 
     Attributes:
-        last: ``"accuracy"``, the share of rows whose largest logit is that of their class; of equal ones the first
-            counts.
+        last: ``"accuracy"``, the share of rows whose largest logit is that of their class; in a tie the first counts.
 
     Returns:
-        From a call, see `forward`: the mean over all rows, a scalar, float32 or wider; 0 of none.
+        A call returns the mean over all rows, a scalar, float32 or wider; 0 for an empty batch.
 
     Raises:
-        ValueError: If ε is not within 0 … 1, or a call's input does not agree; see `forward`.
+        ValueError: If ε is not between 0 and 1, or a call's input is invalid; see `forward`.
 
     Memory:
         O(N·C).
@@ -64,12 +63,12 @@ class CrossEntropyLoss(Loss):
         """Return the loss of a batch.
 
         Args:
-            class_logits: A logit for each class, of each sample, (B, C), or of each of its V views, (B, V, C).
+            class_logits: One logit per class for each sample, (B, C), or for each of its V views, (B, V, C).
             labels: Classes of the samples, 0 … C − 1, (B,).
 
         Raises:
-            ValueError: If shapes or lengths disagree, there is but one class, logits hold NaN or infinity, or a label
-                is not one of the C classes (values are looked at on the CPU).
+            ValueError: If shapes or lengths do not match, there is only one class, logits hold NaN or infinity, or a
+                label is not one of the C classes (values are checked on the CPU only).
         """
         rows, classes = with_classes(class_logits, labels)
         count = max(len(rows), 1)

@@ -1,4 +1,4 @@
-"""Hard negatives: NT-Xent whose negatives weigh more the nearer they are, less what of them is of the own class."""
+"""Hard negatives: NT-Xent that gives closer negatives more weight and corrects for those of the anchor's class."""
 
 import math
 from typing import Unpack, final
@@ -16,10 +16,10 @@ from likewise.pairs import SameSample
 
 @final
 class HardNegativeLoss(ContrastiveLoss):
-    r"""Hard negatives: of the views of all other samples, the nearest most of all, tell the other view of the sample.
+    r"""Hard negatives: identify the sample's other view among the views of other samples, the closest weighing most.
 
     With s_iu = z_i · z_u / τ, p the other view of anchor i's sample, u over the N views of other samples, and
-    τ⁺ the share of those that are of i's own class in truth,
+    τ⁺ the share of those that actually belong to i's class,
 
     $$
     \begin{aligned}
@@ -29,34 +29,34 @@ class HardNegativeLoss(ContrastiveLoss):
     \end{aligned}
     $$
 
-    β = 0 is the debiased loss, and β = τ⁺ = 0 is NT-Xent. The weights e^{βs} depend on the embeddings and carry
-    gradient, as all of the formula does: this is not the equation of the other losses, but two of its log-sum-exps. It
-    is evaluated in logarithms, so that a low temperature does no harm. A batch of one sample has no negatives: its
-    anchors are inactive, and the loss is 0, with gradient 0.
+    β = 0 is the debiased loss, and β = τ⁺ = 0 is NT-Xent. The weights e^{βs} depend on the embeddings and are
+    differentiated like the rest of the formula, so this is not the equation of the other losses but combines two of its
+    log-sum-exps. It is evaluated in log space and so is stable at low temperatures. A batch of one sample has no
+    negatives: its anchors are inactive, and the loss is 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
-        beta: β ≥ 0, how much more near negatives weigh.
-        class_prior: τ⁺, 0 ≤ τ⁺ < 1, how likely a view of another sample is of the anchor's own class.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. The bound e^{−1/τ} is the least
-            that e^{s} can be of unit vectors; with ``normalize=False`` it is only a bound.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        beta: β ≥ 0, how much extra weight close negatives get.
+        class_prior: τ⁺, 0 ≤ τ⁺ < 1, the probability that a view of another sample belongs to the anchor's class.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. The lower bound e^{−1/τ} is the
+            smallest possible e^{s} for unit vectors; with ``normalize=False`` it is just a bound.
 
     Returns:
-        From a call on ``view_0, view_1``, each (B, D), or on one tensor of embeddings, (B, 2, D): the mean over all 2·B
-        anchors, a scalar; with ``reduction="none"`` one loss for each row, (2·B,), all first views first.
+        A call on ``view_0, view_1``, each (B, D), or on one tensor of embeddings, (B, 2, D), returns the mean over all
+        2·B anchors, a scalar; with ``reduction="none"``, one loss for each row, (2·B,), all first views first.
 
     Raises:
-        ValueError: If there are not two views, they differ in shape, embeddings hold NaN or infinity, or τ, β or τ⁺ is
-            outside its range.
+        ValueError: If there are not exactly two views, they differ in shape, embeddings hold NaN or infinity, or τ, β
+            or τ⁺ is out of range.
 
     Memory:
-        O(B·D + tile). One product of similarities serves both sums, with an exponential for each.
+        O(B·D + tile). Both sums share one product of similarities, with an exponential for each.
 
     Source:
         Robinson, Chuang, Sra, Jegelka, "Contrastive Learning with Hard Negative Samples", 2021, the objective of
         section 3 with its importance-sampled estimates, Q = N and one positive. In the paper embeddings have length
-        1/t, so that similarities are cos/t²; here, as in the authors' code, they are cos/τ, in e^{βs} too. The lower
-        bound is from Chuang et al., "Debiased Contrastive Learning", 2020; the code calls it optional, and has it.
+        1/t, so that similarities are cos/t²; here, as in the authors' code, they are cos/τ, also in e^{βs}. The lower
+        bound is from Chuang et al., "Debiased Contrastive Learning", 2020; the code calls it optional, but applies it.
 
     Example:
         >>> import torch
@@ -74,8 +74,8 @@ class HardNegativeLoss(ContrastiveLoss):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(temperature, **options)
-        self.beta = check_number("beta", beta, 0, 1e6, "0.5 to 2; 0 weighs all negatives alike")
-        self.class_prior = check_number("class_prior", class_prior, 0, 0.999999, "0.1; of C equal classes it is 1/C")
+        self.beta = check_number("beta", beta, 0, 1e6, "0.5 to 2; 0 weights all negatives equally")
+        self.class_prior = check_number("class_prior", class_prior, 0, 0.999999, "0.1; for C equal classes it is 1/C")
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the loss of two views, each (B, D), or of embeddings (B, 2, D)."""
@@ -83,7 +83,8 @@ class HardNegativeLoss(ContrastiveLoss):
             embeddings = inputs["embeddings"] = stacked(views, "HardNegativeLoss")
             if embeddings.shape[1] != 2:
                 raise ValueError(
-                    f"HardNegativeLoss takes two views of each sample, got {embeddings.shape[1]}; call it on pairs"
+                    f"expected two views of each sample for HardNegativeLoss, got {embeddings.shape[1]}: "
+                    "pass pairs of views"
                 )
         rows = self.rows(embeddings)
         sample = SameSample(*rows.samples())
@@ -101,13 +102,13 @@ class HardNegativeLoss(ContrastiveLoss):
         return self.reduce(losses.where(active, 0), active, active.to(losses.dtype))
 
     def _debiased(self, excess: Tensor, bound: Tensor) -> Tensor:
-        """Return log(G/N) − s_ip, which is log((e^x − τ⁺)/(1 − τ⁺)), or the bound where that is above it.
+        """Return log(G/N) − s_ip, which is log((e^x − τ⁺)/(1 − τ⁺)), or the bound if that is larger.
 
-        The excess x is the logarithm of the weighted mean of e^{s} over the negatives, less s_ip.
+        The excess x is the logarithm of the weighted mean of e^{s} over the negatives, minus s_ip.
         """
         if self.class_prior == 0:
             return torch.maximum(excess, bound)
         share = math.log(self.class_prior) - excess
-        inside = share < 0  # the negatives are more than the prior explains
+        inside = share < 0  # the mean over the negatives exceeds what the prior explains
         rest = torch.log(-torch.expm1(share.where(inside, -1)))
         return torch.maximum((excess + rest - math.log1p(-self.class_prior)).where(inside, bound), bound)

@@ -1,4 +1,4 @@
-"""InfoNCE: a query's own key among other keys, those of a queue (MoCo) or those of the batch (CLIP, both ways)."""
+"""InfoNCE: a query's own key among other keys, from a queue (MoCo) or from the batch (CLIP, in both directions)."""
 
 from typing import Unpack, final
 
@@ -14,45 +14,45 @@ from likewise.pairs import AllPairs, NoPairs, concat
 
 @final
 class InfoNCELoss(ContrastiveLoss):
-    r"""InfoNCE: of all keys, tell the query's own.
+    r"""InfoNCE: identify the query's own key among all keys.
 
     $$
     \ell_i = \log \sum_{u \in U(i)} e^{q_i \cdot k_u / \tau} - q_i \cdot k_i / \tau
     $$
 
-    With a queue, U(i) is query i's own key and every key of the queue; the other keys of the batch take no part.
-    Without, U(i) is every key of the batch. Symmetric, a pair's loss is the mean of two: the key among the keys,
-    and the query among the queries,
+    With a queue, U(i) is query i's own key and every key of the queue; the other keys of the batch are not used.
+    Without a queue, U(i) is every key of the batch. In the symmetric form, a pair's loss is the mean of two: finding
+    the key among the keys, and the query among the queries,
 
     $$
     \tfrac{1}{2} \left( \log \sum_u e^{q_i \cdot k_u / \tau} + \log \sum_u e^{q_u \cdot k_i / \tau} \right)
     - q_i \cdot k_i / \tau
     $$
 
-    An empty queue leaves the own key alone: the loss is then 0, with gradient 0.
+    With an empty queue only the query's own key is left: the loss is then 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient. One that is
-            learned stays positive as the exponential of what is learned; see the example.
-        symmetric: Whether to average both directions, as between images and texts; it takes no queue.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, the keys of the batch
-            are those of all processes; the queue is taken to be the same on each, and is not gathered.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient. To keep a learned
+            temperature positive, learn its logarithm; see the example.
+        symmetric: Whether to average both directions, as for images and texts; cannot be used with a queue.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, the keys of the
+            batch are those of all processes; the queue must be the same on every process and is not gathered.
 
     Returns:
-        From a call, see `forward`: the mean over the B queries, a scalar; with ``reduction="none"`` one loss for each,
+        A call returns the mean over the B queries, a scalar; with ``reduction="none"``, one loss for each,
         (B,).
 
     Raises:
-        ValueError: If τ ≤ 0, or a call's input does not agree; see `forward`.
+        ValueError: If τ ≤ 0, or a call's input is invalid; see `forward`.
 
     Memory:
-        O((B + Q)·D + tile), with Q keys in the queue. A queue without gradient costs one pass over it.
+        O((B + Q)·D + tile), with Q keys in the queue. A queue without gradient takes only one pass.
 
     Source:
         Van den Oord, Li, Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018, equation 4; with
         a queue, He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", 2020, equation 1;
         symmetric, Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", 2021,
-        figure 3. The authors' code has the same values; CLIP's learns log 1/τ, and keeps 1/τ at 100 or less.
+        figure 3. The authors' code gives the same values; CLIP's learns log 1/τ, and limits 1/τ to 100.
 
     Example:
         >>> import torch
@@ -62,7 +62,7 @@ class InfoNCELoss(ContrastiveLoss):
         >>> InfoNCELoss(temperature=1.0)(queries, keys, queue=queue)
         tensor(0.4076)
 
-        A learned temperature, e to the power of what is learned, as in CLIP:
+        A temperature learned through its logarithm, as in CLIP:
 
         >>> class Exponential(torch.nn.Module):
         ...     def forward(self, logarithm):
@@ -90,13 +90,13 @@ class InfoNCELoss(ContrastiveLoss):
 
         Args:
             queries: One row for each sample, (B, D).
-            keys: Each query's positive, in the same order, (B, D). A momentum encoder's come detached from there.
+            keys: Each query's positive, in the same order, (B, D). A momentum encoder already returns them detached.
             queue: Keys of other samples, (Q, D), such as earlier ones (see `likewise.memory.Queue`); not with
                 ``symmetric``.
 
         Raises:
-            ValueError: If shapes, features or devices disagree, values are not finite (looked at on the CPU), or a
-                queue comes to a symmetric loss.
+            ValueError: If shapes, features or devices do not match, values are not finite (checked on the CPU only),
+                or a symmetric loss is given a queue.
         """
         with self.checks(queries=queries, keys=keys, queue=queue):
             check_embeddings("queries", queries)
@@ -104,8 +104,8 @@ class InfoNCELoss(ContrastiveLoss):
             if queue is not None:
                 if self.symmetric:
                     raise ValueError(
-                        "a symmetric InfoNCELoss contrasts the batch with itself, got a queue; leave it out, or "
-                        "take symmetric=False"
+                        "expected no queue for a symmetric InfoNCELoss, which contrasts within the batch, got a queue: "
+                        "leave it out, or set symmetric=False"
                     )
                 check_references("queue", queue, queries, beside="queries")
         if queue is not None:
@@ -114,7 +114,7 @@ class InfoNCELoss(ContrastiveLoss):
             return self._within_batch(queries, keys)
         if not self.gathers:
             return self._both_ways(queries, keys)
-        # With keys of all processes a query meets other pairs than its key does among the queries of all.
+        # Gathered, the two directions contrast different pairs: own queries with all keys, own keys with all queries.
         wide = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
         queries, keys = queries.to(wide), keys.to(wide)  # once, so that the sum of both gradients is rounded once
         return (self._within_batch(queries, keys) + self._within_batch(keys, queries)) / 2

@@ -16,39 +16,39 @@ from likewise.pairs import Equal, SameSample
 
 @final
 class KCLLoss(ContrastiveLoss):
-    r"""k-positive contrastive: of all other rows, tell the sample's other views and k rows drawn from its class.
+    r"""k-positive contrastive: identify the sample's other views and k random rows of its class among all other rows.
 
     $$
     \ell_i = \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau} - \frac{1}{|P_k(i)|} \sum_{p \in P_k(i)} z_i \cdot z_p / \tau
     $$
 
     where P_k(i) holds the other views of anchor i's sample and one view each of k other samples of its class, or of all
-    of them where there are fewer. Which k, a fresh random order of each class says: they are the next k samples in it,
-    cyclically, so that every k-subset of the others is as likely, though views of one sample share theirs. Which view,
-    each anchor draws for itself. An anchor without any positive is inactive: it contributes neither loss nor gradient,
-    and the mean leaves it out. Without any active anchor the loss is 0, with gradient 0.
+    others if there are fewer. Each class is shuffled anew in every call, and the k samples are the next ones in that
+    order, cyclically, so that every k-subset of the others is equally likely; the views of one sample share it. The
+    view of each is sampled for every anchor separately. An anchor without positives is inactive: it contributes neither
+    loss nor gradient and is left out of the mean. If no anchor is active the loss is 0, with gradient 0.
 
     Args:
-        k: How many other samples of an anchor's class are its positives, at most; an integer ≥ 1.
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        k: Maximum number of other samples of an anchor's class that are its positives; an integer ≥ 1.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        From a call, see `forward`: the mean over active anchors, a scalar; with ``reduction="none"`` one loss for each
-        row, (N,), 0 on inactive ones; of (B, V, D) the row of sample b's view v is v·B + b. Each call takes one number
-        from torch's global generator (of rank 0, if gathered), so that ``torch.manual_seed`` repeats its draw; not
-        gathered, a GPU's own generator draws there, which ``torch.manual_seed`` seeds, too.
+        A call returns the mean over active anchors, a scalar; with ``reduction="none"``, one loss for each
+        row, (N,), 0 on inactive ones; for (B, V, D), view v of sample b is row v·B + b. Sampling is seeded with one
+        number from torch's global generator (rank 0's, if gathered), so ``torch.manual_seed`` makes it reproducible; on
+        a GPU, if not gathered, the GPU's own generator is used, which ``torch.manual_seed`` also seeds.
 
     Raises:
-        ValueError: If k < 1, τ ≤ 0, or a call's input does not agree; see `forward`.
+        ValueError: If k < 1, τ ≤ 0, or a call's input is invalid; see `forward`.
 
     Memory:
         O((N + R)·(D + k) + tile).
 
     Source:
         Kang, Li, Xie, Yuan, Feng, "Exploring Balanced Feature Spaces for Representation Learning", 2021, the loss
-        L_KCL, with k = 6. The authors' code contrasts with a queue of keys, and takes there the k rows of the class
-        that a top-k over equal values happens to return, where the paper draws them.
+        L_KCL, with k = 6. The authors' code contrasts with a queue of keys and uses whichever k rows of the class a
+        top-k over equal values happens to return, where the paper samples them at random.
 
     Example:
         >>> import torch
@@ -64,7 +64,7 @@ class KCLLoss(ContrastiveLoss):
     def __init__(self, *, k: int = 6, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
-            raise ValueError(f"k is an integer ≥ 1, got {k!r}; NTXentLoss draws no positives")
+            raise ValueError(f"expected k to be an integer ≥ 1, got {k!r}: NTXentLoss has no positives by class")
         self.k = int(k)
 
     def forward(self, embeddings: Float[Tensor, "..."], labels: Int[Tensor, " b"]) -> Float[Tensor, "..."]:
@@ -75,7 +75,7 @@ class KCLLoss(ContrastiveLoss):
             labels: Classes of the samples, any integers, (B,).
 
         Raises:
-            ValueError: If shapes or lengths disagree, or embeddings hold NaN or infinity (looked at on the CPU).
+            ValueError: If shapes or lengths do not match, or embeddings hold NaN or infinity (checked on the CPU only).
         """
         with self.checks(embeddings=embeddings, labels=labels):
             check_embeddings("embeddings", embeddings)
@@ -88,9 +88,9 @@ class KCLLoss(ContrastiveLoss):
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
 
     def _drawn(self, rows: Rows, labels: Tensor) -> Int[Tensor, "k n"]:
-        """Return the references that each anchor draws; R, which is none of them, where its class has no more.
+        """Return the references sampled for each anchor; R, which is not a reference, where its class has no more.
 
-        All processes draw for all samples, alike, and keep what their own anchors drew.
+        All processes sample identically for all samples, and keep the result for their own anchors.
         """
         device, views, generator = rows.queries.device, rows.views, self._generator(rows)
         labels = distributed.gather(labels.to(device, torch.int64), rows.sample_shards).contiguous()
@@ -109,9 +109,9 @@ class KCLLoss(ContrastiveLoss):
         return drawn[:, :, start : start + len(rows.queries) // views].flatten(1)
 
     def _generator(self, rows: Rows) -> torch.Generator | None:
-        """Return a generator seeded by the global one, by that of rank 0 if rows are gathered, or a GPU's own, None.
+        """Return a generator seeded from the global one (rank 0's if rows are gathered), or None for a GPU's own.
 
-        A GPU would wait for what is drawn on the CPU, and a CUDA graph would replay the same draw.
+        Sampling on the CPU would make a GPU wait, and a CUDA graph would replay the same sample.
         """
         if rows.queries.device.type != "cpu" and not rows.gathered:
             return None

@@ -1,4 +1,4 @@
-"""How alike two labels are by the samples that carry them: what NWS weighs negatives by."""
+"""Similarity of two labels by how often they occur together: NWS weights its negatives by it."""
 
 from typing import Any, Literal, get_args
 
@@ -12,26 +12,26 @@ Method = Literal["npmi", "jaccard"]
 
 
 def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
-    r"""Return the similarity of every pair of labels, counted over a data set.
+    r"""Return the similarity of every pair of labels, from their counts in a data set.
 
-    With p_c the share of samples that carry label c, and p_cd of those that carry both,
+    With p_c the share of samples with label c, p_cd the share with both, and A_c the samples with label c,
 
     $$\text{npmi:} \quad S_{cd} = \frac{1}{2} \left( 1 + \frac{\log \frac{p_{cd}}{p_c \, p_d}}{-\log p_{cd}} \right)
     \qquad \text{jaccard:} \quad S_{cd} = \frac{|A_c \cap A_d|}{|A_c \cup A_d|}$$
 
-    Labels that never occur together have similarity 0, labels that always do, on every sample, 1 (the limit); the
-    diagonal is 1.
+    Labels that never occur together have similarity 0; two labels that every sample has have similarity 1 (the limit);
+    the diagonal is 1.
 
     Args:
         labels: Multi-hot labels of the training samples, zeros and ones of any dtype, shape (N, L): a tensor, or
-            whatever ``torch.as_tensor`` takes.
+            anything that ``torch.as_tensor`` accepts.
         method: "npmi", normalised pointwise mutual information scaled to [0, 1] (0.5: independent), or "jaccard".
 
     Returns:
         Shape (L, L), float32, symmetric, within [0, 1].
 
     Raises:
-        ValueError: If labels are not a matrix of zeros and ones with one sample or more, or the method is another.
+        ValueError: If labels are not a matrix of zeros and ones with at least one sample, or the method is unknown.
 
     Memory:
         O(N·L + L²) in float64.
@@ -47,11 +47,11 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
                 [0.0000, 0.0000, 1.0000]])
     """
     if method not in get_args(Method):
-        raise ValueError(f'method is "npmi" or "jaccard", got {method!r}; name one of them')
-    labels = matrix("labels", labels, "give the multi-hot labels of the training samples")
+        raise ValueError(f'expected method to be "npmi" or "jaccard", got {method!r}: choose one of them')
+    labels = matrix("labels", labels, "pass the multi-hot labels of the training samples")
     check_label_sets("labels", labels, "samples", len(labels) if labels.ndim else 0)
     if not len(labels):
-        raise ValueError("labels are those of one sample or more, got none; count over the training set")
+        raise ValueError("expected labels to be those of at least one sample, got none: pass those of the training set")
     wide = labels.double()
     both = wide.T @ wide
     each = both.diagonal()

@@ -1,4 +1,4 @@
-"""MSC, multi-label supervised contrast with prototypes, in which each label has an equal share of the pull."""
+"""MSC, a multi-label supervised contrastive loss with prototypes, in which labels have equal shares of the pull."""
 
 from typing import Unpack, final
 
@@ -20,27 +20,27 @@ from likewise.pairs import AllPairs, concat
 
 @final
 class MSCLoss(ContrastiveLoss):
-    r"""MSC: each label of a query is drawn to its prototype and to the instances that carry it, in equal shares.
+    r"""MSC: each label pulls the query toward its prototype and the instances that have it; labels share equally.
 
-    With M_irc = α y_ic y_rc / |y_i ∪ y_r| over the instances (the batch without self, and a queue if there is one),
+    With M_irc = α y_ic y_rc / |y_i ∪ y_r| over the instances (the batch without self, and the queue if there is one),
 
     $$D_{ic} = \sum_r M_{irc} + y_{ic}, \qquad
       w_{ir} = \sum_{c \in y_i} \frac{M_{irc}}{D_{ic}}, \qquad w_{i p_c} = \frac{y_{ic}}{D_{ic}}$$
 
     $$\ell_i = \log \sum_u \beta_u \, e^{z_i \cdot v_u / \tau} - \frac{1}{|y_i|} \sum_r w_{ir} \, z_i \cdot v_r / \tau$$
 
-    where β_u is β for instances and 1 for prototypes, and Σ_r w_ir = |y_i|. A query without labels is inactive; as
-    an instance it pushes the others.
+    where β_u is β for instances and 1 for prototypes, and Σ_r w_ir = |y_i|. A query without labels is inactive, but
+    as an instance it pushes the others.
 
     Args:
-        alpha: α > 0, the pull of instances beside that of prototypes.
-        beta: β > 0, the push of instances beside that of prototypes.
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        alpha: α > 0, the pull of instances relative to that of prototypes.
+        beta: β > 0, the push of instances relative to that of prototypes.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        The mean over the queries with labels, a scalar; with ``reduction="none"`` one loss for each row, (N,).
-        ``last["positives_per_anchor"]`` counts instances and prototypes.
+        A call returns the mean over the queries with labels, a scalar; with ``reduction="none"``, one loss for each
+        row, (N,). ``last["positives_per_anchor"]`` counts instances and prototypes.
 
     Raises:
         ValueError: If α or β is not positive; see `forward`.
@@ -83,7 +83,7 @@ class MSCLoss(ContrastiveLoss):
         queue: Float[Tensor, "q d"] | None = None,
         queue_labels: Int[Tensor, "q l"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of queries among each other, the prototypes and a queue.
+        """Return the loss of queries contrasted with each other, the prototypes and a queue.
 
         Args:
             queries: One view of each sample, (N, D), or V views, (B, V, D).
@@ -93,8 +93,8 @@ class MSCLoss(ContrastiveLoss):
             queue_labels: Their multi-hot labels, (Q, L).
 
         Raises:
-            ValueError: If shapes or lengths disagree, prototypes are not one a label, a queue comes without labels,
-                values are not finite or not zeros and ones (values are looked at on the CPU).
+            ValueError: If shapes or lengths do not match, there is not one prototype per label, a queue has no labels,
+                values are not finite, or labels are not zeros and ones (values are checked on the CPU only).
         """
         with self.checks(queries=queries, labels=labels, prototypes=prototypes, queue=queue, queue_labels=queue_labels):
             check_embeddings("queries", queries)

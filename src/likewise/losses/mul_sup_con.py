@@ -1,4 +1,4 @@
-"""MulSupCon, supervised contrast of label sets in which each label of a sample is an anchor of its own."""
+"""MulSupCon, supervised contrastive learning with label sets: each label of a sample is an anchor of its own."""
 
 from typing import Unpack, final
 
@@ -13,35 +13,35 @@ from likewise.pairs import AllPairs, Overlap, concat
 
 @final
 class MulSupConLoss(ContrastiveLoss):
-    r"""MulSupCon: for each label of a query, tell the references that carry it from all.
+    r"""MulSupCon: for each label of a query, identify the references that have it among all references.
 
-    With R_c the references that carry label c, and n_ic how many of them query i meets,
+    With R_c the references that have label c, and n_ic how many of them query i is compared with,
 
     $$\ell_{i} = \sum_{c \in y_i, \, n_{ic} > 0} \left( \log \sum_u e^{z_i \cdot v_u / \tau}
                  - \frac{1}{n_{ic}} \sum_{r \in R_c} z_i \cdot v_r / \tau \right)$$
 
-    so that pull is y_ic·y_rc / n_ic summed over labels, and push is every reference. Each (query, label) is an anchor:
-    the mean is over these, not over queries. A label that no reference carries is no anchor; a query without any is
-    inactive, with loss 0 and no gradient.
+    so that pull is y_ic·y_rc / n_ic summed over labels, and push is 1 on every reference. Each (query, label) pair is
+    an anchor: the mean is over these, not over queries. A label that no reference has is not an anchor; a query without
+    any anchor is inactive, with loss 0 and no gradient.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        The mean over all (query, label) anchors, a scalar; with ``reduction="none"`` each query's sum over its labels,
-        (N,). ``last["active_anchors"]`` counts (query, label) anchors, and ``last["positives_per_anchor"]`` is each
-        query's mean over its labels.
+        A call returns the mean over all (query, label) anchors, a scalar; with ``reduction="none"``, each query's sum
+        over its labels, (N,). ``last["active_anchors"]`` counts (query, label) anchors, and
+        ``last["positives_per_anchor"]`` is each query's mean over its labels.
 
     Raises:
-        ValueError: See `forward`.
+        ValueError: If τ ≤ 0, or a call's input is invalid; see `forward`.
 
     Memory:
         O((N + R)·(D + L)); see `likewise.contrast`.
 
     Source:
         Zhang, Wu, "Multi-Label Supervised Contrastive Learning", AAAI 2024, equation 6. The authors' code adds 1e-12 to
-        counts and shifts by a maximum taken before masking; here nothing is added.
+        counts and subtracts a maximum taken before masking; here nothing is added.
 
     Example:
         >>> import torch
@@ -66,19 +66,20 @@ class MulSupConLoss(ContrastiveLoss):
         queue: Float[Tensor, "q d"] | None = None,
         queue_labels: Int[Tensor, "q l"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of queries among references, or among themselves, and a queue.
+        """Return the loss of queries contrasted with references, or with each other, and with a queue.
 
         Args:
             queries: One view of each sample, (N, D), or V views, (B, V, D).
             labels: Multi-hot labels of the samples, zeros and ones, (B, L).
-            references: Keys, (R, D); None: the batch, without self. Among several processes those of all are gathered.
+            references: Keys, (R, D), gathered across processes with ``gather_distributed``; None: the batch, without
+                self.
             reference_labels: Their multi-hot labels, (R, L).
             queue: Further references, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their multi-hot labels, (Q, L).
 
         Raises:
-            ValueError: If shapes or lengths disagree, references or a queue come without labels, values are not finite
-                or not zeros and ones (values are looked at on the CPU).
+            ValueError: If shapes or lengths do not match, references or a queue have no labels, values are not finite,
+                or labels are not zeros and ones (values are checked on the CPU only).
         """
         with self.checks(
             queries=queries,

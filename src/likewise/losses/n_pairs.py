@@ -12,32 +12,32 @@ from likewise.pairs import AllPairs
 
 @final
 class NPairsLoss(ContrastiveLoss):
-    r"""N-pairs: of the positives of all anchors, tell the anchor's own.
+    r"""N-pairs: identify the anchor's own positive among the positives of all anchors.
 
     $$
     \ell_i = \log \Bigl( 1 + \sum_{j \ne i} e^{a_i \cdot p_j - a_i \cdot p_i} \Bigr)
            = \log \sum_j e^{a_i \cdot p_j} - a_i \cdot p_i
     $$
 
-    Embeddings are used as they are, and there is no temperature: lengths learn what it would set. Each pair stands for
-    another class: a second pair of the same class would be a negative.
+    Embeddings are used as they are, and there is no temperature: their lengths are learned and play its role. Every
+    pair should come from a different class: a second pair of the same class would be a negative.
 
     Args:
         **options: reduction, gather_distributed, backend; see `LossOptions`. ``normalize`` is False unless set.
 
     Returns:
-        From a call on anchors and positives, (N, D) each, positive i beside anchor i: the mean over anchors, a scalar;
-        with ``reduction="none"`` one loss for each, (N,).
+        A call on anchors and positives, (N, D) each, paired by row, returns the mean over anchors, a scalar; with
+        ``reduction="none"``, one loss for each, (N,).
 
     Raises:
-        ValueError: If shapes, features or devices disagree, or embeddings hold NaN or infinity.
+        ValueError: If shapes, features or devices do not match, or embeddings hold NaN or infinity.
 
     Memory:
         O(N·D + tile).
 
     Source:
         Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", 2016, the loss N-pair-mc. The
-        paper adds a penalty on the squared lengths of the embeddings, which whoever wants it adds to the loss.
+        paper also penalises the squared lengths of the embeddings; add that to the loss if you want it.
 
     Example:
         >>> import torch

@@ -12,31 +12,31 @@ from likewise.pairs import SameSample
 
 @final
 class NTXentLoss(ContrastiveLoss):
-    r"""NT-Xent: of all other views in the batch, tell those of the same sample.
+    r"""NT-Xent: identify the other views of the same sample among all other views in the batch.
 
     $$
     \ell_i = \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau} - \frac{1}{V - 1} \sum_{p} z_i \cdot z_p / \tau
     $$
 
-    where p runs over the other views of anchor i's sample; with two views there is one.
+    where p runs over the other views of anchor i's sample; with two views there is only one.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        From a call on ``view_0, view_1, …``, each (B, D), or on one tensor of embeddings, (B, V, D): the mean over all
-        B·V anchors, a scalar; with ``reduction="none"`` one loss for each row, (B·V,), all first views first.
+        A call on ``view_0, view_1, …``, each (B, D), or on one tensor of embeddings, (B, V, D), returns the mean over
+        all B·V anchors, a scalar; with ``reduction="none"``, one loss for each row, (B·V,), all first views first.
 
     Raises:
-        ValueError: If there is one view only, views differ in shape, embeddings hold NaN or infinity, or τ ≤ 0.
+        ValueError: If there is only one view, views differ in shape, embeddings hold NaN or infinity, or τ ≤ 0.
 
     Memory:
         O(B·V·D); see `likewise.contrast`.
 
     Source:
         Chen, Kornblith, Norouzi, Hinton, "A Simple Framework for Contrastive Learning of Visual Representations", 2020,
-        equation 1, where V = 2; more views average over the positives.
+        equation 1, where V = 2; with more views, the loss averages over the positives.
 
     Example:
         >>> import torch
@@ -49,7 +49,7 @@ class NTXentLoss(ContrastiveLoss):
         super().__init__(temperature, **options)
 
     def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the loss of two views or more, each (B, D), or of embeddings (B, V, D)."""
+        """Return the loss of two or more views, each (B, D), or of embeddings (B, V, D)."""
         with self.checks(*views[:1]) as inputs:
             embeddings = inputs["embeddings"] = stacked(views, "NTXentLoss")
         rows = self.rows(embeddings)

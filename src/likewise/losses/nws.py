@@ -1,4 +1,4 @@
-"""NWS, multi-label contrast with prototypes in which negatives push the less, the more alike their labels are."""
+"""NWS, a multi-label contrastive loss with prototypes: the more similar a negative's labels, the less it pushes."""
 
 from typing import Literal, Unpack, final, get_args
 
@@ -28,7 +28,7 @@ SIMILARITIES = {"mean": MeanSimilarity, "max": MaxSimilarity}
 
 @final
 class NWSLoss(ContrastiveLoss):
-    r"""NWS: labels draw as in MSC; only references without a common label push, by how unlike their labels are.
+    r"""NWS: labels pull as in MSC; only references without a common label push, less so the more similar their labels.
 
     With M_irc = α y_ic y_rc / |y_i ∪ y_r| over keys and queue, and sim(y_i, y_u) the mean or the max of S over the
     pairs of their labels,
@@ -42,36 +42,37 @@ class NWSLoss(ContrastiveLoss):
     $$\ell_i = c_i \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
                - \frac{1}{|y_i|} \sum_r w_{ir} \, z_i \cdot v_r / \tau, \qquad c_i = \frac{1}{|y_i|} \sum_r w_{ir}$$
 
-    The term −α/|y_i| corrects for the own key, and is left out without keys or when ``normalized``. The loss may be
-    negative. A query without labels is inactive, and adds nothing of its own; so is one that nothing pushes. A
-    reference without labels, such as that query's own key, has sim = 0 and pushes in full.
+    The term −α/|y_i| corrects for the query's own key, and is left out without keys or when ``normalized``. The loss
+    may be negative. A query without labels is inactive and contributes no loss, and so is one that nothing pushes. A
+    reference without labels, such as that query's own key, has sim = 0 and pushes with full weight.
 
     Args:
-        label_similarity: S, symmetric, within [0, 1], shape (L, L), a tensor or what ``torch.as_tensor`` takes; see
-            `likewise.label_pair_similarity`. Its dtype is kept, its diagonal never matters. A buffer. The command
-            `likewise train` takes "npmi" or "jaccard", too, and computes S from the training labels.
-        alpha: α > 0, the pull of instances beside that of prototypes.
-        beta: β > 0, the push of instances beside that of prototypes.
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        label_similarity: S, symmetric, within [0, 1], shape (L, L), a tensor or anything that ``torch.as_tensor``
+            accepts; see `likewise.label_pair_similarity`. It is kept in its dtype as a buffer; its diagonal has no
+            effect. The command `likewise train` also accepts "npmi" or "jaccard", and computes S from the training
+            labels.
+        alpha: α > 0, the pull of instances relative to that of prototypes.
+        beta: β > 0, the push of instances relative to that of prototypes.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
         aggregation: "mean" or "max" of S over the pairs of labels.
-        normalized: Whether D has no correction for the own key, so that Σ_r w_ir = |y_i| exactly.
+        normalized: Whether to leave out the correction for the own key, so that Σ_r w_ir = |y_i| exactly.
         positives_in_denominator: Whether every positive pushes too, with weight 1.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        The mean over the active queries, a scalar; with ``reduction="none"`` one loss for each row, (N,).
-        ``last["positives_per_anchor"]`` counts instances and prototypes.
+        A call returns the mean over the active queries, a scalar; with ``reduction="none"``, one loss for each row,
+        (N,). ``last["positives_per_anchor"]`` counts instances and prototypes.
 
     Raises:
-        ValueError: If α or β is not positive, S is the name of a method or not symmetric within [0, 1], or the
-            aggregation is another; see `forward`.
+        ValueError: If α or β is not positive, S is the name of a method, or not symmetric and within [0, 1], the
+            aggregation is unknown, or a call's input is invalid; see `forward`.
 
     Memory:
-        O((N + R)·(D + L) + L²); keys and queue come without gradient, and are then passed over once. See
+        O((N + R)·(D + L) + L²). Keys and queue usually have no gradient, and then take only one pass. See
         `likewise.contrast`.
 
     Source:
-        NWS is specified here for the first time: MSC (Audibert, Gauffre, Amini, 2024) with the decoupled denominator of
+        NWS is defined here for the first time: MSC (Audibert, Gauffre, Amini, 2024) with the decoupled denominator of
         DCL (Yeh et al., "Decoupled Contrastive Learning", 2022), a momentum queue, and weighted negatives.
 
     Example:
@@ -105,7 +106,7 @@ class NWSLoss(ContrastiveLoss):
         self.alpha = check_positive("alpha", alpha)
         self.beta = check_positive("beta", beta)
         if aggregation not in get_args(Aggregation):
-            raise ValueError(f'aggregation is "mean" or "max", got {aggregation!r}; name one of them')
+            raise ValueError(f'expected aggregation to be "mean" or "max", got {aggregation!r}: choose one of them')
         self.aggregation: Aggregation = aggregation
         self.normalized = one_of("normalized", normalized, Flag)
         self.positives_in_denominator = one_of("positives_in_denominator", positives_in_denominator, Flag)
@@ -121,22 +122,22 @@ class NWSLoss(ContrastiveLoss):
         queue: Float[Tensor, "q d"] | None = None,
         queue_labels: Int[Tensor, "q l"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of queries among keys, a queue and prototypes.
+        """Return the loss of queries contrasted with keys, a queue and prototypes.
 
         Args:
             queries: One view of each sample, (N, D), or V views, (B, V, D).
             labels: Multi-hot labels of the samples, zeros and ones, (B, L).
             prototypes: One for each label, (L, D), with gradient; the same on every process.
-            keys: The samples' own keys in their order, (B, D), detached by whoever made them. Among several processes
-                those of all are gathered.
-            key_labels: Their multi-hot labels, (B, L): those of the queries.
+            keys: The samples' own keys in the same order, (B, D), already detached if they are to be constants;
+                gathered across processes with ``gather_distributed``.
+            key_labels: Their multi-hot labels, (B, L), equal to those of the queries.
             queue: Earlier keys, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their multi-hot labels, (Q, L).
 
         Raises:
-            ValueError: If shapes or lengths disagree, prototypes or labels do not match S, keys or a queue come without
-                labels, key labels are not the queries', values are not finite or not zeros
-                and ones (values are looked at on the CPU).
+            ValueError: If shapes or lengths do not match, prototypes or labels do not match S, keys or a queue have no
+                labels, key labels are not the queries', values are not finite, or labels are not zeros and ones (values
+                are checked on the CPU only).
         """
         length = len(self.label_similarity)
         with self.checks(
@@ -170,7 +171,7 @@ class NWSLoss(ContrastiveLoss):
         )
 
     def _pushed_by(self, own: Tensor, others: Tensor) -> PairWeight:
-        """Return β (1 − sim) on the negatives among instances, and 1 on the positives where these push too."""
+        """Return β (1 − sim) on the negatives among instances, and 1 on the positives if these push too."""
         shared = SharesLabel(own, others)
         similarity = SIMILARITIES[self.aggregation](own, self.label_similarity, others)
         push = ~shared * (1 - similarity) * self.beta
@@ -181,40 +182,42 @@ class NWSLoss(ContrastiveLoss):
 
 
 def _checked(similarity: Tensor | str) -> Tensor:
-    """Return S as a tensor of its own; raise unless it is square, symmetric, and within [0, 1]."""
+    """Return a copy of S as a tensor; raise unless it is square, symmetric, and within [0, 1]."""
     if isinstance(similarity, str):
         method = similarity if similarity in get_args(Method) else "npmi"
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"label_similarity is a matrix (L, L), got {similarity!r}; pass likewise.label_pair_similarity(labels, "
-            f'"{method}"), of the training labels; `likewise train` takes the name and does so itself'
+        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
+            f"expected label_similarity to be a matrix (L, L), got {similarity!r}: pass likewise.label_pair_similarity("
+            f'labels, "{method}") of the training labels; only `likewise train` accepts the name itself'
         )
     similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOATING:
         raise ValueError(
-            f"label_similarity is a floating matrix (L, L), got {similarity.dtype} of shape {tuple(similarity.shape)}; "
-            "see likewise.label_pair_similarity"
+            "expected label_similarity to be a floating-point matrix (L, L), "
+            f"got {similarity.dtype} of shape {tuple(similarity.shape)}: see likewise.label_pair_similarity"
         )
     if not torch.isfinite(similarity).all():
         raise ValueError(
-            "label_similarity is finite, got NaN or infinity; labels that never occur have similarity 0 "
-            "(likewise.label_pair_similarity)"
+            "expected label_similarity to be finite, got NaN or infinity: use 0 for labels that never occur, "
+            "as likewise.label_pair_similarity does"
         )
     if not ((similarity >= 0) & (similarity <= 1)).all():
         raise ValueError(
-            f"label_similarity lies within [0, 1], got {similarity.min():g} … {similarity.max():g}; "
+            f"expected label_similarity to be within [0, 1], got {similarity.min():g} … {similarity.max():g}: "
             "scale it, NPMI by (NPMI + 1)/2"
         )
     if not torch.allclose(similarity, similarity.T, rtol=0, atol=1e-6):
-        raise ValueError("label_similarity is symmetric, got one that is not; average it with its transpose")
+        raise ValueError(
+            "expected label_similarity to be symmetric, got a matrix that is not: average it with its transpose"
+        )
     return similarity
 
 
 def _check_own(key_labels: Tensor, labels: Tensor) -> None:
-    """Raise unless the keys are the queries' own, in their order: D is corrected for them."""
+    """Raise unless the keys are the queries' own, in the same order, as D's correction for them assumes."""
     if key_labels.shape != labels.shape or (
         labels.device.type == "cpu" and not torch.equal(key_labels.bool(), labels.bool())
     ):
         raise ValueError(
-            "keys are the samples' own, with their labels in their order, got key_labels other than labels; "
-            "older keys go to the queue"
+            "expected keys to be the samples' own, in the same order and with the same labels, got key_labels other "
+            "than labels: put older keys into the queue"
         )

@@ -1,4 +1,4 @@
-"""Parametric contrastive learning: SupCon with a learned centre for each class among positives and references."""
+"""Parametric contrastive learning: SupCon with a learned centre for each class as a further reference."""
 
 from typing import Unpack, final
 
@@ -16,7 +16,7 @@ from likewise.pairs import SameClass
 
 @final
 class PaCoLoss(ContrastiveLoss):
-    r"""Parametric contrastive: of all other rows and all class centres, tell those of the own class.
+    r"""Parametric contrastive: identify the anchor's class among all other rows and all class centres.
 
     With g_ic the logit of anchor i for the centre of class c, and P(i) the other rows of i's class,
 
@@ -25,31 +25,31 @@ class PaCoLoss(ContrastiveLoss):
              - \frac{g_{i y_i} + \alpha \sum_{p \in P(i)} z_i \cdot z_p / \tau}{1 + \alpha |P(i)|}
     $$
 
-    The centres' logits come from a space of their own, mostly a linear classifier on the features below the projection,
-    so they are no references; this is the log-sum-exp of the other losses, and one more of the logits. Every anchor has
-    a positive, its class's centre, and is active.
+    The centres' logits come from a different space, usually a linear classifier on the features before the projection,
+    so the centres are not references: this is the log-sum-exp of the other losses combined with one of the logits.
+    Every anchor has a positive, the centre of its class, and is active.
 
     Args:
-        alpha: α ≥ 0, how much a row of the own class weighs, where the own centre weighs 1.
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient. It divides the
+        alpha: α ≥ 0, the weight of a row of the anchor's class, relative to 1 for the centre of that class.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient. It divides the
             similarities only, not the logits.
         **options: reduction, normalize (of the embeddings), gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        From a call, see `forward`: the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row,
-        (N,); of (B, V, D) the row of sample b's view v is v·B + b.
+        A call returns the mean over all rows, a scalar; with ``reduction="none"``, one loss for each row,
+        (N,); for (B, V, D), view v of sample b is row v·B + b.
 
     Raises:
-        ValueError: If α < 0, τ ≤ 0, or a call's input does not agree; see `forward`.
+        ValueError: If α < 0, τ ≤ 0, or a call's input is invalid; see `forward`.
 
     Memory:
         O(N·(D + C) + R·D + tile).
 
     Source:
         Cui, Zhong, Liu, Yu, Jia, "Parametric Contrastive Learning", 2021, section 3. Here, as in the authors' code, the
-        sum over positives is divided by the sum of their weights; ``alpha`` and ``temperature`` are that code's for
-        ImageNet-LT. It also contrasts with a queue, and for long-tailed data adds the logarithm of the classes' share
-        to the logits, inside the loss: here the caller adds it, ``class_logits + prior.log()``.
+        sum over positives is divided by the sum of their weights; the defaults of ``alpha`` and ``temperature`` are
+        that code's for ImageNet-LT. That code also contrasts with a queue, and for long-tailed data adds the logarithm
+        of the class frequencies to the logits inside the loss: here the caller adds it, ``class_logits + prior.log()``.
 
     Example:
         >>> import torch
@@ -64,7 +64,7 @@ class PaCoLoss(ContrastiveLoss):
         self, *, alpha: float = 0.05, temperature: float | Tensor = 0.2, **options: Unpack[LossOptions]
     ) -> None:
         super().__init__(temperature, **options)
-        self.alpha = check_number("alpha", alpha, 0, 1e6, "0.05 to 1, beside the own centre's weight of 1")
+        self.alpha = check_number("alpha", alpha, 0, 1e6, "0.05 to 1, where the centre has weight 1")
 
     def forward(
         self,
@@ -77,11 +77,11 @@ class PaCoLoss(ContrastiveLoss):
         Args:
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
-            class_logits: A logit for each class beside each embedding, (N, C) or (B, V, C).
+            class_logits: One logit per class for each embedding, (N, C) or (B, V, C).
 
         Raises:
-            ValueError: If shapes, devices or lengths disagree, embeddings or logits hold NaN or infinity, or a label
-                is not one of the C classes (values are looked at on the CPU).
+            ValueError: If shapes, devices or lengths do not match, embeddings or logits hold NaN or infinity, or a
+                label is not one of the C classes (values are checked on the CPU only).
         """
         with self.checks(embeddings=embeddings, labels=labels, class_logits=class_logits):
             check_embeddings("embeddings", embeddings)
@@ -107,11 +107,12 @@ def _check_logits(class_logits: Tensor, embeddings: Tensor) -> None:
     if class_logits.shape[:-1] != embeddings.shape[:-1] or not class_logits.shape[-1]:
         rows = ", ".join(map(str, embeddings.shape[:-1]))
         raise ValueError(
-            f"class_logits are a logit for each class beside each embedding, ({rows}, C), "
-            f"got shape {tuple(class_logits.shape)}; classify every row that is embedded"
+            f"expected class_logits to have a logit per class for each embedding, ({rows}, C), "
+            f"got shape {tuple(class_logits.shape)}: apply the classifier to every row that is embedded"
         )
     if class_logits.device != embeddings.device:
         raise ValueError(
-            f"class_logits lie on the embeddings' device, {embeddings.device}, got {class_logits.device}; move them"
+            f"expected class_logits on the embeddings' device, {embeddings.device}, got {class_logits.device}: "
+            "move them"
         )
     check_finite("class_logits", class_logits)

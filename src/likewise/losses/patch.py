@@ -1,4 +1,4 @@
-"""InfoPatch's local loss: every spatial cell of a query tells its class among those of its episode."""
+"""InfoPatch's local loss: classify every spatial cell of a query among the classes of its episode."""
 
 from typing import Unpack, final
 
@@ -14,35 +14,35 @@ from likewise.pairs import SameClass
 
 @final
 class PatchLoss(ContrastiveLoss):
-    r"""InfoPatch, local: of an episode's K classes, tell that of a spatial cell of a query.
+    r"""InfoPatch, local: identify the class of each spatial cell of a query among the K classes of its episode.
 
     $$
     \ell = \log \sum_{k=1}^{K} e^{s_k} - s_y \qquad s_k = \cos(x, \bar v_k) / \tau
     $$
 
     with x one cell of a query's map, y its label, $\bar v_k$ class k's support map averaged over all its cells, and
-    1/τ the scale. It is one contrast: the anchors are the cells of all episodes, the references their E·K class means;
-    a cell is drawn to its class, and driven from the classes of its episode.
+    1/τ the scale. All episodes are evaluated at once: the anchors are the cells of all episodes, the references their
+    E·K class means; a cell is pulled toward its class and pushed away from the classes of its episode.
 
     Args:
-        scale: 1/τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, a cell still meets
-            the classes of its own episode only; the mean is over the cells of all processes.
+        scale: 1/τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, a cell is still
+            compared only with the classes of its own episode, but the mean is over the cells of all processes.
 
     Returns:
-        From a call, see `forward`: the mean over cells, a scalar; with ``reduction="none"`` one loss for each,
+        A call returns the mean over cells, a scalar; with ``reduction="none"``, one loss for each,
         (E·Q·H·W,), in the order of ``cell_labels.flatten()``.
 
     Raises:
-        ValueError: If the scale is not positive, or a call's input does not agree; see `forward`.
+        ValueError: If the scale is not positive, or a call's input is invalid; see `forward`.
 
     Memory:
         O((E·Q·H·W + E·K)·D + tile).
 
     Source:
-        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021, and its code, whose values
-        these are. The global loss, which is added to half of this one, is a classifier's cross-entropy; masking the
-        support and mixing queries belong to the training.
+        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021; the values are those of the
+        authors' code. The global loss, to which half of this one is added, is a classifier's cross-entropy; masking the
+        support and mixing queries are part of the training loop.
 
     Example:
         >>> import torch
@@ -72,18 +72,18 @@ class PatchLoss(ContrastiveLoss):
             query_maps: Feature maps of each episode's queries, (E, Q, D, H, W).
             support_maps: One feature map for each class of each episode, (E, K, D, H', W'): with several shots, the
                 mean of their maps.
-            cell_labels: Each cell's class within its episode, 0 … K − 1, (E, Q, H, W). Cells of one query may differ,
-                as where queries were mixed.
+            cell_labels: Each cell's class within its episode, 0 … K − 1, (E, Q, H, W). Cells of one query may have
+                different labels, for example if queries were mixed.
 
         Raises:
-            ValueError: If shapes or devices disagree, values are not finite, or labels lie outside 0 … K − 1. Values
-                are looked at on the CPU; on a GPU a cell with such a label is left out.
+            ValueError: If shapes or devices do not match, values are not finite, or labels are outside 0 … K − 1.
+                Values are checked on the CPU only; on a GPU a cell with such a label is left out.
         """
         with self.checks(query_maps) as inputs:
             check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
             _check(query_maps, support_maps, cell_labels)
             for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
-                inputs[name] = maps[:, :0, :, 0, 0].flatten(0, 1)  # each rank has episodes of its own
+                inputs[name] = maps[:, :0, :, 0, 0].flatten(0, 1)  # each rank has its own episodes
         wide = torch.promote_types(support_maps.dtype, torch.float32)
         means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
         rows = self.rows(query_maps.movedim(2, -1).flatten(0, 3), means, local=True)
@@ -98,25 +98,25 @@ class PatchLoss(ContrastiveLoss):
 
 
 def _check(query_maps: Tensor, support_maps: Tensor, cell_labels: Tensor) -> None:
-    """Raise unless the parts of a batch of episodes agree with each other."""
+    """Raise unless the inputs of a batch of episodes are consistent."""
     for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
         check_tensor(name, maps)
         if maps.ndim != 5:
             raise ValueError(
-                f"{name} are feature maps of episodes, (E, Q or K, D, H, W), got shape {tuple(maps.shape)}; "
-                "one episode is a batch of one, maps[None]"
+                f"expected {name} to be feature maps of episodes, (E, Q or K, D, H, W), got shape {tuple(maps.shape)}: "
+                "pass one episode as a batch of one, maps[None]"
             )
         check_embeddings(name, maps.flatten(2).flatten(0, 1))
     (e, q, d, h, w), (e_support, k, d_support, _, _) = query_maps.shape, support_maps.shape
     if (e, d, query_maps.device) != (e_support, d_support, support_maps.device):
         raise ValueError(
-            f"support_maps have the query_maps' {e} episodes, {d} features and device {query_maps.device}, got shape "
-            f"{tuple(support_maps.shape)} on {support_maps.device}; encode both with one encoder"
+            f"expected support_maps to have the query_maps' {e} episodes, {d} features and device {query_maps.device}, "
+            f"got shape {tuple(support_maps.shape)} on {support_maps.device}: encode both with the same encoder"
         )
     check_tensor("cell_labels", cell_labels)
     if cell_labels.shape != (e, q, h, w):
         raise ValueError(
-            f"cell_labels are one class for each cell of each query, shape {(e, q, h, w)}, got shape "
-            f"{tuple(cell_labels.shape)}; repeat a query's label over its cells"
+            f"expected cell_labels to have one class for each cell of each query, shape {(e, q, h, w)}, got shape "
+            f"{tuple(cell_labels.shape)}: repeat a query's label over its cells"
         )
     check_classes("cell_labels", cell_labels.flatten(), "cells", e * q * h * w, k)

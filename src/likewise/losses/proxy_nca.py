@@ -1,4 +1,4 @@
-"""ProxyNCA++, a softmax over one learned prototype a class."""
+"""ProxyNCA++, a softmax over one learned prototype per class."""
 
 from typing import Unpack, final
 
@@ -13,7 +13,7 @@ from likewise.pairs import AllPairs, SameClass
 
 @final
 class ProxyNCALoss(ContrastiveLoss):
-    r"""ProxyNCA++: of the prototypes of all classes, tell that of the own class.
+    r"""ProxyNCA++: identify the prototype of the anchor's class among those of all classes.
 
     $$
     \ell_i = \log \sum_{c} e^{z_i \cdot w_c / \tau} - z_i \cdot w_{y_i} / \tau
@@ -22,25 +22,25 @@ class ProxyNCALoss(ContrastiveLoss):
     where w_c is the prototype of class c. Rows of the batch are not compared with each other.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient. It is half of the
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient. It is half the
             paper's T, which divides squared distances.
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        From a call, see `forward`: the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row,
-        (N,); of (B, V, D) the row of sample b's view v is v·B + b.
+        A call returns the mean over all rows, a scalar; with ``reduction="none"``, one loss for each row,
+        (N,); for (B, V, D), view v of sample b is row v·B + b.
 
     Raises:
-        ValueError: If τ ≤ 0, or a call's input does not agree; see `forward`.
+        ValueError: If τ ≤ 0, or a call's input is invalid; see `forward`.
 
     Memory:
         O((N + C)·D + tile).
 
     Source:
         Teh, DeVries, Taylor, "ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component Analysis", 2020,
-        sections 3.3 (the own class is in the denominator) and 3.4 (temperature). It is written there with squared
-        distances of unit vectors, −d²/T = (2·cos − 2)/T, so τ = T/2; the default is that of T = 1/9. The authors' code
-        scales embeddings and prototypes by 1/√T instead, and computes no distance below 0; the values are the same.
+        sections 3.3 (the own class is in the denominator) and 3.4 (temperature). The paper uses squared distances of
+        unit vectors, −d²/T = (2·cos − 2)/T, so τ = T/2; the default corresponds to T = 1/9. The authors' code scales
+        embeddings and prototypes by 1/√T instead, and clamps distances at 0; the values are the same.
 
     Example:
         >>> import torch
@@ -65,17 +65,17 @@ class ProxyNCALoss(ContrastiveLoss):
         Args:
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
-            prototypes: One row for each class, (C, D), mostly a parameter; the same on every process.
+            prototypes: One row for each class, (C, D), usually a parameter; the same on every process.
 
         Raises:
-            ValueError: If shapes, devices or lengths disagree, embeddings or prototypes hold NaN or infinity, or a
-                label is not one of the C classes (values are looked at on the CPU).
+            ValueError: If shapes, devices or lengths do not match, embeddings or prototypes hold NaN or infinity, or a
+                label is not one of the C classes (values are checked on the CPU only).
         """
         with self.checks(embeddings=embeddings, labels=labels, prototypes=prototypes):
             check_embeddings("embeddings", embeddings)
             check_references("prototypes", prototypes, embeddings)
             check_classes("labels", labels, "embeddings", len(embeddings), len(prototypes))
-        rows = self.rows(embeddings, prototypes[:0], whole=(prototypes,))  # no references but these: no rows to gather
+        rows = self.rows(embeddings, prototypes[:0], whole=(prototypes,))  # the only references: no rows to gather
         classes = rows.of_anchors(labels.to(rows.queries.device))
         own = SameClass(classes, torch.arange(len(prototypes), device=classes.device))
         return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)

@@ -1,4 +1,4 @@
-"""Pair weights from the ranks of an anchor's positives: by similarity now, and by that of cached features."""
+"""Pair weights from the ranks of an anchor's positives, by current similarity and by that of cached features."""
 
 from typing import Literal, NamedTuple, final
 
@@ -12,21 +12,21 @@ from likewise.pairs import Block, WithinClass
 Ranking = Literal["agreement", "current", "uniform"]
 
 BINS = 10
-"""Bins of equal width into which drifts, 0 … 1, are counted."""
+"""Number of equal bins in the histogram of drifts, 0 … 1."""
 
 
 def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m"]) -> Int[Tensor, "*b m"]:
-    r"""Return twice the average rank of each entry among those of its row, the most similar first, from 0.
+    r"""Return twice the average rank of each entry within its row, the most similar first, counting from 0.
 
     $$
     2 \rho_j = 2 \sum_{k : s_k > s_j} n_k + \sum_{k : s_k = s_j} n_k - 1
     $$
 
-    Doubled, the average ranks of ties are integers.
+    Doubling makes the average ranks of ties integers.
 
     Args:
         similarities: s, shape (…, M).
-        counts: n, how often each entry stands there: integers, shape (…, M), 0 for those that are not ranked.
+        counts: n, the multiplicity of each entry: integers, shape (…, M), 0 for those that are not ranked.
 
     Example:
         >>> doubled_ranks(torch.tensor([0.5, 0.9, 0.5]), torch.tensor([1, 1, 1]))
@@ -38,14 +38,14 @@ def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m
     before = through - counts
     ties = ordered[..., 1:] == ordered[..., :-1]
     before[..., 1:].masked_fill_(ties, 0)
-    before = before.cummax(dim=-1).values  # of the first of those that tie
+    before = before.cummax(dim=-1).values  # of the first in a tie
     through[..., :-1].masked_fill_(ties, torch.iinfo(torch.int32).max)
-    through = through.flip(-1).cummin(dim=-1).values.flip(-1)  # of the last of them
+    through = through.flip(-1).cummin(dim=-1).values.flip(-1)  # of the last
     return torch.empty_like(counts).scatter_(-1, order, before.add_(through).sub_(1))
 
 
 def _falling(values: Float[Tensor, "*b m"]) -> Int[Tensor, "*b m"]:
-    """Return integers that rise as the values fall: sorting them takes two thirds of the time."""
+    """Return integers in the reverse order of the values: sorting them takes two thirds of the time."""
     integer, sign = (torch.int64, 63) if values.dtype == torch.float64 else (torch.int32, 31)
     bits = (values + 0.0).view(integer)  # −0.0 becomes 0.0
     return (bits ^ ((bits >> sign) & torch.iinfo(integer).max)).bitwise_not_()
@@ -53,31 +53,32 @@ def _falling(values: Float[Tensor, "*b m"]) -> Int[Tensor, "*b m"]:
 
 @final
 class RankWeights(WithinClass):
-    r"""How far each positive's rank has moved since it was cached, as a weight of one over the row's sum.
+    r"""Weights of positives, larger the less their rank has moved since it was cached; every row sums to one.
 
     $$
     \text{drift}_{ir} = \frac{|\rho_{ir} - \rho'_{ir}|}{m_i - 1} \qquad
     w_{ir} = \frac{1 - \text{drift}_{ir}}{\sum_p (1 - \text{drift}_{ip})}
     $$
 
-    where $\rho_{ir}$ is the average rank of r among the $m_i$ positives of anchor i by cosine similarity now, and
-    $\rho'_{ir}$ that by the cached features of their samples. Uniform where a sample of the class is not cached, or the
-    sum is zero. By "current" $w_{ir} \propto 1 - \rho_{ir} / (m_i - 1)$, whatever is cached; by "uniform" $1 / m_i$.
+    where $\rho_{ir}$ is the average rank of r among the $m_i$ positives of anchor i by current cosine similarity, and
+    $\rho'_{ir}$ its rank by the cached features of their samples. The weights are uniform if a sample of the class is
+    not cached or the sum is zero. With "current", $w_{ir} \propto 1 - \rho_{ir} / (m_i - 1)$, independent of the cache;
+    with "uniform", $1 / m_i$.
 
     Args:
         classes: Class of each reference, shape (R,).
         samples: Which sample each reference is a view of, 0 … S − 1, shape (R,).
         anchors: Which of the references are the anchors.
-        current: What is ranked by now, outside differentiation: unit embeddings of the references, (R, D), or with
-            ``by_sample`` features of the samples as they would be cached, (S, D).
-        cached: Features of each sample, (S, D), and which of them there are, (S,).
-        ranking: What the weights are; drifts are counted in `sums` whatever it is.
-        by_sample: Whether samples are ranked, and share their weights equally among their views. An anchor's own sample
-            is then first in both ranks, if it has another view.
-        dtype: Of the weights.
+        current: What the current ranks are computed from, detached: unit embeddings of the references, (R, D), or with
+            ``by_sample`` the features of the samples as they would be cached, (S, D).
+        cached: Cached features of each sample, (S, D), and which of them are valid, (S,).
+        ranking: Which weights to use; drifts are counted in `sums` either way.
+        by_sample: Whether to rank samples, whose weights are shared equally by their views. An anchor's own sample is
+            then first in both rankings, if it has another view.
+        dtype: Dtype of the weights.
 
     Memory:
-        O(R + the features), a block, and up to `KEPT` weights; see `WithinClass`.
+        O(R + the features), one block, and up to `KEPT` weights; see `WithinClass`.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class RankWeights(WithinClass):
         by_sample: bool,
         dtype: torch.dtype,
     ) -> None:
-        # A sample of a class is an entry; the entries of one class have consecutive numbers.
+        # An entry is one sample within one class; the entries of a class have consecutive numbers.
         count = int(samples.max()) + 1 if len(samples) else 1
         classes = torch.unique(classes, return_inverse=True)[1]
         entries, self.entries, self.counts = torch.unique(
@@ -105,12 +106,12 @@ class RankWeights(WithinClass):
         self.ranking: Ranking = ranking
         self.by_sample = by_sample
         self._sums = torch.zeros(3 + BINS, dtype=widest(current.device), device=current.device)
-        self._counted = 0  # anchors of whom the sums are, in the order of blocks
+        self._counted = 0  # number of anchors included in the sums so far, in the order of blocks
 
     def sums(self) -> Float[Tensor, " t"]:
-        """Return of all weights their entropies' sum, the drifts' and their squares', and how many drifts in each bin.
+        """Return the sums of the weights' entropy, of the drifts and of their squares, and the drifts in each bin.
 
-        They are noted as weights are made: here, keeping none, if that has not been.
+        They are accumulated while weights are computed, which is done here, without keeping any, if not done before.
         """
         if not self._counted:
             with without_autocast(self.current.device):
@@ -119,7 +120,7 @@ class RankWeights(WithinClass):
         return self._sums.clone()
 
     def weights(self, block: Block) -> Float[Tensor, "g n m"]:
-        """Return each anchor's weights, from its class's ranks; those of one block are the same whenever made."""
+        """Return each anchor's weights from the ranks within its class; recomputing a block gives the same weights."""
         of = self._positives(block)
         ranked = (of.views > 0 if self.by_sample else of.inside).int()
         now, moved, warm = self._ranks(of, ranked)
@@ -133,7 +134,7 @@ class RankWeights(WithinClass):
         weights = shares.to(self.dtype).div_(shares.sum(dim=2, keepdim=True).clamp_(min=1))
         if self.by_sample:
             weights = of.by_view(weights.div_(of.views.clamp(min=1))).mul_(of.inside)
-        if block.rows.start >= self._counted:  # what is made anew was counted
+        if block.rows.start >= self._counted:  # a recomputed block has been counted already
             self._sums += self._summed(weights, moved, span, (ranked > 0) & warm)
             self._counted = block.rows.stop
         return weights
@@ -158,7 +159,7 @@ class RankWeights(WithinClass):
     def _ranks(
         self, of: "_Positives", ranked: Int[Tensor, "g n _"]
     ) -> tuple[Int[Tensor, "g n _"], Int[Tensor, "g n _"], Bool[Tensor, "g _ _"]]:
-        """Return twice the ranks now and by how far they moved, and whether all samples of the class are cached."""
+        """Return twice the current ranks, twice how far they moved, and whether the class is completely cached."""
         if self.by_sample:
             now = self._ranks_of_samples(self.current, of)
         else:
@@ -170,7 +171,7 @@ class RankWeights(WithinClass):
         return now, before.sub_(now).abs_(), warm
 
     def _ranks_of_samples(self, features: Float[Tensor, "s d"], of: "_Positives") -> Int[Tensor, "g n s"]:
-        """Return twice the ranks of the class's samples for each anchor: once for each sample, if those are fewer."""
+        """Return twice the ranks of the class's samples for each anchor, computed per sample if those are fewer."""
         everyone = torch.arange(of.samples.shape[1], device=of.samples.device)
         fewer = len(everyone) < of.home.shape[1]
         home = everyone.expand_as(of.samples) if fewer else of.home
@@ -201,29 +202,29 @@ class RankWeights(WithinClass):
 
 
 class _Positives(NamedTuple):
-    """Of a block's G classes, with N anchors, M references and S samples each: who is positive, and whose view."""
+    """The positives of a block of G classes with N anchors, M references and S samples each, and their samples."""
 
     anchors: Int[Tensor, "g n"]
     """Which reference each anchor is."""
     references: Int[Tensor, "g m"]
     inside: Bool[Tensor, "g n m"]
-    """Whether a reference is a positive: another than the anchor."""
+    """Whether a reference is a positive, that is, not the anchor itself."""
     samples: Int[Tensor, "g s"]
     """Which samples the class has."""
     counts: Int[Tensor, "g s"]
-    """How many references are views of each."""
+    """How many references are views of each sample."""
     home: Int[Tensor, "g n"]
     """Which of the class's samples each anchor is a view of."""
     place: Int[Tensor, "g m"]
-    """Which of them each reference is a view of."""
+    """Which of the class's samples each reference is a view of."""
     views: Int[Tensor, "g n s"]
     """How many of an anchor's positives are views of each sample."""
 
     def by_view(self, values: Tensor) -> Tensor:
-        """Return values of samples, (G, N, S), for each of their views, (G, N, M)."""
+        """Expand values of samples, (G, N, S), to each of their views, (G, N, M)."""
         return values.gather(2, self.place[:, None].expand(self.inside.shape))
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """Return the dtype in which sums on a device are taken."""
+    """Return the dtype used for sums on a device."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -1,4 +1,4 @@
-"""RASCAL, rank-agreement supervised contrast: positives whose rank has not moved pull more."""
+"""RASCAL, rank-agreement supervised contrastive learning: positives whose rank has not moved pull more."""
 
 from typing import Literal, Unpack, final, get_args
 
@@ -20,7 +20,7 @@ RankLevel = Literal["view", "sample"]
 
 @final
 class RASCALLoss(ContrastiveLoss):
-    r"""RASCAL: SupCon whose positives weigh the more, the less their rank has moved since they were last seen.
+    r"""RASCAL: SupCon that gives a positive more weight the less its rank has moved since it was last seen.
 
     $$
     \ell_i = \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau} - \sum_{p \in P(i)} W_{ip} \, z_i \cdot z_p / \tau
@@ -30,58 +30,58 @@ class RASCALLoss(ContrastiveLoss):
     \text{drift}_{ip} = \frac{|\rho_{ip} - \rho'_{ip}|}{m_i - 1}
     $$
 
-    With P(i) the $m_i$ other rows of anchor i's class, $\rho_{ip}$ is the rank of p among them by its cosine similarity
-    to i now, $\rho'_{ip}$ that by the cached features of their samples; ties have their average rank. One positive
-    alone has drift 0. The weights are constant under differentiation.
+    With P(i) the $m_i$ other rows of anchor i's class, $\rho_{ip}$ is the rank of p among them by its current cosine
+    similarity to i, and $\rho'_{ip}$ its rank by the cached features of their samples; ties get their average rank. A
+    single positive has drift 0. The weights are treated as constants in the gradient.
 
     They are uniform, SupCon's $1/m_i$, if the anchor or any positive has no cached feature, or if all drifts are 1.
     An anchor without positives is inactive, as in SupCon.
 
-    What is cached of a sample is the L2-normalised mean of its normalised views in the batch, all of them where its
-    index occurs several times. The cache is read before it is written, and written in training mode only, whatever the
-    ranking; gathered, from the rows of all processes, so that every process holds the same. Not gathered, but within
-    DistributedDataParallel, the cache of rank 0 overwrites those of the other ranks at every forward, unless the
-    wrapper is made with ``broadcast_buffers=False``: take ``gather_distributed=True`` there.
+    The cached feature of a sample is the L2-normalised mean of its normalised views in the batch, including all
+    occurrences of its index. The cache is read before it is written, and written only in training mode, with any
+    ranking. If gathered, it is written from the rows of all processes, so that every process holds the same cache. If
+    not gathered but inside DistributedDataParallel, rank 0's cache overwrites those of the other ranks at every
+    forward, unless the wrapper is created with ``broadcast_buffers=False``: use ``gather_distributed=True`` instead.
 
     Args:
-        num_samples: Samples of the training set; a sample's index is below it.
-        feature_dim: Features D of an embedding.
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
-        ranking: "agreement" is the loss; "current" weighs by the rank now alone, $W_{ip} \propto 1 - \rho_{ip}/(m_i -
-            1)$, whatever is cached; "uniform" is SupCon, bit for bit. For the drifts in ``last`` alone, "current" makes
-            the cached ranks too, and "uniform" both, in the forward; `SupConLoss` has neither that cost nor the drifts.
-        rank_level: "view" ranks the positives themselves. "sample" ranks their samples, by what is about to be cached
-            of each, and a sample's weight is shared equally by its views among the positives; the anchor's own sample,
-            if it has another view, is first in both ranks. An encoder that stands still then has drift exactly 0, where
-            views of one sample differ from each other as its cached feature does not tell.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Ranks are by cosine and
-            features are normalised with ``normalize=False`` too.
+        num_samples: Size of the training set; sample indices are below it.
+        feature_dim: Number of features D of an embedding.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        ranking: "agreement" is the loss; "current" weights by the current rank only, $W_{ip} \propto 1 - \rho_{ip}/(m_i
+            - 1)$, independent of the cache; "uniform" is SupCon, bit for bit. Only to report the drifts in ``last``,
+            "current" also computes the cached ranks, and "uniform" both; `SupConLoss` avoids that cost.
+        rank_level: "view" ranks the positives themselves. "sample" ranks their samples, by the features about to be
+            cached, and the positives that are views of one sample share its weight equally; the anchor's own sample, if
+            it has another view, is first in both rankings. An encoder that does not change then has drift exactly 0;
+            with "view" it need not, since the views of a sample differ but share one cached feature.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Ranks use the cosine and
+            features are normalised even with ``normalize=False``.
 
     Attributes:
         cache: The `FeatureCache`, in buffers: ``cache.features``, ``cache.valid``.
-        last: Beside what every loss notes, of all processes if gathered: ``"cache_hit_rate"``, which part of the
-            batch's samples was cached; ``"weight_entropy"``, the mean of −Σ W log W over active anchors, in nats; and
-            ``"rank_drift_mean"``, ``"rank_drift_std"`` and ``"rank_drift_histogram"``, counts in 10 equal bins of
-            [0, 1], of the pairs of an anchor and a ranked positive whose class is cached whole, whatever the ranking.
-            Without any such pair mean and deviation are 0, and so are the counts.
+        last: In addition to the statistics of every loss, over all processes if gathered: ``"cache_hit_rate"``, the
+            share of the batch's samples that were cached; ``"weight_entropy"``, the mean of −Σ W log W over active
+            anchors, in nats; and ``"rank_drift_mean"``, ``"rank_drift_std"`` and ``"rank_drift_histogram"``, counts in
+            10 equal bins of [0, 1]. The drifts are those of all pairs of an anchor and a ranked positive whose class is
+            completely cached, with any ranking; without such pairs, all three are 0.
 
     Returns:
-        From a call, see `forward`: the mean over active anchors, a scalar; with ``reduction="none"`` one loss for each
-        row, (N,), 0 on inactive ones; of (B, V, D) the row of sample b's view v is v·B + b.
+        A call returns the mean over active anchors, a scalar; with ``reduction="none"``, one loss for each
+        row, (N,), 0 on inactive ones; for (B, V, D), view v of sample b is row v·B + b.
 
     Raises:
-        ValueError: If num_samples or feature_dim is below 1, ranking or rank_level is none of those named, τ ≤ 0, or a
-            call's input does not agree; see `forward`.
+        ValueError: If num_samples or feature_dim is below 1, ranking or rank_level is unknown, τ ≤ 0, or a call's input
+            is invalid; see `forward`.
 
     Memory:
-        O(N·D + num_samples·D + tile): ranks are made for some classes at a time, of a large class for some anchors. Up
-        to 2²¹ weights are kept for the backward; more are made again. Sizes of classes are looked at on the CPU, which
-        a GPU waits for.
+        O(N·D + num_samples·D + tile): ranks are computed for a few classes at a time, and in a large class for a few
+        anchors. Up to 2²¹ weights are kept for the backward; if there are more, they are recomputed. Class sizes are
+        read on the CPU, which synchronises with a GPU.
 
     Source:
-        A proposal without a publication; with "uniform" it is equation 2 (out) of Khosla et al., "Supervised
-        Contrastive Learning", 2020. The sketch that proposed it breaks ties by position, writes a sample that occurs
-        twice with either of its features, and multiplies the loss by τ/0.07; here it does none of these.
+        An unpublished proposal; with "uniform" it is equation 2 (out) of Khosla et al., "Supervised Contrastive
+        Learning", 2020. The original sketch breaks ties by position, caches either feature of a sample that occurs
+        twice in a batch, and multiplies the loss by τ/0.07; this loss does none of these.
 
     Example:
         >>> import torch
@@ -107,9 +107,14 @@ class RASCALLoss(ContrastiveLoss):
     ) -> None:
         super().__init__(temperature, **options)
         if ranking not in get_args(Ranking):
-            raise ValueError(f'ranking is "agreement", "current" or "uniform", got {ranking!r}; "agreement" is RASCAL')
+            raise ValueError(
+                f'expected ranking to be "agreement", "current" or "uniform", got {ranking!r}: '
+                'the usual choice is "agreement"'
+            )
         if rank_level not in get_args(RankLevel):
-            raise ValueError(f'rank_level is "view" or "sample", got {rank_level!r}; "view" ranks the positives')
+            raise ValueError(
+                f'expected rank_level to be "view" or "sample", got {rank_level!r}: the usual choice is "view"'
+            )
         self.ranking: Ranking = ranking
         self.rank_level: RankLevel = rank_level
         self.cache = FeatureCache(num_samples, feature_dim)
@@ -122,11 +127,12 @@ class RASCALLoss(ContrastiveLoss):
         Args:
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Class of each sample, any integers, (B,).
-            sample_index: Index of each sample in the training set, integers within 0 … num_samples − 1, (B,).
+            sample_index: Index of each sample in the training set, integers from 0 to num_samples − 1, (B,).
 
         Raises:
-            ValueError: If shapes or lengths disagree, embeddings are not finite or have other features than the cache,
-                labels are no classes, or an index lies outside the cache (values are looked at on the CPU).
+            ValueError: If shapes or lengths do not match, embeddings are not finite or do not have the cache's number
+                of features, labels are not classes, or an index is outside the cache (values are checked on the CPU
+                only).
         """
         with self.checks(embeddings=embeddings, labels=labels, sample_index=sample_index):
             self._check(embeddings, labels, sample_index)
@@ -158,22 +164,22 @@ class RASCALLoss(ContrastiveLoss):
         return loss
 
     def facts(self) -> dict[str, str]:
-        """Return what of the loss all ranks have in common, its cache and whether it is written among it."""
+        """Return the settings that must be the same on all ranks, including the cache and whether it is written."""
         shape = tuple(self.cache.features.shape)
         return super().facts() | {"cache": f"of shape {shape}", "training": str(self.training)}
 
     def _unit(self, rows: Rows) -> Float[Tensor, "r d"]:
-        """Return the normalised references, outside differentiation."""
+        """Return the normalised references, detached."""
         return normalized(rows.references.detach())
 
     def _features(self, rows: Rows, sample: Int[Tensor, " r"], count: int) -> Float[Tensor, "s d"]:
-        """Return what is to be cached of each sample: the normalised mean of its views, in the cache's dtype."""
+        """Return the feature to cache for each sample: the normalised mean of its views, in the cache's dtype."""
         everyone = torch.arange(count, device=sample.device)
-        total = Equal(everyone, sample).product(self._unit(rows).to(widest(sample.device)))  # in whatever order
+        total = Equal(everyone, sample).product(self._unit(rows).to(widest(sample.device)))  # independent of order
         return normalized(total).to(self.cache.features.dtype)
 
     def _note_ranks(self, ranks: RankWeights, valid: Bool[Tensor, " s"]) -> None:
-        """Add to `last` what the ranks and weights of the step were."""
+        """Add the step's statistics of ranks and weights to `last`."""
         sums = distributed.total(ranks.sums()) if self.gathers else ranks.sums()
         histogram = sums[3:]
         mean, square = sums[1:3] / histogram.sum().clamp(min=1)
@@ -190,17 +196,17 @@ class RASCALLoss(ContrastiveLoss):
         size, features = self.cache.features.shape
         if embeddings.shape[-1] != features:
             raise ValueError(
-                f"embeddings have the {features} features that the cache was made for, got {embeddings.shape[-1]}; "
-                f"make RASCALLoss({size}, {embeddings.shape[-1]})"
+                f"expected embeddings to have the cache's {features} features, got {embeddings.shape[-1]}: "
+                f"use RASCALLoss({size}, {embeddings.shape[-1]})"
             )
         if len(sample_index) != len(embeddings):
             raise ValueError(
-                f"sample_index has one entry for each of {len(embeddings)} embeddings, got {len(sample_index)}; "
-                "views of a sample share one"
+                f"expected sample_index to have one entry for each of {len(embeddings)} embeddings, "
+                f"got {len(sample_index)}: the views of a sample share one index"
             )
         if embeddings.device != sample_index.device:
             raise ValueError(
-                f"embeddings lie on the device of the cache, {sample_index.device}, got {embeddings.device}; "
+                f"expected embeddings on the device of the cache, {sample_index.device}, got {embeddings.device}: "
                 "move the loss with .to"
             )
 

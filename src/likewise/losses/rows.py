@@ -1,4 +1,4 @@
-"""A batch as rows, those of all processes if they are gathered, and what of a batch all ranks have to share."""
+"""A batch as rows, gathered from all processes if asked for, and what all ranks must have in common."""
 
 from typing import NamedTuple
 
@@ -15,15 +15,15 @@ class Rows(NamedTuple):
     """A batch as rows: N anchors, all first views and then all second views, and R references.
 
     References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
-    others that were given. Beside them stand the sections that every process holds whole: a queue, prototypes. They are
-    as they came: the operator normalises them, if it is asked to.
+    separate references. Next to them are the sections that every process holds completely: a queue, prototypes. All are
+    kept as given; the operator normalises them if required.
     """
 
     queries: Float[Tensor, "n d"]
     references: Float[Tensor, "r d"]
     views: int
     others: bool
-    """Whether references are others than the batch, so that no anchor is among them."""
+    """Whether references are separate from the batch, so that no anchor is among them."""
     sample_shards: Shards
     """The samples of each process."""
     reference_shards: Shards
@@ -31,54 +31,54 @@ class Rows(NamedTuple):
     whole: tuple[Tensor, ...]
     """Further sections of references, the same on every process."""
     dtype: torch.dtype
-    """In which the operator computes: float32 or wider."""
+    """The dtype in which the operator computes: float32 or wider."""
 
     @property
     def sections(self) -> tuple[Tensor, ...]:
-        """All references, as the pair weights weigh them: those of the batch first."""
+        """All references in the order of the pair weights: those of the batch first."""
         return self.references, *self.whole
 
     @property
     def gathered(self) -> bool:
-        """Whether the references are those of several processes."""
+        """Whether the references come from several processes."""
         return len(self.reference_shards.sizes) > 1
 
     def of_anchors(self, values: Tensor) -> Tensor:
-        """Return the samples' values, (B, …), for each anchor, (N, …)."""
+        """Expand the samples' values, (B, …), to each anchor, (N, …)."""
         return values if self.views == 1 else torch.cat([values] * self.views)
 
     def of_references(self, values: Tensor) -> Tensor | None:
-        """Return this process's values, one for each of its references, for all; None where they are the anchors'."""
+        """Gather values, one for each reference of this process; None if the references are the anchors."""
         return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
 
     def labels(self, labels: Tensor, reference_labels: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the labels of the anchors, (N, …), and of the references, (R, …): given, or the batch's own."""
+        """Return the labels of the anchors, (N, …), and of the references, (R, …): as given, or the batch's own."""
         anchors = self.of_anchors(labels.to(self.queries.device, dtype))
         others = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
         return anchors, anchors if others is None else others
 
     def samples(self) -> tuple[Tensor, Tensor | None]:
-        """Return which sample of all processes each anchor is, and each reference (None: they are the anchors)."""
+        """Return the sample number, over all processes, of each anchor and reference (None: they are the anchors)."""
         count, first = len(self.queries) // self.views, self.sample_shards.offset
         anchors = self.of_anchors(torch.arange(first, first + count, device=self.queries.device))
         return anchors, self.of_references(anchors)
 
     def not_self(self) -> PairWeight:
-        """Return every pair but an anchor with itself."""
+        """Return all pairs except an anchor with itself."""
         n, r = len(self.queries), len(self.references)
         return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
 
     def beside(self) -> PairWeight:
-        """Return each anchor with the reference that stands beside it, where there is one for each: by place alone."""
+        """Return each anchor's pair with the reference at its own position, where there is one for each."""
         return ~NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
 
 
 WHOLE = "queue", "queue_labels", "prototypes"
-"""What every process holds whole: of other inputs, lengths may differ between processes."""
+"""Inputs that every process holds completely; the lengths of other inputs may differ between processes."""
 
 
 def described(name: str, value: Tensor | None) -> str:
-    """Say of an input of a loss what is the same on all ranks."""
+    """Describe what must be the same on all ranks about an input of a loss."""
     if value is None:
         return "none"
     if name.endswith("labels"):
@@ -86,7 +86,9 @@ def described(name: str, value: Tensor | None) -> str:
         return f"{kind}, {len(value)} of them" if name in WHOLE else kind
     if not value.is_floating_point() or name == "mask":
         return "given"
-    features = value.shape[2:] if value.ndim == 3 and value.shape[1] == 1 else value.shape[1:]  # one view is no view
+    features = (
+        value.shape[2:] if value.ndim == 3 and value.shape[1] == 1 else value.shape[1:]
+    )  # (B, 1, D) counts as (B, D)
     shape = ", ".join(map(str, (len(value) if name in WHOLE else "N", *features)))
     dtype = str(torch.promote_types(value.dtype, torch.float32)).removeprefix("torch.")
     learned = value.requires_grad and torch.is_grad_enabled() and name not in WHOLE

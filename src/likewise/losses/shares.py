@@ -1,4 +1,4 @@
-"""How MSC and NWS share a query's pull among its labels, and each label's among those that carry it."""
+"""How MSC and NWS divide a query's pull among its labels, and each label's pull among the references that have it."""
 
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ from likewise.pairs import Explicit, Jaccard, PairWeight
 
 
 class Shares(NamedTuple):
-    """A query's pull, in sections: instances, one section or more, and prototypes."""
+    """A query's pull, in sections: one or more of instances, and the prototypes."""
 
     instances: tuple[PairWeight, ...]
     """w_ir / |y_i|, (N, R) for each section."""
@@ -20,7 +20,7 @@ class Shares(NamedTuple):
     totals: Float[Tensor, " n"]
     """Σ_r w_ir / |y_i|, (N,)."""
     positives: Int[Tensor, " n"]
-    """How many references pull: instances that share a label, and prototypes of its labels."""
+    """Number of references that pull: instances that share a label, and prototypes of the query's labels."""
 
 
 def label_shares(
@@ -31,21 +31,21 @@ def label_shares(
     own: Literal["left out", "corrected", "none"],
     dtype: torch.dtype,
 ) -> Shares:
-    """Return the shares of references in the pull of each query, from label sets alone.
+    """Return the shares of the references in each query's pull, which depend only on label sets.
 
         M_irc = α y_ic y_rc / |y_i ∪ y_r|      w_ir = Σ_c M_irc / D_ic      w_ic = y_ic / D_ic
-        D_ic = Σ_r M_irc + y_ic                if nothing is taken out
-        D_ic = Σ_r M_irc + y_ic (1 − α/|y_i|)  if the query's own term, M_iic = α y_ic / |y_i|, is taken out of the sum
+        D_ic = Σ_r M_irc + y_ic                if nothing is excluded
+        D_ic = Σ_r M_irc + y_ic (1 − α/|y_i|)  if the query's own term, M_iic = α y_ic / |y_i|, is excluded from the sum
 
-    Σ_r w_ir = |y_i|, unless the own term is out of the sum but not out of the pull.
+    Σ_r w_ir = |y_i|, unless the own term is excluded from the sum but not from the pull.
 
     Args:
         label_sets: y_i of the queries, (N, L).
         sections: y_r of the instances, (R, L) for each section.
-        alpha: α, the pull of instances beside that of prototypes.
-        own: What of the query's own term: "left out" of sum and pull (the query itself is among the instances), taken
-            out of the sum alone ("corrected": its own key is among them), or "none".
-        dtype: In which D is summed.
+        alpha: α, the pull of instances relative to that of prototypes.
+        own: How to treat the query's own term: "left out" of sum and pull (the query itself is among the instances),
+            "corrected", which excludes it only from the sum (its own key is among them), or "none".
+        dtype: The dtype of the sums D.
     """
     with without_autocast(label_sets.device):
         by_label = [Jaccard(label_sets, others).by_label(dtype, label_sets.device) for others in sections]

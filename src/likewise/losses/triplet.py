@@ -13,7 +13,7 @@ from likewise.operator import normalized
 
 @final
 class TripletLoss(ContrastiveLoss):
-    r"""Triplet: of one positive and one negative, tell the positive.
+    r"""Triplet: tell the positive from the negative.
 
     With s the cosine, $s_p = a \cdot p$ and $s_n = a \cdot n$,
 
@@ -22,16 +22,16 @@ class TripletLoss(ContrastiveLoss):
          = \log \bigl( e^{s_p / \tau} + e^{m / \tau} e^{s_n / \tau} \bigr) - s_p / \tau
     $$
 
-    which is the one equation, its push 1 on the positive and $e^{m/\tau}$ on the negative. Since no anchor meets
-    another's references, it is evaluated row by row, and ``backend`` has no effect.
+    which is the equation of all contrastive losses, with push 1 on the positive and $e^{m/\tau}$ on the negative. No
+    anchor is compared with another's references, so it is evaluated row by row, and ``backend`` has no effect.
 
-    How it is related to the others: with one negative and m = 0 it is SupCon, exactly. As τ → 0,
+    Relation to other losses: with one negative and m = 0 it is exactly SupCon. As τ → 0,
     $\tau \ell \to \max(0, s_n - s_p + m) = \tfrac{1}{2} \max(0, \|a - p\|^2 - \|a - n\|^2 + 2m)$, the triplet loss with
-    a hinge. Where the positive is much nearer, $\ell \approx e^{(s_n - s_p) / \tau}$, whose first order,
+    a hinge. If the positive is much closer, $\ell \approx e^{(s_n - s_p) / \tau}$, whose first-order expansion,
     $\frac{1}{2\tau} (\|a - p\|^2 - \|a - n\|^2 + 2\tau)$, is a triplet loss with margin 2τ: a limit, not an identity.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives its gradient.
+        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
         margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, an anchor still meets
             its own triple only; the mean is over the triples of all processes.
@@ -41,15 +41,16 @@ class TripletLoss(ContrastiveLoss):
         ``reduction="none"`` one loss for each, (N,).
 
     Raises:
-        ValueError: If shapes, features or devices disagree, embeddings hold NaN or infinity, τ ≤ 0, or m is not finite.
+        ValueError: If shapes, features or devices do not match, embeddings hold NaN or infinity, τ ≤ 0, or m is not
+            finite.
 
     Memory:
         O(N·D).
 
     Source:
         Schroff, Kalenichenko, Philbin, "FaceNet", 2015, with the hinge; Hermans, Beyer, Leibe, "In Defense of the
-        Triplet Loss for Person Re-Identification", 2017, with the soft margin; as a contrast, Khosla et al.,
-        "Supervised Contrastive Learning", 2020, supplement. They compare distances, where here similarities are.
+        Triplet Loss for Person Re-Identification", 2017, with the soft margin; as a contrastive loss, Khosla et al.,
+        "Supervised Contrastive Learning", 2020, supplement. These compare distances; this loss compares similarities.
 
     Example:
         >>> import torch
@@ -66,7 +67,7 @@ class TripletLoss(ContrastiveLoss):
     def forward(
         self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"], negatives: Float[Tensor, "n d"]
     ) -> Float[Tensor, "..."]:
-        """Return the loss of anchors, (N, D), and the positive and the negative of each in the same order, (N, D)."""
+        """Return the loss of anchors, (N, D), with their positives and negatives in the same order, (N, D) each."""
         with self.checks(anchors=anchors, positives=positives, negatives=negatives):
             check_embeddings("anchors", anchors)
             check_aligned("positives", positives, anchors, beside="anchors")

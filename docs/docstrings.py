@@ -1,4 +1,4 @@
-"""An extension of griffe: it reads this house's docstrings, whose sections are more than Google's."""
+"""A griffe extension for this project's docstrings, which have more sections than Google's."""
 
 import inspect
 import re
@@ -10,10 +10,10 @@ SECTION = re.compile(r"^(Memory|Source|Returns):\n((?:    .*\n?|\n)+)", re.MULTI
 
 
 class Sections(griffe.Extension):
-    """Show memory and source as text, and the example as code."""
+    """Render Memory and Source as text, and the example as code."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Rewrite an object's docstring. What a call on a class returns is text too: no type is to be read from it."""
+        """Rewrite an object's docstring; for a class, Returns describes a call and is rendered as text too."""
         if obj.docstring:
             names = ("Memory", "Source", "Returns") if obj.is_class else ("Memory", "Source")
             text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)

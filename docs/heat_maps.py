@@ -1,8 +1,8 @@
-"""A hook of MkDocs, and a script: each loss's pull and push on a batch of ten rows, drawn as two heat maps.
+"""An MkDocs hook and a script that plot each loss's pull and push on a batch of ten rows as two heat maps.
 
-The weights are not written here a second time: a loss is called, and what it hands to the operator is drawn. Triplet
-and PaCo do not hand it both of theirs; those are written here, and on their pages shown to give the loss. A page
-asks for a drawing with a comment, ``<!-- heat maps: SupConLoss -->``; ``python docs/heat_maps.py FOLDER`` writes all.
+The weights are not defined again here: a loss is called, and the weights it passes to the operator are plotted. Triplet
+and PaCo do not pass both of theirs; those are defined here, and their pages show that they give the loss. A page
+includes a plot with a comment, ``<!-- heat maps: SupConLoss -->``; ``python docs/heat_maps.py FOLDER`` writes them all.
 """
 
 import io
@@ -29,11 +29,11 @@ from likewise.losses import base
 from likewise.pairs import PairWeight
 
 CELL = 0.17
-"""Inches, the side of a cell."""
+"""The side of a cell in inches."""
 COLOURS = {"pull": "#2f7fd6", "push": "#e07b16"}
 NEGATIVE = "#c2338b"
 TEXT = "#010203"
-"""Stands for the colour of the page's text, which a drawing takes on there."""
+"""A placeholder for the page's text colour, which a plot uses on the page."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "likewise",
@@ -47,14 +47,14 @@ STYLE: Any = {
 }
 
 Rows = Mapping[str, str]
-"""Sections of rows by name, and what each row is called."""
+"""The sections of rows by name, with a name for each row."""
 
 Weights = Mapping[str, PairWeight]
 """Pull and push."""
 
 
 class Drawing(NamedTuple):
-    """A call of a loss, or its two weights, and what its anchors and references are."""
+    """A call of a loss, or its two weights, and the names of its anchors and references."""
 
     loss: Callable[[], Tensor | Weights]
     anchors: Rows
@@ -62,12 +62,12 @@ class Drawing(NamedTuple):
 
 
 def label_sets(names: str) -> Tensor:
-    """Read label sets such as "a ab ∅" as multi-hot rows of the labels a, b, c."""
+    """Convert label sets such as "a ab ∅" to multi-hot rows over the labels a, b, c."""
     return torch.tensor([[label in name for label in "abc"] for name in names.split()])
 
 
 def classes(names: str) -> Tensor:
-    """Read classes such as "A A B" as numbers."""
+    """Convert classes such as "A A B" to numbers."""
     return torch.tensor(["ABC".index(name) for name in names.split()])
 
 
@@ -90,26 +90,26 @@ def _nws() -> Tensor:
 
 
 def _patches() -> Tensor:
-    """Two episodes, each with one query of five cells and three classes."""
+    """Two episodes, each with one query of five cells, and three classes."""
     cell_labels = classes("A A B B C C B B A A").view(2, 1, 1, 5)
     return lw.PatchLoss()(ROWS.T.reshape(2, 1, 4, 1, 5), torch.randn(2, 3, 4, 2, 2), cell_labels)
 
 
 def _rascal() -> Tensor:
-    """A step after one that cached its features."""
+    """A second step, after one that cached its features."""
     loss, labels, index = lw.RASCALLoss(5, 4), classes(TWO_CLASSES), torch.arange(5)
     loss(VIEWS, labels, index)
     return loss(VIEWS + torch.randn_like(VIEWS) / 2, labels, index)
 
 
 def _triplet() -> Weights:
-    """Each anchor's own positive and own negative, with a margin of τ; it is evaluated row by row."""
+    """Each anchor's own positive and negative, with a margin of τ; the loss is evaluated row by row."""
     own = ~pairs.NotSelf(10)
     return {"pull": pairs.concat([own, pairs.NoPairs(10, 10)]), "push": pairs.concat([own, own * math.e])}
 
 
 def _paco() -> Weights:
-    """Rows, and centres, whose logits come from a space of their own and not from the operator."""
+    """Rows and centres; the centres' logits come from a separate space and not from the operator."""
     labels, others = classes(LONG_TAIL), pairs.NotSelf(10)
     positives, own = pairs.SameClass(labels) & others, pairs.SameClass(labels, torch.arange(3))
     return {
@@ -152,9 +152,9 @@ DRAWINGS = {
 
 
 def heat_maps(drawing: Drawing) -> dict[str, str]:
-    """Draw the weights of a loss, each as one SVG."""
+    """Plot the weights of a loss, each as one SVG."""
     with patch.object(base, "evaluate", wraps=base.evaluate) as operator:
-        torch.manual_seed(1)  # whatever was drawn before
+        torch.manual_seed(1)  # independent of earlier plots
         made = drawing.loss()
     if isinstance(made, Tensor):
         asked = operator.call_args.kwargs
@@ -188,11 +188,13 @@ def _map(axes: Axes, name: str, weights: np.ndarray, drawing: Drawing) -> None:
 
 
 def _name(axis: Axis, line: Callable[..., Any], label: str, rows: Rows, count: int) -> None:
-    """Name the rows along an axis, and draw a line between sections."""
+    """Label the rows along an axis, and draw a line between sections."""
     sections = [section.split() for section in rows.values()]
     names = [name for section in sections for name in section]
     if len(names) != count:
-        raise ValueError(f"a drawing names each {label} once, got {len(names)} names for {count} of them")
+        raise ValueError(
+            f"expected a name for each {label}, got {len(names)} names for {count} of them: correct the list"
+        )
     axis.set_ticks(np.arange(count) + 0.5, names)
     axis.set_ticks(np.arange(count + 1), minor=True)
     axis.set_tick_params(which="both", length=0)
@@ -214,7 +216,7 @@ def _scale(axes: Axes, weights: np.ndarray, colour: str) -> None:
 
 
 def _colours(values: np.ndarray, weights: np.ndarray, colour: str) -> np.ndarray:
-    """Colour values by their share of the largest weight; zero has no colour at all."""
+    """Colour values by their share of the largest weight; zero is transparent."""
     share = values / max(np.abs(weights).max(), 1e-12)
     result = np.empty((*values.shape, 4))
     result[..., :3] = np.where(values[..., None] < 0, to_rgb(NEGATIVE), to_rgb(colour))
@@ -223,7 +225,7 @@ def _colours(values: np.ndarray, weights: np.ndarray, colour: str) -> np.ndarray
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Put the drawings where a page asks for them."""
+    """Insert the plots that a page includes."""
 
     def drawn(match: re.Match[str]) -> str:
         return f'<div class="heat-maps">{"".join(heat_maps(DRAWINGS[match[1]]).values())}</div>'

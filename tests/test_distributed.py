@@ -63,13 +63,13 @@ def test_several_processes_are_one(case, one, several):
 
 
 def test_no_case_is_empty(one):
-    """The cases are those of the worker, and all but the one without positives have a gradient."""
+    """The cases are those of the worker, and all except the one without positives have a gradient."""
     assert set(one) == set(CASES)
     assert all(gradients[0].abs().sum() > 0 for name, (_, gradients) in one.items() if name != "all different")
 
 
 def test_bad_input_on_one_rank_is_an_error_on_all(several):
-    """Nobody is left waiting: rank 1 says what is wrong, the others that it was rank 1."""
+    """No rank is left waiting: rank 1 says what is wrong, the others name rank 1."""
     for rank, result in enumerate(several):
         told = result["refusals"]
         assert set(told) == {"labels", "nan", "features", "kind", "queue", "list", "temperature", "mask"}
@@ -122,8 +122,8 @@ def disagreeing(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", DIFFERENCES)
-def test_ranks_that_differ_are_told_in_what(case, disagreeing):
-    """Losses built or called differently are an error on every rank, which says who has what; nobody waits."""
+def test_ranks_that_differ_raise_with_the_difference(case, disagreeing):
+    """Losses built or called differently are an error on every rank, with each rank's value; no rank waits."""
     for told, _, _ in disagreeing:
         assert set(told) == set(DIFFERENCES)
         assert "on all ranks" in told[case]
@@ -132,14 +132,14 @@ def test_ranks_that_differ_are_told_in_what(case, disagreeing):
 
 
 def test_what_ranks_need_not_share_may_differ(disagreeing):
-    """One view, half precision, dtypes of labels, backends, numbers of samples; after all errors ranks are in step."""
+    """One view, half precision, dtypes of labels, backends, numbers of samples; ranks stay in step after all errors."""
     alike = [of for _, of, _ in disagreeing]
     assert alike[0] == alike[1]
     assert len(alike[0]) == 8
 
 
 def test_a_step_takes_two_exchanges_at_most(disagreeing):
-    """What ranks tell each other beside rows is two small messages, one where nothing is gathered."""
+    """Apart from rows, ranks exchange at most two small messages, and one where nothing is gathered."""
     for _, _, counts in disagreeing:
         assert counts == {"SupCon": 2, "InfoNCE, queue": 1, "MSC": 2}
 

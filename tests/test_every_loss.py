@@ -339,7 +339,7 @@ BAD = {
     "sparse": (lambda value: value.to_sparse(), "got torch.sparse_coo; convert it with .to_dense"),
     "sparse rows": (lambda value: value.flatten(1).to_sparse_csr(), "got torch.sparse_csr; convert it with .to_dense"),
     "nested": (nested, "got a nested tensor; pad it"),
-    "meta": (lambda value: value.to("meta"), "got (a tensor on the device )?meta; (make it|move)"),
+    "meta": (lambda value: value.to("meta"), "got (a tensor on the device )?meta[;:] (make it|move)"),
     "quantized": (quantized, "got torch.qint8; convert it with .dequantize"),
 }
 """Tensors that no loss supports: how to make one, and what the error says it got."""

@@ -1,4 +1,4 @@
-"""How many kernels a step launches on a GPU, and how much memory it holds: counted on tensors without values."""
+"""The number of kernel launches of a step on a GPU, and its memory, counted on tensors without values."""
 
 import weakref
 from collections import Counter
@@ -26,7 +26,7 @@ def _autocast_knows_no_such_device(monkeypatch):
 
 
 class Count(Watch):
-    """Count what is launched, and the bytes that are held at most."""
+    """Count launches and the peak number of allocated bytes."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +52,7 @@ class Count(Watch):
 
 @contextmanager
 def counting(monkeypatch):
-    """Have kernels chosen on fakes, and count a launch of one as one operation."""
+    """Select the kernels for fake tensors, and count each launch as one operation."""
 
     def kernel(kernel, _grid):
         return lambda *_, **__: watch.launched.append(kernel.__name__)
@@ -65,13 +65,13 @@ def counting(monkeypatch):
 
 
 def filled(watch):
-    """Return what was launched, without what only fills memory that is not written, as tests have it."""
+    """Return the launches without those that only fill uninitialised memory, which happens only in tests."""
     return Counter(name for name in watch.launched if "empty" not in name)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_step_of_sup_con(dtype, monkeypatch):
-    """SupCon with class labels, forward and backward: at most twelve launches, and no sum over classes besides."""
+    """SupCon with class labels, forward and backward: at most twelve launches, and no separate sum over classes."""
     for name in ("known_row_sum", "known_support"):
         monkeypatch.setattr(pairs.PairWeight, name, lambda *_: pytest.fail("a sum over classes was asked for"))
     torch.utils.deterministic.fill_uninitialized_memory = False
@@ -90,7 +90,7 @@ def test_a_step_of_sup_con(dtype, monkeypatch):
 @pytest.mark.parametrize("learned", [False, True], ids=["a number", "learned"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
-    """Queues, two ways, two pushes, label sets and what goes by tiles: no value is looked at."""
+    """Queues, both directions, two pushes, label sets and weights in tiles: no value is read."""
     with counting(monkeypatch):
         z, k, queue = (torch.empty(64, 20, dtype=dtype, device=DEVICE) for _ in range(3))
         labels = torch.empty(64, dtype=torch.int64, device=DEVICE)
@@ -116,7 +116,7 @@ def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
 
 
 def test_a_million_rows(monkeypatch):
-    """1,048,576 rows of 128 features in bfloat16 hold 1.2 GB at most over the inputs."""
+    """1,048,576 rows of 128 features in bfloat16 take at most 1.2 GB in addition to the inputs."""
     torch.utils.deterministic.fill_uninitialized_memory = False
     with counting(monkeypatch) as watch:
         z = torch.empty(1 << 20, 128, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)

@@ -29,7 +29,7 @@ PARTS = ("labels", "prototypes", "keys", "key_labels", "queue", "queue_labels", 
 
 
 def golden(case, draw, dtype):
-    """Return a reference, its input as tensors with floating ones in a dtype, and the loss it is of."""
+    """Return a reference, its input as tensors (floating ones in a dtype), and its loss."""
     reference = np.load(GOLDEN / f"{case}_{draw}.npz")
     given = {k.removeprefix("input."): v for k, v in reference.items() if k.startswith("input.")}
     tensors = {
@@ -88,7 +88,7 @@ def test_label_similarity_is_the_reference(method, edge, draw, dtype):
 
 
 def test_label_similarity_of_many_samples_does_not_wrap_around():
-    """300 samples with both labels: a uint8 product would be 300 − 256, a boolean one 1; arrays are taken, too."""
+    """300 samples with both labels: a uint8 product would be 300 − 256, a boolean one 1; arrays are accepted."""
     labels = np.ones((300, 2), dtype=np.uint8)
     labels[:100, 1] = 0
     assert lw.label_pair_similarity(labels, "jaccard")[0, 1] == pytest.approx(2 / 3)
@@ -97,7 +97,7 @@ def test_label_similarity_of_many_samples_does_not_wrap_around():
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.sampled_from(["npmi", "jaccard"]))
 def test_label_similarity_is_a_similarity(seed, samples, method):
-    """Any label sets, however few: finite, within [0, 1], symmetric."""
+    """Any number of label sets: finite, within [0, 1], symmetric."""
     labels = torch.rand(samples, 5, generator=torch.Generator().manual_seed(seed)) < 0.5
     found = lw.label_pair_similarity(labels, method)
     assert ((found >= 0) & (found <= 1)).all()
@@ -135,7 +135,7 @@ def same(mine, theirs, leaves):
 @pytest.mark.parametrize("views", [1, 2])
 @pytest.mark.parametrize("queued", [False, True])
 def test_mul_sup_con_on_a_batch_is_the_double_loop(queued, views, backend):
-    """Each label of each row is an anchor among the others of the batch, and a queue; the mean is over these."""
+    """Each label of each row is an anchor, contrasted with the other rows and a queue; the mean is over these."""
     parts, _ = batch(views=views)
     queries, labels = unit(torch.cat(parts["queries"].unbind(1))), parts["labels"].repeat(views, 1)
     rows = torch.cat([queries, *([unit(parts["queue"])] if queued else [])])
@@ -210,7 +210,7 @@ def test_msc_is_the_loop_over_labels(views, queued, backend):
 @pytest.mark.parametrize("aggregation", ["mean", "max"])
 @pytest.mark.parametrize("inclusive", [False, True])
 def test_nws_is_the_loop_over_pairs_of_labels(inclusive, aggregation, sections, backend):
-    """B x R x L x L pairs of labels, one at a time: keys, queue, both or prototypes alone; positives may push, too."""
+    """B x R x L x L pairs of labels, one at a time: keys, queue, both or only prototypes; positives may also push."""
     parts, similarity = batch()
     own = parts["labels"]
     labels = [own] * ("keys" in sections) + [parts["queue_labels"]] * ("queue" in sections)
@@ -336,7 +336,7 @@ def test_gradcheck(make, backend):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6))
 def test_max_similarity_is_the_naive_one_bit_for_bit(seed):
-    """T gathered over the reference's labels is the max over the pairs of labels, not near it."""
+    """T gathered over the reference's labels is exactly the max over the pairs of labels."""
     generator = torch.Generator().manual_seed(seed)
     one, other = (torch.rand(count, 7, generator=generator) < 0.4 for count in (5, 9))
     similarity = torch.rand(7, 7, generator=generator)

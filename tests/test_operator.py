@@ -1,4 +1,4 @@
-"""The operator: every backend against a float64 oracle that is written down pair by pair."""
+"""The operator: every backend against a float64 oracle computed pair by pair."""
 
 import gc
 import math
@@ -25,7 +25,7 @@ def unit(n, d, dtype=DOUBLE):
 
 
 def oracle(queries, references, pull, push, temperature, coefficient=None):
-    """Return the equation's losses as it is written, one pair after another."""
+    """Return the losses of the equation, computed one pair after another."""
     losses = []
     weights, repulsions = pull.dense(DOUBLE), push.dense(DOUBLE)
     for i, z in enumerate(queries):
@@ -58,7 +58,7 @@ def sup_con_pairs(labels):
 @pytest.mark.parametrize("temperature", [0.003, 0.1, 1.0])
 @pytest.mark.parametrize("tile", [3, 512])
 def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
-    """Losses and all gradients are the oracle's, whatever the weights, with gradient weights of any sign."""
+    """Losses and all gradients match the oracle for any weights, with upstream gradients of any sign."""
     monkeypatch.setattr(scene, "TILE", tile)
     labels = torch.tensor([0, 1, 0, 2, 0, 1, 3])
     queries, references = unit(7, 5), unit(6, 5)
@@ -93,7 +93,7 @@ def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sections_with_and_without_gradient(backend, monkeypatch):
-    """Sections side by side are their concatenation; only those that ask receive a gradient."""
+    """Several sections give the same as their concatenation; only those that require a gradient receive one."""
     monkeypatch.setattr(scene, "TILE", 4)
     queries, keys, queue = unit(6, 5).requires_grad_(), unit(6, 5).requires_grad_(), unit(9, 5)
     own = pairs.SameSample(torch.arange(6), torch.arange(6))
@@ -135,7 +135,7 @@ def test_gradcheck(backend, monkeypatch):
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 9), st.sampled_from([0.01, 0.03, 0.2, 1.0]), st.integers(0, 10**6))
 def test_tile_size_changes_nothing(n, tile, temperature, seed):
-    """Any tile size gives the same losses and gradients, on the triangle and beside it."""
+    """Any tile size gives the same losses and gradients, with the triangle and without it."""
     generator = torch.Generator().manual_seed(seed)
     z = torch.nn.functional.normalize(torch.randn(n, 4, dtype=DOUBLE, generator=generator), dim=1)
     pull, push = sup_con_pairs(torch.randint(0, 3, (n,), generator=generator))
@@ -162,7 +162,7 @@ def losses_and_gradient(formula, operand, pull, push, temperature, **options):
 @pytest.mark.parametrize("temperature", [0.01, 0.05, 0.1, 1.0])
 @pytest.mark.parametrize("classes", [1, 10, 400])
 def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature, classes):
-    """Over several draws, losses and gradients err at most twice as much as the plain formula does in float32."""
+    """Over several samples, losses and gradients have at most twice the error of the plain formula in float32."""
     mine, theirs = torch.zeros(2, dtype=DOUBLE), torch.zeros(2, dtype=DOUBLE)
     for draw in range(4):
         torch.manual_seed(draw)
@@ -179,7 +179,7 @@ def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, tempera
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_same_input_same_bits(backend):
-    """Forward and backward repeat bit for bit."""
+    """Forward and backward give the same bits each time."""
     z = unit(900, 16, torch.float32)
     pull, push = sup_con_pairs(torch.randint(0, 7, (900,)))
     results = []
@@ -204,7 +204,7 @@ def test_backward_can_be_repeated(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
 def test_lengths_of_any_size(backend, scale):
-    """Embeddings that are not normalised are exact too, beyond the range of e^s."""
+    """Embeddings that are not normalised are also exact, beyond the range of e^s."""
     z = torch.randn(20, 4, dtype=DOUBLE) * scale
     pull, push = sup_con_pairs(torch.arange(20) % 3)
     losses = lw.contrast(z.float(), pull=pull, push=push, temperature=0.1, backend=backend)
@@ -225,7 +225,7 @@ def test_excluded_pairs_may_overflow(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", ["complement", "one long row", "all but one class"])
 def test_sums_taken_from_sums_do_not_cancel(backend, case):
-    """A class sum taken from another, or a long row from its class, errs within twice the plain formula."""
+    """A difference of class sums, or of a class sum and a long row, has at most twice the plain formula's error."""
     z, labels = unit(1500, 16, torch.float32), torch.zeros(1500).long()
     labels[:2] = 1
     pull = (~pairs.SameClass(labels)).mean_over_row()
@@ -242,7 +242,7 @@ def test_sums_taken_from_sums_do_not_cancel(backend, case):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_empty_rows_are_minus_infinity_without_gradient(backend, monkeypatch):
-    """log_sum_exp is −inf where push is empty, and no gradient comes from there, whatever is asked."""
+    """log_sum_exp is −inf where push is empty, without gradient, whatever the upstream."""
     monkeypatch.setattr(scene, "TILE", 2)
     z = unit(5, 3).requires_grad_()
     labels = torch.tensor([0, 0, 1, 2, 2])
@@ -261,7 +261,7 @@ def test_empty_rows_are_minus_infinity_without_gradient(backend, monkeypatch):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_inactive_anchors_give_zero(backend):
-    """An anchor without positives, or with nothing to push, has loss 0, and moves nothing."""
+    """An anchor without positives, or with an empty push, has loss 0 and no gradient."""
     z = unit(4, 3).requires_grad_()
     pull = pairs.Explicit(torch.tensor([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]]).double())
     push = pairs.Explicit(torch.tensor([[0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 0, 0]]).double())
@@ -274,7 +274,7 @@ def test_inactive_anchors_give_zero(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("n", "r"), [(0, 0), (0, 3), (3, 0)])
 def test_nothing_to_contrast(backend, n, r):
-    """No queries, or no references, give no losses, or zeros."""
+    """Without queries there are no losses; without references they are zero."""
     queries, references = torch.randn(n, 2, requires_grad=True), torch.randn(r, 2)
     losses = lw.contrast(
         queries, references, pull=pairs.AllPairs(n, r), push=pairs.AllPairs(n, r), temperature=1.0, backend=backend
@@ -302,7 +302,7 @@ def test_autocast_is_off_inside(backend):
 
 
 def test_mixed_dtypes_promote():
-    """fp16 keys against fp32 queries are contrasted in fp32; float64 wins over all."""
+    """fp16 keys and fp32 queries are contrasted in fp32; float64 takes precedence."""
     queries, keys = unit(3, 4, torch.float32), unit(3, 4, torch.float16)
     own = pairs.SameSample(torch.arange(3), torch.arange(3))
     losses = lw.contrast(queries, keys, pull=own, push=pairs.AllPairs(3, 3), temperature=0.1)
@@ -314,7 +314,7 @@ def test_mixed_dtypes_promote():
 
 
 def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
-    """Queries as references under a symmetric set go by the triangle while 2·max|s| < 80, and not beyond."""
+    """Queries as references with a symmetric set use the triangle only while 2·max|s| < 80."""
     taken = []
     original = scene.Scene.__init__
 
@@ -339,7 +339,7 @@ def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_reductions_are_over_active_rows(backend):
-    """The mean leaves inactive rows out, which as zeros could not be told from losses of 0."""
+    """The mean excludes inactive rows, whose zeros look the same as losses of 0."""
     z, labels = unit(8, 3).requires_grad_(), torch.tensor([0, 0, 0, 1, 1, 2, 3, 4])
     pull, push = sup_con_pairs(labels)
 
@@ -357,7 +357,7 @@ def test_reductions_are_over_active_rows(backend):
 @pytest.mark.parametrize("temperature", [0.01, 0.2])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_several_pushes_with_powers_both_ways(temperature, normalize):
-    """Each push has its log-sum-exp of e^{power·s}, of rows and of columns, with the gradients of all."""
+    """Each push has its own log-sum-exp of e^{power·s}, over rows and columns, with all gradients."""
     weights = torch.rand(7, 9) * (torch.rand(7, 9) > 0.3)
     for pushes in (
         (Push(pairs.AllPairs(7, 9), 2.0), Push(pairs.NotSelf(7, 9), 0.5)),
@@ -389,7 +389,7 @@ def test_several_pushes_with_powers_both_ways(temperature, normalize):
 
 
 def test_a_backward_within_autocast_is_that_outside(monkeypatch):
-    """Whatever the number of rows and the backend, autocast around the backward changes nothing."""
+    """Autocast around the backward changes nothing, for any number of rows and any backend."""
     monkeypatch.setattr(scene, "TILE", 64)
     for rows in (60, 70):
         z = unit(rows, 16, torch.float32)
@@ -406,7 +406,7 @@ def test_a_backward_within_autocast_is_that_outside(monkeypatch):
 
 
 def test_a_pull_below_the_diagonal_alone_is_not_lost(monkeypatch):
-    """Where a tile of the triangle holds neither pull nor push, its mirror image may pull."""
+    """If a tile of the triangle has neither pull nor push, its mirror image may still have a pull."""
     monkeypatch.setattr(scene, "TILE", 4)
     z, key = unit(12, 4).requires_grad_(), torch.arange(12)
     pull = pairs.Equal(key, key + 4 + 100 * (key >= 8))  # anchor i pulls reference i − 4
@@ -421,7 +421,7 @@ def test_a_pull_below_the_diagonal_alone_is_not_lost(monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.5, 0.01])
 def test_an_anchor_whose_push_is_scaled_by_zero(backend, temperature):
-    """It is inactive, and neither a gradient nor NaN comes from it, of references with gradient and without."""
+    """It is inactive, without gradient or NaN, for references with and without gradient."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     none = torch.tensor([0.0, 1.0, 2.0])
     pull, push = pairs.NotSelf(3).mean_over_row(), pairs.NotSelf(3).scale(anchors=none)
@@ -437,7 +437,7 @@ def test_an_anchor_whose_push_is_scaled_by_zero(backend, temperature):
 
 
 def test_a_power_beside_references_without_gradient():
-    """What is visited once has the push's power in its gradient, too."""
+    """The gradient of a section that is visited once includes the power of the push."""
     z, v = unit(4, 3).requires_grad_(), unit(6, 3)
     gradients = [
         torch.autograd.grad(
@@ -454,14 +454,14 @@ def test_a_power_beside_references_without_gradient():
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.001, 0.1])
 def test_an_empty_batch_at_any_temperature(backend, temperature):
-    """No rows give the loss 0, beyond the range of plain exponentials too."""
+    """An empty batch has loss 0, even beyond the range of plain exponentials."""
     z = torch.zeros(0, 4, requires_grad=True)
     assert lw.SupConLoss(temperature=temperature, backend=backend)(z, torch.zeros(0).long()) == 0
     assert lw.InfoNCELoss(temperature=temperature, symmetric=True, backend=backend)(z, z) == 0
 
 
 def test_a_gradient_with_create_graph_is_that_without():
-    """Also where one input is made of another, or a section comes twice."""
+    """Even if one input depends on another, or a section occurs twice."""
     z, own = unit(4, 3).requires_grad_(), pairs.SameSample(torch.arange(4))
     v = unit(4, 3).requires_grad_()
     for sections, pull, push in (
@@ -477,7 +477,7 @@ def test_a_gradient_with_create_graph_is_that_without():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_the_caller_changes_before_the_backward_changes_nothing(backend):
-    """A coefficient that came, and counts that were handed out, are the caller's to change."""
+    """The caller may modify a coefficient it passed and counts it received."""
     z, coefficient = unit(6, 3).requires_grad_(), torch.rand(6, dtype=DOUBLE)
     pull, push = sup_con_pairs(torch.arange(6) % 2)
     gradients = []
@@ -494,8 +494,8 @@ def test_what_the_caller_changes_before_the_backward_changes_nothing(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_graph_does_not_keep_itself(backend):
-    """What a step made is freed with its loss, without the garbage collector."""
+def test_a_graph_has_no_reference_cycle(backend):
+    """A step's tensors are freed with its loss, without the garbage collector."""
     z, tau = torch.randn(30, 4, requires_grad=True), torch.tensor(0.1, requires_grad=True)
     pull, push = sup_con_pairs(torch.arange(30) % 3)
     gc.collect()
@@ -514,7 +514,7 @@ def test_a_graph_does_not_keep_itself(backend):
 
 
 def test_dense_has_a_second_derivative():
-    """The gradient of the gradient is that of finite differences."""
+    """The second derivative matches finite differences."""
     z = unit(4, 3).requires_grad_()
     pull, push = sup_con_pairs(torch.tensor([0, 0, 1, 1]))
     tau = torch.tensor(0.7, dtype=DOUBLE, requires_grad=True)
@@ -556,8 +556,8 @@ class Wrapped(torch.nn.Module):
         (traced, "torch.jit.trace"),
     ],
 )
-def test_transforms_that_are_not_gone_through_are_refused(transform, name, backend):
-    """One line names the transform and what to take instead."""
+def test_unsupported_transforms_are_refused(transform, name, backend):
+    """The error names the transform and what to use instead."""
     z = torch.randn(6, 2, 4)
     with pytest.raises(RuntimeError, match=f"got .*{name}; ") as error:
         transform(lw.NTXentLoss(backend=backend), z)
@@ -585,8 +585,8 @@ for loss, arguments, fullgraph in (
 
 @pytest.mark.parametrize("backend", ["auto", "dense"])
 def test_compiled_losses_are_the_losses(backend):
-    """torch.compile over a loss with Inductor gives its value and gradient; dense both ways as one graph."""
-    # In a process of its own: tests check shapes as the library runs, which is no code to compile.
+    """torch.compile of a loss with Inductor gives its value and gradient; dense in both directions as one graph."""
+    # In a separate process: tests check shapes at run time, with code that cannot be compiled.
     done = subprocess.run(
         [sys.executable, "-c", COMPILED, backend], capture_output=True, text=True, check=False, timeout=600
     )
@@ -626,7 +626,7 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(change, message):
-    """What was expected and what came stand in the message."""
+    """The message says what was expected and what came."""
     arguments = {"queries": Z, "pull": ALL, "push": ALL, "temperature": 0.1} | change
     with pytest.raises(ValueError, match=message):
         lw.contrast(arguments.pop("queries"), arguments.pop("references", None), **arguments)

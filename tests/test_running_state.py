@@ -22,7 +22,7 @@ WORKER = Path(__file__).parent / "queue_worker.py"
 
 
 def saved(module, fresh, folder):
-    """Return a fresh object with the state of another, by way of a file."""
+    """Return a fresh object with the state of another, saved to a file and loaded."""
     torch.save(module.state_dict(), folder / "state.pt")
     fresh.load_state_dict(torch.load(folder / "state.pt"))
     assert_same_state(module, fresh)
@@ -51,26 +51,26 @@ SIZES = [
 @pytest.mark.parametrize("value", [0, -1, True, 2.0, 2.5, math.nan, math.inf, "a", None, [2], torch.ones(2)])
 @pytest.mark.parametrize(("build", "sizes"), SIZES)
 def test_a_size_is_a_positive_integer(build, sizes, value):
-    """Any other size is an error that names it and says what came; None stands where there is no such size."""
+    """Any other size is an error with its name and value; optional sizes may be None."""
     for name in sizes:
         if value is None and name in {"num_labels", "total_steps"}:
             build(**{**sizes, name: value})
             continue
-        with pytest.raises(ValueError, match=re.escape(f"{name} is an integer of at least 1, got {value!r}; ")):
+        with pytest.raises(ValueError, match=re.escape(f"{name} to be an integer of at least 1, got {value!r}: ")):
             build(**{**sizes, name: value})
 
 
 @pytest.mark.parametrize("integer", [np.int64, np.uint8, torch.tensor])
 @pytest.mark.parametrize(("build", "sizes"), SIZES)
 def test_a_size_is_an_integer_of_any_library(build, sizes, integer):
-    """What Python may index with is a size, and is held as an int."""
+    """Whatever Python accepts as an index is a size, and is stored as an int."""
     given = build(**{name: integer(value) for name, value in sizes.items()})
     assert repr(given) == repr(build(**sizes))
     assert all(type(getattr(given, name)) is int for name in {"num_labels", "total_steps"} & sizes.keys())
 
 
 def test_state_is_read_and_written_in_inference_mode():
-    """In inference mode, as trainers validate, state is read and written as ever, and goes on after it."""
+    """In inference mode, as in validation, state is read and written as usual, and keeps working afterwards."""
     batches = [(torch.randn(3, 2), torch.tensor([0, 3, 3]), torch.arange(3)) for _ in range(3)]
 
     def after(modes):
@@ -103,7 +103,7 @@ def test_state_is_read_and_written_in_inference_mode():
 
 
 def test_a_queue_made_in_inference_mode_returns_what_was_loaded():
-    """What was read before a state is loaded is not taken for what is held after it."""
+    """Facts recorded before a state is loaded are not used after it."""
     other = Queue(2, 2)
     other.enqueue(torch.full((1, 2), 7.0))
     with torch.inference_mode():
@@ -114,12 +114,12 @@ def test_a_queue_made_in_inference_mode_returns_what_was_loaded():
         queue.load_state_dict(other.state_dict())
         assert len(queue) == 1
         assert queue.keys.tolist() == [[7, 7]]
-        with pytest.raises(ValueError, match="labels of a queue are there where all keys had some"):
+        with pytest.raises(ValueError, match="a label for every key in the queue"):
             _ = queue.labels
 
 
-def test_what_inference_mode_made_may_be_written_later():
-    """Features made in inference mode go into a queue and a cache outside it."""
+def test_inference_tensors_may_be_written_later():
+    """Features computed in inference mode can be written to a queue and a cache outside it."""
     with torch.inference_mode():
         features, index = torch.randn(2, 2), torch.tensor([1, 0])
     queue, cache = Queue(2, 2), FeatureCache(2, 2)
@@ -135,7 +135,7 @@ def test_what_inference_mode_made_may_be_written_later():
 
 
 def ring(size, batches):
-    """Return what a ring of the newest holds, one key at a time, by the equation: key t at place t mod S."""
+    """Return the contents of a ring buffer, one key at a time, by the equation: key t at place t mod S."""
     places = {}
     for t, row in enumerate(row for batch in batches for row in zip(*batch, strict=True)):
         places[t % size] = row
@@ -145,7 +145,7 @@ def ring(size, batches):
 @pytest.mark.parametrize("size", [1, 5, 6, 64])
 @pytest.mark.parametrize("num_labels", [None, 3])
 def test_a_queue_holds_the_newest(size, num_labels):
-    """Batches of any size, also none and more than the queue holds, leave the newest keys, labels and ids in place."""
+    """Batches of any size, even empty or larger than the queue, leave the newest keys, labels and ids in place."""
     queue = Queue(size, 2, num_labels=num_labels)
     batches = []
     for count in (2, 3, 0, 4, 17, 1):
@@ -158,7 +158,7 @@ def test_a_queue_holds_the_newest(size, num_labels):
 
 
 def test_an_empty_queue_holds_nothing():
-    """What is not filled is not returned, before the first batch and after reset; labels may then come or not."""
+    """Unfilled places are not returned, before the first batch and after reset; labels are then optional again."""
     queue, fresh = Queue(4, 2), Queue(4, 2)
     assert (queue.keys.shape, queue.labels.shape, queue.ids.shape, len(queue)) == ((0, 2), (0,), (0,), 0)
     queue.enqueue(torch.ones(3, 2), torch.ones(3).long(), torch.ones(3).long())
@@ -170,15 +170,15 @@ def test_an_empty_queue_holds_nothing():
 
 @pytest.mark.parametrize("labels", [torch.tensor([[1, 0], [0, 1]]), torch.eye(2), torch.eye(2).bool()])
 def test_label_sets_of_any_dtype_are_held_as_booleans(labels):
-    """A label takes one byte, whatever dtype zeros and ones come in."""
+    """A label takes one byte, whatever the dtype of the zeros and ones."""
     queue = Queue(3, 2, num_labels=2)
     queue.enqueue(torch.ones(2, 2), labels)
     assert queue.labels.tolist() == [[True, False], [False, True]]
     assert queue.label_ring.element_size() == 1
 
 
-def test_ids_that_are_not_given_are_minus_one():
-    """A key without an id belongs to no sample, even in the place of one that had an id."""
+def test_missing_ids_are_minus_one():
+    """A key without an id belongs to no sample, even if it replaces one that had an id."""
     queue = Queue(2, 2)
     queue.enqueue(torch.ones(2, 2), ids=torch.tensor([7, 8]))
     queue.enqueue(torch.ones(1, 2))
@@ -186,7 +186,7 @@ def test_ids_that_are_not_given_are_minus_one():
 
 
 def test_enqueueing_before_the_backward_leaves_the_gradient_alone():
-    """What is read is a copy that later keys do not change, and carries no gradient to the keys."""
+    """What is read is a copy that later keys do not change, and has no gradient to the keys."""
     queue = Queue(4, 3)
     queue.enqueue(torch.randn(4, 3, requires_grad=True), torch.arange(4), torch.arange(4))
     z = torch.randn(2, 3, requires_grad=True)
@@ -200,7 +200,7 @@ def test_enqueueing_before_the_backward_leaves_the_gradient_alone():
 
 
 def test_a_queue_serves_a_loss():
-    """Keys and labels go to a loss as they are read."""
+    """Keys and labels can be passed to a loss directly."""
     queue = Queue(8, 3)
     keys, labels, z = torch.randn(5, 3), torch.arange(5), torch.randn(2, 3)
     queue.enqueue(keys, labels)
@@ -211,7 +211,7 @@ def test_a_queue_serves_a_loss():
 
 @pytest.mark.parametrize("num_labels", [None, 3])
 def test_a_queue_goes_on_where_it_was_saved(num_labels, tmp_path):
-    """Saved, loaded into a fresh queue and fed on, it holds bit for bit what it would have held without stopping."""
+    """Saved, loaded into a fresh queue and continued, its contents are bit for bit those without the interruption."""
     queue = Queue(5, 2, num_labels=num_labels)
     for count in (3, 4):
         labels = torch.randint(9, (count,)) if num_labels is None else torch.rand(count, num_labels) > 0.5
@@ -221,14 +221,14 @@ def test_a_queue_goes_on_where_it_was_saved(num_labels, tmp_path):
     for either in (queue, loaded):
         either.enqueue(*batch)
     assert_same_state(queue, loaded)
-    told = "labels come with every batch or with none" if num_labels is None else r"label sets \(B, 3\), .* got none"
+    told = "labels with every batch or with none" if num_labels is None else r"label sets \(B, 3\), got none"
     with pytest.raises(ValueError, match=told):
         loaded.enqueue(torch.randn(4, 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_a_queue_holds_keys_in_its_dtype(dtype):
-    """A cast changes keys alone, and keys of another dtype are cast when they come."""
+    """A cast changes only the keys, and keys of another dtype are cast when enqueued."""
     queue = Queue(3, 2)
     keys = torch.randn(2, 2)
     queue.enqueue(keys, torch.tensor([2**40, -1]), torch.tensor([2**50, 3]))
@@ -239,15 +239,15 @@ def test_a_queue_holds_keys_in_its_dtype(dtype):
 
 
 def test_labels_come_with_all_batches_or_none():
-    """A queue that was fed without labels says so when they are read, and refuses what would mix."""
+    """A queue filled without labels raises when they are read, and refuses to mix both."""
     bare, labelled = Queue(4, 2), Queue(4, 2)
     bare.enqueue(torch.ones(2, 2))
     labelled.enqueue(torch.ones(2, 2), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="got 0 for 2 keys; call enqueue"):
+    with pytest.raises(ValueError, match="got 0 for 2 keys: call enqueue"):
         _ = bare.labels
-    with pytest.raises(ValueError, match="got some where the batches before had none"):
+    with pytest.raises(ValueError, match="got some where earlier batches had none"):
         bare.enqueue(torch.ones(2, 2), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="got none where the batches before had labels"):
+    with pytest.raises(ValueError, match="got none where earlier batches had labels"):
         labelled.enqueue(torch.ones(2, 2))
     assert (len(bare), len(labelled)) == (2, 2)
 
@@ -258,29 +258,33 @@ TWO = torch.ones(2, 2)
 @pytest.mark.parametrize(
     ("num_labels", "arguments", "message"),
     [
-        (None, [[[1.0, 2.0]]], "what the queue takes as keys is a tensor, got list; convert with"),
-        (None, [None], "what the queue takes as keys is a tensor, got NoneType"),
-        (None, ["a", torch.ones(1).long()], "what the queue takes as keys is a tensor, got str"),
-        (None, [torch.ones(2, 3)], r"keys are floating, of shape \(B, 2\), got torch.float32 of shape \(2, 3\)"),
-        (None, [torch.ones(2)], r"got torch.float32 of shape \(2,\); flatten views"),
+        (None, [[[1.0, 2.0]]], "keys for the queue to be a tensor, got list: convert with"),
+        (None, [None], "keys for the queue to be a tensor, got NoneType"),
+        (None, ["a", torch.ones(1).long()], "keys for the queue to be a tensor, got str"),
+        (None, [torch.ones(2, 3)], r"keys to be floating, of shape \(B, 2\), got torch.float32 of shape \(2, 3\)"),
+        (None, [torch.ones(2)], r"got torch.float32 of shape \(2,\): flatten views"),
         (None, [torch.ones(2, 2).long()], "got torch.int64 of shape"),
         (None, [torch.tensor([[1.0, 0.0], [torch.nan, 0.0]])], "keys are finite, got NaN or infinity in 1 of 2 rows"),
-        (None, [TWO, torch.ones(2)], r"labels are integers of shape \(2,\).* got torch.float32 .*\.long\(\)"),
-        (None, [TWO, torch.ones(3).long()], r"labels are integers of shape \(2,\), .* got torch.int64 of shape \(3,\)"),
-        (None, [TWO, torch.eye(2).long()], "build it with num_labels=2 to hold label sets"),
-        (None, [TWO, [0, 1]], "what the queue takes as labels is a tensor, got list"),
-        (None, [TWO, None, 3], "what the queue takes as ids is a tensor, got int"),
-        (None, [TWO, None, torch.ones(1).long()], r"ids are integers of shape \(2,\)"),
-        (None, [TWO, None, torch.ones(2)], "ids are integers .* got torch.float32"),
+        (None, [TWO, torch.ones(2)], r"labels to be integers of shape \(2,\).* got torch.float32 .*\.long\(\)"),
+        (
+            None,
+            [TWO, torch.ones(3).long()],
+            r"labels to be integers of shape \(2,\), .* got torch.int64 of shape \(3,\)",
+        ),
+        (None, [TWO, torch.eye(2).long()], "build the queue with num_labels=2 to hold label sets"),
+        (None, [TWO, [0, 1]], "labels for the queue to be a tensor, got list"),
+        (None, [TWO, None, 3], "ids for the queue to be a tensor, got int"),
+        (None, [TWO, None, torch.ones(1).long()], r"ids to be integers of shape \(2,\)"),
+        (None, [TWO, None, torch.ones(2)], "ids to be integers .* got torch.float32"),
         (3, [TWO, torch.eye(2).long()], r"multi-hot label sets of shape \(2, 3\), got shape \(2, 2\)"),
-        (3, [TWO, torch.ones(2).long()], r"got shape \(2,\); one-hot classes"),
+        (3, [TWO, torch.ones(2).long()], r"got shape \(2,\): one-hot encode classes"),
         (3, [TWO, torch.full((2, 3), 2)], "zeros and ones, got other values"),
         (3, [TWO, torch.full((2, 3), torch.nan)], "zeros and ones, got other values"),
-        (None, [TWO.to("meta")], "what the queue takes as keys lies on its device, cpu, got meta; move either"),
+        (None, [TWO.to("meta")], "keys to be on the device of the queue, cpu, got meta: move one of the two"),
     ],
 )
 def test_a_queue_refuses_what_does_not_fit(num_labels, arguments, message):
-    """A batch that does not fit is an error that says why, and changes nothing."""
+    """A batch that does not match is an error that says why, and changes nothing."""
     queue = Queue(4, 2, num_labels=num_labels)
     with pytest.raises(ValueError, match=message):
         queue.enqueue(*arguments)
@@ -288,7 +292,7 @@ def test_a_queue_refuses_what_does_not_fit(num_labels, arguments, message):
 
 
 def test_keys_that_overflow_the_queue_are_refused():
-    """Finite keys that a half-precision queue could only hold as infinity are not finite there."""
+    """Finite keys that become infinite in a half-precision queue are refused."""
     with pytest.raises(ValueError, match="keys are finite"):
         Queue(4, 2).half().enqueue(torch.full((1, 2), 1e6))
 
@@ -307,7 +311,7 @@ def two(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["classes", "sets", "bare"])
 def test_processes_hold_the_same_queue(two, kind):
-    """Every rank holds what one process would that enqueued the ranks' batches one after the other."""
+    """Every rank holds the same as one process that enqueues the batches of all ranks one after the other."""
     worker = runpy.run_path(str(WORKER))
     one = Queue(size=6, feature_dim=2, num_labels=3 if kind == "sets" else None)
     one = one.half() if kind == "sets" else one
@@ -320,22 +324,22 @@ def test_processes_hold_the_same_queue(two, kind):
         assert all(torch.equal(result[kind][name], value) for name, value in one.state_dict().items())
 
 
-def test_what_one_process_refuses_all_refuse(two):
-    """No rank waits for another, none enqueues, and who was wrong is told why."""
+def test_an_error_on_one_rank_is_an_error_on_all(two):
+    """No rank waits for another, none enqueues, and the rank with the bad input gets the reason."""
     here, there = (result["refusals"] for result in two)
     assert set(here) == set(there) == {"features", "labels", "size", "nan"}
     assert all(held == 0 for told in (here, there) for _, held in told.values())
     assert all("rank 1 was refused" in here[name][0] for name in ("features", "nan"))
-    assert "keys are floating" in there["features"][0]
+    assert "keys to be floating" in there["features"][0]
     assert "finite" in there["nan"][0]
-    assert all("alike" in told[name][0] for told in (here, there) for name in ("labels", "size"))
+    assert all("the same way on all ranks" in told[name][0] for told in (here, there) for name in ("labels", "size"))
 
 
 # Prototypes
 
 
 def test_prototypes_are_the_references_of_a_loss():
-    """Calling the module gives the parameter itself, which the loss's gradient reaches; saved, it is the same."""
+    """Calling the module returns the parameter itself, which receives the loss's gradient and survives saving."""
     prototypes, fresh = Prototypes(3, 4), Prototypes(3, 4)
     assert prototypes() is prototypes.weight
     assert not torch.equal(prototypes(), fresh())
@@ -374,7 +378,7 @@ def test_what_holds_state_shows_its_sizes():
 
 
 def test_a_cache_returns_what_was_written():
-    """Features, whether there are any, when they were written and the share of hits, by the definition."""
+    """Features, whether there are any, when they were written, and the hit rate, by definition."""
     cache = FeatureCache(5, 2)
     first, second = torch.randn(2, 2, requires_grad=True), torch.randn(2, 2)
     assert cache.hit_rate(torch.arange(5)) == 0
@@ -395,7 +399,7 @@ def test_a_cache_returns_what_was_written():
 
 
 def test_writing_nothing_is_a_step():
-    """A batch of no rows writes nothing, and counts."""
+    """An empty batch writes nothing, but counts as a step."""
     cache = FeatureCache(5, 2)
     cache.write(torch.tensor([], dtype=torch.int64), torch.randn(0, 2))
     assert cache.step == 1
@@ -405,7 +409,7 @@ def test_writing_nothing_is_a_step():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("index_dtype", [torch.uint8, torch.uint16, torch.uint32, torch.int32, torch.int64])
 def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
-    """The mean is that of float64, rounded once; in any order of the batch it is the same to the last bit."""
+    """The mean is computed in float64 and rounded once; it is the same to the last bit in any order of the batch."""
     index = torch.randint(40, (2000,), dtype=index_dtype)
     features = torch.randn(2000, 3).to(dtype)
     cache, shuffled = FeatureCache(50, 3), FeatureCache(50, 3)
@@ -425,8 +429,8 @@ def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
     assert cache.hit_rate(few) == torch.tensor(2 / 3)
 
 
-def test_the_mean_of_equals_is_themselves():
-    """A sample three times in a batch with one feature is cached as that feature, to the last bit."""
+def test_the_mean_of_equal_features_is_exact():
+    """A sample that occurs three times with the same feature is cached as that feature, to the last bit."""
     features = torch.randn(100, 3)
     cache = FeatureCache(100, 3)
     cache.write(torch.arange(100).repeat(3), features.repeat(3, 1))
@@ -434,7 +438,7 @@ def test_the_mean_of_equals_is_themselves():
 
 
 def test_a_cache_goes_on_where_it_was_saved(tmp_path):
-    """Saved, loaded into a fresh cache and written on, it holds bit for bit what it would have held."""
+    """Saved, loaded into a fresh cache and continued, its contents are bit for bit those without the interruption."""
     cache = FeatureCache(6, 2)
     cache.write(torch.tensor([4, 1, 4]), torch.randn(3, 2))
     loaded = saved(cache, FeatureCache(6, 2), tmp_path)
@@ -449,7 +453,7 @@ def test_a_cache_goes_on_where_it_was_saved(tmp_path):
     "cast", [nn.Module.half, nn.Module.bfloat16, nn.Module.double, lambda module: module.to("cpu", torch.float16)]
 )
 def test_a_cache_keeps_its_dtype(cast):
-    """A cast of the module that holds it changes no bit of a cache, and what follows is written as before."""
+    """A cast of the module that contains it changes no bit of a cache, and later writes work as before."""
     holder = nn.ModuleDict({"cache": FeatureCache(4, 2), "layer": nn.Linear(2, 2)})
     before = copy.deepcopy(holder["cache"])
     for cache in (holder["cache"], before):
@@ -464,7 +468,7 @@ def test_a_cache_keeps_its_dtype(cast):
 
 
 def test_state_follows_a_module_to_its_device():
-    """The device of a module is the device of all its state, and a cache made on none gets room of its dtype."""
+    """All state follows its module to a device, and a cache on the meta device is allocated in its own dtype."""
     state = nn.ModuleList(
         [FeatureCache(4, 2), Queue(3, 2), Prototypes(2, 2), MomentumEncoder(nn.BatchNorm1d(2), total_steps=3)]
     )
@@ -473,8 +477,8 @@ def test_state_follows_a_module_to_its_device():
     assert state[0].to_empty(device="cpu").features.dtype == torch.float32
 
 
-def test_a_cache_may_stay_out_of_the_state():
-    """With persistent=False a checkpoint does not carry it."""
+def test_a_cache_may_be_excluded_from_the_state():
+    """With persistent=False a checkpoint does not contain it."""
     assert FeatureCache(4, 2, persistent=False).state_dict() == {}
     assert set(FeatureCache(4, 2).state_dict()) == {"features", "valid", "last_seen", "step"}
 
@@ -482,27 +486,27 @@ def test_a_cache_may_stay_out_of_the_state():
 @pytest.mark.parametrize(
     ("index", "features", "message"),
     [
-        ([0, 1], TWO, "what the cache takes as sample_index is a tensor, got list; convert with"),
-        (torch.tensor([0.0, 1.0]), TWO, r"sample_index is integers of shape \(N,\), got torch.float32"),
-        (torch.tensor([True, False]), TWO, r"got torch.bool .* of a mask its .nonzero\(\)"),
+        ([0, 1], TWO, "sample_index for the cache to be a tensor, got list: convert with"),
+        (torch.tensor([0.0, 1.0]), TWO, r"sample_index to be integers of shape \(N,\), got torch.float32"),
+        (torch.tensor([True, False]), TWO, r"got torch.bool .* for a mask, use .nonzero\(\)"),
         (torch.tensor([[0, 1]]), TWO, r"got torch.int64 of shape \(1, 2\)"),
-        (torch.tensor([0, 4]), TWO, r"sample_index is within 0 … 3, got 0 … 4; count samples from 0"),
+        (torch.tensor([0, 4]), TWO, r"sample_index to be within 0 … 3, got 0 … 4: count samples from 0"),
         (torch.tensor([-1, 2]), TWO, r"within 0 … 3, got -1 … 2"),
         (
             torch.tensor([0, 1], device="meta"),
             TWO,
-            "what the cache takes as sample_index lies on its device, cpu, got meta",
+            "sample_index to be on the device of the cache, cpu, got meta",
         ),
-        (torch.tensor([0, 1]), torch.ones(2, 3), r"features are floating, of shape \(2, 2\), .* of shape \(2, 3\)"),
+        (torch.tensor([0, 1]), torch.ones(2, 3), r"features to be floating, of shape \(2, 2\), .* of shape \(2, 3\)"),
         (torch.tensor([0, 1]), torch.ones(3, 2), r"one row for each index, got torch.float32 of shape \(3, 2\)"),
-        (torch.tensor([0, 1]), torch.ones(2, 2).long(), "features are floating, .* got torch.int64"),
-        (torch.tensor([0, 1]), [1.0, 2.0], "what the cache takes as features is a tensor, got list"),
-        (torch.tensor([0, 1]), TWO.to("meta"), "what the cache takes as features lies on its device, cpu, got meta"),
+        (torch.tensor([0, 1]), torch.ones(2, 2).long(), "features to be floating, .* got torch.int64"),
+        (torch.tensor([0, 1]), [1.0, 2.0], "features for the cache to be a tensor, got list"),
+        (torch.tensor([0, 1]), TWO.to("meta"), "features to be on the device of the cache, cpu, got meta"),
         (torch.tensor([0, 1]), TWO * torch.inf, "features are finite"),
     ],
 )
 def test_a_cache_refuses_what_does_not_fit(index, features, message):
-    """Bad input is an error that says why, wherever an index may come, and changes nothing."""
+    """Bad input is an error that says why, in every method that takes an index, and changes nothing."""
     cache = FeatureCache(4, 2)
     with pytest.raises(ValueError, match=message):
         cache.write(index, features)
@@ -515,8 +519,8 @@ def test_a_cache_refuses_what_does_not_fit(index, features, message):
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, "float32", None])
 def test_a_cache_has_a_floating_dtype(dtype):
-    """A cache of integers, or of what is no dtype, is refused when it is built."""
-    with pytest.raises(ValueError, match=r"dtype is a floating one of torch, got .*; torch.float32 is usual"):
+    """A cache of integers, or of something that is not a dtype, is refused when it is built."""
+    with pytest.raises(ValueError, match=r"dtype to be a floating torch dtype, got .*: use torch.float32"):
         FeatureCache(2, 2, dtype=dtype)
 
 
@@ -524,7 +528,7 @@ def test_a_cache_has_a_floating_dtype(dtype):
 
 
 class Tied(nn.Module):
-    """One matrix twice, into the hidden layer and out of it."""
+    """The same matrix twice, into the hidden layer and out of it."""
 
     def __init__(self):
         super().__init__()
@@ -594,7 +598,7 @@ def encoder(request):
 
 
 def moved(encoder):
-    """Change the parameters of an encoder, as an optimiser would."""
+    """Change the parameters of an encoder, as an optimiser does."""
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
@@ -609,7 +613,7 @@ def output(encoder, inputs):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_any_encoder_has_a_moving_average(encoder, training):
-    """Exact at first, then m θ' + (1 − m) θ, it runs as the encoder would with its weights, also after a cast."""
+    """At first an exact copy, then m θ' + (1 − m) θ, it runs like the encoder with these weights, also after a cast."""
     inputs, first = torch.randn(2, 3, 4), copy.deepcopy(encoder.state_dict())
     average = MomentumEncoder(encoder.train(training), 0.75)
     assert_same_state(average.encoder, encoder)
@@ -627,8 +631,8 @@ def test_any_encoder_has_a_moving_average(encoder, training):
     assert torch.equal(output(average.double(), inputs.double()), output(encoder.double(), inputs.double()))
 
 
-def test_no_optimiser_meets_the_average(encoder):
-    """It has no parameters, does not hold the encoder, and gives no gradient; the encoder keeps its own."""
+def test_optimisers_do_not_see_the_average(encoder):
+    """It has no parameters, does not store the encoder, and gives no gradient; the encoder keeps its own."""
     before = list(encoder.parameters())
     average = MomentumEncoder(encoder)
     assert list(average.parameters()) == []
@@ -641,7 +645,7 @@ def test_no_optimiser_meets_the_average(encoder):
 
 
 def test_an_average_goes_on_where_it_was_saved(encoder, tmp_path):
-    """Saved, loaded into a fresh average and updated on, it is bit for bit what it would have been."""
+    """Saved, loaded into a fresh average and continued, it is bit for bit the same as without the interruption."""
     average = MomentumEncoder(encoder, 0.5, total_steps=10)
     average.update(moved(encoder))
     loaded = saved(average, MomentumEncoder(moved(encoder), 0.5, total_steps=10), tmp_path)
@@ -656,7 +660,7 @@ def test_an_average_goes_on_where_it_was_saved(encoder, tmp_path):
 
 
 def test_tied_parameters_stay_tied():
-    """One tensor of two names is averaged once, and is one tensor after a cast and a copy."""
+    """A tensor with two names is averaged once, and is still one tensor after a cast and a copy."""
     encoder = Tied()
     average = MomentumEncoder(encoder, 0.5)
     before = encoder.into.weight.detach().clone()
@@ -667,7 +671,7 @@ def test_tied_parameters_stay_tied():
 
 
 def test_an_average_is_exact_at_its_ends_and_at_rest():
-    """At m = 0 it is the encoder, at m = 1 the first one, and the average of what does not change does not change."""
+    """At m = 0 it is the encoder, at m = 1 the initial one, and the average of a constant encoder is constant."""
     encoder = nn.Linear(50, 50)
     last, first, resting = (MomentumEncoder(encoder, m) for m in (0, 1, 0.999))
     start = copy.deepcopy(encoder)
@@ -699,8 +703,8 @@ def test_buffers_follow_their_policy(policy):
     assert average.encoder.num_batches_tracked.dtype == torch.int64
 
 
-def test_infinite_buffers_are_no_nan():
-    """A mask of −∞ stays what it is where buffers are averaged, and becomes the encoder's where they are copied."""
+def test_infinite_buffers_do_not_become_nan():
+    """A mask of −∞ stays unchanged if buffers are averaged, and becomes the encoder's if they are copied."""
     encoder = nn.Linear(2, 2)
     encoder.register_buffer("mask", torch.tensor([0, -torch.inf]))
     averaged, copied = MomentumEncoder(encoder, buffers="average"), MomentumEncoder(encoder)
@@ -712,7 +716,7 @@ def test_infinite_buffers_are_no_nan():
 
 
 def test_eval_mode_leaves_the_statistics_alone():
-    """The mode is that which was set, by a module that holds the average too."""
+    """The average runs in the mode that was set, also by a module that contains it."""
     holder = nn.ModuleDict({"average": MomentumEncoder(nn.BatchNorm1d(2))})
     holder.eval()["average"](torch.randn(8, 2))
     assert holder["average"].encoder.running_mean.tolist() == [0, 0]
@@ -721,7 +725,7 @@ def test_eval_mode_leaves_the_statistics_alone():
 
 
 def test_the_momentum_rises_to_one():
-    """With total_steps it is BYOL's cosine, at every step and beyond the last; without, it stays."""
+    """With total_steps it is BYOL's cosine, at every step and beyond the last; without, it is constant."""
     encoder = nn.Linear(2, 2, dtype=torch.float64)
     average, constant = MomentumEncoder(encoder, 0.9, total_steps=4), MomentumEncoder(encoder, 0.9)
     half = math.sqrt(0.5)
@@ -738,7 +742,7 @@ def test_the_momentum_rises_to_one():
 
 
 def test_an_average_in_float32_of_a_bfloat16_encoder_moves():
-    """Small steps that bfloat16 would round away add up in the wider dtype, as in float64."""
+    """Small steps that bfloat16 would round away accumulate in the wider dtype, as in float64."""
     encoder = nn.Linear(4, 4).bfloat16()
     narrow, wide, exact = (MomentumEncoder(encoder, 0.999) for _ in range(3))
     wide, exact = wide.float(), exact.double()
@@ -755,7 +759,7 @@ def test_an_average_in_float32_of_a_bfloat16_encoder_moves():
 
 
 def test_an_average_in_bfloat16_of_a_float32_encoder_is_rounded_once():
-    """The step is taken in float32, whatever the average is held in."""
+    """The step is computed in float32, whatever the dtype of the average."""
     encoder = nn.Linear(50, 50)
     average = MomentumEncoder(encoder, 0.5).bfloat16()
     before = average.encoder.weight.double()
@@ -764,7 +768,7 @@ def test_an_average_in_bfloat16_of_a_float32_encoder_is_rounded_once():
 
 
 class Wrapper(nn.Module):
-    """An encoder under another name, as DistributedDataParallel has it."""
+    """An encoder under another name, like DistributedDataParallel."""
 
     def __init__(self, encoder):
         super().__init__()
@@ -777,12 +781,15 @@ class Wrapper(nn.Module):
         (lambda: Wrapper(nn.Linear(2, 2)), r"differs in 'bias', of shape \(2,\).* not a wrapper"),
         (lambda: nn.Linear(3, 2), r"differs in 'weight', of shape \(2, [23]\)"),
         (lambda: nn.Linear(2, 2, bias=False), "differs in 'bias'"),
-        (lambda: nn.LazyLinear(2), "encoder has its parameters, got lazy ones .*; run a batch through it first"),
-        (lambda: None, "encoder is a module, got NoneType"),
+        (
+            lambda: nn.LazyLinear(2),
+            "encoder to have initialised parameters, got lazy ones: run a batch through it first",
+        ),
+        (lambda: None, "encoder to be a module, got NoneType"),
     ],
 )
 def test_an_average_refuses_another_encoder(other, message):
-    """Parameters of other names or shapes are an error that names one, and nothing moves."""
+    """Parameters with other names or shapes are an error that names one, and nothing changes."""
     encoder = nn.Linear(2, 2)
     average = MomentumEncoder(encoder)
     with pytest.raises(ValueError, match=message):
@@ -792,7 +799,7 @@ def test_an_average_refuses_another_encoder(other, message):
 
 
 def test_buffers_are_compared_where_they_are_followed():
-    """An encoder that has other buffers is refused, but for the policy that leaves them alone."""
+    """An encoder with other buffers is refused, except under the policy that ignores them."""
     encoder, other = nn.BatchNorm1d(2), nn.BatchNorm1d(2, track_running_stats=False)
     with pytest.raises(ValueError, match="differs in 'num_batches_tracked'"):
         MomentumEncoder(encoder).update(other)
@@ -803,15 +810,15 @@ def test_buffers_are_compared_where_they_are_followed():
     ("options", "message"),
     [
         *[
-            ({"momentum": value}, f"momentum is a number within 0 … 1, got {value!r}; 0.999 is")
+            ({"momentum": value}, f"momentum to be a number within 0 … 1, got {value!r}: MoCo")
             for value in (1.5, -0.1, math.nan, math.inf, True, "a", None, {}, 1j)
         ],
-        ({"buffers": "mean"}, 'buffers is "copy", "average" or "own", got \'mean\''),
+        ({"buffers": "mean"}, 'buffers to be "copy", "average" or "own", got \'mean\''),
         ({"encoder": nn.LazyLinear(2)}, "run a batch through it first"),
-        ({"encoder": nn.Linear}, "encoder is a module, got type; pass an instance"),
+        ({"encoder": nn.Linear}, "encoder to be a module, got type: pass an instance"),
     ],
 )
 def test_an_average_refuses_bad_options(options, message):
-    """What cannot be averaged, or how, is an error when it is built."""
+    """Invalid options are an error when the average is built."""
     with pytest.raises(ValueError, match=message):
         MomentumEncoder(**{"encoder": nn.Linear(2, 2), **options})

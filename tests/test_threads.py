@@ -1,4 +1,4 @@
-"""Tiles in threads: the same bits whatever their number, nobody else's settings touched, errors that end the work."""
+"""Tiles in threads: the same bits for any number, no other thread's settings changed, errors that stop the work."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def in_threads(monkeypatch, count):
 
 
 def steps():
-    """Return losses by every kind of walk, and rows."""
+    """Return losses that visit tiles in every way, and rows."""
     generator = torch.Generator().manual_seed(0)
     z, labels = torch.randn(300, 8, generator=generator), torch.arange(300) % 7
     sets = torch.nn.functional.one_hot(labels, 7) | torch.nn.functional.one_hot(labels // 2, 7)
@@ -61,7 +61,7 @@ def test_the_same_bits_with_any_number_of_threads(name, monkeypatch):
 
 
 def test_tasks_at_one_place_keep_their_order():
-    """Whatever threads do, what is added at a place is added in the order in which it came."""
+    """Whatever threads do, additions to a place happen in the order of the tasks."""
     met: dict[int, list[int]] = {place: [] for place in range(5)}
 
     def work(number, *places):
@@ -75,7 +75,7 @@ def test_tasks_at_one_place_keep_their_order():
 
 
 def test_nobody_elses_threads_change():
-    """The caller's number of threads is what it was, after a failed step too, and so is another thread's."""
+    """The number of threads of the caller and of other threads is unchanged, even after a failed step."""
     before, seen = torch.get_num_threads(), []
     step, z = steps()[0]["triangle"], steps()[1]
     step(z.requires_grad_()).backward()
@@ -92,8 +92,8 @@ def test_nobody_elses_threads_change():
 
 
 @needs_openmp
-def test_alone_is_one_thread_and_is_put_back():
-    """Within the context a call takes one thread, and what it was before afterwards."""
+def test_alone_is_one_thread_and_is_restored():
+    """Within the context a call takes one thread, and afterwards as many as before."""
     before = torch.get_num_threads()
     with threads.alone():
         assert torch.get_num_threads() == 1
@@ -101,7 +101,7 @@ def test_alone_is_one_thread_and_is_put_back():
 
 
 def test_the_first_error_is_raised_and_the_rest_is_left():
-    """A task that fails ends the work: its error reaches the caller, and what was not begun is not done."""
+    """A failed task stops the work: its error reaches the caller, and no further task is started."""
     done = []
 
     def work(number):
@@ -117,7 +117,7 @@ def test_the_first_error_is_raised_and_the_rest_is_left():
 
 
 def test_workers_have_the_callers_mode(monkeypatch):
-    """Helpers build no graph, and write to tensors of inference mode where the caller does."""
+    """Workers build no graph, and write to inference tensors if the caller does."""
     in_threads(monkeypatch, 3)
     step, z = steps()[0]["triangle"], steps()[1]
     expected = step(z)
@@ -129,7 +129,7 @@ def test_workers_have_the_callers_mode(monkeypatch):
 
 
 def test_several_callers_at_once(monkeypatch):
-    """Steps taken in several threads at the same time are each what they are alone."""
+    """Steps run in several threads at the same time give the same as one at a time."""
     in_threads(monkeypatch, 2)
     step, z = steps()[0]["triangle"], steps()[1]
     expected, found = step(z), []
@@ -144,7 +144,7 @@ def test_several_callers_at_once(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_has_threads_of_its_own():
-    """After a fork the child makes its own threads, where its parent's are gone."""
+    """After a fork the child creates its own threads, since its parent's are gone."""
     script = """
 import os, torch, likewise as lw
 from likewise.operator import scene, threads
@@ -162,7 +162,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_without_openmp_everything_runs_in_the_callers_thread(monkeypatch):
-    """Where torch's OpenMP library is not found there is one worker, and the same bits."""
+    """If torch's OpenMP library is not found, there is one worker, with the same bits."""
     step, z = steps()[0]["triangle"], steps()[1]
     expected = step(z)
     monkeypatch.setattr(threads, "_torch", lambda: None)
@@ -172,7 +172,7 @@ def test_without_openmp_everything_runs_in_the_callers_thread(monkeypatch):
 
 
 def test_an_error_of_the_tasks_themselves_is_raised():
-    """Tasks that cannot be told are an error of the caller, whichever thread asks for them."""
+    """An error while iterating over tasks reaches the caller, whichever thread iterates."""
 
     def tasks():
         yield Task((0,), (0,))
@@ -184,8 +184,8 @@ def test_an_error_of_the_tasks_themselves_is_raised():
 
 
 @needs_openmp
-def test_torchs_own_openmp_is_told():
-    """Another library's OpenMP, loaded after torch's, is left alone."""
+def test_torchs_own_openmp_is_configured():
+    """Another library's OpenMP, loaded after torch's, is not touched."""
     script = """
 import torch, sklearn.cluster
 from likewise.operator import threads

@@ -1,4 +1,4 @@
-"""The kernels against a float64 oracle: on a GPU where there is one, else in Triton's interpreter, in small tiles."""
+"""The kernels against a float64 oracle: on a GPU if there is one, else in Triton's interpreter with small tiles."""
 
 import pytest
 import torch
@@ -23,19 +23,19 @@ PRECISIONS = [torch.float32, torch.bfloat16, torch.float16]
 
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
-    """Interpreted, take tiles of 32 and 16 rows, so that small problems have every kind; a GPU takes its own."""
+    """In the interpreter, use tiles of 32 and 16 rows, so that small problems have every kind; a GPU uses its own."""
     if not GPU:
         monkeypatch.setattr(tuning, "tiles", lambda *_, **__: tuning.Tiles(32, 16, 4, 2))
 
 
 @pytest.fixture
 def splits(monkeypatch):
-    """Walk tiles in several programs, whose sums are put together; without this in one."""
+    """Split the loop over tiles among several programs, whose sums are combined; by default it is one."""
     monkeypatch.setattr(tuning, "splits", lambda _programs, walked, _device, **_: min(3, walked))
 
 
 def clustered(n, d, dtype=torch.float32, clusters=5, spread=0.3, seed=0):
-    """Return unit rows around a few centres: errors that cancel among random rows do not among these."""
+    """Return unit rows around a few centres: errors that cancel for random rows do not cancel for these."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(clusters, d, dtype=DOUBLE, generator=generator)
     centres = torch.nn.functional.normalize(centres, dim=1)
@@ -85,7 +85,7 @@ def plain(queries, sections, push, temperature, upstream, half=None):
 
 
 def kernels(queries, others, push, temperature, upstream, *, among_themselves, constant=()):
-    """Return what `plain` returns, by the kernels and autograd."""
+    """Return the same as `plain`, computed by the kernels and autograd."""
     queries = queries.clone().requires_grad_()
     others = [v.clone().requires_grad_(k not in constant) for k, v in enumerate(others)]
     tau = torch.tensor(temperature, device=DEVICE, requires_grad=True)
@@ -98,7 +98,7 @@ def kernels(queries, others, push, temperature, upstream, *, among_themselves, c
 
 
 def check(queries, others, push, temperature, *, among_themselves=True, constant=()):
-    """Hold values and gradients to within twice the error of the plain formula of the same operand and precision."""
+    """Check that values and gradients have at most twice the error of the plain formula in the same precision."""
     upstream = torch.randn(len(queries), generator=torch.Generator().manual_seed(1)).to(DEVICE)
     temperature = torch.tensor(temperature).item()  # as float32 has it, for all
     half = None if queries.dtype == torch.float32 else queries.dtype
@@ -129,14 +129,14 @@ def check(queries, others, push, temperature, *, among_themselves=True, constant
 
 
 def beta_and_labels(n, r):
-    """Return NWS's push of a queue: β times how unlike the labels are, where none is shared."""
+    """Return NWS's push for a queue: β times the dissimilarity of label sets that share no label."""
     own, others = sets(n, 70, seed=2).to(DEVICE), sets(r, 70, seed=3).to(DEVICE)
     similarity = torch.rand(70, 70, generator=torch.Generator().manual_seed(4)).to(DEVICE)
     return ~pairs.SharesLabel(own, others) * (1 - pairs.MeanSimilarity(own, similarity, others)) * 0.1
 
 
 def by_frequency(n, r):
-    """Return BCL's push: each class weighs alike, an anchor's own without what it draws."""
+    """Return BCL's push: equal weight for each class, an anchor's own class without its positives."""
     own, others = torch.arange(n) % 5, torch.arange(r) % 5
     same, counts = pairs.SameClass(own, others), torch.bincount(others, minlength=5)
     positives = same & pairs.NotSelf(n, r, 2)
@@ -147,7 +147,7 @@ def by_frequency(n, r):
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("temperature", [0.003, 0.1])
 def test_a_batch_among_itself(dtype, temperature):
-    """All but an anchor itself, one class, other classes, a shared label: values and all gradients."""
+    """All except the anchor itself, one class, other classes, a shared label: values and all gradients."""
     n = 51
     labels = torch.arange(n) % 7
     for push in (
@@ -162,7 +162,7 @@ def test_a_batch_among_itself(dtype, temperature):
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_one_pair_has_all_the_weight(dtype):
-    """Nothing averages the rounding of one pair: to 22 bits of float32, else as the half precision rounds."""
+    """The rounding of a single pair is not averaged out: 22 bits for float32, else that of the half precision."""
     rows, others = clustered(75, 20, dtype), clustered(75, 20, dtype, seed=1)
     push = ~pairs.NotSelf(75)
     (lse, of_queries, of_keys), _ = kernels(
@@ -178,7 +178,7 @@ def test_one_pair_has_all_the_weight(dtype):
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize(("temperature", "constant"), [(0.003, ()), (0.1, (1,)), (0.003, (0, 1))])
 def test_sections(dtype, temperature, constant):
-    """Keys and a queue, with gradient and without, beside the batch or not, with weights of every form."""
+    """Keys and a queue, with and without gradient, with and without the batch, with weights of every form."""
     n, keys, queue = 40, clustered(19, 20, dtype, seed=1), clustered(50, 20, dtype, seed=2)
     rows = clustered(n, 20, dtype)
     push = pairs.concat([by_frequency(n, 19), beta_and_labels(n, 50)])
@@ -190,7 +190,7 @@ def test_sections(dtype, temperature, constant):
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("d", [1, 17, 128, 300])
 def test_any_number_of_features(dtype, d):
-    """Few features are padded, and many come in chunks, also where the forward yields the backward's product."""
+    """Few features are padded and many are read in chunks, even if the forward computes the backward's product."""
     check(clustered(50, d, dtype), (), pairs.NotSelf(50), 0.1)
     check(
         clustered(50, d, dtype),
@@ -223,12 +223,12 @@ def test_tiny_problems(dtype, n, r):
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_duplicates(dtype):
-    """Equal rows: the largest similarity that there is, on the diagonal and off it."""
+    """Equal rows have the largest possible similarity, on the diagonal and off it."""
     check(clustered(60, 20, dtype, clusters=20, spread=0.0), (), pairs.NotSelf(60), 0.01)
 
 
 def test_empty_rows_are_minus_infinity_without_gradient():
-    """A row that nothing pushes is −inf, and no upstream reaches it, whatever is asked."""
+    """A row with an empty push is −inf and has no gradient, whatever the upstream."""
     z = clustered(70, 8).requires_grad_()
     labels = torch.arange(70).clamp(max=40)
     for push in (pairs.SameClass(labels) & pairs.NotSelf(70), (pairs.SameClass(labels) & pairs.NotSelf(70)) * 0.5):
@@ -250,8 +250,8 @@ def test_similarities_of_any_size():
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16, None])
 @pytest.mark.parametrize("average", [False, True])
-def test_nothing_is_read_beside_the_rows(half, average):
-    """Rows and sums that lie among NaN give what they give alone."""
+def test_nothing_is_read_outside_the_rows(half, average):
+    """Rows and sums surrounded by NaN in memory give the same results."""
     how, tau = precision(half, DEVICE), torch.tensor(0.1).to(DEVICE)
     same = pairs.SameClass((torch.arange(37) % 3).to(DEVICE), (torch.arange(45) % 3).to(DEVICE))
     pull = not average
@@ -297,7 +297,7 @@ def test_nothing_is_read_beside_the_rows(half, average):
 
 @pytest.mark.usefixtures("splits")
 def test_same_input_same_bits():
-    """Forward and backward repeat bit for bit."""
+    """Forward and backward give the same bits each time."""
     push = pairs.concat([pairs.NotSelf(70), pairs.AllPairs(70, 97)])
     arguments = clustered(70, 20), (clustered(97, 20, seed=1),), push, 0.1, torch.randn(70, device=DEVICE)
     one, other = (kernels(*arguments, among_themselves=True) for _ in range(2))
@@ -309,7 +309,7 @@ def test_same_input_same_bits():
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("temperature", [0.003, 0.1])
 def test_both_ways(dtype, temperature):
-    """Rows and columns from one product: what each direction gives by itself, with any upstream of the two."""
+    """Rows and columns from one product match each direction on its own, with any upstream for the two."""
     queries, keys = clustered(70, 20, dtype), clustered(45, 20, dtype, seed=1)
     half = None if dtype == torch.float32 else dtype
     temperature = torch.tensor(temperature).item()
@@ -340,7 +340,7 @@ def test_both_ways(dtype, temperature):
 
 
 def test_weights_without_a_form_go_by_tiles():
-    """Explicit weights, alone or in one section of several, give what tiles give."""
+    """Explicit weights, alone or in one of several sections, give the same as tiles."""
     rows, queue = clustered(70, 20), clustered(97, 20, seed=1)
     given = torch.rand(70, 97) * (torch.rand(70, 97) > 0.4)
     given[3] = 0
@@ -371,13 +371,13 @@ def test_every_loss(name, dtype):
     for k, (ours, true, usual) in enumerate(zip(*results, strict=True)):
         arrives = torch.float32 if k == 0 else dtype  # a gradient has the dtype of its rows
         error, allowed = ((value.detach().to(DOUBLE) - true.detach()).norm() for value in (ours, usual.to(arrives)))
-        # Kernels round the normalised rows to the half precision that they multiply in, which the equation does not.
+        # Kernels round the normalised rows to the half precision in which they multiply; the equation does not.
         rounding = 0 if dtype == torch.float32 else 6 * torch.finfo(dtype).eps * true.detach().norm().clamp(min=1)
         assert error <= 2 * allowed + rounding + 2e-6 * true.detach().norm().clamp(min=1), f"output {k}"
 
 
 def test_medium_precision_rounds_rows_once():
-    """Asked for "medium", float32 rows are rounded to bfloat16, in pull and in push; the gradient passes."""
+    """With "medium", float32 rows are rounded to bfloat16, in pull and in push; the gradient ignores it."""
     rows = clustered(70, 20)
     weights = {
         "pull": (pairs.SameClass(torch.arange(70) % 9) & pairs.NotSelf(70)).mean_over_row(),
@@ -393,7 +393,7 @@ def test_medium_precision_rounds_rows_once():
 
 
 def test_label_sets_in_any_layout():
-    """Sets that lie column by column are read as those that lie row by row."""
+    """Label sets in column-major order are read like those in row-major order."""
     rows = clustered(64, 8)
     for labels in (16, 50, 64, 128):
         given = sets(labels, 64, seed=labels).T
@@ -402,7 +402,7 @@ def test_label_sets_in_any_layout():
 
 
 def test_queries_in_two_sections():
-    """Queries that are their own references twice over receive the gradient of both."""
+    """Queries that occur twice among their references receive the gradient of both."""
     rows, labels = clustered(40, 8), torch.arange(40) % 3
     gradients = []
     for backend, dtype in (("triton", torch.float32), ("dense", DOUBLE)):
@@ -416,7 +416,7 @@ def test_queries_in_two_sections():
 @pytest.mark.parametrize("temperature", [0.0255, 0.02, 0.04])
 @pytest.mark.parametrize("upstream", [2.0**16, 1.0, 2.0**-60])
 def test_opposite_rows_and_a_gradient_scaler(temperature, upstream):
-    """The lowest similarity there is, near the end of the fixed offset's range, under any upstream."""
+    """The lowest possible similarity, near the end of the fixed offset's range, with any upstream."""
     rows = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]], device=DEVICE)
     for push in (pairs.NotSelf(3), pairs.Equal(torch.tensor([0, 0, 1])) & pairs.NotSelf(3)):
         results = []
@@ -431,7 +431,7 @@ def test_opposite_rows_and_a_gradient_scaler(temperature, upstream):
 
 
 def test_a_weight_that_is_zero_is_exactly_zero():
-    """One minus a mean similarity of one is no pair, in kernels as in tiles."""
+    """One minus a mean similarity of one excludes the pair, in kernels as in tiles."""
     for labels in (41, 47, 55, 61):
         own = torch.ones(20, labels, dtype=torch.bool)
         own[10:, labels // 2 :] = False
@@ -445,7 +445,7 @@ def test_a_weight_that_is_zero_is_exactly_zero():
 
 
 def test_rows_of_weak_upstream():
-    """Each row is as exact as its own upstream is large, down to a hundred thousandth of the strongest."""
+    """Each row is exact relative to its own upstream, down to a hundred thousandth of the largest."""
     rows, others = clustered(64, 20), clustered(600, 20, seed=1)
     upstream = torch.full((64,), 1e-5, device=DEVICE)
     upstream[0] = 1
@@ -456,7 +456,7 @@ def test_rows_of_weak_upstream():
 
 
 def test_magnitudes_that_are_far_from_one():
-    """Tiny rows under a tiny upstream have a gradient, and a backward can be run again."""
+    """Tiny rows with a tiny upstream have a gradient, and a backward can be repeated."""
     rows, others = clustered(20, 8) * 1e-12, clustered(40, 8, seed=1) * 1e-12
     z = rows.clone().requires_grad_()
     lse = lw.log_sum_exp(z, others, push=pairs.AllPairs(20, 40), temperature=1e-6, backend="triton")
@@ -468,7 +468,7 @@ def test_magnitudes_that_are_far_from_one():
 
 
 def test_long_sums_are_compensated():
-    """Twenty thousand equal exponentials, none a power of two, do not round the same way twenty thousand times."""
+    """The rounding error of twenty thousand equal exponentials, not powers of two, does not add up."""
     rows, others = torch.full((2, 1), 0.9, device=DEVICE), torch.full((20_000, 1), 0.8, device=DEVICE)
     others[0] = 1.3
     lse = lw.log_sum_exp(rows, others, push=pairs.AllPairs(2, 20_000), temperature=1.0, backend="triton")
@@ -477,14 +477,14 @@ def test_long_sums_are_compensated():
 
 
 def test_the_tiles_of_a_gpu(monkeypatch):
-    """The sizes that a GPU takes give the same, where tests take smaller ones."""
+    """The tile sizes of a GPU give the same as the smaller ones in tests."""
     monkeypatch.undo()
     check(clustered(150, 20), (), pairs.NotSelf(150), 0.1)
     check(clustered(150, 20, torch.bfloat16), (), pairs.SameClass(torch.arange(150) % 7) & pairs.NotSelf(150), 0.1)
 
 
 def test_there_is_no_second_derivative():
-    """A gradient of the gradient is refused, and not left out."""
+    """A second derivative is refused, not omitted."""
     z = clustered(20, 4).requires_grad_()
     lse = lw.log_sum_exp(z, push=pairs.NotSelf(20), temperature=0.1, backend="triton")
     with pytest.raises(RuntimeError, match="create_graph=True"):
@@ -502,7 +502,7 @@ def test_there_is_no_second_derivative():
     ],
 )
 def test_what_cannot_run_says_why(change, message, monkeypatch):
-    """One line says what is missing and what to take instead, and "auto" takes it."""
+    """The error says what is missing and what to use instead, and "auto" uses it."""
     backends.triton_is_missing.cache_clear()
     device = torch.device("cuda" if "capability" in change else "cpu")
     if change.get("interpreter", True):
@@ -554,7 +554,7 @@ def supcon(rows, labels, temperature, number, half=None):
 @pytest.mark.parametrize("temperature", [0.05, 0.1, 0.5])
 @pytest.mark.parametrize("spread", [0.1, 0.01, 0.003, 0.001])
 def test_tight_clusters(dtype, temperature, spread):
-    """Push and pull all but cancel: value and gradient err at most twice as much as the plain formula."""
+    """Push and pull almost cancel: value and gradient have at most twice the plain formula's error."""
     n, d = (1024, 128) if GPU else (64, 16)
     temperature = torch.tensor(temperature).item()
     rows = clustered(n, d, DOUBLE, clusters=16, spread=spread * d**0.5)
@@ -579,7 +579,7 @@ def test_tight_clusters(dtype, temperature, spread):
 
 
 def exact_half(rows, labels, temperature):
-    """Return SupCon's loss and gradient of rows as they are, in float64."""
+    """Return SupCon's loss and gradient for the given rows, in float64."""
     z = rows.to(DOUBLE).requires_grad_()
     n = len(z)
     same = pairs.SameClass(labels) & pairs.NotSelf(n)
@@ -606,7 +606,7 @@ def outcomes(backend, number, rows, others, **options):
 
 
 def shapes(n):
-    """Return what losses ask for, by name."""
+    """Return the options that losses use, by name."""
     labels = (torch.arange(n) % 7).to(DEVICE)
     labels[-1] = 10**12
     not_self, one = pairs.NotSelf(n), torch.ones(n, device=DEVICE)
@@ -652,7 +652,7 @@ def shapes(n):
 
 @pytest.mark.parametrize("name", list(shapes(3)))
 def test_pull_and_push_together(name):
-    """Losses, log-sum-exps and attraction, who is active, and gradients of rows and of τ, whatever is asked for."""
+    """Losses, log-sum-exps, attraction, active rows, and gradients of rows and τ, for any requested outputs."""
     n = 51
     reduction = "none" if name in {"sums of positives", "queue"} else "mean"
     options = {"sections": (None,), "reduction": reduction, "normalize": True} | shapes(n)[name]
@@ -666,7 +666,7 @@ def test_pull_and_push_together(name):
     )
     for mine, exact, theirs in zip(ours, true, usual, strict=True):
         error, allowed = ((x.detach().to(DOUBLE) - exact.detach()).norm() for x in (mine, theirs))
-        # τ's gradient is a sum over all pairs, whose parts are larger than it where losses leave a row's W unbalanced.
+        # τ's gradient is a sum over all pairs, with terms larger than the sum if losses leave a row's W unbalanced.
         slack = (4e-7 if exact.ndim else 2e-6) * exact.detach().norm().clamp(min=1)
         assert error <= 2 * allowed + slack, f"{error:.2e}, the plain formula {allowed:.2e}"
     if counts:
@@ -678,7 +678,7 @@ def test_pull_and_push_together(name):
 
 
 def test_positives_are_counted():
-    """With losses come each row's positives, from the same walk."""
+    """With losses, the same loop counts each row's positives."""
     rows, labels = clustered(50, 8), (torch.arange(50) % 6).to(DEVICE)
     same = pairs.SameClass(labels) & pairs.NotSelf(50)
     outcome = evaluate(
@@ -710,7 +710,7 @@ def test_rows_of_any_length_are_normalised(length, d):
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("d", [20, 128, 256, 300])
 def test_the_tiles_that_are_shipped(dtype, d):
-    """On a GPU the tiles are those that are shipped, on as many rows as fill several of them."""
+    """The default tiles on a GPU, with enough rows to fill several of them."""
     for n in (700, 2000):
         labels = (torch.arange(n) % 9).to(DEVICE)
         check(clustered(n, d, dtype), (), pairs.NotSelf(n), 0.1)
@@ -720,7 +720,7 @@ def test_the_tiles_that_are_shipped(dtype, d):
 
 
 def test_auto_never_interprets():
-    """On the CPU "auto" takes tiles, interpreter or not."""
+    """On the CPU "auto" uses tiles, with or without the interpreter."""
     z = clustered(70, 4).cpu().requires_grad_()
     lse = lw.log_sum_exp(z, push=pairs.NotSelf(70), temperature=0.1)
     assert lse.grad_fn.engine is backends.tiled

@@ -1,4 +1,4 @@
-"""Both directions from one product: every backend against a float64 oracle, and InfoNCE both ways round."""
+"""Both directions from one product: every backend against a float64 oracle, and symmetric InfoNCE."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def unit(n, d, dtype=DOUBLE):
 
 
 def clustered(n, d, dtype=DOUBLE):
-    """Return two rows of features a sample, as a trained encoder makes them: near each other, and in eight clusters."""
+    """Return two rows per sample like those of a trained encoder: close to each other, and in eight clusters."""
     centres = unit(8, d)[torch.arange(n) % 8] * 2
     samples = centres + unit(n, d)
     return tuple(torch.nn.functional.normalize(samples + unit(n, d) / 4, dim=1).to(dtype) for _ in range(2))
@@ -39,7 +39,7 @@ def plain(queries, references, push, temperature):
 
 
 def values_and_gradients(formula, operands, push, temperature, upstreams, **options):
-    """Return both directions, and the gradients of rows and temperature under these upstreams (None: it is unused)."""
+    """Return both directions, and the gradients of rows and temperature for these upstreams (None: unused output)."""
     leaves = [operand.clone().requires_grad_() for operand in operands]
     tau = torch.tensor(temperature, dtype=leaves[0].dtype, requires_grad=True)
     values = formula(*leaves, push=push, temperature=tau, **options)
@@ -52,7 +52,7 @@ def values_and_gradients(formula, operands, push, temperature, upstreams, **opti
 @pytest.mark.parametrize("tile", [3, 512])
 @pytest.mark.parametrize("used", ["both", "rows", "columns"])
 def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monkeypatch):
-    """Values and gradients are the oracle's under upstreams that differ from row to row, of both outputs or of one."""
+    """Values and gradients match the oracle for upstreams that differ between rows, for both outputs or one."""
     monkeypatch.setattr(scene, "TILE", tile)
     upstreams = [torch.randn(7, dtype=DOUBLE), torch.randn(8, dtype=DOUBLE)]
     if used != "both":
@@ -69,7 +69,7 @@ def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monke
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.01, 0.4])
 def test_gradcheck(backend, temperature, monkeypatch):
-    """Gradients are those of finite differences, to each input alone too."""
+    """Gradients match finite differences, also for each input alone."""
     monkeypatch.setattr(scene, "TILE", 3)
     z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
     if temperature < 0.1:
@@ -91,7 +91,7 @@ def test_gradcheck(backend, temperature, monkeypatch):
     st.integers(1, 30), st.integers(1, 30), st.integers(1, 9), st.sampled_from([0.003, 0.03, 1.0]), st.integers(0, 999)
 )
 def test_ragged_sizes(n, r, tile, temperature, seed):
-    """Any sizes and tiles give what the one-way operator gives of each direction."""
+    """Any sizes and tiles give the same as the one-way operator for each direction."""
     torch.manual_seed(seed)
     queries, references, push = unit(n, 4), unit(r, 4), pairs.AllPairs(n, r)
     with pytest.MonkeyPatch.context() as patch:
@@ -104,7 +104,7 @@ def test_ragged_sizes(n, r, tile, temperature, seed):
 
 
 def rounded(result, dtype):
-    """Return a result as the caller sees it: operands of low precision receive a gradient in it."""
+    """Return a result as the caller sees it: operands in low precision receive a gradient in the same dtype."""
     return (result.to(dtype) if result.ndim == 2 else result).double()
 
 
@@ -112,7 +112,7 @@ def rounded(result, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("temperature", [0.003, 0.01, 0.05, 0.2, 1.0])
 def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature):
-    """Over several draws of clustered features, values and gradients err at most twice as much as the plain formula."""
+    """Over several samples of clustered features, values and gradients have at most twice the plain formula's error."""
     temperature = float(torch.tensor(temperature))
     push, names = pairs.AllPairs(1100, 1100), ("rows", "columns", "queries", "references", "temperature")
     mine, theirs = torch.zeros(2, len(names), dtype=DOUBLE)
@@ -136,7 +136,7 @@ def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, tempera
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.01, 0.1])
 def test_same_input_same_bits(backend, temperature):
-    """Forward and backward repeat bit for bit."""
+    """Forward and backward give the same bits each time."""
     operands, upstreams = clustered(900, 16, torch.float32), torch.randn(2, 900)
     again = [
         values_and_gradients(
@@ -150,7 +150,7 @@ def test_same_input_same_bits(backend, temperature):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.001, 0.1])
 def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, temperature, monkeypatch):
-    """What has no pair is −inf, and no gradient comes from there, whatever is asked."""
+    """Rows and columns without any pair are −inf and have no gradient, whatever the upstream."""
     monkeypatch.setattr(scene, "TILE", 2)
     z, v = unit(4, 3).requires_grad_(), unit(5, 3).requires_grad_()
     allowed = torch.ones(4, 5)
@@ -169,7 +169,7 @@ def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, tem
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("n", "r"), [(0, 0), (0, 3), (3, 0)])
 def test_nothing_to_contrast(backend, n, r):
-    """Without queries every reference is empty, and the other way round."""
+    """Without queries every reference is empty, and vice versa."""
     z, v = torch.randn(n, 2, requires_grad=True), torch.randn(r, 2, requires_grad=True)
     rows, columns = both_directions(z, v, push=pairs.AllPairs(n, r), temperature=0.1, backend=backend)
     assert rows.tolist() == [-torch.inf] * n
@@ -181,7 +181,7 @@ def test_nothing_to_contrast(backend, n, r):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
 def test_lengths_of_any_size(backend, scale):
-    """Rows that are not normalised are exact too, beyond the range of e^s."""
+    """Rows that are not normalised are also exact, beyond the range of e^s."""
     rows = [(torch.randn(n, 4, dtype=DOUBLE) * scale).float() for n in (20, 30)]
     push, upstreams = pairs.AllPairs(20, 30), (torch.rand(20), torch.rand(30))
     exact = values_and_gradients(plain, [x.double() for x in rows], push, 0.1, upstreams)
@@ -192,7 +192,7 @@ def test_lengths_of_any_size(backend, scale):
 
 
 def test_autocast_is_off_inside():
-    """Under autocast, forward and backward compute in float32, in the loss too."""
+    """Under autocast, forward and backward compute in float32, also in the loss."""
     queries, keys = clustered(600, 16, torch.float32)
     results = []
     for enabled in (False, True):
@@ -206,7 +206,7 @@ def test_autocast_is_off_inside():
 
 
 def test_a_second_derivative_is_refused():
-    """Asked for a gradient of the gradient, the tiled backend says that it has none."""
+    """The tiled backend raises if a second derivative is requested."""
     z, v = unit(5, 3).requires_grad_(), unit(4, 3)
     for temperature in (0.002, 0.1):
         lse = both_directions(z, v, push=pairs.AllPairs(5, 4), temperature=temperature, backend="tiled")
@@ -218,7 +218,7 @@ def test_a_second_derivative_is_refused():
 @pytest.mark.parametrize("temperature", [0.01, 0.07])
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_symmetric_info_nce_is_the_mean_of_both_directions(backend, temperature, reduction):
-    """From one product come the loss and the gradients that each direction for itself gives."""
+    """One product gives the same loss and gradients as each direction on its own."""
     results = []
     for whole in (True, False):
         queries, keys = (unit(9, 5).requires_grad_() for _ in range(2)) if whole else results[0][0]

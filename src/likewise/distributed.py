@@ -1,12 +1,12 @@
-"""Rows of all processes as one: a gather whose gradient is exact, and reductions that count every anchor once.
+"""Rows of all processes as one batch: a gather with exact gradients, and reductions that count every anchor once.
 
-Each anchor is evaluated once, on its home rank, against the references of all. With W processes and A active anchors
-among all of them, rank k's loss has the gradient of
+Each anchor is evaluated once, on its own rank, against the references of all ranks. With W processes and A active
+anchors on all of them together, rank k's loss has the gradient of
 
     L_k = W/A · Σ_{i on k} ℓ_i
 
-and the gradients of the references are summed back to the ranks they came from. The mean over ranks that
-DistributedDataParallel takes is then the gradient of the single-process loss 1/A · Σ_i ℓ_i, whatever the shards' sizes.
+and the gradients of references are summed and returned to the ranks they came from. The mean over ranks, which
+DistributedDataParallel computes, is then the gradient of the single-process loss 1/A · Σ_i ℓ_i for shards of any sizes.
 """
 
 import hashlib
@@ -23,41 +23,41 @@ from likewise.operator.precision import first_derivative
 
 
 class Shards(NamedTuple):
-    """How many rows each process holds, in the order of ranks."""
+    """The number of rows of each process, in rank order."""
 
     sizes: tuple[int, ...]
     rank: int
 
     @property
     def offset(self) -> int:
-        """The place of this process's first row among all."""
+        """The position of this process's first row among all rows."""
         return sum(self.sizes[: self.rank])
 
     @property
     def total(self) -> int:
-        """The rows of all processes."""
+        """The number of rows of all processes."""
         return sum(self.sizes)
 
 
 def world_size() -> int:
-    """Return the number of processes; 1 where none were set up."""
+    """Return the number of processes; 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 @contextmanager
 def agreement(device: torch.device, facts: Callable[[], dict[str, str]] = dict) -> Generator[None]:
-    """Let an error on one rank be an error on all, so that nobody is left waiting in a collective.
+    """Turn an error on one rank into an error on all ranks, so that none is left waiting in a collective.
 
-    Ranks that differ in what they do are such an error. One message of one length tells both; only if ranks differ
-    they say in what.
+    It is also an error if the ranks' facts differ. One message of fixed length reports both; only if facts differ do
+    ranks exchange them in full.
 
     Args:
         device: Where the collective runs.
-        facts: Says after the block what has to be the same on all ranks, in words, by what it is a fact of.
+        facts: Called after the block; returns by name, in words, what must be the same on all ranks.
 
     Raises:
         Exception: Whatever the block raised on this rank.
-        ValueError: On every other rank, if the block raised on any; on all ranks, if their facts differ.
+        ValueError: On every other rank if the block raised on one; on all ranks if their facts differ.
 
     Example:
         >>> with agreement(torch.device("cpu")):
@@ -67,21 +67,23 @@ def agreement(device: torch.device, facts: Callable[[], dict[str, str]] = dict) 
     try:
         yield
         told = json.dumps(facts())
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
+    except Exception as error:  # noqa: BLE001 - the other ranks must learn of any error
         problem = error
-    digest = hashlib.blake2b(told.encode(), digest_size=7).digest()  # one that an int64 holds
+    digest = hashlib.blake2b(told.encode(), digest_size=7).digest()  # fits into an int64
     everyone = exchange((int(problem is not None), int.from_bytes(digest)), device)
     if problem is not None:
         raise problem
     refused = [refusal for refusal, _ in everyone]
     if 1 in refused:
-        raise ValueError(f"the input of rank {refused.index(1)} was refused; the error raised there says why")
+        raise ValueError(
+            f"expected valid input on all ranks, got an error: rank {refused.index(1)} was refused, see its message"
+        )
     if len(set(everyone)) > 1:
         raise ValueError(_difference([json.loads(theirs) for theirs in _exchange_texts(told, device)]))
 
 
 def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, ...]]:
-    """Return every rank's few integers, in the order of ranks.
+    """Return every rank's integers, in rank order.
 
     Example:
         >>> exchange((4, 2), torch.device("cpu"))
@@ -96,14 +98,14 @@ def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, 
 
 
 def _exchange_texts(text: str, device: torch.device) -> list[str]:
-    """Return every rank's text, in the order of ranks."""
+    """Return every rank's text, in rank order."""
     mine = text.encode()
     longest = max(length for (length,) in exchange((len(mine),), device))
     return [bytes(theirs).decode() for theirs in exchange(tuple(mine.ljust(longest)), device)]
 
 
 def _difference(everyone: list[dict[str, str]]) -> str:
-    """Say in which facts ranks differ, of those that all of them know, and who has what."""
+    """Return a message with the facts, of those that all ranks have, in which they differ, and each rank's value."""
     differences: list[str] = []
     for name in everyone[0]:
         values = [facts.get(name) for facts in everyone]
@@ -111,28 +113,28 @@ def _difference(everyone: list[dict[str, str]]) -> str:
             first = {value: values.index(value) for value in values}
             differences.append(f"{name} {' and '.join(f'{value} on rank {rank}' for value, rank in first.items())}")
     return (
-        "one loss is called with the same options, on batches that are alike, on all ranks, "
-        f"got {'; '.join(differences)}; build loss and batches alike on all ranks"
+        "expected the same loss, options and kind of batch on all ranks, "
+        f"got {'; '.join(differences)}: build losses and batches the same way on all ranks"
     )
 
 
 def rank() -> int:
-    """Return this process's place among them; 0 where none were set up."""
+    """Return the rank of this process; 0 without a process group."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 def gather(rows: Tensor, shards: Shards) -> Tensor:
-    """Return the rows of all processes in the order of ranks, with the exact gradient.
+    """Return the rows of all processes in rank order, with the exact gradient.
 
     Args:
         rows: This process's rows, shape (N_k, …), the same trailing shape and dtype on every rank.
-        shards: The rows of each process.
+        shards: The number of rows of each process.
 
     Returns:
-        Shape (Σ N_k, …). Its backward sums every rank's gradient and hands back this process's rows of the sum.
+        Shape (Σ N_k, …). Its backward sums the gradients of all ranks and returns this process's rows of the sum.
 
     Memory:
-        The gathered rows, forward and backward.
+        The gathered rows, in both forward and backward.
 
     Example:
         >>> gather(torch.eye(2), Shards((2,), 0)).shape
@@ -142,7 +144,7 @@ def gather(rows: Tensor, shards: Shards) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """All rows forward; the sum over ranks of the gradients of this rank's rows backward."""
+    """Forward: the rows of all ranks. Backward: the sum over ranks of the gradients of this rank's rows."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
@@ -168,7 +170,7 @@ class _Gather(torch.autograd.Function):
 
 
 def total(value: Tensor) -> Tensor:
-    """Return the sum of a value over all processes, outside differentiation.
+    """Return the sum of a value over all processes, without gradient.
 
     Example:
         >>> total(torch.tensor(3))
@@ -181,7 +183,7 @@ def total(value: Tensor) -> Tensor:
 
 
 def with_value(loss: Tensor, value: Tensor) -> Tensor:
-    """Return ``value`` with the gradient of ``loss``: every rank shows the global loss, and trains on its own part.
+    """Return ``value`` with the gradient of ``loss``: every rank reports the global loss and trains on its own part.
 
     Example:
         >>> local = torch.tensor(1.0, requires_grad=True)

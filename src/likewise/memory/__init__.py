@@ -1,8 +1,8 @@
-"""Running state of contrastive learning, all of it in registered buffers: ``state_dict`` and ``.to()`` carry it.
+"""Running state for contrastive learning, in registered buffers: ``state_dict`` saves it and ``.to()`` moves it.
 
-State is an argument of a loss: what stands here knows none. Inside a DistributedDataParallel module the buffers of
-rank 0 overwrite those of the others at every forward, unless it is built with ``broadcast_buffers=False``: a queue
-there should gather (``gather_distributed=True``), so that all hold the same.
+State is passed to a loss as an argument; nothing here depends on a loss. Inside a DistributedDataParallel module the
+buffers of rank 0 overwrite those of other ranks at every forward, unless it is built with ``broadcast_buffers=False``.
+A queue inside such a module should gather (``gather_distributed=True``), so that all ranks hold the same one.
 """
 
 from likewise.memory.feature_cache import FeatureCache

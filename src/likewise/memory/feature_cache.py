@@ -1,4 +1,4 @@
-"""A feature cache: the last features of every sample of a training set."""
+"""A feature cache: the latest features of every sample of a training set."""
 
 from collections.abc import Callable
 from typing import Self, final
@@ -14,38 +14,39 @@ from likewise.pairs.keys import Keys
 
 @final
 class FeatureCache(nn.Module):
-    r"""The last features of each of S samples, whether there are any, and when they were written.
+    r"""The latest features of each of S samples, whether there are any, and when they were written.
 
     $$
     h_s \leftarrow \frac{1}{|\{b : s_b = s\}|} \sum_{b : s_b = s} z_b
     $$
 
-    A sample that occurs several times in a batch is written once, with the mean of its features. The mean is taken in
-    float64, in the same order every time and without atomics, so that the mean of equals is themselves, bit for bit.
+    A sample that occurs several times in a batch is written once, with the mean of its features. The mean is computed
+    in float64, always in the same order and without atomics, so that the mean of equal features is these, bit for bit.
 
-    The cache keeps its dtype: ``.half()``, or a ``.to(dtype)`` of a module that holds it, moves it and loses nothing.
+    The cache keeps its dtype: ``.half()``, or ``.to(dtype)`` of a module that contains it, does not change its
+    precision.
 
     Args:
-        num_samples: Samples S of the training set; indices run from 0.
-        feature_dim: Features D of a sample.
-        dtype: In which features are held.
-        persistent: Whether ``state_dict`` has the cache.
+        num_samples: S, the number of samples in the training set; indices start at 0.
+        feature_dim: D, the number of features of a sample.
+        dtype: The dtype of the stored features.
+        persistent: Whether ``state_dict`` contains the cache.
 
     Attributes:
         features: (S, D), zero where nothing was written.
-        valid: (S,), whether anything was.
-        last_seen: (S,), int64, the write that was a sample's last, counted from 0; −1 where there was none.
-        step: 0-d, int64, how many writes there have been.
+        valid: (S,), whether a sample was ever written.
+        last_seen: (S,), int64, the latest write of each sample, counted from 0; −1 where there was none.
+        step: 0-d, int64, the number of writes so far.
 
     Raises:
-        ValueError: If a size is no integer of at least 1, or the dtype is not floating.
+        ValueError: If a size is not an integer of at least 1, or the dtype is not floating.
 
     Memory:
         O(S·D).
 
     Source:
         A memory bank as in Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", 2018,
-        section 3.1. The authors' code mixes them with those before; here the last features replace them.
+        section 3.1. The authors' code averages new features with earlier ones; here new features replace them.
 
     Example:
         >>> cache = FeatureCache(num_samples=3, feature_dim=2)
@@ -67,31 +68,31 @@ class FeatureCache(nn.Module):
         self, num_samples: int, feature_dim: int, *, dtype: torch.dtype = torch.float32, persistent: bool = True
     ) -> None:
         super().__init__()
-        num_samples = check_size("num_samples", num_samples, remedy="give the length of the training set")
-        feature_dim = check_size("feature_dim", feature_dim, remedy="give the features of an embedding")
+        num_samples = check_size("num_samples", num_samples, remedy="pass the length of the training set")
+        feature_dim = check_size("feature_dim", feature_dim, remedy="pass the features of an embedding")
         if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"dtype is a floating one of torch, got {dtype!r}; torch.float32 is usual")
+            raise ValueError(f"expected dtype to be a floating torch dtype, got {dtype!r}: use torch.float32")
         self.register_buffer("features", torch.zeros(num_samples, feature_dim, dtype=dtype), persistent=persistent)
         self.register_buffer("valid", torch.zeros(num_samples, dtype=torch.bool), persistent=persistent)
         self.register_buffer("last_seen", torch.full((num_samples,), -1), persistent=persistent)
         self.register_buffer("step", torch.tensor(0), persistent=persistent)
 
     def write(self, sample_index: Int[Tensor, " n"], features: Float[Tensor, "n d"]) -> None:
-        """Put features in the place of those of their samples, and count the write; on a GPU nothing waits for it.
+        """Replace the features of the given samples and count the write; on a GPU this does not synchronise.
 
         Args:
-            sample_index: Which samples, integers (N,).
-            features: (N, D), any floating dtype; they are detached, and held in the dtype of the cache.
+            sample_index: Indices of the samples, integers, (N,).
+            features: (N, D), any floating dtype; they are detached and stored in the dtype of the cache.
 
         Raises:
-            ValueError: If the indices are no samples, features are not (N, D), or not finite (values are looked at on
-                the CPU).
+            ValueError: If the indices are invalid, or features are not (N, D) or not finite (values are checked on the
+                CPU only).
         """
         self.check_index(sample_index)
         self._check_features(features, len(sample_index))
         index = sample_index.long()
         sample = Keys(index, index)
-        wide = torch.float32 if features.device.type == "mps" else torch.float64  # which that device lacks
+        wide = torch.float32 if features.device.type == "mps" else torch.float64  # MPS has no float64
         with torch.no_grad():
             total = sample.sum(features.to(wide))
             mean = (total / torch.as_tensor(sample.counts(index.device)).unsqueeze(-1)).to(self.features.dtype)
@@ -105,43 +106,43 @@ class FeatureCache(nn.Module):
         """Return a copy of the samples' features, (N, D), and which of them were ever written, (N,).
 
         Raises:
-            ValueError: If the indices are no samples (values are looked at on the CPU).
+            ValueError: If the indices are invalid (values are checked on the CPU only).
         """
         self.check_index(sample_index)
         index = sample_index.long()
         return self.features[index], self.valid[index]
 
     def hit_rate(self, sample_index: Int[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Return which part of the samples were ever written, 0-d; 0 of no samples."""
+        """Return the fraction of the samples that were ever written, 0-d; 0 if there are none."""
         self.check_index(sample_index)
         valid = self.valid[sample_index.long()]
         return valid.sum() / max(len(valid), 1)
 
     def check_index(self, sample_index: Tensor) -> None:
-        """Raise unless the indices are samples of the cache.
+        """Raise unless the indices are those of samples of the cache.
 
         Raises:
-            ValueError: If they are not integers of one dimension on the cache's device, within 0 … S − 1 (values are
-                looked at on the CPU).
+            ValueError: If they are not a vector of integers on the cache's device, within 0 … S − 1 (values are checked
+                on the CPU only).
         """
         size, device = self.features.shape[0], self.features.device
         check_tensor("sample_index", sample_index, device, holder="cache")
         fractional = sample_index.is_floating_point() or sample_index.is_complex()
         if sample_index.ndim != 1 or fractional or sample_index.dtype == torch.bool:
             raise ValueError(
-                f"sample_index is integers of shape (N,), got {sample_index.dtype} of shape "
-                f"{tuple(sample_index.shape)}; pass each row's index in the training set, and of a mask its .nonzero()"
+                f"expected sample_index to be integers of shape (N,), got {sample_index.dtype} of shape "
+                f"{tuple(sample_index.shape)}: pass each row's index in the training set; for a mask, use .nonzero()"
             )
         if device.type == "cpu" and len(sample_index):
             low, high = (int(end) for end in sample_index.long().aminmax())  # unsigned dtypes have no aminmax
             if low < 0 or high >= size:
                 raise ValueError(
-                    f"sample_index is within 0 … {size - 1}, got {low} … {high}; "
-                    "count samples from 0, and give the cache num_samples of the whole training set"
+                    f"expected sample_index to be within 0 … {size - 1}, got {low} … {high}: "
+                    "count samples from 0, and build the cache with num_samples of the whole training set"
                 )
 
     def reset(self) -> None:
-        """Forget all features and steps."""
+        """Clear all features and steps."""
         for buffer, empty in ((self.features, 0), (self.valid, 0), (self.last_seen, -1), (self.step, 0)):
             buffer.fill_(empty)
 
@@ -155,12 +156,12 @@ class FeatureCache(nn.Module):
         check_tensor("features", features, self.features.device, holder="cache")
         if tuple(features.shape) != expected or not features.is_floating_point():
             raise ValueError(
-                f"features are floating, of shape {expected}, one row for each index, got {features.dtype} of shape "
-                f"{tuple(features.shape)}; give the cache the feature_dim of an embedding"
+                f"expected features to be floating, of shape {expected}, one row for each index, got {features.dtype} "
+                f"of shape {tuple(features.shape)}: build the cache with the feature_dim of an embedding"
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Let the cache follow a module to its device, and never to its dtype."""
+        """Move the cache with its module to another device, but never to another dtype."""
 
         def moved(buffer: Tensor) -> Tensor:
             there = fn(buffer)

@@ -1,4 +1,4 @@
-"""A momentum encoder: the moving average of an encoder, which makes the keys of MoCo and the targets of BYOL."""
+"""A momentum encoder: the moving average of an encoder, which computes the keys of MoCo and the targets of BYOL."""
 
 import math
 from collections.abc import Callable
@@ -17,47 +17,47 @@ BufferPolicy = Literal["copy", "average", "own"]
 
 @final
 class MomentumEncoder(nn.Module):
-    r"""Exponential moving average of an encoder's parameters.
+    r"""An exponential moving average of an encoder's parameters.
 
     $$
     \theta' \leftarrow m_k \theta' + (1 - m_k)\, \theta, \qquad
     m_k = 1 - (1 - m) \left(\cos(\pi k / K) + 1\right) / 2
     $$
 
-    at update k, counted from 0; m_k = m where there are no ``total_steps`` K, and 1 from K on. The average starts as an
-    exact copy. Its parameters are buffers of the same names: no optimiser meets them, ``state_dict`` has them. The
-    encoder itself is not held; it comes with every update.
+    at update k, counted from 0; without ``total_steps`` K, m_k = m; from K on, m_k = 1. The average starts as an exact
+    copy. Its parameters are buffers with the same names: optimisers do not see them, but ``state_dict`` contains them.
+    The encoder itself is not stored; it is passed to every update.
 
-    A call runs the average without gradient, in the mode, train or eval, that was set. MoCo and BYOL use train mode, on
+    A call runs the average without gradient, in its current mode, train or eval. MoCo and BYOL use train mode, on
     augmented views.
 
-    A step is taken in the wider dtype of the two, and held in that of the average. In bfloat16 a step below 1/512 of a
-    parameter is rounded away, so that at m = 0.999 next to nothing moves: hold the average of such an encoder in
+    A step is computed in the wider of the two dtypes and stored in that of the average. In bfloat16 a step below 1/512
+    of a parameter is rounded away, so that at m = 0.999 almost nothing changes: keep the average of such an encoder in
     float32, with ``MomentumEncoder(encoder).float()``.
 
     Args:
-        encoder: Any module; it is copied, with its mode.
-        momentum: m, from 0 (the last encoder) to 1 (the first).
-        buffers: What becomes of the encoder's own buffers, such as the statistics of a normalisation. "copy": those of
-            the encoder, right in eval mode. "average": averaged like parameters, integers copied. "own": those of the
-            average's own calls in train mode, as MoCo has it.
-        total_steps: K, over which the momentum rises to 1; None: it stays. With K, an update reads ``step``, and
-            waits for a GPU that holds it.
+        encoder: Any module; it is copied, including its mode.
+        momentum: m, from 0 (the latest encoder) to 1 (the initial one).
+        buffers: How to treat the encoder's own buffers, such as the statistics of a normalisation. "copy": take those
+            of the encoder, right in eval mode. "average": average them like parameters, and copy integers. "own": keep
+            those of the average's own calls in train mode, as in MoCo.
+        total_steps: K, the number of updates over which the momentum rises to 1; None: it is constant. With K, an
+            update reads ``step``, which synchronises a GPU.
 
     Attributes:
-        encoder: The average; its ``state_dict`` loads into the encoder.
-        step: 0-d, int64, how many updates there have been.
+        encoder: The average; its ``state_dict`` can be loaded into the encoder.
+        step: 0-d, int64, the number of updates so far.
 
     Raises:
-        ValueError: If the momentum is no number within 0 … 1, total_steps no integer of at least 1, buffers is unknown,
-            or the encoder has parameters that wait for a first batch.
+        ValueError: If momentum is not a number within 0 … 1, total_steps is not an integer of at least 1, buffers is
+            unknown, or the encoder has lazy parameters.
 
     Memory:
-        That of the encoder's parameters and buffers, once more.
+        A second copy of the encoder's parameters and buffers.
 
     Source:
         He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", 2020, equation 2; Grill et al.,
-        "Bootstrap Your Own Latent", 2020, equation 1, and its implementation details for the rise, from m = 0.996.
+        "Bootstrap Your Own Latent", 2020, equation 1, and its implementation details for the increase from m = 0.996.
 
     Example:
         >>> encoder = nn.Linear(2, 1, bias=False)
@@ -82,11 +82,13 @@ class MomentumEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(momentum, bool) or not isinstance(momentum, Real) or not 0 <= momentum <= 1:
-            raise ValueError(f"momentum is a number within 0 … 1, got {momentum!r}; 0.999 is MoCo's, 0.996 BYOL's")
+            raise ValueError(
+                f"expected momentum to be a number within 0 … 1, got {momentum!r}: MoCo uses 0.999, BYOL 0.996"
+            )
         if buffers not in get_args(BufferPolicy):
-            raise ValueError(f'buffers is "copy", "average" or "own", got {buffers!r}; "copy" is the usual one')
+            raise ValueError(f'expected buffers to be "copy", "average" or "own", got {buffers!r}: "copy" is usual')
         if total_steps is not None:
-            total_steps = check_size("total_steps", total_steps, remedy="None keeps the momentum as it is")
+            total_steps = check_size("total_steps", total_steps, remedy="None keeps the momentum constant")
         _check_encoder(encoder)
         self.base_momentum = float(momentum)
         self.buffer_policy: BufferPolicy = buffers
@@ -97,20 +99,20 @@ class MomentumEncoder(nn.Module):
 
     @property
     def momentum(self) -> float:
-        """The momentum of the next update, m_k."""
+        """m_k, the momentum of the next update."""
         if self.total_steps is None:
             return self.base_momentum
         progress = min(int(self.step) / self.total_steps, 1.0)
         return 1 - (1 - self.base_momentum) * (math.cos(math.pi * progress) + 1) / 2
 
     def update(self, encoder: nn.Module) -> None:
-        """Move the average toward the encoder, after each step of its optimiser.
+        """Move the average toward the encoder; call this after each optimiser step.
 
         Args:
-            encoder: The encoder that was copied, as it is now; on any device, in any floating dtype.
+            encoder: The encoder that was copied, in its current state; on any device, in any floating dtype.
 
         Raises:
-            ValueError: If its parameters, or the buffers that are followed, have other names or shapes.
+            ValueError: If its parameters, or the buffers that are averaged or copied, have other names or shapes.
         """
         _check_encoder(encoder)
         theirs = self._to_follow(encoder)
@@ -124,7 +126,7 @@ class MomentumEncoder(nn.Module):
             self.step += 1
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the average returns, without gradient."""
+        """Return the output of the average, without gradient."""
         with torch.no_grad():
             return self.encoder(*args, **kwargs)
 
@@ -133,7 +135,7 @@ class MomentumEncoder(nn.Module):
         return f"momentum={self.base_momentum}, buffers={self.buffer_policy!r}, total_steps={self.total_steps}"
 
     def _to_follow(self, encoder: nn.Module) -> dict[str, Tensor]:
-        """Return the tensors of an encoder that an update reads, by name; tied ones once."""
+        """Return the tensors of an encoder that an update reads, by name; tied tensors only once."""
         return dict(encoder.named_parameters()) | dict(() if self.buffer_policy == "own" else encoder.named_buffers())
 
     def _check_same(self, shapes: dict[str, torch.Size], mine: dict[str, Tensor]) -> None:
@@ -141,12 +143,12 @@ class MomentumEncoder(nn.Module):
         if different:
             name, shape = min(different)
             raise ValueError(
-                f"update takes the encoder that was copied, got one that differs in {name!r}, of shape {tuple(shape)} "
-                "in one of the two; pass the module itself, not a wrapper of it (DistributedDataParallel's is .module)"
+                f"expected the encoder that was copied, got one that differs in {name!r}, of shape {tuple(shape)} in "
+                "one of the two: pass the module itself, not a wrapper (with DistributedDataParallel pass .module)"
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert tied buffers once, so that they stay tied."""
+        """Convert tied buffers only once, so that they stay tied."""
         converted: dict[Tensor, Tensor] = {}
 
         def once(buffer: Tensor) -> Tensor:
@@ -158,8 +160,8 @@ class MomentumEncoder(nn.Module):
 
 
 def _copy(encoder: nn.Module) -> nn.Module:
-    """Return an exact copy whose parameters are buffers of the same names, tied where they were tied."""
-    computed = {  # deepcopy refuses what a forward computed, such as the weight of an older weight norm
+    """Return an exact copy whose parameters are buffers with the same names; tied parameters stay tied."""
+    computed = {  # deepcopy rejects computed tensors, such as the weight of the older weight norm
         id(value): value.detach().clone()
         for module in encoder.modules()
         for value in vars(module).values()
@@ -175,19 +177,19 @@ def _copy(encoder: nn.Module) -> nn.Module:
 
 
 def _move(average: Tensor, online: Tensor, rate: float) -> None:
-    """Set average ← average + rate·(online − average), exact at both ends; integers are copied."""
+    """Set average ← average + rate·(online − average), exactly for rates 0 and 1; integers are copied."""
     wide = torch.promote_types(average.dtype, online.dtype)
     if rate == 1 or not (wide.is_floating_point or wide.is_complex):
         average.copy_(online)
     else:
         here, there = average.to(wide), online.to(average.device, wide)
-        average.copy_(torch.where(here == there, here, here.lerp(there, rate)))  # the −∞ of a mask stays, and is no NaN
+        average.copy_(torch.where(here == there, here, here.lerp(there, rate)))  # −∞ in a mask stays −∞, not NaN
 
 
 def _check_encoder(encoder: nn.Module) -> None:
     if not isinstance(encoder, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"encoder is a module, got {type(encoder).__name__}; pass an instance of the class"
+            f"expected encoder to be a module, got {type(encoder).__name__}: pass an instance of the class"
         )
     if any(is_lazy(tensor) for tensor in (*encoder.parameters(), *encoder.buffers())):
-        raise ValueError("encoder has its parameters, got lazy ones without a shape; run a batch through it first")
+        raise ValueError("expected encoder to have initialised parameters, got lazy ones: run a batch through it first")

@@ -1,4 +1,4 @@
-"""Prototypes: one learned vector for each label, which a loss takes as references."""
+"""Prototypes: one learned vector for each label, used by a loss as references."""
 
 from typing import final
 
@@ -13,18 +13,18 @@ from likewise.memory.checks import check_size
 class Prototypes(nn.Module):
     """One learned vector w_k for each of K labels or classes, row k for label k.
 
-    Call the module for the rows, and hand them to a loss: ``loss(queries, labels, prototypes())``. They are learned
-    with the encoder, so give their parameters to the optimiser. They are not normalised here; losses normalise them.
+    Call the module to get the rows, and pass them to a loss: ``loss(queries, labels, prototypes())``. They are learned
+    with the encoder, so add their parameters to the optimiser. They are not normalised here; losses normalise them.
 
     Args:
-        num_prototypes: Rows K, one for each label or class.
-        feature_dim: Features D of a row, as many as the queries have.
+        num_prototypes: K, the number of rows, one for each label or class.
+        feature_dim: D, the number of features of a row, the same as for queries.
 
     Returns:
-        From a call: the rows, (K, D), the parameter ``weight`` itself.
+        From a call: the rows, (K, D), which are the parameter ``weight`` itself.
 
     Raises:
-        ValueError: If a size is no integer of at least 1.
+        ValueError: If a size is not an integer of at least 1.
 
     Memory:
         O(K·D).
@@ -41,13 +41,13 @@ class Prototypes(nn.Module):
 
     def __init__(self, num_prototypes: int, feature_dim: int) -> None:
         super().__init__()
-        num_prototypes = check_size("num_prototypes", num_prototypes, remedy="give one for each label or class")
-        feature_dim = check_size("feature_dim", feature_dim, remedy="give the features of an embedding")
+        num_prototypes = check_size("num_prototypes", num_prototypes, remedy="use one for each label or class")
+        feature_dim = check_size("feature_dim", feature_dim, remedy="pass the features of an embedding")
         self.weight = nn.Parameter(torch.empty(num_prototypes, feature_dim))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the rows anew."""
+        """Reinitialise the rows at random."""
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self) -> Float[Tensor, "k d"]:

@@ -1,4 +1,4 @@
-"""A queue: the newest keys, with their labels and sample ids."""
+"""A queue of the most recent keys, with their labels and sample ids."""
 
 from contextlib import nullcontext
 from typing import final
@@ -14,35 +14,35 @@ from likewise.operator.contrast import check_finite
 
 @final
 class Queue(nn.Module):
-    r"""Ring of the newest S keys, with their labels and sample ids.
+    r"""A ring buffer of the latest S keys, with their labels and sample ids.
 
     $$
     \text{place of the } t\text{-th key} = t \bmod S, \qquad \text{keys held} = \min(T, S)
     $$
 
-    where T keys have been enqueued, counted from 0. Any batch size will do; of a batch larger than the queue the newest
-    keys stay.
+    where T keys have been enqueued, counted from 0. Any batch size works; from a batch larger than the queue the last
+    keys are kept.
 
     Args:
-        size: Keys S that the queue holds.
-        feature_dim: Features D of a key.
+        size: S, the number of keys the queue can hold.
+        feature_dim: D, the number of features of a key.
         num_labels: L, for label sets, multi-hot (B, L); None: labels are integer classes, (B,).
-        gather_distributed: Whether the keys of all processes are enqueued, in the order of ranks, so that every process
-            holds the same queue; a batch may then differ in size between them, and be empty.
+        gather_distributed: Whether to enqueue the keys of all processes, in rank order, so that every process holds the
+            same queue. Batch sizes may then differ between processes, and batches may be empty.
 
-    A loss takes what such a queue holds as ``queue=`` and ``queue_labels=``, a section
-    that every process holds whole: it is contrasted beside the batch or the references, and never gathered. The
-    ``references=`` of a loss are gathered: a queue given there would stand there once for each process.
+    Pass the contents of such a queue to a loss as ``queue=`` and ``queue_labels=``. These are identical on every
+    process: they are contrasted with along with the batch or the references, and never gathered. The ``references=`` of
+    a loss are gathered: a queue passed there would be included once for each process.
 
     Raises:
-        ValueError: If a size is no integer of at least 1.
+        ValueError: If a size is not an integer of at least 1.
 
     Memory:
         O(S·D), with label sets O(S·(D + L)): a label takes one byte.
 
     Source:
         He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", 2020, section 3.2. The authors'
-        code starts from random keys, and takes only batch sizes that divide the queue's; here what is not filled is
+        code starts from random keys, and requires a batch size that divides the queue's size; here unfilled places are
         not returned.
 
     Example:
@@ -57,18 +57,18 @@ class Queue(nn.Module):
     label_ring: Tensor
     id_ring: Tensor
     enqueued: Tensor
-    """How many keys there have been, 0-d: where the next one goes, and how many are held, follow from it."""
+    """The number of keys enqueued so far, 0-d; it determines where the next one goes and how many are held."""
     labelled: Tensor
-    """How many of those had labels, 0-d: all or none."""
+    """The number of those with labels, 0-d: all or none."""
 
     def __init__(
         self, size: int, feature_dim: int, *, num_labels: int | None = None, gather_distributed: bool = False
     ) -> None:
         super().__init__()
-        size = check_size("size", size, remedy="give how many keys to hold, MoCo's are 65536")
-        feature_dim = check_size("feature_dim", feature_dim, remedy="give the features of an embedding")
+        size = check_size("size", size, remedy="pass the number of keys to hold, MoCo uses 65536")
+        feature_dim = check_size("feature_dim", feature_dim, remedy="pass the features of an embedding")
         if num_labels is not None:
-            num_labels = check_size("num_labels", num_labels, remedy="None keeps integer classes")
+            num_labels = check_size("num_labels", num_labels, remedy="None is for integer classes")
         self.num_labels = num_labels
         self.gather_distributed = gather_distributed
         labels = torch.zeros(size, dtype=torch.int64)
@@ -80,7 +80,7 @@ class Queue(nn.Module):
         self._known: dict[str, tuple[Tensor, int]] = {}
 
     def __len__(self) -> int:
-        """Return how many keys are held; a GPU is waited for until the queue is full, and not from then on."""
+        """Return the number of keys held; this synchronises a GPU until the queue is full, and not afterwards."""
         if not self._is_known("full"):
             enqueued = int(self.enqueued)
             if enqueued < len(self.key_ring):
@@ -90,7 +90,7 @@ class Queue(nn.Module):
 
     @property
     def keys(self) -> Float[Tensor, "r d"]:
-        """The keys held, in the order of the ring: a copy, so that enqueueing before the backward does no harm."""
+        """The keys held, in ring order: a copy, so that enqueueing before the backward does no harm."""
         return self.key_ring[: len(self)].clone()
 
     @property
@@ -104,7 +104,7 @@ class Queue(nn.Module):
             labelled, enqueued = int(self.labelled), int(self.enqueued)
             if labelled < enqueued:
                 raise ValueError(
-                    f"labels of a queue are there where all keys had some, got {labelled} for {enqueued} keys; "
+                    f"expected a label for every key in the queue, got {labelled} for {enqueued} keys: "
                     "call enqueue(keys, labels) from the first batch on, or reset() the queue"
                 )
             self._know("labelled")
@@ -112,22 +112,22 @@ class Queue(nn.Module):
 
     @property
     def ids(self) -> Int[Tensor, " r"]:
-        """The sample ids of the keys held, −1 where none were given: a copy, in the order of `keys`."""
+        """The sample ids of the keys held, −1 for keys without one: a copy, in the order of `keys`."""
         return self.id_ring[: len(self)].clone()
 
     def enqueue(self, keys: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> None:
-        """Put a batch in the place of the oldest keys; on a GPU nothing waits for the device.
+        """Replace the oldest keys with a batch; on a GPU this does not synchronise.
 
         Args:
-            keys: (B, D), any floating dtype. They are detached, and held in the dtype of the queue.
+            keys: (B, D), any floating dtype. They are detached and stored in the dtype of the queue.
             labels: Integer classes, (B,), or with ``num_labels`` label sets, zeros and ones, (B, L); for all batches or
                 for none.
-            ids: Integer sample ids, (B,); −1 where there are none.
+            ids: Integer sample ids, (B,); None: −1.
 
         Raises:
-            ValueError: If shapes, dtypes or devices do not fit the queue, values are not finite or not zeros and ones,
-                or labels come with some batches only (what takes looking at values is checked on the CPU; on a GPU
-                missing labels are noticed when they are read). Among several processes, on every one of them.
+            ValueError: If shapes, dtypes or devices do not match the queue, values are not finite or not zeros and
+                ones, or only some batches have labels (values are checked on the CPU only; on a GPU missing labels are
+                noticed when they are read). With several processes, it is raised on all of them.
         """
         gathers = self.gather_distributed and world_size() > 1
         with torch.no_grad():
@@ -142,7 +142,7 @@ class Queue(nn.Module):
             self._write(keys, labels, ids)
 
     def reset(self) -> None:
-        """Forget all keys."""
+        """Remove all keys."""
         self._known.clear()
         for counter in (self.enqueued, self.labelled):
             counter.zero_()
@@ -155,9 +155,9 @@ class Queue(nn.Module):
         return f"{size=}, {feature_dim=}, num_labels={self.num_labels}, gather_distributed={self.gather_distributed}"
 
     def _know(self, *facts: str) -> None:
-        """Note what holds of the counters as they are now, so that a GPU need not be waited for again.
+        """Record facts about the current counters, so that a GPU need not be synchronised again.
 
-        Torch counts the changes of a tensor, but not of one that was made in inference mode: of it nothing is noted.
+        Torch counts in-place changes of a tensor, except for inference tensors: for those nothing is recorded.
         """
         if not self.enqueued.is_inference():
             now = self.enqueued, self.enqueued._version  # noqa: SLF001 - torch has no public name for it
@@ -183,14 +183,14 @@ class Queue(nn.Module):
         self._know(*stays)
 
     def _gathered(self, keys: Tensor, labels: Tensor | None, ids: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return the batches of all processes as one, in the order of ranks."""
+        """Return the batches of all processes as one, in rank order."""
         alike = int(labels is not None), *self.key_ring.shape, self.num_labels or 0, keys.dtype.itemsize
         everyone = exchange((len(keys), *alike), keys.device)
         if len({theirs[1:] for theirs in everyone}) > 1:
             kinds = " and ".join(f"{t[1]}, {t[2]}, {t[3]}, {t[4]}, {t[5]}" for t in everyone)
             raise ValueError(
-                "labels or none, size, feature_dim, num_labels and bytes of a queue are the same on all ranks, "
-                f"got {kinds}; build the queues and batches of all ranks alike"
+                "expected the same labels or none, size, feature_dim, num_labels and bytes of a queue on all ranks, "
+                f"got {kinds}: build queues and batches the same way on all ranks"
             )
         shards = Shards(tuple(theirs[0] for theirs in everyone), rank())
         return gather(keys, shards), None if labels is None else gather(labels, shards), gather(ids, shards)
@@ -202,13 +202,13 @@ class Queue(nn.Module):
                 check_tensor(name, values, device, holder="queue")
         if keys.ndim != 2 or keys.shape[1] != feature_dim or not keys.is_floating_point():
             raise ValueError(
-                f"keys are floating, of shape (B, {feature_dim}), got {keys.dtype} of shape {tuple(keys.shape)}; "
-                "flatten views, and give the queue the feature_dim of an embedding"
+                f"expected keys to be floating, of shape (B, {feature_dim}), got {keys.dtype} of shape "
+                f"{tuple(keys.shape)}: flatten views, and build the queue with the feature_dim of an embedding"
             )
         if labels is None and self.num_labels is not None:
             raise ValueError(
-                f"keys come with label sets (B, {self.num_labels}), as the queue was made for, got none; give some, or "
-                "make the queue without num_labels"
+                f"expected keys with label sets (B, {self.num_labels}), got none: pass them, or build the queue "
+                "without num_labels"
             )
         if ids is not None:
             _check_integers("ids", ids, len(keys))
@@ -217,34 +217,34 @@ class Queue(nn.Module):
         elif labels is not None:
             if labels.ndim == 2:
                 raise ValueError(
-                    f"labels of this queue are integer classes, (B,), got label sets of shape {tuple(labels.shape)}; "
-                    f"build it with num_labels={labels.shape[1]} to hold label sets"
+                    f"expected integer classes, (B,), as labels, got label sets of shape {tuple(labels.shape)}: "
+                    f"build the queue with num_labels={labels.shape[1]} to hold label sets"
                 )
             _check_integers("labels", labels, len(keys))
         if device.type == "cpu" and self.enqueued > 0 and (labels is None) != (self.labelled == 0):
             had, got = ("none", "some") if labels is not None else ("labels", "none")
             raise ValueError(
-                f"labels come with every batch or with none, got {got} where the batches before had {had}; "
-                "pass them always, or reset() the queue"
+                f"expected labels with every batch or with none, got {got} where earlier batches had {had}: "
+                "always pass them, or reset() the queue"
             )
 
 
 def _check_integers(name: str, values: Tensor, count: int) -> None:
     if values.ndim != 1 or len(values) != count or values.is_floating_point() or values.is_complex():
         raise ValueError(
-            f"{name} are integers of shape ({count},), one for each key, got {values.dtype} of shape "
-            f"{tuple(values.shape)}; convert them with .long(), and pass them in the order of the keys"
+            f"expected {name} to be integers of shape ({count},), one for each key, got {values.dtype} of shape "
+            f"{tuple(values.shape)}: convert them with .long(), and pass them in the order of the keys"
         )
 
 
 def _check_label_sets(labels: Tensor, shape: tuple[int, int]) -> None:
     if tuple(labels.shape) != shape:
         raise ValueError(
-            f"labels of this queue are multi-hot label sets of shape {shape}, got shape {tuple(labels.shape)}; "
-            "one-hot classes, or build the queue without num_labels"
+            f"expected labels as multi-hot label sets of shape {shape}, got shape {tuple(labels.shape)}: "
+            "one-hot encode classes, or build the queue without num_labels"
         )
     if labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
         raise ValueError(
-            "labels of this queue are zeros and ones, got other values; "
-            "a count or a probability needs a threshold, and class labels a queue without num_labels"
+            "expected labels of zeros and ones, got other values: "
+            "apply a threshold to counts or probabilities, or build the queue without num_labels for class labels"
         )

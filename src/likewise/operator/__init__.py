@@ -1,4 +1,4 @@
-"""The operator: one equation with two pair weights, exact, in linear memory."""
+"""The operator: one equation with two pair weights, evaluated exactly in linear memory."""
 
 from likewise.operator.backends import Backend, no_triton
 from likewise.operator.contrast import contrast, evaluate, log_sum_exp

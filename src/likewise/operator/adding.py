@@ -1,4 +1,4 @@
-"""The forward of tiles: what each adds to the sums of exponentials and to the attraction."""
+"""The forward over tiles: each tile adds to the sums of exponentials and to the attraction."""
 
 from typing import final
 
@@ -15,13 +15,13 @@ class Adding:
     """Sums over all tiles of a scene.
 
     Attributes:
-        forth: Σ push_k e^{p_k s} of each push, by rows.
-        back: The same by columns, where both ways are wanted.
-        attraction: Σ pull·s of rows, (N,), but for the factors of anchors and in the scene's unit of s; None without a
-            pull within tiles.
-        average: Σ_u P_iu v_u over the sections that are visited once; None where none is.
-        once: Which sections those are: without gradient and without pull.
-        kept: The exponentials, where there is one tile; not weighed if there are several pushes.
+        forth: Σ push_k e^{p_k s} of each push, over rows.
+        back: The same over columns, if both directions are wanted.
+        attraction: Σ pull·s of each row, (N,), without the factors of anchors and in the scene's unit of s; None if no
+            pull is evaluated within tiles.
+        average: Σ_u P_iu v_u over the sections that are visited once; None if there are none.
+        once: Which sections are visited once: those without gradient and without pull.
+        kept: The exponentials, if there is only one tile; unweighted if there are several pushes.
     """
 
     def __init__(self, scene: Scene, problem: Problem, wanted: Wanted) -> None:
@@ -44,7 +44,7 @@ class Adding:
             self.average /= total.masked_fill(total == 0, 1)[:, None]
 
     def _pulls(self, section: int) -> bool:
-        """Say whether anything pulls within the tiles of a section."""
+        """Return whether the tiles of a section have any pull."""
         scene = self.scene
         start = sum(len(v) for v in scene.sections[:section])
         columns = slice(start, start + len(scene.sections[section]))
@@ -81,7 +81,7 @@ class Adding:
             self.average[tile.rows].addmm_(e, self.scene.sections[tile.section][tile.columns])
 
     def _add_relative(self, view: View) -> None:
-        """Add exponentials relative to the highest so far."""
+        """Add exponentials relative to the running maximum."""
         tile = view.tile
         for k in range(len(self.forth) - 1, -1, -1):
             y = self.scene.logits(k, view, out=view.x if k == 0 else view.buffer(1))
@@ -108,5 +108,5 @@ class Adding:
 
 
 def _running(sums: Sums) -> Running:
-    assert isinstance(sums, Running)  # noqa: S101 - as the scene makes them where exponentials need an offset
+    assert isinstance(sums, Running)  # noqa: S101 - the scene creates these when exponentials need an offset
     return sums

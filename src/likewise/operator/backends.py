@@ -1,4 +1,4 @@
-"""Which backend evaluates a push, chosen once, and in which precision: the only room that knows them all."""
+"""The choice of backend and precision, made in one place: the only module that knows all backends."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ from likewise.operator.function import Engine
 Backend = Literal["auto", "dense", "tiled", "triton"]
 
 TRITON = 3, 4
-"""The oldest Triton with what the kernels are written in."""
+"""The oldest Triton version that supports the kernels."""
 
 AMPERE = 8, 0
 """The oldest compute capability with bfloat16 tensor cores."""
@@ -35,10 +35,10 @@ def check_backend(backend: object, device: torch.device, dtype: torch.dtype) -> 
 
 
 def half_of(backend: Backend, device: torch.device, dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
-    """Return the half precision in which kernels multiply rows that came in these dtypes, or None: float32.
+    """Return the half precision in which kernels multiply rows of these dtypes, or None for float32.
 
-    Rows that all came in one half precision are multiplied in it; float32 is rounded to bfloat16 only where
-    ``torch.set_float32_matmul_precision("medium")`` asks for that. Rows that no kernel multiplies are not rounded.
+    Rows that all have the same half precision are multiplied in it. float32 is rounded to bfloat16 only if
+    ``torch.set_float32_matmul_precision("medium")`` was called. Rows that no kernel multiplies are not rounded.
     """
     came = set(dtypes)
     if backend != "triton" or torch.float64 in came or no_triton(device) is not None:
@@ -48,7 +48,7 @@ def half_of(backend: Backend, device: torch.device, dtypes: Iterable[torch.dtype
 
 @cache
 def triton_is_missing() -> str | None:
-    """Return what is wrong with the Triton of this environment, or None."""
+    """Return why the Triton of this environment cannot be used, or None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
     version = metadata.version("triton")
@@ -58,7 +58,7 @@ def triton_is_missing() -> str | None:
 
 
 def no_triton(device: torch.device) -> str | None:
-    """Return why no kernel can run on a device, or None if they can; the CPU stands in under Triton's interpreter."""
+    """Return why no kernel can run on a device, or None if they can; Triton's interpreter can run them on the CPU."""
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
         return triton_is_missing()
     if device.type != "cuda" or torch.version.hip is not None:
@@ -72,12 +72,12 @@ def no_triton(device: torch.device) -> str | None:
 
 
 def kernels() -> Any:
-    """Return the room of the kernels, imported only when it is chosen."""
+    """Return the module of the kernels, imported only when it is chosen."""
     return import_module("likewise.operator.triton")
 
 
 def engine_of(backend: Backend) -> Engine | None:
-    """Return the backend that was asked for, or that fits, one that visits tiles; None: the plain formula."""
+    """Return the engine of a backend, tiles for "auto"; None for "dense", the plain formula."""
     if backend == "dense":
         return None
     return kernels() if backend == "triton" else tiled

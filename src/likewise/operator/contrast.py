@@ -1,4 +1,4 @@
-"""The one equation: check what comes, and put its two terms together."""
+"""The one equation: check the inputs and evaluate both of its terms."""
 
 import ctypes
 import functools
@@ -20,7 +20,7 @@ from likewise.pairs import PairWeight
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
 
 RANGE = 1e-15, 1e15
-"""Between these a temperature may lie."""
+"""The smallest and the largest temperature."""
 
 
 def log_sum_exp(
@@ -31,18 +31,18 @@ def log_sum_exp(
     temperature: float | Tensor,
     backend: Backend = "auto",
 ) -> Float[Tensor, " n"]:
-    r"""Return each query's weighted log-sum-exp of its similarities, exact and in linear memory.
+    r"""Return the weighted log-sum-exp of each query's similarities, exactly and in linear memory.
 
     $$
     \text{lse}_i = \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
     $$
 
     Args:
-        queries: z, shape (N, D), any floating dtype; used as they are, not normalised.
+        queries: z, shape (N, D), any floating dtype; they are not normalised.
         references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
             the queries themselves.
         push: Weights ≥ 0 of shape (N, R).
-        temperature: τ > 0, a number or a 0-d tensor, which then receives its gradient.
+        temperature: τ > 0, a number or a 0-d tensor; a tensor receives its gradient.
         backend: "auto", "dense", "tiled" or "triton".
 
     Returns:
@@ -50,12 +50,12 @@ def log_sum_exp(
 
     Raises:
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
-            holds NaN or infinity. Values are looked at on the CPU; on a GPU that would synchronise, and an explicit
-            push is taken there to hold no negative weight.
-        RuntimeError: In the backward of "tiled" and "triton", if it is asked for a gradient of the gradient.
+            contains NaN or infinity. Values are checked on the CPU only: on a GPU that would synchronise, and an
+            explicit push is assumed to have no negative weight there.
+        RuntimeError: In the backward of "tiled" and "triton", if a second derivative is requested.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" takes "tiled".
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" selects "tiled".
 
     Example:
         >>> import torch
@@ -80,7 +80,7 @@ def contrast(
     reduction: Reduction = "none",
     backend: Backend = "auto",
 ) -> Float[Tensor, "..."]:
-    r"""Return each query's contrastive loss: the equation that every loss of this library is.
+    r"""Return each query's contrastive loss: the equation behind every loss of this library.
 
     $$
     \ell_i = c_i \log \sum_u \text{push}_{iu} \, e^{z_i \cdot v_u / \tau}
@@ -88,28 +88,28 @@ def contrast(
     $$
 
     Args:
-        queries: z, shape (N, D), any floating dtype; used as they are, not normalised.
+        queries: z, shape (N, D), any floating dtype; they are not normalised.
         references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
             the queries themselves.
-        pull: Weights of shape (N, R), toward which a query is drawn.
-        push: Weights ≥ 0 of shape (N, R), from which it is driven.
-        temperature: τ > 0, a number or a 0-d tensor, which then receives its gradient.
+        pull: Weights of shape (N, R): how strongly each reference attracts each query.
+        push: Weights ≥ 0 of shape (N, R): how strongly each reference repels each query.
+        temperature: τ > 0, a number or a 0-d tensor; a tensor receives its gradient.
         coefficient: c, shape (N,), constant under differentiation; None: the pull's row sums.
-        reduction: "none" for one loss a query, "sum", or "mean" over the active queries, as the losses take it.
+        reduction: "none" for one loss per query, "sum", or "mean" over the active queries, as in the losses.
         backend: "auto", "dense", "tiled" or "triton".
 
     Returns:
-        One loss for each query, shape (N,), in float32 or wider, or a scalar. A query is active when its push has mass
-        and its pull has support; an inactive one has loss 0 and no gradient.
+        One loss for each query, shape (N,), in float32 or wider, or a scalar. A query is active if it has a nonzero
+        weight in both push and pull; an inactive one has loss 0 and no gradient.
 
     Raises:
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
-            holds NaN or infinity. Values are looked at on the CPU; on a GPU that would synchronise, and an explicit
-            push is taken there to hold no negative weight.
-        RuntimeError: In the backward of "tiled" and "triton", if it is asked for a gradient of the gradient.
+            contains NaN or infinity. Values are checked on the CPU only: on a GPU that would synchronise, and an
+            explicit push is assumed to have no negative weight there.
+        RuntimeError: In the backward of "tiled" and "triton", if a second derivative is requested.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" takes "tiled".
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" selects "tiled".
 
     Example:
         >>> import torch
@@ -134,7 +134,7 @@ def contrast(
         reduction=reduction,
         backend=backend,
     ).losses
-    assert losses is not None  # noqa: S101 - they were asked for
+    assert losses is not None  # noqa: S101 - they were requested
     return losses
 
 
@@ -151,18 +151,18 @@ def evaluate(
     both_ways: bool = False,
     backend: Backend = "auto",
 ) -> Outcome:
-    """Return what a contrast is made of, and its losses: what `contrast` and every loss of the library call.
+    """Return the terms of a contrast and its losses: the function behind `contrast` and every loss of the library.
 
     Args:
-        queries: z, (N, D), any floating dtype, checked.
-        sections: v, each (R, D), checked; the same tensor as queries where they are the references.
-        pushes: What each log-sum-exp is of, over all sections.
-        pull: What attracts, over all sections; None: there is no attraction.
+        queries: z, (N, D), any floating dtype, already checked.
+        sections: v, each (R, D), already checked; the same tensor as queries where they are the references.
+        pushes: The push of each log-sum-exp, over all sections.
+        pull: The pull over all sections; None: there is no attraction.
         temperature: τ.
         coefficients: c of each log-sum-exp, (N,), None: the pull's row sums; None for all: no losses are wanted.
-        reduction: How losses are put together.
+        reduction: How losses are reduced.
         normalize: Whether rows are divided by their lengths.
-        both_ways: Whether the log-sum-exps of the references over the queries are wanted, too.
+        both_ways: Whether the log-sum-exps of the references over the queries are wanted as well.
         backend: "auto", "dense", "tiled" or "triton".
     """
     for push in pushes:
@@ -192,7 +192,7 @@ def evaluate(
 
 
 def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:
-    """Return the sections of references, checked; the queries themselves where none are given."""
+    """Return the checked sections of references; the queries themselves if none are given."""
     references = tuple(references) if isinstance(references, list) else references
     given = () if references is None else references if isinstance(references, tuple) else (references,)
     if isinstance(references, tuple) and not references:
@@ -205,7 +205,7 @@ def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:
 
 
 def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
-    """Return c outside differentiation; raise unless it is one value for each query."""
+    """Return c without gradient; raise unless it is one value for each query."""
     if coefficient is None:
         return None
     if not isinstance(coefficient, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -218,11 +218,11 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
             f"got shape {tuple(coefficient.shape)}; leave it out for the pull's row sums"
         )
     check_finite("coefficient", coefficient[:, None])
-    return coefficient.detach().clone()  # the caller's may change before the backward
+    return coefficient.detach().clone()  # the caller may change it before the backward
 
 
 def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
-    """Raise unless rows are finite and floating, (n, d), of the queries' features and on their device."""
+    """Raise unless rows are finite and floating, (n, d), with the queries' features and on their device."""
     if not isinstance(rows, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
             f"{name} come as a tensor, got {type(rows).__name__}; convert with torch.as_tensor"
@@ -238,9 +238,9 @@ def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
 
 
 def check_finite(name: str, rows: Tensor) -> None:
-    """Raise if rows hold NaN or infinity.
+    """Raise if rows contain NaN or infinity.
 
-    On a GPU this would synchronise, and in a compiled graph break it: there they are not looked at.
+    Not checked on a GPU, where it would synchronise, nor in a compiled graph, which it would break.
     """
     if rows.device.type != "cpu" or not rows.numel() or torch.compiler.is_compiling():
         return
@@ -267,9 +267,9 @@ def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple
 
 
 def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
-    """Raise unless a temperature is a positive number or a positive 0-d tensor, whose value a GPU keeps to itself.
+    """Raise unless a temperature is a positive number or a positive 0-d tensor; on a GPU its value is not checked.
 
-    It lies within the `RANGE` in which neither it nor its inverse's square leaves float32.
+    Within `RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
     """
     if isinstance(temperature, Tensor):
         if temperature.ndim:
@@ -285,20 +285,20 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
 
 
 def number(value: object) -> float:
-    """Return what is a real number as a float, and NaN for everything else."""
+    """Return a real number as a float, and NaN for anything else."""
     return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
 
 
 def _temperature(
     temperature: float | Tensor, queries: Tensor, dtype: torch.dtype
 ) -> tuple[Float[Tensor, ""], float | None]:
-    """Return τ as the rows have it, and 1/τ if that is known without waiting for a GPU."""
+    """Return τ in the dtype and on the device of the rows, and 1/τ if known without waiting for a GPU."""
     check_temperature(temperature)
     if isinstance(temperature, Tensor):
         known = temperature.device.type == "cpu" and type(temperature.detach()) is Tensor
         tau = temperature.to(queries.device, dtype)
         return tau, 1 / float(temperature.detach().to(dtype)) if known else None
     tau = torch.full((), temperature, dtype=dtype, device=queries.device)
-    if dtype == torch.float64 or torch.compiler.is_compiling():  # which knows no ctypes
+    if dtype == torch.float64 or torch.compiler.is_compiling():  # ctypes cannot be compiled
         return tau, 1 / temperature
     return tau, 1 / ctypes.c_float(temperature).value

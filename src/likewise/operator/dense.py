@@ -1,4 +1,4 @@
-"""The equation as it is defined, every pair at once: for small problems, and the twin that others must match."""
+"""The plain formula over all pairs at once: for small problems, and the reference that other backends must match."""
 
 import torch
 from jaxtyping import Float
@@ -15,13 +15,13 @@ def forward(
     others: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
 ) -> Outcome:
-    """Return the outcome of a contrast from all similarities at once; autograd differentiates it.
+    """Return the outcome of a contrast, computed from all similarities at once and differentiated by autograd.
 
     Memory:
         O(N·R).
     """
     z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *others))
-    # Section by section: a product over all sums in another order, onto the own key's share too.
+    # Section by section: one product over all of them would sum in another order, even for the own key.
     similarity = torch.cat([z @ v.T for v in problem.placed(z, rest)], dim=1) / temperature
     logsums = tuple(_over_rows(similarity * push.power, push.weight) for push in problem.pushes)
     both = problem.pushes if problem.both_ways else ()
@@ -32,10 +32,11 @@ def forward(
 
 
 def _over_rows(s: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, " n"]:
-    """Return log Σ push·e^{s} of each row, −∞ and no gradient where it has no weight.
+    """Return log Σ push·e^{s} of each row, −∞ without gradient where all its weights are zero.
 
-    It is shifted by the highest term, which stays out of the gradient: `torch.logsumexp` differentiates to e^{s − lse},
-    whose rounding is that of lse. What a whole row is multiplied by is added at the end, which rounds no pair.
+    It is shifted by the largest term, which is excluded from the gradient: `torch.logsumexp` differentiates to
+    e^{s − lse}, which has the rounding error of lse. The factor of a whole row is added at the end, where it rounds no
+    single pair.
     """
     base, anchors, _ = push.factors(s.dtype, s.device, of_push=True)
     weights = base.dense(s.dtype, s.device)

@@ -1,4 +1,4 @@
-"""The backward of tiles: W of each, and what is drawn by it."""
+"""The backward over tiles: the matrix W of each tile, and the gradients that it gives."""
 
 from typing import final
 
@@ -13,16 +13,16 @@ from likewise.operator.sums import Sums
 
 @final
 class Drawing:
-    """Gradients over all tiles of a scene, of rows as they are multiplied, but for the division by τ.
+    """Gradients of the prepared rows, summed over all tiles of a scene and not yet divided by τ.
 
     Args:
-        problem: What was asked.
+        problem: The problem.
         adding: The forward.
         upstream: The gradients of log-sum-exps and attraction.
         wanted: Which gradients are wanted.
 
     Attributes:
-        of_z: Σ W v of the queries, (N, D), as anchors; in a triangle in both their places.
+        of_z: Σ W v of the queries, (N, D), as anchors; in a triangle as anchors and as references.
         of_sections: Σ W z of each section's references.
     """
 
@@ -46,7 +46,7 @@ class Drawing:
         self._kept = None if wanted.temperature else adding.kept
 
     def run(self) -> None:
-        """Visit the tiles that draw anything."""
+        """Visit the tiles that contribute to a gradient."""
         average, share = self.adding.average, self._shares[0]
         if self.of_z is not None and average is not None and share is not None:
             torch.mul(average, (share * self.adding.forth[0].total)[:, None], out=self.of_z)
@@ -57,7 +57,7 @@ class Drawing:
     def _of(
         self, sums: list[Sums], upstreams: tuple[Tensor | None, ...], anchors: list[Tensor | None]
     ) -> list[Tensor | None]:
-        """Return a_k = power·g / total of each log-sum-exp; 0 where it has no pair."""
+        """Return a_k = power·g / total of each log-sum-exp; 0 where there is no pair."""
         shares: list[Tensor | None] = []
         for k, (of, g, scale) in enumerate(zip(sums, upstreams, anchors, strict=True)):
             share = None if g is None else of.shares(g)
@@ -72,7 +72,7 @@ class Drawing:
         w = self._pushed(view)
         if self._force is not None:
             self._pull(view, w, self._force)
-        twice = scene.is_triangle and rows == columns  # what of a tile on the diagonal stands there two times
+        twice = scene.is_triangle and rows == columns  # a tile on the diagonal contains each of its pairs twice
         if self._slopes is not None:
             sums = view.x.sub_(self._equal_rows).mul_(w).sum(dim=1)
             self._slopes[rows].add_(sums, alpha=0.5 if twice else 1)
@@ -97,14 +97,14 @@ class Drawing:
         return w.mul_(self._exponentials(view)) if self.scene.is_alike else w
 
     def _exponentials(self, view: View) -> Tensor:
-        """Return the exponentials that serve all pushes."""
+        """Return the exponentials that all pushes share."""
         if self._kept is not None:
             return view.x
         out = view.x if self._slopes is None else view.buffer(2)
         return self.adding.forth[0].exponentials(view.x, view.tile.rows, 1, out=out)
 
     def _plain(self, k: int, view: View, out: Tensor) -> Tensor | None:
-        """Return push_k a_k of a set, times its exponentials unless one serves all pushes."""
+        """Return push_k a_k of a set, times its exponentials unless all pushes share them."""
         part, tile, base = self._coefficients(k, view, out), view.tile, self.scene.pushes[k].base
         kept_weighed = self._kept is not None and len(self._shares) == 1
         if part is not None and view.known.pushes[k] is None and not kept_weighed:
@@ -114,7 +114,7 @@ class Drawing:
         return part
 
     def _coefficients(self, k: int, view: View, out: Tensor) -> Tensor | None:
-        """Return a_k of the rows of a tile, of its columns, or the sum of both; None where there is neither."""
+        """Return a_k of the rows of a tile, of its columns, or the sum of both; None if there is neither."""
         of_rows, of_columns = self._shares[k], self._shares_back[k] if self._shares_back else None
         if of_rows is None:
             return None if of_columns is None else out.copy_(of_columns[view.tile.columns].expand_as(out))
@@ -123,7 +123,7 @@ class Drawing:
         return torch.add(of_rows[view.tile.rows, None], of_columns[view.tile.columns], out=out)
 
     def _relative(self, k: int, view: View, out: Tensor) -> Tensor | None:
-        """Return push_k a_k e^{p_k s}, of exponentials that are relative to each row's, and each column's, highest."""
+        """Return push_k a_k e^{p_k s}, with exponentials relative to the maximum of each row and each column."""
         scene, tile = self.scene, view.tile
         of_rows, of_columns = self._shares[k], self._shares_back[k] if self._shares_back else None
         last = k == len(self._shares) - 1 and self._slopes is None
@@ -154,11 +154,11 @@ class Drawing:
 
     @property
     def _equal_rows(self) -> Tensor | float:
-        """What x is of rows that are equal and of length 1, where rows are normalised; else 0."""
+        """The value of x for two equal rows of length 1 if rows are normalised; else 0."""
         return self.scene.unit / self.scene.temperature if self.problem.normalize else 0.0
 
     def slope(self) -> Tensor | None:
-        """Return the temperature's gradient: −1/τ of Σ W (s − s₀) and of s₀ Σ W, which is known."""
+        """Return the temperature's gradient, −1/τ (Σ W (s − s₀) + s₀ Σ W), where Σ W is known."""
         if self._slopes is None:
             return None
         total = self._slopes.sum() / self.scene.unit
@@ -167,7 +167,7 @@ class Drawing:
         return -total / self.scene.temperature
 
     def _mass(self) -> Tensor:
-        """Return Σ W of all pairs, each row's and each column's from its upstream alone."""
+        """Return Σ W of all pairs, which follows from the upstream gradients of rows and columns."""
         mass = torch.zeros_like(self.adding.forth[0].total)
         anchors = [push.anchors for push in self.scene.pushes]
         forth, back = self.adding.forth, self.adding.back

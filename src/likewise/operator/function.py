@@ -1,4 +1,4 @@
-"""The contrast as one autograd function, whichever backend evaluates it."""
+"""The contrast as a single autograd function, for any backend."""
 
 from typing import Any, Protocol
 
@@ -11,25 +11,25 @@ from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted
 
 
 class Engine(Protocol):
-    """A backend with a backward of its own."""
+    """A backend with its own backward."""
 
     def forward(
         self, problem: Problem, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor, wanted: Wanted
     ) -> Found:
-        """Return the outcome of a contrast of rows as they came; others are the sections that are not the queries."""
+        """Return the outcome of a contrast of the input rows; others are the sections that are not the queries."""
         ...
 
     def backward(self, state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
-        """Return the gradients of what came, from those of the outcome; None where there is none."""
+        """Return the gradients of the inputs from those of the outcome; None where there is none."""
         ...
 
 
 def evaluate_by(
     engine: Engine | None, problem: Problem, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor
 ) -> Outcome:
-    """Return the outcome of a contrast by a backend, or given None by the plain formula."""
+    """Return the outcome of a contrast from an engine, or from the plain formula if it is None."""
     if engine is None and torch.compiler.is_compiling():
-        return dense.forward(problem, queries, others, temperature)  # whose backward the compiler makes
+        return dense.forward(problem, queries, others, temperature)  # the compiler generates its backward
     if engine is None:
         found = _Plain.apply(problem, temperature, queries, *others)
     else:
@@ -38,7 +38,7 @@ def evaluate_by(
 
 
 class _Contrast(torch.autograd.Function):
-    """What a backend evaluates, and differentiates once."""
+    """A contrast evaluated by an engine, which differentiates it once."""
 
     @staticmethod
     def forward(
@@ -56,13 +56,13 @@ class _Contrast(torch.autograd.Function):
     @staticmethod
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        _ = ctx.saved_tensors  # torch tells whether they were changed since
+        _ = ctx.saved_tensors  # torch raises if they were modified since
         found: Gradients = ctx.engine.backward(ctx.state, ctx.problem.outcome(gradients), ctx.wanted)
         return None, None, found.temperature, found.queries, *found.others
 
 
 class _Plain(torch.autograd.Function):
-    """The plain formula, which autograd differentiates, twice too, outside of whatever autocast the caller is in."""
+    """The plain formula, differentiated by autograd, also twice, and never under the caller's autocast."""
 
     @staticmethod
     def forward(
@@ -79,7 +79,7 @@ class _Plain(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         twice, needs = torch.is_grad_enabled(), ctx.needs_input_grad[1:]
         with torch.enable_grad(), without_autocast(ctx.saved_tensors[0].device):
-            given = [  # each by itself, although one may be made of another, or be it
+            given = [  # each separate, even if one depends on another or is the same tensor
                 x.view_as(x) if twice else x.detach().requires_grad_(need)
                 for x, need in zip(ctx.saved_tensors, needs, strict=True)
             ]

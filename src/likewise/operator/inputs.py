@@ -1,4 +1,4 @@
-"""What tensors can be computed with: dense and strided, with values, of a dtype that every operation knows."""
+"""Checks of input tensors: dense and strided, with values, in a dtype that every operation supports."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ FLOATING = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 def is_plain(dtype: torch.dtype) -> bool:
-    """Say whether a dtype is boolean, of integers, or one of `FLOATING`."""
+    """Return whether a dtype is boolean, an integer, or one of `FLOATING`."""
     return not dtype.is_complex and (not dtype.is_floating_point or dtype in FLOATING)
 
 
 def check_dense(name: str, value: Tensor) -> None:
-    """Raise unless a tensor is dense and strided, and lies on a device that has its values."""
+    """Raise unless a tensor is dense and strided, and is on a device with values."""
     if value.is_nested:
         found, remedy = "a nested tensor", "pad it with torch.nested.to_padded_tensor, or join its rows"
     elif value.layout != torch.strided:
@@ -32,7 +32,7 @@ def check_dense(name: str, value: Tensor) -> None:
 
 
 def check_transforms(name: str, rows: Tensor) -> None:
-    """Raise if rows are under a transform of torch that the operator does not go through."""
+    """Raise if rows are under a torch transform that the operator does not support."""
     if torch.compiler.is_exporting():
         found, remedy = "torch.export", "export the encoder; a loss is for training"
     elif torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
@@ -49,7 +49,7 @@ def check_transforms(name: str, rows: Tensor) -> None:
 
 
 def check_floating(name: str, rows: Tensor) -> None:
-    """Raise unless a tensor is dense and strided, has values, and is of one of `FLOATING`."""
+    """Raise unless a tensor is dense and strided, has values, and has a dtype in `FLOATING`."""
     check_transforms(name, rows)
     check_dense(name, rows)
     if rows.dtype not in FLOATING:

@@ -1,4 +1,4 @@
-"""L2 normalisation that is exact at zero, and for short and long embeddings, and the gradient that goes back."""
+"""L2 normalisation that is exact for zero, very short and very long embeddings, and its gradient."""
 
 from typing import Any, NamedTuple
 
@@ -11,20 +11,20 @@ from likewise.operator.threads import Task
 from likewise.pairs.weight import blocks
 
 BLOCK = 1024
-"""Rows that are widened to float64 at a time on a CPU."""
+"""How many rows are widened to float64 at a time on a CPU."""
 
 
 class Unit(NamedTuple):
-    """Rows as they are multiplied, and the lengths by which they were divided; None where they were not."""
+    """Rows ready to be multiplied, and the lengths they were divided by; None if they were not."""
 
     rows: Float[Tensor, "n d"]
     lengths: Float[Tensor, "n 1"] | None
 
 
 def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) -> Unit:
-    """Return rows in a dtype, divided by their lengths if asked; a zero row stays zero.
+    """Return rows in a dtype, divided by their lengths if ``normalize``; a zero row stays zero.
 
-    Squares are summed in float64, so that of float32 rows and narrower none overflows or vanishes.
+    Squares are summed in float64, so that none of a float32 or narrower row overflows or vanishes.
 
     Memory:
         The rows, and a block of them.
@@ -45,7 +45,7 @@ def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) ->
 
 
 def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor, ""]) -> Float[Tensor, "n d"]:
-    """Return the gradient of rows, over a divisor, from that of what they became: (g − u (u·g)) / length, in place."""
+    """Return the gradient of rows from that of their units, over a divisor: (g − u (u·g)) / length, in place."""
     lengths = unit.lengths
     if lengths is None:
         return gradient.div_(divisor)
@@ -59,7 +59,7 @@ def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor,
 
 
 def _by_blocks(work: Any, rows: Tensor) -> None:
-    """Do some work on blocks of rows, on a CPU in threads; elsewhere on all at once."""
+    """Apply work to blocks of rows, in threads on a CPU; elsewhere to all rows at once."""
     if _at_once(rows):
         work(slice(0, rows.shape[0]))
         return
@@ -72,19 +72,19 @@ def _at_once(rows: Tensor) -> bool:
 
 
 def _lengths(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return each row's length, infinity where that is zero, so that what is divided by it is zero."""
+    """Return each row's length, with infinity in place of zero, so that dividing by it gives zero."""
     lengths = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=_wide(x)).to(dtype)
     return lengths.masked_fill_(lengths == 0, torch.inf)
 
 
 def _wide(rows: Tensor) -> torch.dtype:
-    return torch.float32 if rows.device.type == "mps" else torch.float64  # which that device lacks
+    return torch.float32 if rows.device.type == "mps" else torch.float64  # MPS has no float64
 
 
 def normalized(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Return each row divided by its length, in float32 or wider; a zero row stays zero, with zero gradient.
 
-    A length has to be within the dtype's range, and of float64 rows its square. With u = z/‖z‖, the gradient is
+    A length must be within the range of the dtype, for float64 rows also its square. With u = z/‖z‖, the gradient is
     (g − u (u·g)) / ‖z‖. It can be differentiated twice.
 
     Args:
@@ -111,7 +111,7 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         rows, unit, length = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of the gradient is asked for, through rows too
+        if torch.is_grad_enabled():  # a second derivative is requested, also through rows
             length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
             length = length.masked_fill(length == 0, torch.inf)
             unit = rows / length

@@ -1,4 +1,4 @@
-"""What holds inside the operator, forward and backward: the precision of its inputs, and first derivatives."""
+"""Rules inside the operator, forward and backward: no autocast, and first derivatives only."""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which autocast is off on the device; entering costs nothing where it is off already.
+    """Return a context in which autocast is off on the device; entering is free if it is already off.
 
     Example:
         >>> with torch.autocast("cpu"), without_autocast(torch.device("cpu")):
@@ -21,11 +21,10 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the backward of an autograd function that has no second derivative: it says so, and runs without autocast.
+    """Wrap the backward of an autograd function without second derivative, and run it without autocast.
 
     Returns:
-        The backward. Where a gradient of the gradient is asked for (``create_graph=True``) it raises instead of leaving
-        its term out.
+        The backward. If a second derivative is requested (``create_graph=True``) it raises instead of omitting a term.
     """
 
     @functools.wraps(backward)

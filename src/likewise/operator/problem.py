@@ -1,4 +1,4 @@
-"""What is asked of a backend: the weights of a contrast and what is wanted of it, and what a backend gives back."""
+"""The interface of a backend: the weights of a contrast, the requested outputs, and the results."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ class Push(NamedTuple):
 
 
 class Problem(NamedTuple):
-    r"""The weights of a contrast over sections of references, and what is wanted of it.
+    r"""The weights of a contrast over sections of references, and the requested outputs.
 
     $$
     \text{lse}_{ki} = \log \sum_u \text{push}_{k,iu} \, e^{p_k s_{iu}} \qquad
@@ -31,29 +31,29 @@ class Problem(NamedTuple):
 
     pushes: tuple[Push, ...]
     pull: PairWeight | None
-    """What attracts, or None."""
+    """The pull, or None if there is no attraction."""
     own: tuple[bool, ...]
-    """Which sections are the queries themselves; only the others come as tensors of their own."""
+    """Which sections are the queries themselves; only the others are passed as tensors."""
     normalize: bool
     """Whether rows are divided by their lengths."""
     inverse: float | None
     """1/τ, or None where it is not known without waiting for a GPU."""
     half: torch.dtype | None = None
-    """The half precision in which kernels are to multiply."""
+    """The half precision in which kernels multiply, or None for float32."""
     both_ways: bool = False
-    """Whether the log-sum-exps of each reference over the queries are wanted, too (of one section)."""
+    """Whether the log-sum-exps of each reference over the queries are wanted as well (for a single section)."""
     coefficients: tuple[Tensor | None, ...] | None = None
     """c_k of each log-sum-exp in the rows' losses, None: the pull's row sums; None for all: no losses are wanted."""
     reduction: Reduction = "none"
-    """How the rows' losses are put together."""
+    """How the losses of rows are reduced."""
 
     def placed(self, of_queries: Any, of_others: Iterable[Any]) -> Iterator[Any]:
-        """Yield for each section what is of the queries, or of the next of the others."""
+        """Yield for each section the item of the queries, or that of the next other section."""
         rest = iter(of_others)
         return (of_queries if own else next(rest) for own in self.own)
 
     def flat(self, outcome: "Outcome") -> tuple[Tensor, ...]:
-        """Return the tensors of an outcome one after another."""
+        """Return the tensors of an outcome as a flat tuple."""
         return tuple(
             x
             for x in (*outcome.logsums, *outcome.columns, outcome.attraction, outcome.losses, *outcome.counts)
@@ -61,7 +61,7 @@ class Problem(NamedTuple):
         )
 
     def outcome(self, tensors: "tuple[Tensor | None, ...]") -> "Outcome":
-        """Return as an outcome what stands one after another."""
+        """Return a flat tuple of tensors as an outcome."""
         rest, count = iter(tensors), len(self.pushes)
         logsums = tuple(next(rest) for _ in range(count))
         columns = tuple(next(rest) for _ in range(count if self.both_ways else 0))
@@ -71,32 +71,32 @@ class Problem(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a contrast is made of, and if asked for its losses; of gradients, None where there is none."""
+    """The terms of a contrast and, if requested, its losses; or the gradients of these, None where there is none."""
 
     logsums: tuple[Any, ...]
     """lse of each push, (N,), −∞ where there is no pair."""
     columns: tuple[Any, ...]
-    """The same of each reference over the queries, (R,), if asked for."""
+    """The same of each reference over the queries, (R,), if requested."""
     attraction: Any
     """(N,), if there is a pull."""
     losses: Any
-    """Of rows, (N,), or their sum or mean, as the problem says, if asked for."""
+    """One for each row, (N,), or their sum or mean, as specified by the problem, if requested."""
     counts: tuple[Any, ...]
-    """With losses: which rows are active, (N,), and how many; and if the backend counted them, each row's positives."""
+    """With losses: which rows are active, (N,), and how many; and each row's positives if the backend counted them."""
 
     def detached(self) -> "Outcome":
-        """Return the same values as tensors of their own: a graph that keeps its outputs keeps itself."""
+        """Return the same values detached: a graph that holds its own outputs would never be freed."""
         logsums, columns = (tuple(x.detach() for x in of) for of in (self.logsums, self.columns))
         attraction = None if self.attraction is None else self.attraction.detach()
         return Outcome(logsums, columns, attraction, None, tuple(x.detach() for x in self.counts))
 
 
 class Found(NamedTuple):
-    """What a backend found in the forward."""
+    """The result of a backend's forward."""
 
     outcome: Outcome
     state: Any
-    """What its backward is to know."""
+    """What the backward needs."""
 
 
 class Wanted(NamedTuple):
@@ -105,29 +105,30 @@ class Wanted(NamedTuple):
     temperature: bool
     queries: bool
     sections: tuple[bool, ...]
-    """Of each section; of one that is the queries as of these."""
+    """One for each section; a section that is the queries follows the queries."""
 
 
 class Gradients(NamedTuple):
-    """The gradients of what came, in its dtypes."""
+    """The gradients of the inputs, in their dtypes."""
 
     temperature: Float[Tensor, ""] | None
     queries: Float[Tensor, "n d"] | None
-    """Of the queries in all their places."""
+    """Of the queries, as anchors and as references."""
     others: tuple[Float[Tensor, "_ d"] | None, ...]
-    """Of the sections that are others."""
+    """Of the sections that are not the queries."""
 
 
 def put_together(
     problem: Problem, logsums: tuple[Tensor, ...], attraction: Tensor | None
 ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-    """Return Σ_k c_k lse_k − attraction, reduced as asked, and which rows are active and how many.
+    """Return Σ_k c_k lse_k − attraction, reduced as requested, and which rows are active and how many.
 
-    A row is active when its pull has support and every push has mass; an inactive one has loss 0 and no gradient.
+    A row is active if it has a nonzero weight in the pull and in every push; an inactive one has loss 0 and no
+    gradient.
     """
     if problem.coefficients is None:
         return None, ()
-    active = [logsum.detach() != -torch.inf for logsum in logsums]  # what is NaN shows
+    active = [logsum.detach() != -torch.inf for logsum in logsums]  # NaN stays visible
     if problem.pull is not None:
         active.append(problem.pull.known_support(logsums[0].device))
     everywhere = functools.reduce(torch.logical_and, active)
@@ -143,7 +144,7 @@ def put_together(
 
 
 def taken_apart(problem: Problem, upstream: Outcome, counts: tuple[Tensor, ...]) -> Outcome:
-    """Return the gradients of logsums and attraction, with those that come to them from the losses."""
+    """Return the gradients of log-sum-exps and attraction, including what they receive from the losses."""
     if problem.coefficients is None or upstream.losses is None:
         return upstream
     active, count = counts[:2]
@@ -164,8 +165,8 @@ def _plus(one: Tensor, other: Tensor | None) -> Tensor:
 
 
 def _times(problem: Problem, values: Tensor, coefficient: Tensor | None) -> Tensor:
-    """Return values of active rows times c: given, or the pull's row sums."""
+    """Return the values of active rows times c, which is given or the pull's row sums."""
     if coefficient is not None:
         return values * coefficient.to(values)
-    assert problem.pull is not None  # noqa: S101 - without a pull coefficients are given
+    assert problem.pull is not None  # noqa: S101 - coefficients are given if there is no pull
     return values if problem.pull.sums_to_one else values * problem.pull.known_row_sum(values.dtype, values.device)

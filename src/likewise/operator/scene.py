@@ -1,4 +1,4 @@
-"""What tiles are made of: the rows of a problem, its weights taken apart, and the order in which tiles are visited."""
+"""A problem in tiles: its rows, its weights split into factors, and the order in which tiles are visited."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ from likewise.operator.threads import Task
 from likewise.pairs.weight import Factors, blocks
 
 TILE = 512
-"""Rows and columns of a tile: 1 MiB in float32, so that a tile stays in a core's cache between its passes."""
+"""Rows and columns of a tile: 1 MiB in float32, so that it stays in a core's cache between passes."""
 
 LAUNCHES = 8
-"""By how much a tile is longer and wider on a GPU: 64 MiB in float32, work enough to outlast the calls for it."""
+"""The factor by which a tile is longer and wider on a GPU: 64 MiB in float32, enough work to hide the launches."""
 
 BLOCKS = 4
-"""Into how many blocks rows are cut at least, if there is more than one tile, so that threads can share them."""
+"""The minimum number of blocks of rows if there is more than one tile, so that threads can share them."""
 
 SAFE = {torch.float32: 40.0, torch.float64: 300.0}
-"""The largest |s| for which e^{s}, e^{−s} and the sums of them are far from the ends of the dtype's range."""
+"""The largest |s| for which e^{s}, e^{−s} and their sums are well within the dtype's range."""
 
 
 class Tile(NamedTuple):
@@ -38,14 +38,14 @@ class Tile(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The one value that each push, and the pull, has in a tile; None where there are several, or it is not known."""
+    """The value of each push and of the pull where it is constant over a tile; None if it varies or is not known."""
 
     pushes: list[float | None]
     pull: float | None
 
 
 class View(NamedTuple):
-    """A tile, what is known of its weights, its similarities, and the buffers of the thread that is at it."""
+    """A tile, what is known of its weights, its similarities, and the buffers of the thread that works on it."""
 
     tile: Tile
     known: Known
@@ -54,12 +54,12 @@ class View(NamedTuple):
     buffers: "Buffers"
 
     def buffer(self, k: int) -> Tensor:
-        """Return the k-th buffer, from 1, as a tile like x; x may be the buffer before these."""
+        """Return the k-th buffer, from 1, as a tile like x; x may be buffer 0."""
         return self.buffers.tile(k, *self.x.shape)
 
 
 class Buffers:
-    """What one thread holds tiles in, again and again."""
+    """Reusable memory for the tiles of one thread."""
 
     def __init__(self, like: Tensor, cells: int) -> None:
         self._like, self._cells = like, cells
@@ -67,7 +67,7 @@ class Buffers:
         self._tiles: dict[tuple[int, int, int], Tensor] = {}
 
     def tile(self, k: int, n: int, r: int) -> Tensor:
-        """Return the k-th buffer as a tile of n x r, whatever stands in it."""
+        """Return the k-th buffer as an n x r tile with arbitrary contents."""
         tile = self._tiles.get((k, n, r))
         if tile is None:
             if k not in self._all:
@@ -81,9 +81,9 @@ class Scene:
     """A problem in tiles.
 
     Args:
-        problem: What is asked.
-        z: Queries as they are multiplied, (N, D).
-        sections: References likewise, each (R, D); z itself where they are the queries.
+        problem: The problem.
+        z: Prepared queries, (N, D), ready to be multiplied.
+        sections: Prepared references, each (R, D); z itself where they are the queries.
         temperature: τ.
     """
 
@@ -91,7 +91,7 @@ class Scene:
         self.z, self.sections, self.temperature = z, sections, temperature
         self.powers = [push.power for push in problem.pushes]
         self.pushes = [
-            Factors(push.weight)  # a column's sum is over anchors, whose factors stay within
+            Factors(push.weight)  # a column's sum is over anchors, so their factors stay in the weight
             if problem.both_ways
             else push.weight.factors(z.dtype, z.device, of_push=True)
             for push in problem.pushes
@@ -99,16 +99,16 @@ class Scene:
         within = problem.pull is not None and problem.pull.within_tiles
         self.pull = problem.pull.factors(z.dtype, z.device) if problem.pull is not None and within else None
         self.streamed = None if within else problem.pull
-        """A pull that comes as pull @ references."""
+        """A pull that is evaluated as pull @ references."""
         self.is_set = all(push.base.is_set for push in self.pushes)
         steepest = _steepest(problem, z, sections) * max(self.powers)
         self.is_plain = self.is_set and steepest <= SAFE[z.dtype]
-        """Whether exponentials need no offset."""
+        """Whether exponentials are safe without an offset."""
         symmetric = all(push.base.is_symmetric for push in self.pushes) and not problem.both_ways
         self.is_alike = self.is_plain and len(set(self.powers)) == 1
-        """Whether one exponential of a pair serves all pushes."""
+        """Whether all pushes share one exponential per pair."""
         self.is_triangle = self.is_plain and symmetric and problem.own == (True,)
-        """Whether a tile serves (i, j) and (j, i)."""
+        """Whether a tile is used for both (i, j) and (j, i)."""
         self.rows, self.columns = self._sides()
         if self.is_plain:
             mantissa, exponent = math.frexp((problem.inverse or 0) / OCTAVE)
@@ -116,19 +116,19 @@ class Scene:
 
     @property
     def unit(self) -> Tensor | float:
-        """What of x is 1 of s."""
+        """The value of x at s = 1."""
         if self.is_plain:
             return 1 / OCTAVE
         return self.temperature if self.is_set else 1.0
 
     @property
     def is_one_tile(self) -> bool:
-        """Whether a tile holds all pairs, so that it can be kept."""
+        """Whether a single tile covers all pairs, so that it can be kept."""
         one = len(self.sections) == 1 and self.rows >= self.z.shape[0]
         return one and self.columns >= self.sections[0].shape[0]
 
     def _sides(self) -> tuple[int, int]:
-        """Return the rows and columns of a tile, by the numbers of both alone: so do sums not depend on threads."""
+        """Return the rows and columns of a tile; they depend only on N and R, so sums do not depend on threads."""
         n, most = self.z.shape[0], max(v.shape[0] for v in self.sections)
         if self.z.device.type != "cpu":
             return TILE * LAUNCHES, TILE * LAUNCHES
@@ -142,14 +142,14 @@ class Scene:
         return rows, min(2 * TILE, TILE * TILE // rows)
 
     def sums(self, count: int, power: float) -> Sums:
-        """Return empty sums for so many rows or columns, of e^{power·s}."""
+        """Return empty sums of e^{power·s} for ``count`` rows or columns."""
         total = self.z.new_zeros(count)
         if self.is_plain:
             return Plain(total, power)
         return Running(total, self.temperature / power if self.is_set else torch.ones_like(self.temperature))
 
     def _buffers(self) -> Buffers:
-        """Return buffers for one thread."""
+        """Return the buffers of one thread."""
         rows = min(self.rows, self.z.shape[0])
         return Buffers(self.z, rows * min(self.columns, max(v.shape[0] for v in self.sections)))
 
@@ -161,13 +161,13 @@ class Scene:
         skip: tuple[bool, ...] = (),
         kept: Tensor | None = None,
     ) -> None:
-        """Visit the tiles in which anything pushes or pulls: in threads where there are several and rows on a CPU.
+        """Visit the tiles with any nonzero push or pull, in threads if there are several tiles and rows are on a CPU.
 
         Args:
-            visit: What is done with a tile.
-            owned: Whether it writes to the tile's rows alone, or to its columns as well.
-            skip: Which sections are left out.
-            kept: What takes the place of the similarities of the one tile, where there is one.
+            visit: Called with each tile.
+            owned: Whether it writes only to the tile's rows, not to its columns.
+            skip: Which sections to skip.
+            kept: Replaces the similarities if there is a single tile.
         """
 
         def worker() -> Callable[..., None]:
@@ -210,7 +210,7 @@ class Scene:
                 yield Task((i, -1 - j), (Tile(rows[i], *columns[j]),))
 
     def _known(self, tile: Tile) -> Known | None:
-        """Return the weights of a tile as far as they are one number each; None where nothing pushes nor pulls."""
+        """Return the weights of a tile that are constant; None if nothing in it pushes or pulls."""
         pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
         pull = 0.0 if self.pull is None else self.pull.base.constant(tile.rows, tile.among_all)
         if pull == 0 and self.pull is not None and not self.pull.is_symmetric and self.is_mirrored(tile):
@@ -220,19 +220,19 @@ class Scene:
         return Known(pushes, pull)
 
     def _products(self, tile: Tile, buffers: Buffers) -> Tensor:
-        """Return x of a tile: s / ln 2 where exponentials are plain, z·v of sets of pairs, else s."""
+        """Return x of a tile: s / ln 2 if exponentials are plain, z·v for sets of pairs, else s."""
         z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
         x = buffers.tile(0, z.shape[0], v.shape[0])
         if self.is_plain:
-            # Multiplied in the product, the mantissa would be rounded alike for all pairs: here each row rounds.
+            # Multiplied into the product, the factor's rounding error would be the same for all pairs; here rows round.
             return x.addmm_(torch.add(z, z, alpha=self._extra), v.T, beta=0, alpha=self._scale)
         torch.mm(z, v.T, out=x)
         return x if self.is_set else x.div_(self.temperature)
 
     def pulled(self, view: View, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
-        """Return the pull's weights in a tile, but for the factors of anchors; None where there are none.
+        """Return the pull's weights in a tile without the factors of anchors; None if there are none.
 
-        Mirrored, those of the references as anchors over the queries, turned round.
+        If mirrored, return the transposed weights of the references as anchors over the queries.
         """
         if self.pull is None or (view.known.pull == 0 and not mirrored):
             return None
@@ -245,7 +245,7 @@ class Scene:
         return weights.T if mirrored else weights
 
     def weighed(self, k: int, view: View, e: Tensor, out: Tensor) -> Tensor | None:
-        """Return e of the pairs in the k-th push, a set, 0 outside it: in ``out``, or e itself; None where none is."""
+        """Return e for the pairs in the k-th push, a set, else 0, in ``out`` or as e itself; None if it has no pair."""
         inside, base = view.known.pushes[k], self.pushes[k].base
         if inside is not None:
             return e if inside else None
@@ -256,7 +256,7 @@ class Scene:
         return out.mul_(e)
 
     def logits(self, k: int, view: View, out: Tensor) -> Tensor:
-        """Return in ``out`` x of the k-th push, −∞ outside it; of weights that are no set, power·s + log weight."""
+        """Return in ``out`` x of the k-th push, −∞ outside it; if it is not a set, power·s + log weight."""
         if out is not view.x:
             out.copy_(view.x)
         if not self.is_set and self.powers[k] != 1:
@@ -271,12 +271,12 @@ class Scene:
         return out
 
     def is_mirrored(self, tile: Tile) -> bool:
-        """Say whether a tile serves its columns as rows, too."""
+        """Return whether a tile is also used with its columns as rows."""
         return self.is_triangle and tile.rows != tile.columns
 
 
 def _steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float:
-    """Return what no |s| exceeds, infinity where that is not known without waiting for a GPU."""
+    """Return an upper bound of |s|, infinity if none is known without waiting for a GPU."""
     if problem.inverse is None:
         return math.inf
     if problem.normalize:
@@ -292,7 +292,7 @@ def _longest(rows: Tensor) -> float:
 
 
 def _tournament(players: int) -> Iterator[tuple[int, int]]:
-    """Yield every pair i ≤ j, those of one and the same first, then round by round, each player once in a round."""
+    """Yield every pair i ≤ j: first each player with itself, then rounds in which each player occurs once."""
     yield from ((i, i) for i in range(players))
     ring = [*range(players), *[players] * (players % 2)]
     for _ in range(len(ring) - 1):
@@ -303,7 +303,7 @@ def _tournament(players: int) -> Iterator[tuple[int, int]]:
 
 
 def _turns(n: int, m: int) -> Iterator[tuple[int, int]]:
-    """Yield every pair of 0 … n − 1 and 0 … m − 1, turn by turn, in each of which neither side occurs twice."""
+    """Yield every pair of 0 … n − 1 and 0 … m − 1, in rounds in which no index of either side occurs twice."""
     for turn in range(max(n, m)):
         for k in range(min(n, m)):
             yield (k, (k + turn) % m) if n <= m else ((k + turn) % n, k)

@@ -1,4 +1,4 @@
-"""Sums of exponentials in tiles: without offset where that is safe, else relative to each row's highest so far."""
+"""Sums of exponentials in tiles: without offset where that is safe, else relative to each row's running maximum."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 OCTAVE = math.log(2)
-"""The s by which e^{s} doubles; a power of two takes a third of the time of one of e."""
+"""The increase of s that doubles e^{s}; a power of two takes a third of the time of a power of e."""
 
 
 class Sums(ABC):
-    """Abstract: Σ e^{s} of the rows (or columns) of similarities that come in tiles.
+    """Abstract: Σ e^{s} over the rows (or columns) of similarities, tile by tile.
 
     Attributes:
-        total: The sums so far, over e to the power of an offset of each.
+        total: The sums so far, each divided by e to the power of its offset.
     """
 
     total: Tensor
@@ -26,20 +26,20 @@ class Sums(ABC):
 
     @abstractmethod
     def logarithms(self) -> Tensor:
-        """Return log Σ e^{s}, −∞ where there was no pair."""
+        """Return log Σ e^{s}, −∞ if there was no pair."""
 
     def shares(self, upstream: Tensor) -> Tensor:
-        """Return the upstream over the total; 0 where there was no pair, whatever comes there."""
+        """Return the upstream gradient over the total; 0 where there was no pair, whatever the gradient there."""
         return (upstream / self.total).masked_fill_(self.total == 0, 0)
 
 
 @final
 class Plain(Sums):
-    """Sums without offset, of similarities that come as x = s / ln 2 and leave no dtype's range.
+    """Sums without offset, for similarities given as x = s / ln 2 that cannot leave the dtype's range.
 
     Args:
         total: Zeros, to which exponentials are added.
-        power: By what s is multiplied first.
+        power: The factor of s.
     """
 
     def __init__(self, total: Tensor, power: float = 1.0) -> None:
@@ -57,14 +57,14 @@ class Plain(Sums):
 
 @final
 class Running(Sums):
-    """Sums relative to the highest s so far, at any range of similarities.
+    """Sums relative to the running maximum of s, for any range of similarities.
 
-    A tile holds x, where s = x/unit: what is divided by τ is then a difference of products z·v, which rounds less than
-    dividing each of their D terms.
+    A tile holds x with s = x/unit: the division by τ then applies to a difference of products z·v, which rounds less
+    than dividing each of their D terms.
 
     Args:
         total: Zeros, to which exponentials are added.
-        unit: What of x is 1 of s, a 0-d tensor.
+        unit: The value of x at s = 1, a 0-d tensor.
     """
 
     def __init__(self, total: Tensor, unit: Tensor) -> None:
@@ -72,7 +72,7 @@ class Running(Sums):
         self.highest = torch.full_like(total, -torch.inf)
 
     def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, Tensor]:
-        """Add a tile along a dimension; return its exponentials, and by what older ones are to be multiplied."""
+        """Add a tile along a dimension; return its exponentials and the factor that rescales earlier ones."""
         before = self.highest[rows].clone()
         torch.maximum(before, x.amax(dim=dim), out=self.highest[rows])
         e = self.exponentials(x, rows, dim, out)
@@ -88,7 +88,7 @@ class Running(Sums):
 
     def _shift(self, rows: slice) -> Tensor:
         highest = self.highest[rows]
-        return highest.masked_fill(highest == -torch.inf, 0)  # a row that has met no pair yet shifts by 0
+        return highest.masked_fill(highest == -torch.inf, 0)  # a row without any pair so far is shifted by 0
 
     def logarithms(self) -> Tensor:
         return self.total.log().add_(self._shift(slice(None)) / self.unit)

@@ -1,10 +1,10 @@
-"""Tiles in several threads: each call of torch runs on one, so that nobody waits for anybody at the end of a tile.
+"""Tiles in several threads: each torch call runs on a single thread, so that no thread waits at the end of a tile.
 
-Torch shares a call among OpenMP threads, which meet at its end. A call on one tile is short, and where another process
-holds a core each of them waits for the slowest. Here every worker takes a tile of its own, and tells OpenMP and MKL,
-for itself alone, to use one thread. Both settings belong to the thread that makes them: no other thread notices, and
-the caller's are put back. Where torch runs on no OpenMP library that is known how to tell, everything runs in the
-caller's thread, as torch has it.
+Torch splits a call among OpenMP threads, which synchronise at its end. A call on one tile is short, and if another
+process holds a core, all threads wait for the slowest. Here every worker takes its own tile and sets OpenMP and MKL to
+one thread for itself only. Both settings are local to the thread: other threads are not affected, and the caller's are
+restored. If torch uses an OpenMP library that cannot be configured this way, everything runs in the caller's thread, as
+torch does it.
 """
 
 import ctypes
@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 import torch
 
 AHEAD = 4
-"""How many tasks for each worker are looked at for one whose places are free."""
+"""How many tasks per worker are searched for one that can start."""
 
 
 class Task(NamedTuple):
-    """One tile of work, and the places that it writes to.
+    """One tile of work, and the places it writes to.
 
-    Tasks that share a place run one after another, in the order in which they came: so whatever is added up at a place
-    is added in the same order, and has the same bits, with any number of threads.
+    Tasks that share a place run one after another in their original order. Additions to a place thus happen in the same
+    order, and give the same bits, with any number of threads.
     """
 
     places: tuple[int, ...]
@@ -39,9 +39,9 @@ Work = Callable[..., None]
 
 @cache
 def _torch() -> ctypes.CDLL | None:
-    """Return torch's own library, through which its OpenMP and MKL are reached, or None where that cannot be.
+    """Return torch's own library, which gives access to its OpenMP and MKL, or None if that is not possible.
 
-    Other libraries may have loaded an OpenMP of their own, which looks alike and would change nothing.
+    Other libraries may have loaded their own OpenMP, with the same functions but without any effect on torch.
     """
     try:
         library = ctypes.CDLL(str(next((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"))))
@@ -53,20 +53,20 @@ def _torch() -> ctypes.CDLL | None:
 
 
 def _set_mkl(library: ctypes.CDLL, threads: int) -> int:
-    """Set the calling thread's MKL threads, 0 for the common number, and return what they were; 0 without MKL."""
+    """Set the calling thread's number of MKL threads, 0 for the global one; return the old number, 0 without MKL."""
     return library.MKL_Set_Num_Threads_Local(threads) if hasattr(library, "MKL_Set_Num_Threads_Local") else 0
 
 
 def workers() -> int:
-    """Return how many threads there are for tiles: as many as torch has for a call, or 1 where they cannot be told."""
+    """Return the number of threads for tiles: torch's own number, or 1 if threads cannot be configured."""
     return 1 if _torch() is None else torch.get_num_threads()
 
 
 @contextmanager
 def alone() -> Generator[None]:
-    """Let the calls of this thread run on one thread, and put its settings back afterwards."""
+    """Run the torch calls of this thread single-threaded, and restore its settings afterwards."""
     library = _torch()
-    torch.get_num_threads()  # torch sets up a thread when it first asks, which would undo what is set before
+    torch.get_num_threads()  # torch configures a thread on the first query, which would undo earlier settings
     if library is None or (before := library.omp_get_max_threads()) == 1:
         yield
         return
@@ -80,22 +80,22 @@ def alone() -> Generator[None]:
 
 
 class _Job:
-    """Tasks that several threads take, each when all earlier ones at its places are done."""
+    """Tasks shared by several threads; each starts when all earlier ones at its places are done."""
 
     def __init__(self, tasks: Iterable[Task], worker: Callable[[], Work], ahead: int) -> None:
         self.worker = worker
         self.changed = threading.Condition()
-        self._busy: set[int] = set()  # the threads that are at a task
+        self._busy: set[int] = set()  # the threads that are running a task
         self.error: BaseException | None = None
         self.inference = torch.is_inference_mode_enabled()
         self._coming = iter(tasks)
         self._ahead = ahead
-        self._waiting: list[tuple[Task, tuple[int, ...]]] = []  # with how many tasks come before at each place
+        self._waiting: list[tuple[Task, tuple[int, ...]]] = []  # with the number of earlier tasks at each place
         self._asked: defaultdict[int, int] = defaultdict(int)
         self._done: defaultdict[int, int] = defaultdict(int)
 
     def run(self) -> None:
-        """Take tasks until there are none, or one has failed."""
+        """Run tasks until none are left or one has failed."""
         work, task = None, None
         while True:
             try:
@@ -103,7 +103,7 @@ class _Job:
                     return
                 work = work or self.worker()
                 work(*task.arguments)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
+            except BaseException as error:  # noqa: BLE001 - the caller raises it, whatever it is
                 self.error = self.error or error
             with self.changed:
                 for place in () if task is None else task.places:
@@ -131,9 +131,9 @@ class _Job:
             return None
 
     def finish(self) -> None:
-        """Wait for the tasks that other threads are at."""
+        """Wait for the tasks that other threads are running."""
         with self.changed:
-            self._busy.discard(threading.get_ident())  # this one, which an interrupt may have taken from its task
+            self._busy.discard(threading.get_ident())  # an interrupt may have stopped this thread in a task
             self.changed.notify_all()
             while self._busy:
                 self.changed.wait()
@@ -148,7 +148,7 @@ class _Pool:
         self._threads = 0
 
     def lend(self, job: _Job, count: int) -> None:
-        """Let so many threads help at a job."""
+        """Let ``count`` threads help with a job."""
         with self._called:
             for _ in range(count - self._threads):
                 threading.Thread(target=self._serve, name="likewise-tiles", daemon=True).start()
@@ -157,12 +157,12 @@ class _Pool:
             self._called.notify(count)
 
     def withdraw(self, job: _Job) -> None:
-        """Let nobody begin to help any more."""
+        """Let no more threads join a job."""
         with self._called:
             self._jobs = [other for other in self._jobs if other is not job]
 
     def _serve(self) -> None:
-        torch.ones(1).exp_()  # torch sets up its thread before it is told to be alone
+        torch.ones(1).exp_()  # torch configures the thread before `alone` changes it
         with alone():
             while True:
                 with self._called:
@@ -178,7 +178,7 @@ _pool = _Pool()
 
 
 def _remake() -> None:
-    global _pool  # noqa: PLW0603 - a forked process has none of its parent's threads
+    global _pool  # noqa: PLW0603 - a forked process does not inherit threads
     _pool = _Pool()
 
 
@@ -187,15 +187,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def run(tasks: Iterable[Task], worker: Callable[[], Work], *, count: int) -> None:
-    """Do all tasks in so many threads, this one among them.
+    """Run all tasks in ``count`` threads, including this one.
 
     Args:
-        tasks: What there is to do; those that share a place are done in this order.
-        worker: Makes what a thread does tasks with, called once in each thread that does any: its buffers are its own.
-        count: How many threads; 1: this one alone, with calls shared among OpenMP threads as torch has it.
+        tasks: The tasks; those that share a place run in this order.
+        worker: Creates the function that runs tasks; called once in each thread, which thus has its own buffers.
+        count: How many threads; 1: only this one, with torch's own OpenMP threads.
 
     Raises:
-        BaseException: What a task raised first; the others that were begun are finished, and no more are.
+        BaseException: The first error of a task; tasks already started are finished, and no others are started.
     """
     if count == 1:
         work = worker()
@@ -208,7 +208,7 @@ def run(tasks: Iterable[Task], worker: Callable[[], Work], *, count: int) -> Non
         with alone():
             job.run()
     except BaseException as error:
-        job.error = job.error or error  # an interrupt: nobody begins another task
+        job.error = job.error or error  # an interrupt: no thread starts another task
         raise
     finally:
         pool.withdraw(job)

@@ -1,29 +1,30 @@
 """The equation in tiles: exact, on any device, in O((N + R)·D + tile) memory, forward and backward.
 
-A tile of similarities is visited once forward and once backward, by pull and push together. Forward it adds to
+A tile of similarities is visited once in the forward and once in the backward, for pull and push together. In the
+forward it adds to
 
     lse_i = log Σ_u push_iu e^{s_iu}        attraction_i = Σ_r pull_ir s_ir
 
-and backward, with g and h the gradients of these, W is formed within the tile, and multiplied once:
+and in the backward, with g and h the gradients of these, W is formed within the tile and multiplied once:
 
     W_iu = g_i push_iu e^{s_iu − lse_i} + h_i pull_iu      ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i
 
-On tight clusters push and pull all but cancel: taken from each other pair by pair they leave the plain formula's
-rounding, taken from each other as sums up to fifty times as much. Nothing is kept from the forward but sums, and each
-tile of similarities is made again. Where the queries are the references and every push is symmetric, a tile serves
-(i, j) and (j, i), so that the upper triangle of tiles is all,
+On tight clusters push and pull almost cancel. Subtracted pair by pair they have the plain formula's rounding error,
+subtracted as sums up to fifty times as much. Only sums are kept from the forward, and each tile of similarities is
+recomputed. If the queries are the references and every push is symmetric, a tile is used for both (i, j) and (j, i), so
+that the upper triangle of tiles is enough,
 
     W_ij = push_ij e^{s_ij} (a_i + a_j) + h_i pull_ij + h_j pull_ji        a_i = g_i e^{−lse_i}
 
-as long as no e^{s} nor the sum of them leaves the range. Likewise a tile serves the queries over the references and
-the references over the queries, both ways. Sections without gradient and without pull need one visit: the forward sums
-P_iu v_u over them as it sums e^{s}. The temperature's gradient is
+as long as e^{s} and its sums stay within the dtype's range. In the same way a tile is used for the queries over the
+references and for the references over the queries if both directions are wanted. Sections without gradient and without
+pull need only one visit: the forward sums P_iu v_u over them along with e^{s}. The temperature's gradient is
 
     ∂τ = −1/τ Σ W_iu s_iu = −1/τ (Σ W_iu (s_iu − s₀) + s₀ Σ W_iu)
 
-with s₀ the similarity of equal rows: the last sum is known, and what is left of the first on tight clusters is small.
+with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
 
-A pull whose tiles are dear (`PairWeight.within_tiles`) comes as pull @ V instead, beside the visit.
+A pull with expensive tiles (`PairWeight.within_tiles`) is evaluated as pull @ V instead, outside the visit.
 """
 
 from contextlib import nullcontext
@@ -45,16 +46,16 @@ from likewise.pairs.weight import Factors
 
 
 class _State(NamedTuple):
-    """What the backward needs of the forward."""
+    """What the backward needs from the forward."""
 
     problem: Problem
     adding: Adding
     rows: list[Unit]
-    """Queries and other sections as they are multiplied."""
+    """Prepared queries and other sections, ready to be multiplied."""
     dtypes: list[torch.dtype]
-    """In which they came."""
+    """The dtypes of the inputs."""
     drawn: Tensor | None
-    """pull @ references, of a pull that comes so."""
+    """pull @ references, for a pull that is evaluated this way."""
     outcome: Outcome
 
 
@@ -65,7 +66,7 @@ def forward(
     temperature: Float[Tensor, ""],
     wanted: Wanted,
 ) -> Found:
-    """Visit every tile, and return the outcome of the contrast.
+    """Visit every tile and return the outcome of the contrast.
 
     Memory:
         O((N + R)·D + tile).
@@ -92,7 +93,7 @@ def forward(
 
 
 def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
-    """Visit the tiles once more, and return the gradients that are wanted."""
+    """Visit the tiles once more and return the gradients that are wanted."""
     scene = state.adding.scene
     with threads.alone() if _is_small(scene.z, scene.sections) else nullcontext():
         upstream = taken_apart(state.problem, upstream, state.outcome.counts)
@@ -117,13 +118,13 @@ def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
 
 
 def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:
-    """Say whether threads that share a call gain little, and wait for each other long where the machine is busy."""
+    """Return whether splitting a call among threads would gain little, and cost much waiting on a busy machine."""
     rows = queries.shape[0] + sum(v.shape[0] for v in sections if v is not queries)
     return queries.device.type == "cpu" and rows <= TILE // 2
 
 
 def _stream(state: _State, drawing: Drawing, pull: PairWeight, force: Tensor) -> None:
-    """Add what a pull draws that comes as pull @ references."""
+    """Add the gradients of a pull that is evaluated as pull @ references."""
     if drawing.of_z is not None and state.drawn is not None:
         drawing.of_z.addcmul_(state.drawn, force)
     if any(v is not None for v in drawing.of_sections):

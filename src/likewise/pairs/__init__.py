@@ -1,8 +1,8 @@
-"""Pair weights: what may pull or push, as a value for any tile of (anchor, reference) pairs.
+"""Pair weights: how much each (anchor, reference) pair pulls or pushes, computed for any tile of pairs.
 
 Sets of pairs combine with ``&``, ``|`` and ``~``, weights with ``*``, ``+``, `scale` and `mean_over_row`. Expressions
-of keys (`AllPairs`, `NotSelf`, `SameSample`, `SameClass`, `Equal`) keep closed forms for row sums and products; the
-others stream in tiles.
+of keys (`AllPairs`, `NotSelf`, `SameSample`, `SameClass`, `Equal`) have closed forms for row sums and products; all
+others are evaluated tile by tile.
 
 Example:
     >>> import torch
@@ -48,16 +48,17 @@ __all__ = [
 
 
 def concat(sections: Sequence[PairWeight]) -> PairWeight:
-    """Join sections of references side by side: the weights of the same anchors over all of them.
+    """Concatenate the weights of several sections of references for the same anchors.
 
     Args:
         sections: Weights of shapes (N, R₁), (N, R₂), …
 
     Returns:
-        The weight of shape (N, R₁ + R₂ + …). ``concat(...) @ (v₁, v₂, …)`` takes the references in the same sections.
+        The weight of shape (N, R₁ + R₂ + …). ``concat(...) @ (v₁, v₂, …)`` takes references split into the same
+        sections.
 
     Raises:
-        ValueError: If the sections are none, or of different numbers of anchors.
+        ValueError: If there are no sections, or their numbers of anchors differ.
 
     Example:
         >>> concat([NotSelf(2), AllPairs(2, 1)]).dense()
@@ -65,5 +66,5 @@ def concat(sections: Sequence[PairWeight]) -> PairWeight:
                 [1., 0., 1.]])
     """
     if not sections:
-        raise ValueError("concat joins one section or more, got none")
+        raise ValueError("expected at least one section for concat, got none: pass a weight for each section")
     return sections[0] if len(sections) == 1 else Concat(tuple(sections))

@@ -1,4 +1,4 @@
-"""Pair weights of several sections of references, side by side."""
+"""The concatenated pair weights of several sections of references."""
 
 from collections.abc import Iterator
 from typing import final
@@ -11,12 +11,12 @@ from likewise.pairs.expressions import PairWeight
 
 @final
 class Concat(PairWeight):
-    """Sections of references side by side, for the same anchors."""
+    """Weights of the same anchors over consecutive sections of references."""
 
     def __init__(self, parts: tuple[PairWeight, ...]) -> None:
         counts = {part.shape[0] for part in parts}
         if len(counts) != 1:
-            raise ValueError(f"sections side by side have the same anchors, got {list(parts)}; build all for one N")
+            raise ValueError(f"expected sections with the same anchors, got {list(parts)}: build all of them for one N")
         super().__init__(
             (counts.pop(), sum(part.shape[1] for part in parts)),
             is_set=all(part.is_set for part in parts),
@@ -27,7 +27,7 @@ class Concat(PairWeight):
 
     @property
     def flat(self) -> Iterator[PairWeight]:
-        """The sections, with those of a section that is itself several in its place."""
+        """The sections, with nested concatenations flattened."""
         for part in self.parts:
             if isinstance(part, Concat):
                 yield from part.flat
@@ -35,7 +35,7 @@ class Concat(PairWeight):
                 yield part
 
     def _cut(self, columns: slice) -> Iterator[tuple[PairWeight, slice]]:
-        """Yield each section that the columns touch, with its own columns."""
+        """Yield each section that overlaps the columns, with the columns counted within that section."""
         start = 0
         for part in self.parts:
             inside = slice(max(columns.start - start, 0), min(columns.stop - start, part.shape[1]))

@@ -1,4 +1,4 @@
-"""Sets of pairs with equal keys, [key_i = key'_r], closed under &, | and ~: pairs whose sums need no N x R."""
+"""Sets of pairs with equal keys, [key_i = key'_r], closed under &, | and ~; their sums need no N x R matrix."""
 
 from typing import final
 
@@ -12,20 +12,20 @@ from likewise.pairs.keys import Keys, Shifted
 from likewise.pairs.weight import blocks, same_shape
 
 WIDE = 2**19
-"""How many values are widened to float64 at a time, about: 4 MiB, which a cache holds."""
+"""Roughly how many values are widened to float64 at a time: 4 MiB, which fits into a cache."""
 
 WIDE_ON_GPU = 2**24
-"""How many are on a GPU: 128 MiB, so that few kernels are launched."""
+"""The same on a GPU: 128 MiB, so that few kernels are launched."""
 
 SIMILAR = 8
-"""Rows whose lengths differ by this factor at most are taken from sums of each other in their own dtype."""
+"""If the lengths of all rows are within this factor, rows are subtracted from sums in their own dtype."""
 
 
 class KeySet(PairWeight):
     """Abstract: a set written as Σ coefficient · [key = key'].
 
-    A conjunction joins keys, ~a is 1 − a, and a | b is a + b − a & b. Products and row sums are sums over equal
-    keys, in O((N + R)·D) time and memory; this is the form that a kernel can evaluate within a tile.
+    a & b joins keys, ~a is 1 − a, and a | b is a + b − a & b. Products and row sums are sums over equal keys, in
+    O((N + R)·D) time and memory. A kernel can evaluate this form within a tile.
 
     Args:
         shape: (N, R).
@@ -87,7 +87,7 @@ class KeySet(PairWeight):
 
     @property
     def _all_but_diagonal(self) -> bool:
-        """Whether the set is every pair but those of an anchor with itself."""
+        """Whether the set is every pair except an anchor with itself."""
         return len(self.terms) == 2 and all(
             coefficient == (1 if keys is None else -1) and (keys is None or keys.shift is not None)
             for keys, coefficient in self.terms.items()
@@ -100,7 +100,7 @@ class KeySet(PairWeight):
         return self._product(anchors, self.shape[1], transpose=True)
 
     def _product(self, values: Tensor, length: int, *, transpose: bool) -> Tensor:
-        """Sum the terms; in float64, some columns at a time, where one is taken from another and could cancel it."""
+        """Sum the terms; where a subtraction could cancel, in float64 and over some columns at a time."""
         wide = torch.float32 if values.device.type == "mps" else torch.float64
         if values.dtype == wide or not self._cancels(values):
             return self._summed(values, length, transpose=transpose)
@@ -111,10 +111,10 @@ class KeySet(PairWeight):
         return result
 
     def _cancels(self, values: Tensor) -> bool:
-        """Say whether a term taken from another may leave little but rounding.
+        """Return whether subtracting one term from another may leave little but rounding error.
 
-        A row taken from its own class's sum does not, as long as all rows are about as long as each other; a GPU's rows
-        are not looked at.
+        Subtracting a row from the sum of its class is safe as long as all rows have similar lengths. The lengths of
+        rows on a GPU are not inspected.
         """
         if all(coefficient > 0 for coefficient in self.terms.values()):
             return False
@@ -132,7 +132,7 @@ class KeySet(PairWeight):
                 part = (keys.transposed if transpose else keys).sum(values)
             if result is not None:
                 result.add_(part, alpha=coefficient)
-            else:  # class sums are a tensor of their own already
+            else:  # class sums are already a new tensor
                 result = part if coefficient == 1 and keys and keys.shift is None else part * coefficient
         return values.new_zeros(length, values.shape[1]) if result is None else result
 
@@ -170,16 +170,16 @@ class KeySet(PairWeight):
 
 @final
 class KeyExpression(KeySet):
-    """What &, | and ~ make of sets of keys."""
+    """The result of &, | or ~ on sets of keys."""
 
 
 class EqualKeys(KeySet):
-    """Abstract: the pairs whose anchor and reference have one key; subclasses say what the key is.
+    """Abstract: the pairs whose anchor and reference have the same key; subclasses define the key.
 
     Args:
         anchors: Integer keys of the anchors, shape (N,).
         references: Integer keys of the references, shape (R,); None: the anchors are the references.
-        name: What the keys are called.
+        name: The name of the keys in error messages.
 
     Raises:
         ValueError: If a key is not a vector of integers.
@@ -216,7 +216,7 @@ class Equal(EqualKeys):
 
 @final
 class SameClass(EqualKeys):
-    """The pairs of one class, an anchor and itself among them.
+    """The pairs with the same class, including each anchor with itself.
 
     Args:
         labels: Class of each anchor, any integers, shape (N,).
@@ -235,7 +235,7 @@ class SameClass(EqualKeys):
 
 @final
 class SameSample(EqualKeys):
-    """The pairs of views of one sample, a view and itself among them.
+    """The pairs of views of the same sample, including each view with itself.
 
     Args:
         ids: Sample of each anchor, any integers, shape (N,).
@@ -253,13 +253,13 @@ class SameSample(EqualKeys):
 
 @final
 class NotSelf(KeySet):
-    """Every pair but an anchor with itself: anchor i is reference ``offset + i``.
+    """Every pair except an anchor with itself: anchor i is reference ``offset + i``.
 
     Args:
         n: Number of anchors.
         references: Number of references; None: the anchors are the references.
-        offset: The reference that the first anchor is, where the anchors are rows of a longer list (one process's
-            rows among those of all).
+        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
+            process's rows among those of all processes).
 
     Raises:
         ValueError: If a count or the offset is negative.
@@ -276,7 +276,10 @@ class NotSelf(KeySet):
     def __init__(self, n: int, references: int | None = None, offset: int = 0) -> None:
         r = n if references is None else references
         if min(n, r, offset) < 0:
-            raise ValueError(f"NotSelf takes counts and an offset ≥ 0, got n={n}, references={r}, offset={offset}")
+            raise ValueError(
+                f"expected counts and an offset of at least 0, got n={n}, references={r}, offset={offset}: "
+                "pass the numbers of rows"
+            )
         super().__init__((n, r), {None: 1, Shifted(n, r, offset): -1})
 
 
@@ -305,7 +308,7 @@ class AllPairs(KeySet):
 
 @final
 class NoPairs(KeySet):
-    """No pair: a section of references that takes no part.
+    """No pair: for a section of references that takes no part.
 
     Args:
         n: Number of anchors.
@@ -328,7 +331,7 @@ class NoPairs(KeySet):
 
 def _counts(n: int, r: int) -> tuple[int, int]:
     if min(n, r) < 0:
-        raise ValueError(f"numbers of anchors and references are ≥ 0, got {n} and {r}")
+        raise ValueError(f"expected at least 0 anchors and references, got {n} and {r}: pass the numbers of rows")
     return n, r
 
 
@@ -336,7 +339,7 @@ def _vector(values: Tensor, name: str) -> Tensor:
     values = torch.as_tensor(values)
     if values.ndim != 1 or values.is_floating_point() or values.is_complex():
         raise ValueError(
-            f"{name} is one integer for each row, shape (n,), got {values.dtype} of shape {tuple(values.shape)}; "
-            "give class labels or ids as integers (multi-hot label sets go to SharesLabel)"
+            f"expected {name} as one integer for each row, shape (n,), got {values.dtype} of shape "
+            f"{tuple(values.shape)}: pass class labels or ids as integers, multi-hot label sets to SharesLabel"
         )
     return values.detach().to(torch.int64, copy=True)  # a label queue may change before the backward

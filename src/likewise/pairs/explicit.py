@@ -1,4 +1,4 @@
-"""Pair weights given as a matrix."""
+"""Pair weights from a matrix."""
 
 from typing import final
 
@@ -14,14 +14,14 @@ class Explicit(PairWeight):
     """Any matrix of weights, w[i, r] = weights[rows[i], columns[r]].
 
     Args:
-        weights: The matrix, boolean or numbers; constant under differentiation.
-        rows: Row of the matrix for each anchor, integers, shape (N,); None: each row once. A (B, B) matrix of samples
-            serves V views of each without a copy.
+        weights: The matrix, boolean or numeric; constant under differentiation.
+        rows: Row of the matrix for each anchor, integers, shape (N,); None: each row once. This way a (B, B) matrix of
+            samples covers V views of each without a copy.
         columns: Column of the matrix for each reference, integers, shape (R,); None: each column once.
 
     Raises:
         ValueError: If weights are not a finite matrix, or require a gradient, or an index lies outside the matrix
-            (values are looked at on the CPU).
+            (values are checked on the CPU only).
 
     Memory:
         The matrix itself, and O(N + R).
@@ -44,11 +44,11 @@ class Explicit(PairWeight):
     ) -> None:
         weights = torch.as_tensor(weights)
         if weights.requires_grad:
-            raise ValueError(
-                "weights are constant under differentiation, got a tensor that requires a gradient; .detach() them"
-            )
+            raise ValueError("expected weights without gradient, got a tensor that requires a gradient: .detach() it")
         if weights.ndim != 2:
-            raise ValueError(f"weights are a matrix (anchors, references), got shape {tuple(weights.shape)}")
+            raise ValueError(
+                f"expected weights as a matrix (anchors, references), got shape {tuple(weights.shape)}: reshape them"
+            )
         self.weights = weights
         self._version = _version(weights)
         self.rows = _index(rows, weights.shape[0], "rows")
@@ -69,31 +69,31 @@ class Explicit(PairWeight):
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         if _version(self.weights) != self._version:
-            raise RuntimeError("weights were changed in place since the pair weight was made; give it a clone of them")
+            raise RuntimeError("expected unchanged weights, got a matrix that was changed in place: pass a clone of it")
         tile = self.weights[rows if self.rows is None else self.rows[rows]]
         tile = tile[:, columns if self.columns is None else self.columns[columns]]
         return tile.to(device, dtype, copy=True)
 
 
 def _version(weights: Tensor) -> int:
-    """Return how often a tensor was changed in place, as torch itself tells; in inference mode it does not."""
+    """Return how often a tensor was changed in place; torch does not count this for inference tensors."""
     return 0 if weights.is_inference() else weights._version  # noqa: SLF001 - torch has no public name for it
 
 
 def _look(weights: Tensor) -> tuple[bool, bool, bool]:
-    """Say whether the weights are a set, non-negative, within [0, 1]; numbers on a GPU are taken to be ≥ 0, no more."""
+    """Return whether weights are a set, non-negative, within [0, 1]; numbers on a GPU are only assumed to be ≥ 0."""
     if weights.dtype == torch.bool:
         return True, True, True
     if weights.device.type != "cpu":
         return False, True, False
     if not torch.isfinite(weights).all():
-        raise ValueError("weights are finite, got NaN or infinity; mask such pairs with 0")
+        raise ValueError("expected finite weights, got NaN or infinity: mask such pairs with 0")
     nonnegative = bool((weights >= 0).all())
     return bool(((weights == 0) | (weights == 1)).all()), nonnegative, nonnegative and bool((weights <= 1).all())
 
 
 def _mirrors(weights: Tensor) -> bool:
-    """Say whether the matrix is its own transpose; on a GPU it is not looked at."""
+    """Return whether the matrix is symmetric; on a GPU this is not checked."""
     return weights.device.type == "cpu" and weights.shape[0] == weights.shape[1] and torch.equal(weights, weights.T)
 
 
@@ -101,9 +101,13 @@ def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:
     if index is None:
         return None
     if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
-        raise ValueError(f"{name} is a vector of integers, got {index.dtype} of shape {tuple(index.shape)}")
+        raise ValueError(
+            f"expected {name} as a vector of integers, got {index.dtype} of shape {tuple(index.shape)}: "
+            "pass an index for each row or column"
+        )
     if index.device.type == "cpu" and len(index) and not (index.min() >= 0 and index.max() < length):
         raise ValueError(
-            f"{name} lies within the matrix, 0 … {length - 1}, got {int(index.min())} … {int(index.max())}"
+            f"expected {name} within 0 … {length - 1}, got {int(index.min())} … {int(index.max())}: "
+            "index the rows and columns of the matrix"
         )
     return index.long()

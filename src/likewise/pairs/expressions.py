@@ -1,4 +1,4 @@
-"""The algebra of pair weights, and the expressions that it makes: sums, products, complements, scales, row means."""
+"""The algebra of pair weights and its expressions: sums, products, complements, scales, row means."""
 
 import copy
 import math
@@ -15,11 +15,11 @@ from likewise.pairs.weight import Factors, Weight, same_shape
 
 
 class PairWeight(Weight, ABC):
-    """Abstract: a weight that combines with others, by sets' ``&``, ``|`` and ``~`` and numbers' ``+`` and ``*``."""
+    """Abstract: a weight that combines with others, sets with ``&``, ``|`` and ``~``, any weights with ``+``, ``*``."""
 
     @property
     def T(self) -> "PairWeight":  # noqa: N802 - the field's name for a transpose
-        """The same weights with anchors and references exchanged."""
+        """The transpose: the same weights with anchors and references swapped."""
         return self if self.is_symmetric else Transposed(self)
 
     def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
@@ -31,20 +31,20 @@ class PairWeight(Weight, ABC):
     def __and__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in both sets."""
         if not (self.is_set and _weight(other, "&").is_set):
-            raise TypeError(f"& joins sets of pairs (weights 0 and 1), got {self} & {other}; use * for weights")
+            raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} & {other}: use * for other weights")
         return self * other
 
     def __or__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in either set, or in both."""
         if not (self.is_set and _weight(other, "|").is_set):
-            raise TypeError(f"| unites sets of pairs (weights 0 and 1), got {self} | {other}; use + for weights")
+            raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} | {other}: use + for other weights")
         same_shape(self, other)
         return ~(~self & ~other)
 
     def __invert__(self) -> "PairWeight":
         """Return the pairs that are not in this set."""
         if not self.is_set:
-            raise TypeError(f"~ complements a set of pairs (weights 0 and 1), got ~{self}; use scale or * for weights")
+            raise TypeError(f"expected a set of pairs (weights 0 and 1), got ~{self}: use scale or * for other weights")
         return Complement(self)
 
     def __add__(self, other: "PairWeight") -> "PairWeight":
@@ -62,29 +62,29 @@ class PairWeight(Weight, ABC):
     __rmul__ = __mul__
 
     def __rsub__(self, whole: object) -> "PairWeight":
-        """Return ``1 - weight``, of a set or of a similarity within [0, 1]."""
+        """Return ``1 - weight``, for a set or a similarity within [0, 1]."""
         if whole != 1 or not self.is_within_one:
             raise TypeError(
-                f"1 - weight is of sets and of similarities within [0, 1], got {whole} - {self}; use * and + for others"
+                f"expected 1 - a set or a similarity within [0, 1], got {whole} - {self}: use * and + for other weights"
             )
         return ~self if self.is_set else Complement(self)
 
     def scale(self, anchors: Tensor | None = None, references: Tensor | None = None) -> "PairWeight":
-        """Return the weights times a value per anchor, (N,), and a value per reference, (R,)."""
+        """Return the weights multiplied by a value per anchor, (N,), and a value per reference, (R,)."""
         return Scaled(self, anchors=anchors, references=references)
 
     def with_row_sums(self, row_sums: Float[Tensor, " n"] | Int[Tensor, " n"]) -> "PairWeight":
-        """Return the same weight with row sums that are known, so that neither they nor its support are computed.
+        """Return the same weight with known row sums, so that neither these nor its support need to be computed.
 
         Args:
-            row_sums: Each anchor's sum of weights, ≥ 0, (N,), copied; zero says that all its weights are zero.
+            row_sums: Each anchor's sum of weights, ≥ 0, (N,), copied; zero means that all its weights are zero.
 
         Returns:
-            The weight; what is made of it afterwards may compute sums of its own.
+            The weight; expressions built from it may compute sums of their own.
 
         Raises:
             ValueError: If a weight may be negative, or the sums are not one finite number ≥ 0 for each anchor (values
-                are looked at on the CPU).
+                are checked on the CPU only).
 
         Example:
             >>> from likewise import pairs
@@ -93,52 +93,57 @@ class PairWeight(Weight, ABC):
             tensor([3., 3.])
         """
         if not self.is_nonnegative:
-            raise ValueError(f"row sums tell the support of weights ≥ 0, got {self} with negative ones; leave them out")
+            raise ValueError(f"expected row sums of weights ≥ 0, got {self} with negative ones: leave the sums out")
         if row_sums.shape != self.shape[:1]:
             raise ValueError(
-                f"row sums are one for each of {self.shape[0]} anchors, got shape {tuple(row_sums.shape)}; "
-                "give the sum of each row"
+                f"expected a row sum for each of {self.shape[0]} anchors, got shape {tuple(row_sums.shape)}: "
+                "pass the sum of each row"
             )
         if row_sums.device.type == "cpu" and not (torch.isfinite(row_sums) & (row_sums >= 0)).all():
-            raise ValueError(f"row sums of {self} are finite and ≥ 0, got NaN, infinity or a negative value")
-        knowing = copy.copy(self)
-        knowing._row_sums, knowing._supports = {}, {}  # noqa: SLF001 - its own class's
-        knowing._given = row_sums.detach().clone()  # noqa: SLF001 - its own class's
-        return knowing
+            raise ValueError(
+                f"expected row sums of {self} that are finite and ≥ 0, got NaN, infinity or a negative value: "
+                "pass the sum of each row"
+            )
+        result = copy.copy(self)
+        result._row_sums, result._supports = {}, {}  # noqa: SLF001 - the same class
+        result._given = row_sums.detach().clone()  # noqa: SLF001 - the same class
+        return result
 
     def mean_over_row(self) -> "PairWeight":
-        """Return the weights divided by their row's sum; a row without any stays zero."""
+        """Return the weights divided by the sum of their row; a row of zeros stays zero."""
         return RowMean(self)
 
 
 class _Multiply(torch.autograd.Function):
-    """The weights times the references, and in the backward the transposed weights times the gradient."""
+    """The weights times the references; in the backward, the transposed weights times the gradient."""
 
     @staticmethod
     def forward(ctx: Any, references: Tensor, weight: PairWeight) -> Tensor:
         if references.shape[0] != weight.shape[1]:
             raise ValueError(
-                f"{weight} weighs {weight.shape[1]} references, got {references.shape[0]}; "
-                "build the weight for as many references as there are"
+                f"expected {weight.shape[1]} references for {weight}, got {references.shape[0]}: "
+                "build the weight for the references it multiplies"
             )
         ctx.weight = weight
         return weight.product(references)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        with torch.autocast(gradients[0].device.type, enabled=False):  # the user may call backward within autocast
+        with torch.autocast(gradients[0].device.type, enabled=False):  # backward may be called within autocast
             return ctx.weight.T @ gradients[0], None
 
 
 def _weight(value: object, operation: str) -> PairWeight:
     if not isinstance(value, PairWeight):
-        raise TypeError(f"{operation} takes another pair weight, got {type(value).__name__}; see likewise.pairs")
+        raise TypeError(
+            f"expected another pair weight for {operation}, got {type(value).__name__}: build one with likewise.pairs"
+        )
     return value
 
 
 @final
 class Transposed(PairWeight):
-    """w[r, i]: anchors and references exchanged."""
+    """w[r, i]: anchors and references swapped."""
 
     def __init__(self, base: PairWeight) -> None:
         n, r = base.shape
@@ -169,7 +174,7 @@ class Transposed(PairWeight):
 
 @final
 class Complement(PairWeight):
-    """1 − a, of weights within [0, 1] without closed form; it streams, since Σ − a @ v would cancel."""
+    """1 − a, for weights within [0, 1] without a closed form; evaluated in tiles, since Σ v − a @ v would cancel."""
 
     def __init__(self, base: PairWeight) -> None:
         super().__init__(base.shape, is_set=base.is_set, is_nonnegative=True, is_symmetric=base.is_symmetric)
@@ -227,14 +232,14 @@ class Sum(PairWeight):
         return self.one.transposed_product(anchors).add_(self.other.transposed_product(anchors))
 
     def _support(self, device: torch.device) -> Tensor:
-        if not self.is_nonnegative:  # a row of the two may cancel
+        if not self.is_nonnegative:  # the two may cancel in a row
             return super()._support(device)
         return self.one.known_support(device) | self.other.known_support(device)
 
 
 @final
 class Product(PairWeight):
-    """a · b, pair by pair; the intersection when both are sets. It has no closed form, and streams."""
+    """a · b, pair by pair; the intersection when both are sets. It has no closed form and is evaluated in tiles."""
 
     def __init__(self, one: PairWeight, other: PairWeight) -> None:
         super().__init__(
@@ -286,7 +291,7 @@ class Scaled(PairWeight):
         references: Tensor | None = None,
     ) -> None:
         if not math.isfinite(factor):
-            raise ValueError(f"weights are scaled by a finite number, got {factor}")
+            raise ValueError(f"expected a finite number to scale weights by, got {factor}: check how it was computed")
         anchors = scales.checked(anchors, base.shape[0], "anchors")
         references = scales.checked(references, base.shape[1], "references")
         super().__init__(
@@ -342,7 +347,7 @@ class Scaled(PairWeight):
         return scales.times(result, self.references)
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        # A difference of scaled sums may leave rounding where the row has no pair: such a row is exactly zero.
+        # A difference of scaled sums may leave rounding error where the row has no pair: such a row is set to zero.
         return super()._row_sum(dtype, device).where(self.known_support(device), 0)
 
     def _support(self, device: torch.device) -> Tensor:
@@ -359,11 +364,13 @@ class Scaled(PairWeight):
 
 @final
 class RowMean(PairWeight):
-    """a[i, r] / Σ_u a[i, u]; a row without weights stays zero."""
+    """a[i, r] / Σ_u a[i, u]; a row of zeros stays zero."""
 
     def __init__(self, base: PairWeight) -> None:
         if not base.is_nonnegative:
-            raise ValueError(f"mean_over_row divides by the sum of weights ≥ 0, got {base} with negative ones")
+            raise ValueError(
+                f"expected weights ≥ 0 for mean_over_row, got {base} with negative ones: apply it before * or scale"
+            )
         super().__init__(base.shape, is_set=False, is_nonnegative=True, is_symmetric=False)
         self.base = base
         self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
@@ -373,7 +380,7 @@ class RowMean(PairWeight):
         return True
 
     def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """What a row is divided by, (N, 1): its sum, infinity where that is zero."""
+        """The divisor of each row, (N, 1): its sum, or infinity where that is zero."""
         if (dtype, device) not in self._totals:
             total = self.base.known_row_sum(dtype, device)
             self._totals[dtype, device] = total.masked_fill(total == 0, torch.inf).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""The form in which a kernel receives a pair weight: a sum of products of what can be evaluated within a tile."""
+"""The form in which a kernel receives a pair weight: a sum of products of factors that a tile can evaluate."""
 
 from itertools import product
 from typing import Literal, NamedTuple
@@ -10,22 +10,22 @@ from torch import Tensor
 from likewise.pairs.keys import Keys
 
 Terms = dict[Keys | None, int]
-"""Σ coefficient · [key = key'], where None stands for the pair of keys that are always equal."""
+"""Σ coefficient · [key = key'], where None stands for keys that are always equal."""
 
 EVERYTHING: Terms = {None: 1}
 
 Taken = Literal["as it is", "present", "absent"]
-"""What is taken of a thin product x: x, [x > 0] or [x = 0]."""
+"""The function of a thin product x: x, [x > 0] or [x = 0]."""
 
 
 class ThinProduct(NamedTuple):
-    """A factor made of a thin product over labels, x = a_i · b_r."""
+    """A factor computed from a thin product over labels, x = a_i · b_r."""
 
     anchors: Float[Tensor, "n l"]
     references: Float[Tensor, "r l"]
     taken: Taken
     sizes: tuple[Float[Tensor, " n"], Float[Tensor, " r"]] | None = None
-    """What x is divided by, first, for each anchor and each reference."""
+    """A divisor for each anchor and each reference, applied to x first."""
 
 
 class Term(NamedTuple):
@@ -39,7 +39,7 @@ class Term(NamedTuple):
 
     @property
     def is_a_test(self) -> bool:
-        """Whether the term is nothing but whether labels are present or absent."""
+        """Whether the term only tests whether shared labels are present or absent."""
         bare = self.anchors is None and self.references is None and self.factor == 1 and self.keys == EVERYTHING
         return bare and len(self.overlaps) == 1 and self.overlaps[0].taken in OPPOSITE
 
@@ -64,7 +64,7 @@ def times(one: Form, other: Form) -> Form:
 
 
 def complement(form: Form) -> Form:
-    """Return 1 − a form; where a thin product is said to be present, or a key equal, the opposite is said."""
+    """Return 1 − a form; a test of labels or of keys is negated."""
     if len(form) == 1 and form[0].is_a_test:
         (overlap,) = form[0].overlaps
         return (Term(EVERYTHING, overlaps=(overlap._replace(taken=OPPOSITE[overlap.taken]),)),)
@@ -72,7 +72,7 @@ def complement(form: Form) -> Form:
 
 
 def joined(one: Terms, other: Terms) -> Terms:
-    """Return the product of two sums of equal keys: a conjunction joins keys."""
+    """Return the product of two sums over equal keys: each pair of terms joins its keys."""
     terms: Terms = {}
     for keys, a in one.items():
         for others, b in other.items():
@@ -82,7 +82,7 @@ def joined(one: Terms, other: Terms) -> Terms:
 
 
 def united(one: Terms, other: Terms) -> Terms:
-    """Return the union of two sums of equal keys that are sets: a + b − a·b."""
+    """Return the union of two sets written as sums over equal keys: a + b − a·b."""
     terms = dict(one)
     for others, coefficient in (*other.items(), *((keys, -both) for keys, both in joined(one, other).items())):
         terms[others] = terms.get(others, 0) + coefficient

@@ -1,4 +1,4 @@
-"""Equality of keys, [key_i = key'_r]: tiles, sums over the equal, and which tiles hold none."""
+"""Equality of keys, [key_i = key'_r]: its tiles, sums over equal keys, and which tiles have no equal keys."""
 
 from functools import cached_property
 from typing import final
@@ -11,13 +11,14 @@ from torch.nn.functional import pad
 from likewise.pairs.segments import SeenSegments, UnseenSegments
 
 SEEN = ("cpu",)
-"""The types of devices whose keys are looked at: looking makes a GPU wait, and breaks the capture of a CUDA graph."""
+"""Device types on which key values are inspected: elsewhere that would synchronise, and break CUDA graph capture."""
 
 
 class Keys:
-    """A key for each of N anchors and one for each of R references; pairs with equal keys are in.
+    """A key for each of N anchors and of R references; pairs with equal keys are in the set.
 
-    A sum over the references with an anchor's key is a class sum, looked up, in O((N + R)·D) and without atomics.
+    A sum over the references with an anchor's key is looked up in a table of class sums, in O((N + R)·D) and without
+    atomics.
 
     Args:
         anchors: Integer keys, shape (N,).
@@ -25,9 +26,9 @@ class Keys:
     """
 
     shift: int | None = None
-    """Where only pairs (i, i + shift) are in, the shift."""
+    """The shift, if the set consists of the pairs (i, i + shift)."""
     distinct: bool = False
-    """Whether anchors are the references and only i = r is in."""
+    """Whether anchors are the references and the set consists of the pairs i = r."""
 
     def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"]) -> None:
         self.anchors = anchors
@@ -38,14 +39,14 @@ class Keys:
         self._shape, self._device = shape, device
         self.is_symmetric = is_symmetric
         """Whether anchors are the references."""
-        self._seen = device.type in SEEN and not torch.compiler.is_compiling()  # a look would break its graph
+        self._seen = device.type in SEEN and not torch.compiler.is_compiling()  # reading values breaks the graph
         self._moved: dict[torch.device, Keys] = {}
         self._ranges: dict[tuple[bool, int, int], tuple[int, int]] = {}
         self._numbers: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     @cached_property
     def transposed(self) -> "Keys":
-        """Anchors and references exchanged."""
+        """The keys with anchors and references swapped."""
         return self if self.is_symmetric else Keys(self.references, self.anchors)
 
     def to(self, device: torch.device) -> "Keys":
@@ -58,36 +59,36 @@ class Keys:
         return self._moved[device]
 
     def joined(self, other: "Keys") -> "Keys":
-        """The keys that are equal where both are: one key for each pair of keys."""
+        """The conjunction of both: one key for each pair of keys."""
         same = self.shift is not None and self.shift == other.shift
         if self is other or same or (self.distinct and other.is_symmetric):
             return self
         if other.distinct and self.is_symmetric:
             return other
-        device = self._device if self._device.type != "cpu" else other._device  # noqa: SLF001 - its own class's
+        device = self._device if self._device.type != "cpu" else other._device  # noqa: SLF001 - the same class
         (one, one_r, one_count), (two, two_r, two_count) = self.to(device).compact, other.to(device).compact
-        if one_count < two_count:  # the finer key leads, so that keys sorted by it still leave whole tiles empty
+        if one_count < two_count:  # the finer key comes first, so that keys sorted by it still leave whole tiles empty
             one, one_r, two, two_r, two_count = two, two_r, one, one_r, one_count
         anchors = one * two_count + two
         references = anchors if self.is_symmetric and other.is_symmetric else one_r * two_count + two_r
         return Keys(anchors, references)
 
     def equal(self, rows: slice, columns: slice) -> Tensor:
-        """Which pairs of a tile have equal keys, as booleans."""
+        """Return which pairs of a tile have equal keys, as booleans."""
         return self.anchors[rows, None] == self.references[columns]
 
     def fill(self, out: Float[Tensor, "n r"], rows: slice, columns: slice) -> None:
-        """Put 1 where pairs of a tile have equal keys, and 0 elsewhere."""
+        """Fill ``out`` with 1 where pairs of a tile have equal keys, and 0 elsewhere."""
         anchors, references = self._numbers.get(out.dtype) or self._comparable(out.dtype)
         torch.eq(anchors[rows, None], references[columns], out=out)
 
     def _comparable(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return keys that compare fast: as consecutive numbers of the dtype in which tiles are filled."""
+        """Return keys that compare fast: consecutive numbers in the dtype of the tiles."""
         if not self._seen:
             return self.anchors, self.references
         if dtype not in self._numbers:
             anchors, references, count = self.compact
-            if count <= 2 / torch.finfo(dtype).eps:  # beyond, not every number is one of the dtype
+            if count <= 2 / torch.finfo(dtype).eps:  # beyond this, the dtype does not have every integer
                 numbers = anchors.to(dtype)
                 self._numbers[dtype] = numbers, numbers if self.is_symmetric else references.to(dtype)
             else:
@@ -95,11 +96,11 @@ class Keys:
         return self._numbers[dtype]
 
     def constant(self, rows: slice, columns: slice) -> bool | None:
-        """The one value of a tile where the ranges of its keys tell, else None; keys on a GPU are not looked at."""
+        """Return the value of a constant tile, if the ranges of its keys show it, else None; never on a GPU."""
         if not self._seen or rows.start >= rows.stop or columns.start >= columns.stop:
             return None
         if (rows.stop - rows.start, columns.stop - columns.start) == self._shape != (1, 1):
-            return None  # all pairs at once are hardly ever alike, and not worth the look
+            return None  # all pairs together are hardly ever constant, and not worth checking
         low, high = self._range(rows, of_references=False)
         low_r, high_r = self._range(columns, of_references=True)
         if high < low_r or high_r < low:
@@ -122,7 +123,7 @@ class Keys:
 
     @cached_property
     def compact(self) -> tuple[Tensor, Tensor, int]:
-        """Both keys as numbers from 0, and how many there are of them; some may occur nowhere."""
+        """Both keys renumbered to 0 … K − 1, and K; some numbers may not occur."""
         if self.is_symmetric and not self._seen:
             return self._unseen.first, self._unseen.first, self._shape[0]
         keys = self.anchors if self.is_symmetric else torch.cat([self.anchors, self.references])
@@ -131,7 +132,7 @@ class Keys:
         else:
             if len(keys):
                 low, high = self._range_of_all()
-                if low >= 0 and high < len(keys):  # class labels, as they mostly come
+                if low >= 0 and high < len(keys):  # the usual class labels
                     return self.anchors, self.references, high + 1
             values, keys = torch.unique(keys, return_inverse=True)
             count = len(values)
@@ -147,50 +148,50 @@ class Keys:
         return SeenSegments(*self.compact) if self._seen else self._unseen
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return for each anchor the sum of the values of the references with its key; ``values`` where distinct."""
-        return self.to(values.device)._segments.sum(values)  # noqa: SLF001 - its own class's
+        """Return for each anchor the sum of the values of the references with its key, ``values`` if distinct."""
+        return self.to(values.device)._segments.sum(values)  # noqa: SLF001 - the same class
 
     def counts(self, device: torch.device) -> Int[Tensor, " n"] | int:
-        """Return how many references have each anchor's key; one number where that is the same for all."""
-        return self.to(device)._segments.counts  # noqa: SLF001 - its own class's
+        """Return how many references have each anchor's key; a single number if it is the same for all."""
+        return self.to(device)._segments.counts  # noqa: SLF001 - the same class
 
 
 @final
 class Shifted(Keys):
-    """Anchor i is reference i + shift, and alike to no other: keys are places, made only if something asks for them.
+    """Anchor i matches only reference i + shift: keys are positions, created only when needed.
 
     Args:
         n: Number of anchors.
         r: Number of references.
-        shift: The reference that the first anchor is.
-        device: Where keys are made: what is copied to a GPU is waited for.
+        shift: The index of the first anchor among the references.
+        device: Where keys are created; copying them to a GPU would synchronise.
     """
 
     def __init__(self, n: int, r: int, shift: int, device: torch.device | None = None) -> None:
         self.shift = shift
         self.distinct = n == r and shift == 0
         self._begin((n, r), device or torch.device("cpu"), is_symmetric=self.distinct)
-        self._seen = True  # of places all is known
+        self._seen = True  # positions are known without reading values
 
     @cached_property
     def anchors(self) -> Int[Tensor, " n"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Each anchor's place among the references."""
+        """Each anchor's position among the references."""
         if self.distinct:
             return self.references
         return torch.arange(self.shift or 0, (self.shift or 0) + self._shape[0], device=self._device)
 
     @cached_property
     def references(self) -> Int[Tensor, " r"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Each reference's place."""
+        """Each reference's position."""
         return torch.arange(self._shape[1], device=self._device)
 
     @cached_property
     def transposed(self) -> Keys:
-        """Anchors and references exchanged."""
+        """The keys with anchors and references swapped."""
         return self if self.is_symmetric else Shifted(self._shape[1], self._shape[0], -(self.shift or 0), self._device)
 
     def to(self, device: torch.device) -> Keys:
-        """The same keys on a device, made there once."""
+        """The same keys on a device, created there once."""
         if device == self._device:
             return self
         if device not in self._moved:
@@ -202,7 +203,7 @@ class Shifted(Keys):
         return part.start + shift, part.stop + shift - 1
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return for each anchor the values of its reference, zero where it has none."""
+        """Return for each anchor the values of its reference, zero if it has none."""
         if self.distinct:
             return values
         (n, r), shift = self._shape, self.shift or 0
@@ -212,7 +213,7 @@ class Shifted(Keys):
         return own if len(own) == n else pad(own, (0, 0, before, n - before - len(own)))
 
     def counts(self, device: torch.device) -> Int[Tensor, " n"] | int:
-        """Return whether each anchor is a reference; one number where all are."""
+        """Return whether each anchor is a reference, as 0 or 1; a single number if all are."""
         (n, r), shift = self._shape, self.shift or 0
         if shift >= 0 and shift + n <= r:
             return 1

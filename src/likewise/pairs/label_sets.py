@@ -1,4 +1,4 @@
-"""Pair weights of label sets (multi-hot labels): a tile is a thin product of its rows' and columns' sets.
+"""Pair weights from label sets (multi-hot labels): a tile is a thin product of the sets of its rows and columns.
 
 With y_i and y_r the multi-hot sets of an anchor and a reference,
 
@@ -20,13 +20,13 @@ MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
 
 
 class LabelSets(PairWeight):
-    """Abstract: a weight made of the label sets of anchors and references.
+    """Abstract: a weight computed from the label sets of anchors and references.
 
     Args:
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
         is_set: Whether every weight is 0 or 1.
-        is_symmetric: Whether the weight of (i, r) is that of (r, i) where anchors are the references.
+        is_symmetric: Whether (i, r) and (r, i) have the same weight when anchors are the references.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class LabelSets(PairWeight):
         )
         if self.anchors.shape[1] != self.references.shape[1]:
             raise ValueError(
-                f"label sets of anchors and references have the same labels, got {self.anchors.shape[1]} and "
-                f"{self.references.shape[1]}; give both over the same L"
+                f"expected label sets of anchors and references over the same labels, got {self.anchors.shape[1]} and "
+                f"{self.references.shape[1]}: pass both with the same L"
             )
         super().__init__(
             (len(self.anchors), len(self.references)),
@@ -49,11 +49,11 @@ class LabelSets(PairWeight):
         )
 
     def overlap(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n r"]:
-        """Return |y_i ∩ y_r| of a tile."""
+        """Return |y_i ∩ y_r| for a tile."""
         return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
 
     def union(self, overlap: Float[Tensor, "n r"], rows: slice, columns: slice) -> Float[Tensor, "n r"]:
-        """Return |y_i ∪ y_r| of a tile whose overlap is known."""
+        """Return |y_i ∪ y_r| for a tile whose overlap is known."""
         sizes, reference_sizes = (size.to(overlap) for size in self._sizes)
         return (sizes[rows, None] - overlap).add_(reference_sizes[columns])
 
@@ -72,8 +72,8 @@ class SharesLabel(LabelSets):
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
 
     Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the same labels (values are looked at on the
-            CPU).
+        ValueError: If label sets are not matrices of zeros and ones over the same labels (values are checked on the
+            CPU only).
 
     Memory:
         O((N + R)·L).
@@ -102,18 +102,18 @@ class SharesLabel(LabelSets):
 
 @final
 class Overlap(LabelSets):
-    r"""How many labels two sets share, |y_i ∩ y_r|, or the sum of what an anchor's shared labels are worth.
+    r"""How many labels two sets share, |y_i ∩ y_r|, or the sum of the weights of an anchor's shared labels.
 
     $$w_{ir} = \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
 
     Args:
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        worth: a ≥ 0, what each label of an anchor is worth, shape (N, L); None: 1.
+        worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
 
     Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the same labels, or worth is of another shape,
-            negative or not finite (values are looked at on the CPU).
+        ValueError: If label sets are not matrices of zeros and ones over the same labels, or worth has another shape,
+            or is negative or not finite (values are checked on the CPU only).
 
     Memory:
         O((N + R)·L); products and row sums are two thin products, (N, L) by (L, R).
@@ -155,7 +155,7 @@ class Overlap(LabelSets):
 
 @final
 class Jaccard(LabelSets):
-    r"""How much of two sets' labels they share, |y_i ∩ y_r| / |y_i ∪ y_r|, or that with labels of unequal worth.
+    r"""The Jaccard index of two label sets, |y_i ∩ y_r| / |y_i ∪ y_r|, or the same with weighted labels.
 
     $$w_{ir} = \frac{1}{|y_i \cup y_r|} \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
 
@@ -164,11 +164,11 @@ class Jaccard(LabelSets):
     Args:
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        worth: a ≥ 0, what each label of an anchor is worth, shape (N, L); None: 1.
+        worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
 
     Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the same labels, or worth is of another shape,
-            negative or not finite (values are looked at on the CPU).
+        ValueError: If label sets are not matrices of zeros and ones over the same labels, or worth has another shape,
+            or is negative or not finite (values are checked on the CPU only).
 
     Memory:
         O((N + R)·L).
@@ -204,7 +204,7 @@ class Jaccard(LabelSets):
         return shared.div_(union)
 
     def by_label(self, dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "n l"], Int[Tensor, " n"]]:
-        """Return what of an anchor's row sum each label has, at worth 1, and with how many references it shares any.
+        """Return each label's part of an anchor's row sum, at worth 1, and how many references share any label with it.
 
         Returns:
             y_ic Σ_r y_rc / |y_i ∪ y_r|, shape (N, L), and the count, shape (N,), both from one pass over the tiles.
@@ -227,28 +227,34 @@ def multi_hot(labels: Tensor, name: str) -> Bool[Tensor, "n l"]:
     """Return multi-hot labels as booleans, copied; raise unless they are a matrix of zeros and ones."""
     labels = torch.as_tensor(labels).detach()
     if labels.ndim != 2:
-        raise ValueError(f"{name} is multi-hot, shape (n, labels), got shape {tuple(labels.shape)}")
+        raise ValueError(
+            f"expected {name} as multi-hot labels, shape (n, labels), got shape {tuple(labels.shape)}: "
+            "pass a row of zeros and ones for each sample"
+        )
     if labels.dtype != torch.bool and labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
         raise ValueError(
-            f"{name} is multi-hot, only zeros and ones, got other values; class labels go to SameClass as a vector (n,)"
+            f"expected {name} as multi-hot labels, only zeros and ones, got other values: "
+            "pass class labels to SameClass as a vector (n,)"
         )
     return labels.to(torch.bool, copy=True)
 
 
 def _worth(worth: Tensor | None, anchors: Tensor) -> Tensor:
-    """Return what each label of each anchor is worth, 0 where it has not the label."""
+    """Return the weight of each label of each anchor, 0 for labels it does not have."""
     if worth is None:
         return anchors
     if worth.shape != anchors.shape:
         raise ValueError(
-            f"worth is one value for each label of each anchor, shape {tuple(anchors.shape)}, "
-            f"got shape {tuple(worth.shape)}; give it beside label_sets"
+            f"expected worth as one value for each label of each anchor, shape {tuple(anchors.shape)}, "
+            f"got shape {tuple(worth.shape)}: give it the shape of label_sets"
         )
     if worth.device.type == "cpu" and not (torch.isfinite(worth) & (worth >= 0)).all():
-        raise ValueError("worth is finite and ≥ 0, got NaN, infinity or a negative value")
+        raise ValueError(
+            "expected worth that is finite and ≥ 0, got NaN, infinity or a negative value: set labels to ignore to 0"
+        )
     return worth.detach().where(anchors.to(worth.device), 0)
 
 
 def _reaches(worth: Tensor, references: Tensor, device: torch.device) -> Tensor:
-    """Return which anchors have a label of worth that some reference has."""
+    """Return which anchors share a label of nonzero worth with some reference."""
     return ((worth != 0).to(device) & references.to(device).any(dim=0)).any(dim=1)

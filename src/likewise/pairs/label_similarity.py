@@ -1,4 +1,4 @@
-"""Pair weights of label sets whose labels are more or less alike, S_cd: the mean and the max over pairs of labels."""
+"""Pair weights from label sets and a similarity of labels, S_cd: its mean or maximum over pairs of labels."""
 
 from typing import final
 
@@ -11,18 +11,18 @@ from likewise.pairs.label_sets import LabelSets, MultiHot
 from likewise.pairs.weight import STREAM, blocks
 
 Lists = tuple[Tensor, Tensor] | Tensor
-"""Labels of one set after another and where each set starts; or label sets as they are."""
+"""The concatenated labels of all sets and where each set starts; or the multi-hot label sets themselves."""
 
 VALUES = 2**24
-"""How many values are compared at a time on a GPU: 64 MiB in float32."""
+"""How many values are compared at once on a GPU: 64 MiB in float32."""
 
 
 class LabelSimilarity(LabelSets):
-    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is a weight, too.
+    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is also a weight.
 
     Args:
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        similarity: S, how alike an anchor's label is to a reference's, within [0, 1], shape (L, L).
+        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
     """
 
@@ -40,7 +40,7 @@ class LabelSimilarity(LabelSets):
 
 @final
 class MeanSimilarity(LabelSimilarity):
-    r"""The mean similarity over the pairs of labels of two sets: a bilinear form.
+    r"""The mean similarity over all pairs of labels of two sets: a bilinear form.
 
     $$w_{ir} = \frac{y_i \, S \, y_r}{|y_i| \, |y_r|}$$
 
@@ -48,12 +48,12 @@ class MeanSimilarity(LabelSimilarity):
 
     Args:
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        similarity: S, how alike an anchor's label is to a reference's, within [0, 1], shape (L, L).
+        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
 
     Raises:
         ValueError: If label sets are not matrices of zeros and ones over the L labels of S, or S has values outside
-            [0, 1] or NaN (values are looked at on the CPU).
+            [0, 1] or NaN (values are checked on the CPU only).
 
     Memory:
         O((N + R)·L + L²).
@@ -85,21 +85,21 @@ class MeanSimilarity(LabelSimilarity):
 
 @final
 class MaxSimilarity(LabelSimilarity):
-    r"""The largest similarity over the pairs of labels of two sets.
+    r"""The largest similarity over all pairs of labels of two sets.
 
     $$w_{ir} = \max_{c \in y_i, \, d \in y_r} S_{cd} = \max_{d \in y_r} T_{id},
     \qquad T_{id} = \max_{c \in y_i} S_{cd}$$
 
-    and 0 where a set is empty. T is made once; a tile gathers it over the references' own labels, which are few.
+    and 0 where a set is empty. T is computed once; a tile gathers it at the labels of its references, which are few.
 
     Args:
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        similarity: S, how alike an anchor's label is to a reference's, within [0, 1], shape (L, L).
+        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
 
     Raises:
         ValueError: If label sets are not matrices of zeros and ones over the L labels of S, or S has values outside
-            [0, 1] or NaN (values are looked at on the CPU).
+            [0, 1] or NaN (values are checked on the CPU only).
 
     Memory:
         O((N + R)·L + L²); time O(Σ_i |y_i|·L) once, and O(N·Σ_r |y_r|) for all tiles.
@@ -127,9 +127,9 @@ class MaxSimilarity(LabelSimilarity):
 
 
 def _lists(label_sets: Tensor) -> Lists:
-    """Return the labels of each set one after another, and where each set starts, with the end of the last.
+    """Return the labels of all sets concatenated, and where each set starts, with the end of the last.
 
-    On a GPU, which would wait for how many there are, return the sets as they are.
+    On a GPU, where counting them would synchronise, return the sets unchanged.
     """
     if label_sets.device.type != "cpu":
         return label_sets
@@ -138,7 +138,7 @@ def _lists(label_sets: Tensor) -> Lists:
 
 
 def _highest(values: Float[Tensor, "l d"], lists: Lists, rows: slice) -> Float[Tensor, "n d"]:
-    """Return for each of some sets the largest of its labels' values, one dimension at a time; 0 for an empty set."""
+    """Return for each set of some rows the elementwise maximum of its labels' values; 0 for an empty set."""
     if isinstance(lists, Tensor):
         return _highest_of_all(values, lists[rows].to(values))
     labels, starts = lists
@@ -152,7 +152,7 @@ def _highest(values: Float[Tensor, "l d"], lists: Lists, rows: slice) -> Float[T
 
 
 def _highest_of_all(values: Float[Tensor, "l d"], sets: Float[Tensor, "n l"]) -> Float[Tensor, "n d"]:
-    """Return the same from every label's value, 0 where a set has not the label: some labels at a time."""
+    """Return the same from all labels, with 0 for labels that a set does not have; some labels at a time."""
     result = values.new_zeros(len(sets), values.shape[1])
     for labels in blocks(len(values), max(1, VALUES // max(1, result.numel()))):
         result = torch.maximum(result, (sets[:, labels, None] * values[labels]).amax(dim=1))
@@ -163,9 +163,11 @@ def _within_one(similarity: Tensor, labels: int) -> Tensor:
     similarity = torch.as_tensor(similarity).detach()
     if similarity.shape != (labels, labels) or not similarity.is_floating_point():
         raise ValueError(
-            f"similarity is a floating matrix over the {labels} labels of the sets, shape {(labels, labels)}, "
-            f"got {similarity.dtype} of shape {tuple(similarity.shape)}; see likewise.label_pair_similarity"
+            f"expected similarity as a floating matrix over the {labels} labels of the sets, shape {(labels, labels)}, "
+            f"got {similarity.dtype} of shape {tuple(similarity.shape)}: see likewise.label_pair_similarity"
         )
     if similarity.device.type == "cpu" and not ((similarity >= 0) & (similarity <= 1)).all():
-        raise ValueError("similarity lies within [0, 1], got other values or NaN; see likewise.label_pair_similarity")
+        raise ValueError(
+            "expected similarity within [0, 1], got other values or NaN: see likewise.label_pair_similarity"
+        )
     return similarity

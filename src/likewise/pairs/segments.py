@@ -1,9 +1,9 @@
-"""Sums over equal keys: references sorted by key, and summed segment by segment, in the same order every time.
+"""Sums over equal keys: references are sorted by key and summed segment by segment, always in the same order.
 
-A long segment is summed in pieces of about √R, and these are summed: the rounding of one long running sum would grow
-with its length, and on a GPU one thread would make it. There are two ways, which return the same: one that looks at the
-keys, for what is on the CPU, and one whose shapes are known without, so that no GPU is waited for and a CUDA graph can
-hold it.
+A long segment is summed in pieces of about √R, and then the pieces are summed: the rounding error of one long running
+sum would grow with its length, and on a GPU a single thread would compute it. There are two implementations with the
+same results: one reads the keys, for the CPU; the other has shapes that do not depend on the keys, so that nothing
+waits for the GPU and a CUDA graph can capture it.
 """
 
 import math
@@ -16,18 +16,18 @@ from torch import Tensor
 
 
 def piece_size(references: int) -> int:
-    """Return how many rows are summed one after another at most."""
+    """Return the maximum number of rows in one running sum."""
     return max(32, math.isqrt(references))
 
 
 @final
 class SeenSegments:
-    """Segments whose number and lengths are looked at: as many sums as there are keys.
+    """Segments whose number and lengths are read from the keys: one sum for each key.
 
     Args:
         anchors: Key of each anchor, 0 … K − 1, shape (N,).
         references: Key of each reference, 0 … K − 1, shape (R,).
-        count: K; some keys may occur nowhere.
+        count: K; some keys may not occur.
     """
 
     def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], count: int) -> None:
@@ -37,12 +37,12 @@ class SeenSegments:
 
     @cached_property
     def starts(self) -> Int[Tensor, " k"]:
-        """Where each key's segment starts, in the order of keys."""
+        """Where the segment of each key starts, in the order of keys."""
         return self.lengths.cumsum(dim=0).sub_(self.lengths)
 
     @cached_property
     def counts(self) -> Int[Tensor, " n"]:
-        """How many references have each anchor's key."""
+        """The number of references with each anchor's key."""
         return self.lengths.index_select(0, self.anchors)
 
     @cached_property
@@ -51,7 +51,7 @@ class SeenSegments:
 
     @cached_property
     def _pieces(self) -> tuple[Tensor, Tensor | None]:
-        """Where each piece of a segment starts, and each segment's first piece; None where no segment is cut."""
+        """Where each piece of a segment starts, and each segment's first piece, or None if no segment is split."""
         size = piece_size(len(self.references))
         if len(self.lengths) == 0 or self.lengths.amax() <= size:
             return self.starts, None
@@ -71,10 +71,10 @@ class SeenSegments:
 
 @final
 class UnseenSegments:
-    """Segments of which nothing is looked at: as many sums as there could be keys, most of them of nothing.
+    """Segments found without reading key values: as many sums as there could be keys, most of them empty.
 
-    A segment's sum is in the place, 1 … R, where it ends in the order of keys; in all other places is the sum of
-    nothing, in place 0 for anchors whose key no reference has.
+    A segment's sum is stored at the position, 1 … R, where it ends in the order of keys. All other positions hold an
+    empty sum; anchors whose key no reference has use position 0.
 
     Args:
         anchors: Key of each anchor, any integers, shape (N,).
@@ -86,25 +86,25 @@ class UnseenSegments:
         self.references = len(references)
         self.ordered, self.order = references.sort(stable=True)
         self.first = torch.searchsorted(self.ordered, anchors)
-        """Where each anchor's segment starts: also a number, 0 … R, that no two keys of references share."""
+        """Where each anchor's segment starts, 0 … R: different for any two keys of references."""
         self.end = torch.searchsorted(self.ordered, anchors, right=True)
 
     @cached_property
     def counts(self) -> Int[Tensor, " n"]:
-        """How many references have each anchor's key."""
+        """The number of references with each anchor's key."""
         return self.end - self.first
 
     @cached_property
     def _places(self) -> Tensor:
-        """The place of each anchor's sum."""
+        """The position of each anchor's sum."""
         return self.end if self.is_symmetric else self.end.masked_fill(self.counts == 0, 0)
 
     @cached_property
     def _pieces(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Where each piece starts, R beyond the last; all positions; and each place's first piece, with the last's end.
+        """Where each piece starts, with R at the end; all positions; and each position's first piece, with the end.
 
-        The pieces of a place are those from its own first piece to the next place's, which within a segment is the
-        same.
+        The pieces of a position run from its first piece to that of the next position; within a segment the two are
+        the same, so there are none.
         """
         position = torch.arange(self.references, device=self.ordered.device)
         first = torch.searchsorted(self.ordered, self.ordered)

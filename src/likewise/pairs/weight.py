@@ -1,4 +1,4 @@
-"""What a pair weight is: a value for every (anchor, reference), known tile by tile, and what follows from tiles."""
+"""The definition of a pair weight: a value for every (anchor, reference), given by tiles, and what tiles imply."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from torch import Tensor
 from likewise.pairs.form import Form
 
 STREAM = 1024
-"""Rows and columns of the tiles in which a weight without a closed form is summed and multiplied."""
+"""Rows and columns of the tiles over which a weight without a closed form is summed and multiplied."""
 
 
 def blocks(length: int, size: int) -> Iterator[slice]:
@@ -22,14 +22,14 @@ def blocks(length: int, size: int) -> Iterator[slice]:
 class Weight(ABC):
     r"""Abstract: a weight $w_{ir}$ for each of N anchors and R references, constant under differentiation.
 
-    A subclass says what a tile is; row sums, products and transposes then stream over tiles in O(N + R + tile) memory.
-    It overrides `product` and `transposed_product` where it has a closed form.
+    A subclass defines a tile; row sums, products and transposes then iterate over tiles in O(N + R + tile) memory. It
+    overrides `product` and `transposed_product` if it has closed forms.
 
     Args:
         shape: (N, R), the numbers of anchors and references.
-        is_set: Whether every weight is 0 or 1, so that ``&``, ``|`` and ``~`` mean something.
-        is_nonnegative: Whether no weight is negative, as far as the expression tells.
-        is_symmetric: Whether anchors are the references and w[i, r] = w[r, i], as far as the expression tells.
+        is_set: Whether every weight is 0 or 1, so that ``&``, ``|`` and ``~`` are defined.
+        is_nonnegative: Whether the expression is known to have no negative weight.
+        is_symmetric: Whether it is known that anchors are the references and w[i, r] = w[r, i].
     """
 
     def __init__(self, shape: tuple[int, int], *, is_set: bool, is_nonnegative: bool, is_symmetric: bool) -> None:
@@ -38,7 +38,7 @@ class Weight(ABC):
         self.is_nonnegative = is_nonnegative
         self.is_symmetric = is_symmetric
         self.is_within_one = is_set
-        """Whether no weight is above 1 or negative, as far as it is known."""
+        """Whether all weights are known to be within [0, 1]."""
         self._row_sums: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._supports: dict[torch.device, Tensor] = {}
         self._given: Tensor | None = None
@@ -49,30 +49,30 @@ class Weight(ABC):
 
     @property
     def sums_to_one(self) -> bool:
-        """Whether every row with a weight other than zero sums to one."""
+        """Whether every row with a nonzero weight sums to one."""
         return False
 
     @property
     def within_tiles(self) -> bool:
-        """Whether a tile of weights costs less than a tile of similarities, so that a pull is evaluated in tiles."""
+        """Whether a tile of weights is cheaper than a tile of similarities, so that a pull is evaluated in tiles."""
         return True
 
     def constant(self, rows: slice, columns: slice) -> float | None:
-        """Return the one value of a tile where that is known without computing it, else None."""
+        """Return the value of a constant tile if it is known without computing the tile, else None."""
         del rows, columns
 
     def form(self) -> Form | None:
-        """Return the weight as a kernel receives it, or None if it has to come as tiles."""
+        """Return the weight in the form for a kernel, or None if it has to be evaluated as tiles."""
         return None
 
     def fill(self, out: Float[Tensor, "n r"], rows: slice, columns: slice) -> None:
-        """Put the weights of some rows and columns in the place of what stands in ``out``."""
+        """Write the weights of some rows and columns to ``out``."""
         out.copy_(self.tile(rows, columns, out.dtype, out.device))
 
     def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> "Factors":
-        """Take apart what each anchor, and each reference, is multiplied by.
+        """Separate the factors of each anchor and each reference from the weight.
 
-        Of a push the references' factors stay within, since they are summed over.
+        For a push the references' factors stay in the weight, since the sum is over references.
         """
         del dtype, device, of_push
         return Factors(self)
@@ -88,7 +88,7 @@ class Weight(ABC):
     ) -> None:
         """Multiply a tile of e^{s} by the weights in place, or add their logarithms to a tile of logits s.
 
-        ``spare`` is room for a tile of weights; without it room is made.
+        ``spare`` is a buffer for a tile of weights; without one it is allocated.
         """
         weights = torch.empty_like(similarities) if spare is None else spare
         self.fill(weights, rows, columns)
@@ -98,10 +98,10 @@ class Weight(ABC):
         outside = weights == 0
         if not self.is_set:
             similarities.add_(weights.log_())
-        similarities.masked_fill_(outside, -torch.inf)  # whatever s was there, infinity too
+        similarities.masked_fill_(outside, -torch.inf)  # whatever s was, even infinity
 
     def product(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return the weights times ``references``, outside differentiation; by tiles unless overridden."""
+        """Return the weights times ``references``, without differentiation; in tiles unless overridden."""
         result = references.new_zeros(self.shape[0], references.shape[1])
         for rows in blocks(self.shape[0], STREAM):
             for columns in blocks(self.shape[1], STREAM):
@@ -110,7 +110,7 @@ class Weight(ABC):
         return result
 
     def transposed_product(self, anchors: Float[Tensor, "n d"]) -> Float[Tensor, "r d"]:
-        """Return the transposed weights times ``anchors``, outside differentiation; by tiles unless overridden."""
+        """Return the transposed weights times ``anchors``, without differentiation; in tiles unless overridden."""
         result = anchors.new_zeros(self.shape[1], anchors.shape[1])
         for rows in blocks(self.shape[0], STREAM):
             for columns in blocks(self.shape[1], STREAM):
@@ -119,11 +119,11 @@ class Weight(ABC):
         return result
 
     def row_sum(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, " n"]:
-        """Return each anchor's sum of weights; computed once for each dtype and device."""
+        """Return the sum of each anchor's weights; computed once for each dtype and device."""
         return self.known_row_sum(dtype, torch.device(device)).clone()
 
     def known_row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
-        """Return the row sums themselves, which nobody may change."""
+        """Return the cached row sums, which must not be modified."""
         if (dtype, device) not in self._row_sums:
             given = self._given
             self._row_sums[dtype, device] = self._row_sum(dtype, device) if given is None else given.to(device, dtype)
@@ -131,18 +131,18 @@ class Weight(ABC):
 
     @property
     def knows_row_sum(self) -> bool:
-        """Whether its row sums were given."""
+        """Whether its row sums were given with `with_row_sums`."""
         return self._given is not None
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
         return self.product(torch.ones(self.shape[1], 1, dtype=dtype, device=device)).squeeze(1)
 
     def support(self, device: torch.device | str = "cpu") -> Bool[Tensor, " n"]:
-        """Return which anchors have a weight other than zero; computed once for each device."""
+        """Return which anchors have a nonzero weight; computed once for each device."""
         return self.known_support(torch.device(device)).clone()
 
     def known_support(self, device: torch.device) -> Bool[Tensor, " n"]:
-        """Return the support itself, which nobody may change."""
+        """Return the cached support, which must not be modified."""
         if device not in self._supports:
             given = self._given
             self._supports[device] = self._support(device) if given is None else given.to(device) > 0
@@ -168,7 +168,7 @@ class Weight(ABC):
 
 
 class Factors(NamedTuple):
-    """A weight taken apart: base[i, r] · anchors_i · references_r; None stands for ones."""
+    """A weight as a product base[i, r] · anchors_i · references_r; None stands for ones."""
 
     base: Weight
     anchors: Float[Tensor, " n"] | None = None
@@ -176,11 +176,14 @@ class Factors(NamedTuple):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether the weight is symmetric but for the factors of anchors."""
+        """Whether the weight is symmetric apart from the factors of anchors."""
         return self.base.is_symmetric and self.references is None
 
 
 def same_shape(one: Weight, other: Weight) -> None:
-    """Raise unless two weights of one expression have one shape."""
+    """Raise unless two weights of one expression have the same shape."""
     if one.shape != other.shape:
-        raise ValueError(f"pair weights of one expression have one shape, got {one} and {other}; build both alike")
+        raise ValueError(
+            f"expected pair weights of the same shape, got {one} and {other}: build both for the same anchors and "
+            "references"
+        )

@@ -1,4 +1,4 @@
-"""A pair weight that is zero between classes: made, summed and multiplied as blocks of classes of one size."""
+"""A pair weight that is zero between classes: evaluated, summed and multiplied in blocks of classes of one size."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -12,36 +12,36 @@ from likewise.pairs.expressions import PairWeight
 from likewise.pairs.weight import blocks
 
 BLOCK = 2**18
-"""How many weights are made at a time, unless one row alone has more."""
+"""How many weights are computed at a time, unless a single row has more."""
 
 KEPT = 2**21
-"""Up to this many weights are kept after they were first made; more are made anew each time they are needed."""
+"""Up to this many weights are kept after they are first computed; more are recomputed each time they are needed."""
 
 
 class Block(NamedTuple):
     """G classes of one size, or some anchors of one class.
 
-    The rows and columns are where its anchors and references stand when all are in the order of classes.
+    The rows and columns are the positions of its anchors and references when all are sorted by class.
     """
 
     rows: slice
     columns: slice
     members: tuple[Int[Tensor, "g _"], ...]
-    """Which anchors, which references, and which of each further list belong to each class."""
+    """The indices of the anchors, the references, and the members of each further list, for each class."""
 
 
 class WithinClass(PairWeight):
-    r"""Abstract: weights $w_{ir} \ge 0$ that are zero unless anchor and reference are of one class.
+    r"""Abstract: weights $w_{ir} \ge 0$ that are zero unless anchor and reference have the same class.
 
-    A subclass says what a block of weights is. Anchors and references stand in the order of classes, and classes in the
-    order of their sizes, so that those of one size are a batch of small matrices; Python loops over the sizes that
-    occur, at most about √(2N), and over the parts of blocks that would hold more than `BLOCK` weights. Every anchor
-    belongs to one class, so nothing is scattered and nothing added in any order but that of the blocks.
+    A subclass defines a block of weights. Anchors and references are sorted by class, and classes by size, so that
+    classes of one size form a batch of small matrices. Python loops over the sizes that occur, at most about √(2N), and
+    over the parts of blocks that would hold more than `BLOCK` weights. Every anchor belongs to one class, so nothing is
+    scattered, and everything is added in the order of the blocks.
 
     Args:
         labels: Class of each anchor, any integers, shape (N,).
         reference_labels: Class of each reference, shape (R,); the same tensor when anchors are the references.
-        further: Labels of other lists whose members a block is to know.
+        further: Labels of other lists whose members a block should contain.
 
     Memory:
         O(N + R), a block, and up to `KEPT` weights.
@@ -61,7 +61,7 @@ class WithinClass(PairWeight):
 
     @abstractmethod
     def weights(self, block: Block) -> Float[Tensor, "g n m"]:
-        """Return the weights of a block, for each of its classes those of all its anchors and references."""
+        """Return the weights of a block: for each of its classes, those of all its anchors and references."""
 
     def _blocks(self) -> Iterator[Block]:
         starts = [0] * len(self._orders)
@@ -76,7 +76,7 @@ class WithinClass(PairWeight):
                     order[place].view(some.stop - some.start, size)
                     for order, place, size in zip(self._orders, places, sizes, strict=True)
                 )
-                for part in blocks(n, max(1, BLOCK // m)):  # all n, unless it is one class that is large
+                for part in blocks(n, max(1, BLOCK // m)):  # all n, except for a single large class
                     rows = slice(places[0].start + part.start, places[0].stop - n + part.stop)
                     yield Block(rows, places[1], (anchors[:, part], *others))
             starts = [start + classes * size for start, size in zip(starts, sizes, strict=True)]
@@ -89,7 +89,7 @@ class WithinClass(PairWeight):
             yield block, weights
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return any tile, from all blocks that have one of its anchors: for tests and pictures."""
+        """Return any tile, collected from all blocks: for tests and pictures."""
         n, r = rows.stop - rows.start, columns.stop - columns.start
         tile = torch.zeros(n, r, dtype=dtype, device=device)
         for block, weights in self._weighed():
@@ -125,19 +125,19 @@ class WithinClass(PairWeight):
 
 
 def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]]:
-    """Return each list's members in the order of classes, and for each size that occurs: classes, members of each list.
+    """Return each list's members sorted by class, and for each size that occurs: classes, members of each list.
 
-    The sizes are looked at, which synchronises a GPU once.
+    Reading the sizes synchronises a GPU once.
     """
     values, keys = torch.unique(torch.cat(labels), return_inverse=True)
     keys = keys.split([len(of_list) for of_list in labels])
     counts = torch.stack([torch.bincount(key, minlength=len(values)) for key in keys], dim=1)
     sizes, size, classes = torch.unique(counts, dim=0, return_inverse=True, return_counts=True)
-    place = torch.argsort(torch.argsort(size, stable=True))  # of each class, those of one size side by side
+    place = torch.argsort(torch.argsort(size, stable=True))  # position of each class, sorted by size
     orders = [torch.argsort(place[key], stable=True) for key in keys]
     return orders, torch.cat([classes[:, None], sizes], dim=1).tolist()
 
 
 def _restored(values: Tensor, order: Tensor) -> Tensor:
-    """Return rows that stand in some order in the order they came in."""
+    """Return sorted rows in their original order."""
     return torch.empty_like(values).index_copy_(0, order.to(values.device), values)

@@ -1,20 +1,20 @@
-"""The contrast as kernels: what is launched forward and backward, section by section, for pull and push at once.
+"""The contrast in kernels: the forward and backward launches, section by section, for pull and push together.
 
 With g and h the gradients of a row's log-sum-exp and of its attraction,
 
     W_iu = g_i push_iu e^{s_iu − lse_i} + h_i pull_iu      ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i
     ∂τ = −1/τ (Σ W_iu (s_iu − s₀) + s₀ Σ W_iu)
 
-with s₀ the similarity of equal rows: the last sum is known, and what is left of the first on tight clusters is small.
+with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
 
-A section takes one of three ways. Where it is the queries and its weights symmetric, one product gives both of its
-gradients, Σ_j (W_ij + W_ji) z_j; both ways, one product serves the queries over the references and these over the
-queries. Where it has no gradient and no pull (keys, a queue), the forward yields Σ_u P_iu v_u, and the backward has
-nothing left to multiply. Any other has one product for each gradient.
+A section is handled in one of three ways. If it is the queries and its weights are symmetric, one product gives both of
+its gradients, Σ_j (W_ij + W_ji) z_j; if both directions are wanted, one product covers the queries over the references
+and the references over the queries. If it has no gradient and no pull (keys, a queue), the forward computes
+Σ_u P_iu v_u, and the backward has nothing left to multiply. Any other section takes one product per gradient.
 
-Gradients come in parts, one for each split of a walk, which one kernel adds up and hands back through the
-normalisation. Sections without a form go by tiles, on the rows as kernels round them, and a pull whose tiles are dear
-comes as pull @ references.
+Gradients come in parts, one for each split of a loop. One kernel adds these up and propagates the sum through the
+normalisation. Sections without a form are evaluated in tiles, on rows rounded as in the kernels, and a pull with
+expensive tiles as pull @ references.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from likewise.operator.triton.weights import Plan
 
 
 class _State(NamedTuple):
-    """What the backward needs of the forward."""
+    """What the backward needs from the forward."""
 
     problem: Problem
     parts: Parts
@@ -45,7 +45,7 @@ class _State(NamedTuple):
     """Queries and other sections."""
     sections: tuple[Operand, ...]
     numbers: tuple[Numbers | None, ...]
-    """Of queries and each section that kernels evaluate."""
+    """For the queries and each section that kernels evaluate."""
     scales: Scales
     loss: Loss | None
     forth: Merged | None
@@ -54,9 +54,9 @@ class _State(NamedTuple):
     """Σ_u P_iu v_u over sections that are visited once."""
     once: tuple[bool, ...]
     drawn: Tensor | None
-    """pull @ references, of a pull that comes so."""
+    """pull @ references, for a pull that is evaluated this way."""
     rest: Found | None
-    """What tiles found."""
+    """The result of the tiles."""
     outcome: Outcome
 
 
@@ -67,7 +67,7 @@ def forward(
     temperature: Float[Tensor, ""],
     wanted: Wanted,
 ) -> Found:
-    """Visit every tile, and return the outcome of the contrast.
+    """Visit every tile and return the outcome of the contrast.
 
     Memory:
         O((N + R)·D).
@@ -101,7 +101,7 @@ def _visited(state: _State, wanted: Wanted) -> _State:
     numbers: dict[int, Numbers] = {}
     for v, plan in zip(state.sections, parts.plans, strict=True):
         if plan is not None and id(v) not in numbers:
-            same = next(iter(numbers.values()), None) if problem.normalize else None  # of rows of length 1
+            same = next(iter(numbers.values()), None) if problem.normalize else None  # for rows of length 1
             numbers[id(v)] = same or launches.numbers(z, v, state.temperature, problem.inverse, how)
     once: list[bool] = []
     visits: list[launches.Visit] = []
@@ -149,19 +149,19 @@ def _visited(state: _State, wanted: Wanted) -> _State:
 
 
 def _is_empty(plan: Plan, own: Operand, other: Operand) -> bool:
-    """Say whether no pair pushes or pulls."""
+    """Return whether no pair pushes or pulls."""
     return not len(own.came) or not len(other.came) or not any(plan.shape.terms)
 
 
 def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: torch.device) -> Tensor | None:
-    """Return c as a kernel reads it; None where it is what the kernels count."""
+    """Return c for a kernel to read; None if the kernels count it."""
     if coefficient is None and problem.pull is not None and problem.pull.knows_row_sum:
         coefficient = problem.pull.known_row_sum(torch.float32, device)
     return None if coefficient is None else coefficient.to(device).expand(n).contiguous()
 
 
 def _by_tiles(state: _State, rest: Problem, wanted: Wanted) -> Found:
-    """Return what tiles find of the sections without a plan, on the rows as kernels round them."""
+    """Return the result of tiles for the sections without a plan, on rows rounded as in the kernels."""
     z, *others = (v.values(state.temperature.dtype) for v in state.rows)
     unknown = [plan is None for plan in state.parts.plans]
     sections = [v for v, is_left in zip(state.problem.placed(z, others), unknown, strict=True) if is_left]
@@ -194,17 +194,17 @@ def _outcome(state: _State) -> Outcome:
 
 
 def _log_add_exp(one: Tensor, other: Tensor) -> Tensor:
-    """Return log(e^a + e^b), −∞ where both are."""
+    """Return log(e^a + e^b), −∞ where both a and b are."""
     empty = (one == -torch.inf) & (other == -torch.inf)
     return torch.logaddexp(one.masked_fill(empty, 0), other.masked_fill(empty, 0)).masked_fill(empty, -torch.inf)
 
 
 def _averaged(sums: launches.Sums, forth: Merged) -> Tensor | None:
-    """Return the average over all references, (N, D), of those over splits that have one."""
+    """Return the average over all references, (N, D), from the averages of the splits that have one."""
     result = None
     for first, averages in sums.averages:
         part = slice(first, first + len(averages))
-        # An empty row's offset is ∞, so that nothing of it remains.
+        # The offset of an empty row is ∞, so its average becomes zero.
         fading = torch.exp2(sums.offsets[0, part] - forth.offset[0])
         averages.mul_((sums.totals[0, part] * fading / forth.total[0].masked_fill(forth.total[0] == 0, 1))[:, :, None])
         share = averages[0] if len(averages) == 1 else averages.sum(dim=0)
@@ -213,19 +213,19 @@ def _averaged(sums: launches.Sums, forth: Merged) -> Tensor | None:
 
 
 class _Drawn:
-    """The gradient of some rows, times τ: its parts, in one buffer that is made when all are known."""
+    """The gradient of some rows, times τ: its parts, in one buffer allocated once all are known."""
 
     def __init__(self, rows: Operand, padded: int) -> None:
         self.rows, self.padded, self.count = rows, padded, 0
         self.calls: list[tuple[slice, Callable[[Tensor], object]]] = []
 
     def add(self, parts: int, call: Callable[[Tensor], object]) -> None:
-        """Have a call fill so many parts."""
+        """Register a call that fills ``parts`` parts."""
         self.calls.append((slice(self.count, self.count + parts), call))
         self.count += parts
 
     def add_values(self, values: Callable[[], Tensor]) -> None:
-        """Add what comes as one gradient."""
+        """Register a gradient that is computed as one part."""
 
         def fill(out: Tensor) -> None:
             found = values()
@@ -236,7 +236,7 @@ class _Drawn:
         self.add(1, fill)
 
     def given(self, state: _State) -> Tensor:
-        """Make every part, and return the gradient of the rows as they came."""
+        """Compute all parts and return the gradient of the input rows."""
         make = torch.empty if self.count else torch.zeros
         parts = make(max(1, self.count), len(self.rows.came), self.padded, device=self.rows.came.device)
         for part, call in self.calls:
@@ -245,7 +245,7 @@ class _Drawn:
 
 
 def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
-    """Visit the tiles once more, and return the gradients that are wanted."""
+    """Visit the tiles once more and return the gradients that are wanted."""
     problem, rows = state.problem, state.rows
     padded = rows[0].parts.shape[2]
     drawn = {id(v): _Drawn(v, padded) for v in rows}
@@ -262,20 +262,20 @@ def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
             slopes.append(-(upstream.attraction @ state.outcome.attraction) / state.temperature)
     needs = dict(zip(map(id, state.sections), wanted.sections, strict=True)) | {id(rows[0]): wanted.queries}
     given = [drawn[id(v)].given(state) if needs.get(id(v)) else None for v in rows]
-    if wanted.temperature and not wanted.queries:  # the walk that tells the temperature's gradient draws, too
+    if wanted.temperature and not wanted.queries:  # the same loops compute that of the temperature
         drawn[id(rows[0])].given(state)
     slope = sum(slopes, start=torch.zeros_like(state.temperature)) if wanted.temperature else None
     return Gradients(slope, given[0], tuple(given[1:]))
 
 
-def _draw(  # noqa: C901, PLR0917 - one branch for each way that a section takes
+def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a section
     state: _State, forth: Merged, upstream: Outcome, wanted: Wanted, drawn: dict[int, _Drawn], slopes: list[Tensor]
 ) -> None:
-    """Have kernels draw by the sums that they found."""
+    """Register the gradients that kernels compute from their sums."""
     problem, z, how, device = state.problem, state.rows[0], state.how, state.temperature.device
     powers = tuple(push.power for push in problem.pushes)
     upstreams = upstream.logsums
-    if state.rest is not None:  # each part of a row's sum has its share of the gradient
+    if state.rest is not None:  # each part of a row's sum receives its share of the gradient
         upstreams = tuple(
             None if g is None else g * (mine - all_of.masked_fill(all_of == -torch.inf, torch.inf)).exp()
             for g, mine, all_of in zip(upstreams, forth.logsums, state.outcome.logsums, strict=True)
@@ -299,7 +299,7 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way that a section takes
     known = [plan for plan in state.parts.plans if plan is not None]
     alike = all(plan.is_set for plan in known) and (len(known) == 1 or state.numbers[0] is not None)
     if len([plan for plan in known if any(plan.shape.terms)]) > 1 and not (problem.normalize and alike):
-        alike = False  # sections have bounds of their own
+        alike = False  # each section has its own bound
     average = state.average
     if average is not None and wanted.queries:
         drawn[id(z)].add_values(lambda: average * (of_rows.share[0] * forth.total[0])[:, None])
@@ -334,15 +334,15 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way that a section takes
 
 
 def _slope(total: Tensor, given: Numbers, temperature: Tensor) -> Tensor:
-    """Return −1/τ of a sum of W (s − s₀) that is in exponents of base 2."""
+    """Return −1/τ times a sum of W (s − s₀), given in exponents of base 2."""
     off = given.off if given.scalars is None else given.scalars[6].double()
     return (-total * (0.6931471805599453 * (1 + off)) / temperature).to(temperature.dtype)
 
 
-def _draw_by_tiles(  # noqa: PLR0917 - what a gradient is made of
+def _draw_by_tiles(  # noqa: PLR0917 - the ingredients of a gradient
     state: _State, rest: Found, upstream: Outcome, wanted: Wanted, drawn: dict[int, _Drawn], slopes: list[Tensor]
 ) -> None:
-    """Have tiles draw by what they found."""
+    """Register the gradients that tiles compute from their result."""
     unknown = [plan is None for plan in state.parts.plans]
     needs = tuple(need for need, is_left in zip(wanted.sections, unknown, strict=True) if is_left)
     upstreams = tuple(
@@ -361,7 +361,7 @@ def _draw_by_tiles(  # noqa: PLR0917 - what a gradient is made of
 
 
 def _stream(state: _State, upstream: Tensor, wanted: Wanted, drawn: dict[int, _Drawn]) -> None:
-    """Add what a pull draws that comes as pull @ references."""
+    """Register the gradients of a pull that is evaluated as pull @ references."""
     pull, of_queries, z, force = state.parts.streamed, state.drawn, state.rows[0], upstream[:, None]
     if wanted.queries and of_queries is not None:
         drawn[id(z)].add_values(lambda: of_queries * force)

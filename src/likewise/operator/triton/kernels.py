@@ -1,8 +1,8 @@
-"""The two visits of a tile: the forward, which adds up push and pull, and the backward, which draws by both at once.
+"""The two visits of a tile: the forward, which adds up push and pull, and the backward, which applies both together.
 
-A program owns BLOCK_N rows of one side and walks the rows of the other, BLOCK_R at a time, so that nothing is added by
-two programs and every run adds in the same order. "Own" is the side whose rows it keeps, "other" the one it walks:
-queries and references in the forward, and in the backward either way round. With s the similarities over τ,
+A program owns BLOCK_N rows of one side and loops over the rows of the other, BLOCK_R at a time, so that no two programs
+add to the same row and every run adds in the same order. "Own" is the side whose rows it keeps, "other" the side it
+loops over: queries and references in the forward, either way round in the backward. With s the similarities over τ,
 
     forward     total_ki = Σ_j push_k,ij e^{p_k s_ij − o_ki}      attraction_i = Σ_j pull_ij s_ij     mass_i = Σ_j w_ij
                 average_i = Σ_j push_ij e^{s_ij − o_i} y_j / total_i
@@ -10,15 +10,15 @@ queries and references in the forward, and in the backward either way round. Wit
                 W_ij = Σ_k push_k,ij (a_ki e^{p_k s_ij − o_ki} + a'_kj e^{p_k s_ij − o'_kj}) + pull_ij (h_i + h'_j)
 
 where lse = o + log total, a is the gradient of the own rows' lse over their totals and h that of their attraction, a'
-and h' those of the other rows; each may be left out. A row's offset o is the largest of its exponents, unless all stay
-within range of a bound of |s|: then it is that bound for all, and W has one exponential, e^{s_ij − o} (a_i + a'_j).
-Offset and total stay two numbers, since their sum would round away what the total says.
+and h' are those of the other rows; each may be omitted. A row's offset o is the largest of its exponents. If a bound of
+|s| keeps all exponents within range, the bound is the offset of all rows, and W has a single exponential,
+e^{s_ij − o} (a_i + a'_j). Offset and total are kept as two numbers, since their sum would round the total away.
 
-On tight clusters push and pull all but cancel. W is their difference pair by pair, and is rounded once.
+On tight clusters push and pull almost cancel. W is their difference pair by pair, and is rounded once.
 
-Exponents are of base 2, s · scale − o rounded once. Rows hold one part in half precision, or float32 as two halves.
-Sums are compensated. Tiles whose pairs need no look, all inside and off the diagonal, run in a loop without masks.
-Where a block reaches beyond the last row, it holds that row again: other rows then weigh nothing, and own rows are not
+Exponents are in base 2, with s · scale − o rounded once. Rows have one part in half precision, or two halves for
+float32. Sums are compensated. Tiles without special pairs, all inside and off the diagonal, run in a loop without
+masks. If a block extends beyond the last row, it repeats that row: other rows then have weight 0, and own rows are not
 stored.
 """
 
@@ -26,28 +26,28 @@ import triton
 import triton.language as tl
 
 SAFE = tl.constexpr(44.0)
-"""The largest bound o of |s|, in base 2, that is a fixed offset: a total is 2^−88 at least, and the gradient of a row's
-log-sum-exp over it stays within float32's range up to 2^39."""
+"""The largest bound o of |s|, in base 2, that is used as a fixed offset: a total is then at least 2^−88, and the
+gradient of a row's log-sum-exp over it stays within float32's range up to 2^39."""
 
 SMALLER = tl.constexpr(2048.0)
-"""What the second half of a weight is lifted by once more, so that float16 keeps its bits, too."""
+"""The extra factor of the second half of a weight, so that float16 keeps its bits as well."""
 
 STATIC = tl.constexpr(2)
-"""Up to so many chunks of features, and twice as many of labels, a loop over them is unrolled, so that the loop over
-tiles around it is pipelined; more would not fit into shared memory at once."""
+"""A loop over up to this many chunks of features, or twice as many of labels, is unrolled, so that the loop over tiles
+around it is pipelined; more would not fit into shared memory at once."""
 
 RUNNING, FIXED, LOOK = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-"""Offsets: each row's largest exponent, the bound of all, or what the bound on the device allows."""
+"""Offsets: each row's largest exponent, a bound for all rows, or whichever the bound on the device allows."""
 
 NOTHING, EVERYTHING, SOME = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-"""What a weight is in a tile: 0 for every pair, 1 for every pair, or to be evaluated."""
+"""The kind of a weight in a tile: 0 for every pair, 1 for every pair, or to be evaluated."""
 
-_static = getattr(triton, "constexpr_function", None) or tl.constexpr_function  # where it is in Triton 3.4
+_static = getattr(triton, "constexpr_function", None) or tl.constexpr_function  # its place in Triton 3.4
 
 
 @_static
 def _at(nested, *path):
-    """Return what stands in a nested constant; Triton 3.6 takes no tuple out of a tuple."""
+    """Return an item of a nested constant; Triton 3.6 cannot index a tuple to get a tuple."""
     for k in path:
         nested = nested[k]
     return nested
@@ -55,7 +55,7 @@ def _at(nested, *path):
 
 @_static
 def _count(nested, *path):
-    """Return how many things stand there."""
+    """Return the length of an item of a nested constant."""
     for k in path:
         nested = nested[k]
     return len(nested)
@@ -63,7 +63,7 @@ def _count(nested, *path):
 
 @_static
 def _kind(plan, k, masked):
-    """Return what the k-th weight of a plan is in a tile; those that are masked hold the diagonal or the edge."""
+    """Return the kind of a plan's k-th weight in a tile; masked tiles contain the diagonal or the edge."""
     terms = plan.terms[k]
     if masked:
         return 2 if terms else 0
@@ -76,7 +76,7 @@ def _kind(plan, k, masked):
 
 @_static
 def _evaluates_overlaps(plan, masked):
-    """Say whether any weight of a tile needs the thin products."""
+    """Return whether any weight of a tile needs the thin products."""
     return bool(plan.thin) and (masked or any(term[2] for terms in plan.terms for term in terms))
 
 
@@ -88,9 +88,9 @@ def _load(pointer, rows, columns, D: tl.constexpr):
 
 @triton.jit
 def _rounded(values, HALF: tl.constexpr, INTERPRETED: tl.constexpr):
-    """Return values in half precision; bfloat16 is emulated in float32 where the interpreter has none."""
+    """Return values in half precision; the interpreter, which has no bfloat16, emulates it in float32."""
     if INTERPRETED and tl.bfloat16 == HALF:
-        bits = values.to(tl.float32).to(tl.int32, bitcast=True)  # numbers of the host are float64 there
+        bits = values.to(tl.float32).to(tl.int32, bitcast=True)  # host numbers are float64 there
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
         return bits.to(tl.float32, bitcast=True)
     return values.to(HALF)
@@ -98,7 +98,7 @@ def _rounded(values, HALF: tl.constexpr, INTERPRETED: tl.constexpr):
 
 @triton.jit
 def _exponents(s, scale, offset, INTERPRETED: tl.constexpr):
-    """Return s · scale − offset, rounded once: the interpreter's own multiply-add rounds twice."""
+    """Return s · scale − offset, rounded once; the interpreter's own multiply-add rounds twice."""
     if INTERPRETED:
         return (s.to(tl.float64) * scale - offset).to(tl.float32)
     return tl.fma(s, scale, -offset)
@@ -106,7 +106,7 @@ def _exponents(s, scale, offset, INTERPRETED: tl.constexpr):
 
 @triton.jit
 def _plus(total, lost, new):
-    """Return a sum and what was lost of it, with a number added."""
+    """Return a compensated sum, and its lost part, with a number added."""
     new -= lost
     sums = total + new
     return sums, (sums - total) - new
@@ -114,9 +114,9 @@ def _plus(total, lost, new):
 
 @triton.jit
 def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr, ALL4: tl.constexpr):
-    """Return total + a b of one part or two each, the small products first.
+    """Return total + a b, for one part or two each, the small products first.
 
-    The smallest is below rounding, but adds up in similarities of equal rows: there it is left out only if asked.
+    The smallest is below rounding error, but adds up in similarities of equal rows: it is omitted only without ALL4.
     """
     if ALL4:
         total = tl.dot(a1, b1, total, input_precision="ieee")
@@ -129,7 +129,7 @@ def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr, ALL4: tl.con
 
 @triton.jit
 def _weighted(total, w, y, others, y0, y1, r, chunk, HOW: tl.constexpr):
-    """Return total + w y of a chunk of the features; of two parts the product of the small ones is left out."""
+    """Return total + w y for a chunk of the features; with two parts the product of the small ones is omitted."""
     if HOW.D != HOW.CHUNK:
         columns = chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK)
         y0 = _load(y, others, columns, HOW.D)
@@ -137,7 +137,7 @@ def _weighted(total, w, y, others, y0, y1, r, chunk, HOW: tl.constexpr):
         if HOW.TWO:
             y1 = _load(y + r.to(tl.int64) * HOW.D, others, columns, HOW.D)
     w0 = _rounded(w, HOW.HALF, HOW.INTERPRETED)
-    if HOW.TWO:  # the tensor cores' own sums are cut, not rounded: they span one tile
+    if HOW.TWO:  # tensor cores truncate their sums instead of rounding: limit these to one tile
         w1 = ((w - w0.to(tl.float32)) * SMALLER).to(HOW.HALF)
         new = tl.dot(w1, y0, input_precision="ieee") * (1.0 / SMALLER)
         new = tl.dot(w0, y1, new, input_precision="ieee")
@@ -161,7 +161,7 @@ def _chunk(given, others, s, start, HOW: tl.constexpr):
 
 @triton.jit
 def _similarities(given, others, HOW: tl.constexpr):
-    """Return x yᵀ of a tile, and y's two parts where a tile holds all features."""
+    """Return x yᵀ of a tile, and the two parts of y if a tile holds all features."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
     D: tl.constexpr = HOW.D
     CHUNK: tl.constexpr = HOW.CHUNK
@@ -200,7 +200,7 @@ def _labels(given, others, total, start, K: tl.constexpr, PLAN: tl.constexpr):
 
 @triton.jit
 def _overlap(given, others, K: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr):
-    """Return a bᵀ of a tile, over the sizes of the sets if asked: a thin product over labels, in one part or two."""
+    """Return a bᵀ of a tile, a thin product over labels in one part or two; over the sizes of the sets if planned."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
     own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
     L: tl.constexpr = _at(PLAN.thin, K, 0)
@@ -212,7 +212,7 @@ def _overlap(given, others, K: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constex
     else:
         for start in range(0, L, CHUNK):
             total = _labels(given, others, total, start, K, PLAN)
-    if _at(PLAN.thin, K, 4) >= 0:  # divided as tiles divide, so that a weight that is 1 there is 1
+    if _at(PLAN.thin, K, 4) >= 0:  # the same division as in tiles, so that a weight of 1 there is 1 here
         size = tl.load(own_scales[_at(PLAN.thin, K, 4)] + rows)
         total = tl.div_rn(total, size[:, None] + tl.zeros_like(total))
     if _at(PLAN.thin, K, 5) >= 0:
@@ -235,7 +235,7 @@ def _overlaps(given, others, MASKED: tl.constexpr, PLAN: tl.constexpr, HOW: tl.c
 
 @triton.jit
 def _first_key(pointers, rows, PLAN: tl.constexpr):
-    """Return the first of the keys of rows: loaded before the product, so that nothing waits for them after it."""
+    """Return the first key of each row: loaded before the product, so that nothing waits for it afterwards."""
     keys = rows
     if PLAN.keys > 0:
         keys = tl.load(pointers[0] + rows)
@@ -247,9 +247,9 @@ def _weights(
     given, places, others, there, first, second,
     K: tl.constexpr, MASKED: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Return the k-th weight in a tile: a sum of terms, each a product of tests of keys, thin products and scales.
+    """Return the k-th weight in a tile: a sum of terms, each a product of key comparisons, thin products and scales.
 
-    Beyond the last of the other rows, where places are, it is 0.
+    At places beyond the last of the other rows it is 0.
     """
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
     own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
@@ -257,7 +257,7 @@ def _weights(
     for t in tl.static_range(_count(PLAN.terms, K)):
         value = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), _at(PLAN.terms, K, t, 0), tl.float32)
         for k in tl.static_range(_count(PLAN.terms, K, t, 1)):
-            # A key of −1 tells a row with itself from other pairs, which only tiles on the diagonal have.
+            # A key of −1 marks pairs of a row with itself, which only tiles on the diagonal have.
             if _at(PLAN.terms, K, t, 1, k, 1) < 0:
                 if MASKED:
                     equal_keys = (rows + shift)[:, None] == others[None, :]
@@ -291,9 +291,9 @@ def _weights(
 
 @triton.jit
 def _tiles(start, stop, r, first_row, shift, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, SELF: tl.constexpr):
-    """Return of the tiles [start, stop) where those to be masked lie: [first, last) on the diagonal, [full, stop).
+    """Return which of the tiles [start, stop) need masks: [first, last) on the diagonal, and [full, stop).
 
-    SELF says whether a row with itself stands out (1), or is all there is (2).
+    SELF: whether a row with itself is treated differently (1), or is the only kind of pair (2).
     """
     full = tl.minimum(tl.maximum(r // BLOCK_R, start), stop)
     first, last = start, start
@@ -308,7 +308,7 @@ def _add_push(
     highest, total, lost, s, w, scale, bound,
     K: tl.constexpr, OFFSET: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Return the k-th push's sums with a tile's exponentials added, these, by what older ones fade, and the weights' sums."""
+    """Add a tile to the k-th push's sums; return these, its exponentials, the factor of earlier ones, and weight sums."""
     KIND: tl.constexpr = _kind(PLAN, K, MASKED)
     SET: tl.constexpr = _at(PLAN.sets, K)
     POWER: tl.constexpr = _at(PLAN.powers, K)
@@ -326,10 +326,10 @@ def _add_push(
                 s = tl.where(w > 0, s, -float("inf"))
             if SET or not AVERAGE:
                 tallest = tl.max(s, axis=1) * scale
-            else:  # with the weight, so that no product with it is above 1, which float16 could not hold
+            else:  # includes the weight, so that no product with it exceeds 1, which float16 could not hold
                 tallest = tl.max(s * scale + tl.log2(tl.where(w > 0, w, 1.0)), axis=1)
             higher = tl.maximum(highest, tallest)
-            fallback = tl.where(higher == -float("inf"), 0.0, higher)  # of a row that has met no pair yet
+            fallback = tl.where(higher == -float("inf"), 0.0, higher)  # for a row without any pair so far
             fading = tl.exp2(highest - fallback)
             e = tl.exp2(_exponents(s, scale, fallback[:, None], HOW.INTERPRETED))
             if not SET:
@@ -350,7 +350,7 @@ def _sum_tile(
     state, tile, given,
     OFFSET: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Add a tile to the running sums, and its exponentials' products with y to the running average."""
+    """Add a tile to the running sums, and the product of its exponentials with y to the running average."""
     highest, total, lost, highest1, total1, lost1, drawn, drawn_lost, mass, average = state
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
     places = tile * HOW.BLOCK_R + tl.arange(0, HOW.BLOCK_R)
@@ -400,13 +400,13 @@ def _sum_tile(
 
 @triton.jit
 def _pairwise(a, b, c, d):
-    """Return the sums of two pairs."""
+    """Return the pairwise sums a + c and b + d."""
     return a + c, b + d
 
 
 @triton.jit
 def _sums(values, w, INTERPRETED: tl.constexpr):
-    """Return the sums of the rows of two tiles: in one reduction, so that both lie as the product of rows does."""
+    """Return the row sums of two tiles, in one reduction, so that both keep the layout of the product of rows."""
     if INTERPRETED:
         one, other = tl.sum(values, axis=1), tl.sum(w, axis=1)
     else:
@@ -418,7 +418,7 @@ def _sums(values, w, INTERPRETED: tl.constexpr):
 def _sum_tiles(
     start, stop, given, first_row, OFFSET: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr
 ):
-    """Return the sums of tiles [start, stop): first the tiles without masks, then the others."""
+    """Return the sums over tiles [start, stop): first the tiles without masks, then the others."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
     none, zero = tl.full((HOW.BLOCK_N,), -float("inf"), tl.float32), tl.zeros((HOW.BLOCK_N,), tl.float32)
     average = tl.zeros((HOW.BLOCK_N, HOW.CHUNK if AVERAGE else 1), tl.float32)
@@ -454,9 +454,9 @@ def forward_kernel(
     x, y, numbers, weight, offsets, totals, drawns, masses, product, n, r, shift, tiles, rows_of_sums,
     AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Store the sums of some rows over one split of the others, and a chunk of the average.
+    """Store the sums of some rows over one split of the other rows, and a chunk of the average.
 
-    Offsets and totals of the k-th push begin k · ``rows_of_sums`` numbers from the first's.
+    Offsets and totals of the k-th push start k · ``rows_of_sums`` numbers after those of the first.
     """
     block, split, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row = block * HOW.BLOCK_N
@@ -588,7 +588,7 @@ def _draw_tiles(
     start, stop, given, own, other, first_row,
     OFFSET: tl.constexpr, SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradient of the own rows over tiles [start, stop), and the temperature's part of it."""
+    """Return the gradient of the own rows over tiles [start, stop), and their part of the temperature's."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
     zero = tl.zeros((HOW.BLOCK_N,), tl.float32)
     state = tl.zeros((HOW.BLOCK_N, HOW.CHUNK), tl.float32), zero, zero
@@ -610,7 +610,7 @@ def backward_kernel(
     x, y, numbers, strongest, weight, own, other, out, slopes, n, r, shift, tiles,
     SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Store a chunk of the gradient of some rows over one split of the others, times τ."""
+    """Store a chunk of the gradient of some rows over one split of the other rows, times τ."""
     block, split, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_row = block * HOW.BLOCK_N
     places = first_row + tl.arange(0, HOW.BLOCK_N)
@@ -618,7 +618,7 @@ def backward_kernel(
     start = split * tiles
     stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.BLOCK_R))
     scale, bound, unscale, equal = _numbers(numbers, HOW)
-    upstream = tl.load(strongest)  # the lift brings the largest weight close to LARGEST
+    upstream = tl.load(strongest)  # the lift scales the largest weight close to LARGEST
     lift = tl.floor(tl.log2(HOW.LARGEST / tl.where(upstream == 0, HOW.LARGEST, upstream)))
     lift = tl.exp2(tl.minimum(tl.maximum(lift, -60.0), 60.0))
     x0 = _load(x, rows, tl.arange(0, HOW.CHUNK), HOW.D)

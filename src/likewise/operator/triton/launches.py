@@ -1,4 +1,4 @@
-"""What launches the kernels: grids, tiles, and the few numbers that they are told or read from the device."""
+"""Kernel launches: grids, tiles, and the few numbers that kernels take as arguments or read from the device."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,30 +17,30 @@ from likewise.operator.triton.operands import LARGEST, Operand, Precision, as_th
 from likewise.operator.triton.weights import Plan
 
 BLOCK = 256
-"""Rows of a program that puts sums together."""
+"""Rows per program in the kernels that combine sums."""
 
 LOG2E = log2(2.718281828459045)
 
 
 class Numbers(NamedTuple):
-    """What the products of two operands are multiplied by, known on the host or on the device."""
+    """Scale factors for the products of two operands, known on the host or only on the device."""
 
     scale: float
-    """Of a product as it comes, its exponent of base 2."""
+    """The factor from a raw product to its exponent in base 2."""
     bound: float
-    """What no exponent exceeds."""
+    """An upper bound of the exponents."""
     equal: float
-    """The exponent of equal rows of length 1; 0 where rows are of any length."""
+    """The exponent of two equal rows of length 1; 0 if rows have any length."""
     off: float
-    """By how much 1/(τ · scale) is above ln 2, relatively."""
+    """The relative amount by which 1/(τ · scale) exceeds ln 2."""
     inverse: float
     """1/τ."""
     scalars: Float[Tensor, " 7"] | None
-    """The same on the device, where the host does not know them: see `row_kernels.scalars_kernel`."""
+    """The same on the device, if the host does not know them: see `row_kernels.scalars_kernel`."""
 
 
 class Rows(NamedTuple):
-    """What the gradient of rows is made of; an offset of ∞ and a share of 0 where there is none."""
+    """The values that determine the gradient of rows; an offset of ∞ and a share of 0 mean none."""
 
     offset: Float[Tensor, "k n"]
     share: Float[Tensor, "k n"]
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class How:
-    """What a kernel is compiled for besides its weights."""
+    """The compile-time constants of a kernel apart from its weights."""
 
     D: int
     CHUNK: int
@@ -69,7 +69,7 @@ class How:
 
 @dataclass(frozen=True)
 class Sides:
-    """Whose log-sum-exps and attractions draw, and whether the temperature's gradient is wanted."""
+    """Which log-sum-exps and attractions have a gradient, and whether the temperature's gradient is wanted."""
 
     own: bool
     other: bool
@@ -79,7 +79,7 @@ class Sides:
 
 
 class Visit(NamedTuple):
-    """A walk of own rows over other rows, ready to be launched."""
+    """A loop of own rows over other rows, ready to be launched."""
 
     own: Operand
     other: Operand
@@ -90,16 +90,16 @@ class Visit(NamedTuple):
     grid: tuple[int, int, int]
     walk: int
     averages: bool
-    """Whether the forward yields the weighted average of the other rows."""
+    """Whether the forward computes the weighted average of the other rows."""
 
     @property
     def splits(self) -> int:
-        """Into how many parts the other rows are split."""
+        """The number of parts the other rows are split into."""
         return self.grid[1]
 
     @property
     def kernel_numbers(self) -> tuple[Any, ...]:
-        """What a kernel is told, or where it finds it."""
+        """The arguments of a kernel that hold its numbers, or point to them."""
         if self.numbers.scalars is not None:
             return self.numbers.scalars, 0.0, 0.0, 0.0, 0.0
         scale = 1 / self.other.scale if isinstance(self.other.scale, float) else 1.0
@@ -107,20 +107,20 @@ class Visit(NamedTuple):
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What a kernel is compiled for."""
+        """The compile-time arguments of a kernel."""
         options = {"num_warps": self.size.warps, "num_stages": self.size.stages, "enable_fp_fusion": True}
         return {"PLAN": self.plan.shape, "HOW": self.how, **options}
 
 
 class Sums(NamedTuple):
-    """Sums of rows over splits of the others: Σ push e^{s} is total · 2^offset."""
+    """Sums of rows over splits of the other rows: Σ push e^{s} is total · 2^offset."""
 
     offsets: Float[Tensor, "k s n"]
     totals: Float[Tensor, "k s n"]
     drawns: Float[Tensor, "s n"] | None
     masses: Float[Tensor, "s n"] | None
     averages: tuple[tuple[int, Float[Tensor, "_ n d"]], ...]
-    """Of the visits that have one, from which split on."""
+    """For the visits that have one, with the first of their splits."""
 
 
 class Merged(NamedTuple):
@@ -137,25 +137,25 @@ class Merged(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """How losses are put together: c of each log-sum-exp, None: the pull's row sums; and their reduction."""
+    """How losses are computed: c of each log-sum-exp, None: the pull's row sums; and their reduction."""
 
     coefficients: tuple[Tensor | None, ...]
     reduction: str
 
 
 class Scales(NamedTuple):
-    """The factors of anchors outside of the tiles, and which weights are divided by their mass."""
+    """The factors of anchors outside the tiles, and which weights are divided by their row sums."""
 
     pushes: tuple[Tensor | None, ...]
     means: tuple[bool, ...]
     pull: Tensor | None = None
     pull_mean: bool = False
     pull_set: bool = False
-    """Whether the pull is a set of pairs but for these factors."""
+    """Whether the pull is a set of pairs apart from these factors."""
 
 
 def operand(rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool) -> Operand:
-    """Return rows as kernels take them, divided by their lengths if asked."""
+    """Return rows in the form for kernels, divided by their lengths if ``normalize``."""
     if not normalize:
         return as_they_are(rows, how)
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
@@ -178,7 +178,7 @@ def operand(rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool) -> O
 def projected(
     parts: Float[Tensor, "s n d"], of: Operand, temperature: Tensor, inverse: float | None, how: Precision
 ) -> Float[Tensor, "n _"]:
-    """Return the gradient of rows as they came, in their dtype, from parts of that of the rows they became, times τ."""
+    """Return the gradient of input rows, in their dtype, from the parts of the prepared rows' gradient, times τ."""
     came, (splits, n, padded) = of.came, parts.shape
     out = torch.empty(came.shape, dtype=came.dtype, device=came.device)
     if not n:
@@ -195,7 +195,7 @@ def projected(
 
 
 def numbers(own: Operand, other: Operand, temperature: Tensor, inverse: float | None, how: Precision) -> Numbers:
-    """Return what the products of two operands are multiplied by."""
+    """Return the scale factors for the products of two operands."""
     normalized = own.lengths is not None
     if inverse is not None and isinstance(own.scale, float) and isinstance(other.scale, float) and normalized:
         exact = LOG2E * inverse
@@ -212,7 +212,7 @@ def numbers(own: Operand, other: Operand, temperature: Tensor, inverse: float | 
     return Numbers(0.0, 0.0, 0.0, 0.0, 0.0, scalars)
 
 
-def visit(  # noqa: PLR0917 - what a kernel is told
+def visit(  # noqa: PLR0917 - the arguments of a kernel
     kernel: str,
     own: Operand,
     other: Operand,
@@ -223,17 +223,17 @@ def visit(  # noqa: PLR0917 - what a kernel is told
     fixable: bool,
     swapped: bool = False,
 ) -> Visit:
-    """Return a walk of own rows over other rows.
+    """Return a loop of own rows over other rows.
 
     Args:
         kernel: "sums", "average" or "backward".
-        own: The rows that are kept.
-        other: The rows that are walked.
+        own: The rows that a program keeps.
+        other: The rows that it loops over.
         plan: The weights.
-        given: What products are multiplied by.
+        given: The scale factors for products.
         how: The precision.
-        fixable: Whether offsets may be the bound of |s|: every pair has weight 0 or 1, all sums are over such pairs.
-        swapped: Whether own and other are those of the numbers exchanged.
+        fixable: Whether the bound of |s| can be the offset: every pair has weight 0 or 1, and all sums are over these.
+        swapped: Whether own and other are swapped with respect to the numbers.
     """
     n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
     held = chunk(padded, two=how.two)
@@ -259,7 +259,7 @@ def visit(  # noqa: PLR0917 - what a kernel is told
 
 
 def forward(visits: Sequence[Visit], plan: Plan, n: int, device: torch.device) -> Sums:
-    """Return each row's sums over each split of each section; ``plan`` is that of any of them."""
+    """Return each row's sums over each split of each section; ``plan`` is the plan of any section."""
     pushes, parts = len(plan.shape.powers), max(1, sum(each.splits for each in visits))
     make = torch.empty if visits else torch.zeros
     offsets = (
@@ -287,7 +287,7 @@ def forward(visits: Sequence[Visit], plan: Plan, n: int, device: torch.device) -
 
 
 def merged(sums: Sums, given: Numbers | None, scales: Scales, loss: Loss | None) -> Merged:
-    """Return each row's offset (∞ where it has no pair) and total over all parts, its log-sum-exps, and its loss."""
+    """Return each row's offset (∞ if it has no pair) and total over all parts, its log-sum-exps, and its loss."""
     pushes, parts, n = sums.totals.shape
     device = sums.totals.device
     offset, total = (torch.empty(pushes, n, device=device) for _ in range(2))
@@ -322,7 +322,7 @@ def merged(sums: Sums, given: Numbers | None, scales: Scales, loss: Loss | None)
     )
 
 
-def shares(  # noqa: PLR0917 - likewise
+def shares(  # noqa: PLR0917 - the arguments of a kernel
     sums: Merged,
     powers: tuple[float, ...],
     scales: Scales,
@@ -333,9 +333,9 @@ def shares(  # noqa: PLR0917 - likewise
     strongest: Float[Tensor, " b"],
     weights: Float[Tensor, " b"],
 ) -> Rows:
-    """Return what the backward reads of rows, and store of each block the strongest of it and Σ W.
+    """Return the values of rows that the backward reads, and store the largest of them and Σ W for each block.
 
-    An empty row has no part in it, and its upstream is not looked at.
+    Empty rows are excluded, and their upstream gradients ignored.
     """
     n, device = sums.total.shape[1], sums.total.device
     share, pulls = torch.empty_like(sums.total), sums.attraction is not None
@@ -356,10 +356,10 @@ def shares(  # noqa: PLR0917 - likewise
     return Rows(sums.offset, share, force)
 
 
-def backward(  # noqa: PLR0917 - likewise
+def backward(  # noqa: PLR0917 - the arguments of a kernel
     each: Visit, own: Rows | None, other: Rows | None, strongest: Tensor, out: Tensor, slopes: Tensor | None
 ) -> None:
-    """Store the gradient of own rows, times τ, of each split: what their own sums draw, and those of the others."""
+    """Store the gradient of own rows for each split, times τ, from their own sums and from those of the other rows."""
     none = Rows(strongest, strongest, None)
     mine, theirs = own or none, other or none
     pulls = each.plan.pulls
@@ -380,19 +380,19 @@ def backward(  # noqa: PLR0917 - likewise
 
 
 def _pointers(plan: Plan, unused: Tensor) -> tuple[Any, ...]:
-    """Return the values that a plan refers to; where there are none, a tensor that is not read."""
+    """Return the values that a plan refers to, and a tensor that is never read where there are none."""
     own, other = plan.anchors, plan.references
     sides = own.keys, other.keys, own.scales, other.scales, own.overlaps, other.overlaps
     return *(values or (unused,) for values in sides), unused if plan.factors is None else plan.factors
 
 
 def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
-    """Return a kernel on a grid; its own types are those of Triton's language."""
+    """Return a kernel on a grid; its type is one of Triton's own."""
     return kernel[grid]
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
-    """Return what launches a kernel on a grid of a device."""
+    """Return a function that launches a kernel with a grid on a device."""
 
     def launch(*values: Any, **keywords: Any) -> None:
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():

@@ -1,4 +1,4 @@
-"""Rows as the tensor cores multiply them: in half precision, or as two halves that are float32 to 23 bits."""
+"""Rows in the form that tensor cores multiply: in half precision, or as two halves with 23 bits of float32."""
 
 import math
 from typing import Any, NamedTuple
@@ -9,27 +9,27 @@ from torch import Tensor
 
 HALVES = torch.bfloat16, torch.float16
 LARGEST = 2.0**14
-"""What the largest value of two halves is scaled to, so that the smaller half keeps its bits in float16's range."""
+"""The largest value of two halves is scaled to this, so that the smaller half keeps its bits within float16's range."""
 
 CHUNK = 128
-"""More features than this come to a tile in chunks; up to twice as many are held whole in one part."""
+"""A tile reads more features than this in chunks; rows of one part are held whole up to twice as many."""
 
 
 class Operand(NamedTuple):
-    """Rows in parts (P, N, D), D padded with zeros: their values are those of the sum of the parts over the scale."""
+    """Rows in parts (P, N, D), D padded with zeros: their values are the sum of the parts over the scale."""
 
     parts: Tensor
     came: Float[Tensor, "n _"]
-    """The rows as they came."""
+    """The input rows."""
     lengths: Float[Tensor, " n"] | None
-    """By what they were divided, ∞ for zero rows; None where they were not."""
+    """The lengths they were divided by, ∞ for zero rows; None if they were not divided."""
     scale: float | Tensor
-    """A power of two; on the device where it depends on the rows."""
+    """A power of two; a tensor on the device if it depends on the rows."""
     longest: Float[Tensor, ""] | None
-    """The largest length of a row that was not divided by it."""
+    """The largest length of a row, if rows were not divided by their lengths."""
 
     def values(self, dtype: torch.dtype) -> Float[Tensor, "n d"]:
-        """Return the rows as they are multiplied, a copy."""
+        """Return a copy of the rows as they are multiplied."""
         whole = self.parts[:, :, : self.came.shape[1]].to(dtype).sum(dim=0)
         return whole if isinstance(self.scale, float) and self.scale == 1.0 else whole.div_(self.scale)
 
@@ -40,47 +40,47 @@ class Precision(NamedTuple):
     half: torch.dtype
     two: bool
     products: int
-    """Of two parts by two, all four, or the three that do not lie below the rounding of one similarity."""
+    """Whether two parts by two take all four products, or only the three above the rounding of one similarity."""
     interpreted: bool
 
     @property
     def stored(self) -> torch.dtype:
-        """How a part is stored: the interpreter has no products in bfloat16, whose values float32 holds."""
+        """The dtype of a stored part: the interpreter has no bfloat16 products, so it stores the values in float32."""
         return torch.float32 if self.interpreted and self.half == torch.bfloat16 else self.half
 
     @property
     def slack(self) -> float:
-        """By how much a product of rows of length 1 may come out above 1, at the most."""
+        """The largest amount by which a product of rows of length 1 may exceed 1."""
         return 1.0001 if self.two else 1.01
 
 
 def half_of(came: set[torch.dtype]) -> torch.dtype | None:
-    """Return the half precision in which rows that came in these dtypes are multiplied, or None: two halves."""
+    """Return the half precision in which rows of these dtypes are multiplied, or None for two halves."""
     if len(came) == 1 and came <= set(HALVES):
         return came.pop()
     return torch.bfloat16 if _asked() == "medium" else None
 
 
 def precision(half: torch.dtype | None, device: torch.device) -> Precision:
-    """Return how rows are multiplied that are exact in a half precision, or, given None, float32.
+    """Return how rows are multiplied that are exact in a half precision, or float32 rows if it is None.
 
-    Two halves hold float32 to 23 bits. With all four products the error is that of products in float32; "high" asks
-    for three, whose error is that of 22 bits where rows are equal.
+    Two halves hold 23 bits of float32. With all four products the error is that of products in float32; "high" selects
+    three, with the error of 22 bits where rows are equal.
     """
     products = 3 if _asked() == "high" else 4
     return Precision(half or torch.float16, half is None, products, interpreted=device.type == "cpu")
 
 
 def _asked() -> str:
-    """Return what ``torch.set_float32_matmul_precision`` was told: "highest", "high" or "medium"."""
+    """Return the setting of ``torch.set_float32_matmul_precision``: "highest", "high" or "medium"."""
     try:
         return torch.get_float32_matmul_precision()
-    except RuntimeError:  # it was set backend by backend, in words that this function has not
+    except RuntimeError:  # it was set for each backend, with values that this function does not know
         return "highest"
 
 
 def as_they_are(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
-    """Return rows as kernels take them: (N, D) in a half precision, or as large as float32 in two parts."""
+    """Return rows in the form for kernels: in a half precision, or as two parts as large as float32."""
     padded = width(rows.shape[1])
     longest = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
     longest = longest.amax() if len(rows) else longest.sum()
@@ -91,7 +91,7 @@ def as_they_are(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
 
 
 def halves(values: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
-    """Return float32 values as two halves of float16, (2, N, D), and the power of two by which they are scaled."""
+    """Return float32 values as two float16 halves, (2, N, D), and the power of two they are scaled by."""
     largest = values.abs().amax() if values.numel() else values.sum()
     scale = torch.exp2(torch.floor(math.log2(LARGEST) - torch.log2(largest))).clamp(2.0**-60, 2.0**60)
     parts = values.new_empty(2, *values.shape, dtype=torch.float16)
@@ -102,7 +102,7 @@ def halves(values: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "2 n d"], Float[
 
 
 def width(features: int) -> int:
-    """Return to how many features rows are padded: a power of two, beyond two chunks a multiple of the chunk."""
+    """Return the padded number of features: a power of two, or beyond two chunks a multiple of the chunk."""
     if features > 2 * CHUNK:
         return -(-features // CHUNK) * CHUNK
     return max(16, 1 << max(features - 1, 0).bit_length())
@@ -115,12 +115,12 @@ def _padded(rows: Tensor, features: int) -> Tensor:
 
 
 def chunk(padded: int, *, two: bool) -> int:
-    """Return how many of the padded features a tile holds at a time."""
+    """Return how many of the padded features a tile holds at once."""
     return padded if padded <= CHUNK or (padded <= 2 * CHUNK and not two) else CHUNK
 
 
 def kernel_dtype(dtype: torch.dtype) -> Any:
-    """Return Triton's name of a floating dtype."""
+    """Return Triton's type for a floating dtype."""
     import triton.language as tl  # noqa: PLC0415 - Triton is imported only when it is chosen
 
     return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}[dtype]

@@ -1,8 +1,8 @@
-"""The kernels beside the two visits: rows made ready and gradients handed back, sums put together and taken apart.
+"""The kernels around the two visits: they prepare rows, propagate gradients, combine sums and split gradients.
 
     u = x / ‖x‖        ∂x = (g − u (u·g)) / (‖x‖ τ)
 
-Squares are summed in float64, so that of float32 rows none overflows or vanishes; a row of zeros stays zero.
+Squares are summed in float64, so that none of a float32 row overflows or vanishes; a row of zeros stays zero.
 """
 
 import triton
@@ -17,7 +17,7 @@ def unit_kernel(
     D: tl.constexpr, CHUNK: tl.constexpr, SCALE: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr,
     INTERPRETED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Store rows over their lengths, in a half or as two of them times a scale, and the lengths, ∞ of zero rows."""
+    """Store rows over their lengths, in one half or as two halves times a scale, and the lengths, ∞ for zero rows."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = rows.to(tl.int64)
     inside = (rows < n)[:, None]
@@ -44,7 +44,7 @@ def unit_kernel(
 
 @triton.jit
 def _gradient(parts, x, at, columns, splits, n, d, stride, inside, D: tl.constexpr, NORMALIZE: tl.constexpr):
-    """Return some columns of the gradient of rows over all splits, and of the rows."""
+    """Return some columns of the gradient of rows, summed over all splits, and of the rows."""
     place = at[:, None] * D + columns[None, :]
     g = tl.load(parts + place, mask=inside, other=0.0)
     for split in range(1, splits):
@@ -62,7 +62,7 @@ def project_kernel(
     NORMALIZE: tl.constexpr, KNOWN: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, OUT: tl.constexpr,
     INTERPRETED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Store the gradient of rows as they came, from its parts: what is along a row leaves its direction as it is."""
+    """Store the gradient of input rows from the parts of the gradient, without its component along each row."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = rows.to(tl.int64)
     inside = (rows < n)[:, None]
@@ -95,11 +95,11 @@ def project_kernel(
 def scalars_kernel(
     temperature, own_scale, other_scale, own_longest, other_longest, scalars, same, slack, NORMALIZED: tl.constexpr
 ):
-    """Store what kernels read where τ or the rows' lengths are known to the device alone.
+    """Store the numbers for kernels if τ or the rows' lengths are known only on the device.
 
-    These are: by what products of rows are scaled, the bound of that, the exponent of equal rows of length 1 (0 where
-    rows are of any length), 1 over the own and the other rows' scale, 1/τ, and by how much 1/(τ · scale) is above ln 2,
-    relatively, since the scale is rounded.
+    These are: the scale of products of rows, the bound of scaled products, the exponent of equal rows of length 1 (0 if
+    rows have any length), 1 over the scales of own and other rows, 1/τ, and the relative amount by which 1/(τ · scale)
+    exceeds ln 2, since the scale is rounded.
     """
     tau = tl.load(temperature).to(tl.float32)
     scale = 1.4426950408889634 / tau
@@ -120,7 +120,7 @@ def scalars_kernel(
 
 @triton.jit
 def _merged(offsets, totals, log2, parts, n, rows, inside, BLOCK: tl.constexpr):
-    """Return the highest offset of rows over all parts, the total relative to it, and the log-sum-exp."""
+    """Return the largest offset of rows over all parts, the total relative to it, and the log-sum-exp."""
     highest = tl.full((BLOCK,), -float("inf"), tl.float32)
     for part in range(parts):
         highest = tl.maximum(highest, tl.load(offsets + part * n.to(tl.int64) + rows, mask=inside, other=0.0))
@@ -145,7 +145,7 @@ def _added(values, parts, n, rows, inside, BLOCK: tl.constexpr):
 
 @triton.jit
 def _coefficient(given, mass, anchors, MEAN: tl.constexpr, SCALED: tl.constexpr, rows, inside):
-    """Return c of rows: given, or the row sums of the pull."""
+    """Return c of rows, which is given or the row sums of the pull."""
     c = mass
     if given is not None:
         c = tl.load(given + rows, mask=inside, other=0.0).to(tl.float32)
@@ -164,15 +164,16 @@ def merge_kernel(
     parts, n,
     PUSHES: tl.constexpr, MEANS: tl.constexpr, PULL_MEAN: tl.constexpr, KNOWN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Put the sums of rows over all parts together: log-sum-exps, in float64, far below the offset, and losses.
+    """Combine the sums of rows over all parts into log-sum-exps, in float64, as they may be far below the offset.
 
-    Σ_k c_k lse_k − attraction, 0 where the pull has no support or a push has no mass; and the sums of a block.
+    Store the losses, Σ_k c_k lse_k − attraction, or 0 if all weights of the pull or of a push are zero, and their sums
+    over a block.
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = rows < n
     if not KNOWN:
         off = tl.load(scalars + 6)
-    log2 = 0.6931471805599453 * (1.0 + (tl.zeros((BLOCK,), tl.float64) + off))  # what of an exponent is 1 of s
+    log2 = 0.6931471805599453 * (1.0 + (tl.zeros((BLOCK,), tl.float64) + off))  # converts an exponent to s
     weight = tl.zeros((BLOCK,), tl.float32)
     alive = inside
     if masses is not None:
@@ -222,7 +223,7 @@ def merge_kernel(
 
 @triton.jit(do_not_specialize=["blocks"])
 def finish_kernel(block_losses, block_counts, loss, count, blocks, MEAN: tl.constexpr, BLOCK: tl.constexpr):
-    """Store the sum or mean of all blocks' losses, and how many rows are active."""
+    """Store the sum or mean of the losses of all blocks, and the number of active rows."""
     total = tl.zeros((BLOCK,), tl.float64)
     number = tl.zeros((BLOCK,), tl.int64)
     for start in range(0, blocks, BLOCK):
@@ -245,9 +246,9 @@ def shares_kernel(
     POWERS: tl.constexpr, REDUCED: tl.constexpr, DIVIDED: tl.constexpr, PULLS: tl.constexpr, PULL_MEAN: tl.constexpr,
     PULL_SET: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Store p g / total of rows for each push and h for the pull, and of a block the strongest of them and Σ W.
+    """Store p g / total of rows for each push and h for the pull, and the largest of them and Σ W for each block.
 
-    Where there are losses, g and h come from these, too. A row that is empty has no part in it, whatever comes there.
+    If there are losses, g and h include their gradients. Empty rows are excluded, whatever their upstream gradient.
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = rows < n

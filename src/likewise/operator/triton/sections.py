@@ -1,4 +1,4 @@
-"""A problem section by section: which of them kernels evaluate, under which plans, and what is left to tiles."""
+"""A problem split by sections: which of them kernels evaluate, with which plans, and what is left to tiles."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,28 +15,28 @@ from likewise.pairs.expressions import RowMean, Scaled
 
 
 class Scale(NamedTuple):
-    """What of a weight is the same for all pairs of an anchor: it stays outside of the tiles."""
+    """The factors of a weight that are the same for all pairs of an anchor: they stay outside the tiles."""
 
     anchors: Float[Tensor, " n"] | None = None
     by_mass: bool = False
-    """Whether weights are divided by their row's sum, as the kernels count it."""
+    """Whether weights are divided by the sum of their row, as counted by the kernels."""
 
 
 class Parts(NamedTuple):
-    """A problem taken apart."""
+    """A problem split by sections."""
 
     plans: tuple[Plan | None, ...]
-    """Of each section; None: it goes by tiles."""
+    """The plan of each section; None: it is evaluated in tiles."""
     pushes: tuple[Scale, ...]
     pull: Scale
     counted: int
-    """Of which weight kernels sum the rows: of a push, or of the pull, which comes after these; −1: of none."""
+    """The index of the weight whose rows kernels sum: a push, or the pull, which comes after these; −1: none."""
     rest: Problem | None
-    """What goes by tiles: the sections without a plan."""
+    """The problem for tiles: the sections without a plan."""
     streamed: PairWeight | None
-    """A pull that comes as pull @ references."""
+    """A pull that is evaluated as pull @ references."""
     losses: bool
-    """Whether kernels put the losses together."""
+    """Whether kernels compute the losses."""
 
     @property
     def whole(self) -> bool:
@@ -45,7 +45,7 @@ class Parts(NamedTuple):
 
 
 def taken_apart(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> Parts:
-    """Return a problem section by section."""
+    """Split a problem by sections."""
     streamed = None if problem.pull is None or problem.pull.within_tiles else problem.pull
     pull = None if streamed is not None else problem.pull
     given = [push.weight for push in problem.pushes] + ([] if pull is None else [pull])
@@ -84,7 +84,7 @@ def taken_apart(problem: Problem, lengths: tuple[int, ...], device: torch.device
 
 
 def _peeled(weight: PairWeight, device: torch.device) -> tuple[PairWeight, Scale]:
-    """Return a weight without the factors of its anchors, and these."""
+    """Return a weight without the factors of its anchors, and these factors."""
     anchors: Tensor | None = None
     while isinstance(weight, Scaled) and weight.references is None:
         if weight.factor != 1:
@@ -100,7 +100,7 @@ def _peeled(weight: PairWeight, device: torch.device) -> tuple[PairWeight, Scale
 
 
 def _divided(scale: Scale, base: PairWeight, device: torch.device) -> Scale:
-    """Return a scale that knows the row sums of the weight's base, where kernels do not count them."""
+    """Return a scale that divides by the row sums of the weight's base, for sums that kernels do not count."""
     if not scale.by_mass:
         return scale
     sums = base.known_row_sum(torch.float32, device)
@@ -109,14 +109,14 @@ def _divided(scale: Scale, base: PairWeight, device: torch.device) -> Scale:
 
 
 def _is_counted(plans: list[Plan | None], k: int, counted: int) -> bool:
-    """Say whether what kernels count are the row sums of the k-th weight."""
+    """Return whether kernels count the row sums of the k-th weight."""
     return k == counted or all(
         found is not None and found.shape.terms[k] == found.shape.terms[counted] for found in plans
     )
 
 
 def _sections(weight: PairWeight, lengths: tuple[int, ...]) -> list[PairWeight] | None:
-    """Return the weight of each section; None where its own sections are others."""
+    """Return the weight of each section; None if its sections differ from those of the references."""
     if isinstance(weight, Concat):
         parts = list(weight.flat)
         return parts if [part.shape[1] for part in parts] == list(lengths) else None
@@ -124,13 +124,13 @@ def _sections(weight: PairWeight, lengths: tuple[int, ...]) -> list[PairWeight] 
 
 
 def _left(parts: list[PairWeight], known: list[bool], scale: Scale) -> PairWeight:
-    """Return a weight of the sections that no kernel evaluates."""
+    """Return the weight of the sections that no kernel evaluates."""
     weight = concat([part for part, is_known in zip(parts, known, strict=True) if not is_known])
     return weight if scale.anchors is None else weight.scale(anchors=scale.anchors)
 
 
 def without_pull(found: Plan) -> Plan:
-    """Return a plan of the pushes alone, which counts nothing."""
+    """Return a plan with only the pushes, which counts no row sums."""
     pushes = len(found.shape.powers)
     shape = replace(
         found.shape, terms=found.shape.terms[:pushes], sets=found.shape.sets[:pushes], pulls=False, counted=-1

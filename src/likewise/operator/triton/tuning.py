@@ -1,4 +1,4 @@
-"""The sizes of tiles and the warps of a kernel, by what it multiplies, and into how many parts its walk is split."""
+"""The tile sizes and warps of a kernel, by what it multiplies, and the number of parts its loop is split into."""
 
 from functools import cache
 from typing import NamedTuple
@@ -6,14 +6,14 @@ from typing import NamedTuple
 import torch
 
 SPLITS = 256, 16
-"""The most parts of a walk: of sums, two numbers a row each, and of products, which are all features of a row."""
+"""The most parts of a loop: of sums, where a part is two numbers a row, and of products, where it is all features."""
 
 STORING = 0.1, 3.0
-"""How many tiles a program could walk while it stores its part, of sums and of products: by count of bytes."""
+"""How many tiles a program could visit in the time it stores its part, of sums and of products, counted in bytes."""
 
 
 class Tiles(NamedTuple):
-    """Own rows and other rows of a tile, warps of a program, and tiles on their way."""
+    """Own rows and other rows of a tile, warps of a program, and pipeline stages."""
 
     own: int
     other: int
@@ -22,20 +22,20 @@ class Tiles(NamedTuple):
 
 
 WARPGROUPS = 9, 10
-"""The generations whose tensor cores read both operands from shared memory, of which a program may have 227 KiB."""
+"""The GPU generations whose tensor cores read both operands from shared memory, with up to 227 KiB per program."""
 
 
 def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:
-    """Return the tiles in which a kernel was seen to spill no register in its loop without masks, or few.
+    """Return tiles with which a kernel's loop without masks spilled no or few registers in tests.
 
     Args:
         kernel: "sums", "average" or "backward".
-        chunk: The features that a tile holds.
+        chunk: The number of features that a tile holds.
         two: Whether rows have two parts.
-        whole: Whether these are all features.
+        whole: Whether the chunk is all features.
         overlaps: How many thin products the weights have.
         busy: Whether a tile compares keys, has a pull or a second push.
-        device: The GPU; what stands in for one is taken for an H100.
+        device: The GPU; any other device is treated as an H100.
     """
     if capability(device) // 10 not in WARPGROUPS:
         return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps)
@@ -51,7 +51,7 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
 
 
 def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int) -> Tiles:
-    """Return tiles that fit the 99 KiB of shared memory that a program has at the least, and mma instructions."""
+    """Return tiles for mma instructions that fit into 99 KiB of shared memory, which every supported GPU has."""
     simple = chunk <= 128 and whole and not overlaps
     if kernel == "sums":
         if two:
@@ -64,7 +64,7 @@ def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int) -
 
 @cache
 def capability(device: torch.device) -> int:
-    """Return a GPU's compute capability times ten; that of an H100 for what stands in for one."""
+    """Return a GPU's compute capability times ten; that of an H100 for any other device."""
     if device.type != "cuda":
         return 90
     major, minor = torch.cuda.get_device_capability(device)
@@ -73,15 +73,15 @@ def capability(device: torch.device) -> int:
 
 @cache
 def multiprocessors(device: torch.device) -> int:
-    """Return how many multiprocessors a GPU has; 1 for what stands in for one."""
+    """Return the number of multiprocessors of a GPU; 1 for any other device."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def splits(programs: int, walked: int, device: torch.device, *, warps: int, products: bool) -> int:
-    """Return into how many parts a walk of so many tiles is split, to occupy a GPU that has few programs otherwise.
+    """Return the number of parts to split a loop of ``walked`` tiles into, to fill a GPU with enough programs.
 
-    What it takes is waves of programs, each over its part of the walk, and for each part what stores it: of products
-    about as much as `STORING` tiles.
+    The time is that of the waves of programs, each over its part of the loop, plus the time to store each part: for
+    products about as much as `STORING` tiles.
     """
     room = multiprocessors(device) * max(1, 8 // warps)
     storing = STORING[products] / max(walked, 1)

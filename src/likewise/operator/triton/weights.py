@@ -1,4 +1,4 @@
-"""Pair weights as the kernels evaluate them: a plan, known when they are compiled, and the values that it refers to."""
+"""Pair weights for kernels: a plan, which is known at compile time, and the values that it refers to."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,16 +14,16 @@ from likewise.pairs.keys import Keys
 
 TAKEN = {"as it is": 0, "present": 1, "absent": 2}
 SELF = -1
-"""Stands for the key that tells rows from each other: a comparison of indices, not of keys."""
+"""Stands for the identity of rows as a key: indices are compared, not keys."""
 
 OVERLAPS = 2
-"""How many thin products a plan has at most."""
+"""The maximum number of thin products in a plan."""
 
 LABELS = 64
-"""The labels of a thin product that are multiplied at a time."""
+"""How many labels of a thin product are multiplied at a time."""
 
 Terms = tuple[tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int, int, int], ...]
-"""Each (constant, ((coefficient, key), …), ((overlap, what is taken), …), own scale, other scale, factor); −1: none."""
+"""Each (constant, ((coefficient, key), …), ((overlap, function), …), own scale, other scale, factor); −1: none."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,21 @@ class Shape:
     """What a kernel is compiled for: w = Σ over terms of factor · u · v · Σ coefficient·[key = key'] · Π overlap."""
 
     terms: tuple[Terms, ...]
-    """Of each push, and of the pull after them."""
+    """The terms of each push, and of the pull after them."""
     sets: tuple[bool, ...]
     """Which of the weights are sets of pairs."""
     powers: tuple[float, ...]
-    """Of each push."""
+    """The power of each push."""
     pulls: bool
     counted: int
-    """Of which weight the row sums are wanted; −1: of none."""
+    """The index of the weight whose row sums are wanted; −1: none."""
     keys: int
     thin: tuple[tuple[int, ...], ...]
-    """Of each thin product: its labels, those at a time, whether either side has two parts, and its divisors."""
+    """For each thin product: its labels, the labels per chunk, whether either side has two parts, and its divisors."""
 
     @property
     def of_self(self) -> int:
-        """Whether pairs of a row with itself stand out (1), or are all there are (2); 0 if neither."""
+        """Whether a row with itself is treated differently (1), or is the only kind of pair (2); 0 if neither."""
         every = [term for terms in self.terms for term in terms]
         if not any(key == SELF for term in every for _, key in term[1]):
             return 0 if every else 2
@@ -53,12 +53,12 @@ class Shape:
 
     @property
     def steepest(self) -> float:
-        """The largest of the powers."""
+        """The largest power."""
         return max(self.powers)
 
 
 class Side(NamedTuple):
-    """What the rows of one side bring."""
+    """The values of the rows of one side."""
 
     keys: tuple[Tensor, ...]
     """Each (N,), integers."""
@@ -86,12 +86,12 @@ class Plan(NamedTuple):
 
     @property
     def pulls(self) -> bool:
-        """Whether any pair of the section pulls."""
+        """Whether any pair of the section has a pull."""
         return self.shape.pulls and bool(self.shape.terms[-1])
 
     @property
     def transposed(self) -> "Plan":
-        """The plan with anchors and references exchanged."""
+        """The plan with anchors and references swapped."""
         terms = tuple(tuple((*t[:3], t[4], t[3], t[5]) for t in weight) for weight in self.shape.terms)
         thin = tuple((size, step, two, one, b, a) for size, step, one, two, a, b in self.shape.thin)
         shape = Shape(terms, self.shape.sets, self.shape.powers, self.shape.pulls, -1, self.shape.keys, thin)
@@ -99,7 +99,7 @@ class Plan(NamedTuple):
 
 
 class Weighing(NamedTuple):
-    """What is asked of the plans of all sections."""
+    """The requirements on the plans of all sections."""
 
     powers: tuple[float, ...]
     pulls: bool
@@ -107,7 +107,7 @@ class Weighing(NamedTuple):
 
 
 class _Known:
-    """The keys, thin products and scales that the weights of a section refer to, each once."""
+    """The distinct keys, thin products and scales that the weights of a section refer to."""
 
     def __init__(self) -> None:
         self.keys: list[Keys] = []
@@ -115,10 +115,10 @@ class _Known:
         self.scales: tuple[list[Tensor], list[Tensor]] = [], []
         self.shifts: set[int] = set()
         self.factors: list[tuple[float, tuple[int, ...]]] = []
-        """Each a number, and the thin products whose scales it is divided by."""
+        """Numbers, each with the thin products whose scales it is divided by."""
 
     def terms(self, form: Form) -> Terms:
-        """Return a form as a kernel is compiled for it."""
+        """Return the structure of a form, for which a kernel is compiled."""
         return tuple(self._term(term) for term in form if term.keys)
 
     def _term(self, term: Any) -> Any:
@@ -186,7 +186,7 @@ def plan(weights: tuple[PairWeight, ...], asked: Weighing, device: torch.device)
 
 
 def _index(known: list[Any], item: object) -> int:
-    """Return where an item stands in a list, by identity, adding it where it is new."""
+    """Return the position of an item in a list, by identity, appending it if it is new."""
     for k, one in enumerate(known):
         if one is item:
             return k
@@ -197,7 +197,7 @@ def _index(known: list[Any], item: object) -> int:
 def _factors(
     given: list[tuple[float, tuple[int, ...]]], scales: list[tuple[Tensor | None, Tensor | None]], device: torch.device
 ) -> Tensor | None:
-    """Return what terms are multiplied by, (T,), without a copy of numbers from the host that a GPU waits for."""
+    """Return the factors of terms, (T,), without a copy from the host that would wait for the GPU."""
     if not given:
         return None
     factors = []
@@ -210,9 +210,9 @@ def _factors(
 
 
 def _parts(values: Tensor, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Return one side of a thin product, (parts, N, L), and the power of two by which it is scaled.
+    """Return one side of a thin product, (parts, N, L), and the power of two it is scaled by.
 
-    Zeros and ones are exact in a half; other values take two, which are float32 to 22 bits.
+    Zeros and ones are exact in one half; other values take two, with 22 bits of float32.
     """
     labels = values.shape[1]
     padded = -(-labels // LABELS) * LABELS if labels > LABELS else max(16, 1 << max(labels - 1, 0).bit_length())

@@ -44,7 +44,7 @@ def saved(tmp_path):
 
 
 def samples_of(*counts, parts=None, width=1):
-    """Return samples whose only input says which they are, so many of each class, shuffled."""
+    """Return shuffled samples with the given class counts, each identified by its only input."""
     labels = torch.cat([torch.full((count,), label) for label, count in enumerate(counts)])
     labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))]
     inputs = torch.arange(float(len(labels))).unsqueeze(1).expand(-1, width)
@@ -52,7 +52,7 @@ def samples_of(*counts, parts=None, width=1):
 
 
 def rows_of(*parts):
-    """Return which samples of samples_of the parts hold."""
+    """Return the indices of the samples in each part."""
     return [part.inputs[:, 0].long().tolist() for part in parts]
 
 
@@ -85,7 +85,7 @@ def test_images_of_other_numbers_keep_their_brightness(saved):
 
 
 def test_a_size_cuts_the_middle_square_and_scales_it(saved):
-    """A picture of one colour to the left, one in the middle and one to the right keeps the middle alone."""
+    """Of an image with three vertical stripes, only the middle one is kept."""
     images = np.full((2, 8, 24, 3), 50, dtype=np.uint8)
     images[:, :, 8:16] = 200
     loaded = saved(images=images, size=4).load().inputs
@@ -148,9 +148,9 @@ WRONG = {
     "nan": ({"vectors": NAN, "labels": LABELS}, "NaN or infinity in 12 of 12"),
     "nan images": ({"images": NAN[:, None]}, "NaN or infinity in 12 of 12"),
     "real labels": ({"vectors": VECTORS, "labels": LABELS / 2}, r"integers or strings.*float64: .*astype\(int\)"),
-    "no sample": ({"vectors": np.zeros((0, 3)), "labels": LABELS[:0]}, r"samples with values, got \(0, 3\)"),
-    "no feature": ({"vectors": np.zeros((12, 0)), "labels": LABELS}, r"samples with values, got \(12, 0\)"),
-    "no pixel": ({"images": np.zeros((12, 0, 0)), "labels": LABELS}, r"samples with values, got \(12, 0, 0\)"),
+    "no sample": ({"vectors": np.zeros((0, 3)), "labels": LABELS[:0]}, r"not empty, got \(0, 3\)"),
+    "no feature": ({"vectors": np.zeros((12, 0)), "labels": LABELS}, r"not empty, got \(12, 0\)"),
+    "no pixel": ({"images": np.zeros((12, 0, 0)), "labels": LABELS}, r"not empty, got \(12, 0, 0\)"),
     "objects": ({"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)}, r"labels\.astype\(str\)"),
     "object inputs": ({"vectors": VECTORS.astype(object), "labels": LABELS}, r"vectors\.astype\(float\)"),
     "flat images": ({"images": np.zeros((12, 4)), "labels": LABELS}, r"got \(12, 4\)"),
@@ -161,13 +161,13 @@ WRONG = {
     "mask and parts": ({"vectors": VECTORS, "test": LABELS > 0, "parts": ["test"] * 12}, "got both"),
     "part": ({"vectors": VECTORS, "parts": ["exam"] * 12}, "'train', 'validation' and 'test', got 'exam'"),
     "counts as sets": ({"vectors": VECTORS, "labels": np.full((12, 2), 2)}, r"0 and 1, got \(12, 2\)"),
-    "names": ({"vectors": VECTORS, "labels": LABELS, "names": ["a"]}, "from 0 to 0, .* from 0 to 1"),
-    "two layouts": ({"images": CUBES}, r"got \(12, 3, 8, 3\), which may be either: save grey"),
+    "names": ({"vectors": VECTORS, "labels": LABELS, "names": ["a"]}, "from 0 to 0 .* from 0 to 1"),
+    "two layouts": ({"images": CUBES}, r"got \(12, 3, 8, 3\), which could be either: save grey"),
     "four channels": ({"images": np.zeros((12, 8, 8, 4), np.uint8)}, "neither 1 nor 3: keep 1 or 3"),
     "bright floats": ({"images": np.full((12, 4, 4), 255.0)}, "from 255 to 255: divide"),
     "wide integers": ({"images": np.full((12, 4, 4), 4095)}, "from 4095 to 4095: divide"),
     "negative integers": ({"images": np.full((12, 4, 4), -1)}, "from -1 to -1: divide"),
-    "faint integers": ({"images": np.ones((12, 4, 4), int)}, r"0 and 1 alone: save images.astype\(bool\)"),
+    "faint integers": ({"images": np.ones((12, 4, 4), int)}, r"only 0 and 1: save images.astype\(bool\)"),
     "strings": ({"images": np.full((12, 4, 4), "a")}, "numbers, got .* of <U1"),
     "size of vectors": ({"vectors": VECTORS, "size": 4}, "no size for vectors, got 4"),
 }
@@ -188,7 +188,7 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path):
             np.save(path, np.array([{}], dtype=object), allow_pickle=True)
         else:
             path.write_bytes(content)
-        with pytest.raises(ValueError, match="which is none"):
+        with pytest.raises(ValueError, match="which is not one"):
             Arrays(path).load()
     with pytest.raises(ValueError, match=r"does not exist: check data\.path"):
         Arrays(tmp_path / "nowhere.npz").load()
@@ -261,7 +261,7 @@ def test_a_fraction_keeps_every_class():
     assert len(Fraction(0.1)(unlabelled).unique()) == 5
 
 
-def test_classes_leave_every_part_and_are_numbered_anew():
+def test_classes_leave_every_part_and_are_renumbered():
     parts = torch.arange(60) % 3
     samples = samples_of(20, 20, 20, parts=parts)
     cut = Stratified()(samples, Classes(names=["class 2", "class 0"]))
@@ -275,7 +275,7 @@ def test_classes_leave_every_part_and_are_numbered_anew():
 SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
 WRONG_SUBSETS = {
     "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
-    "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "leaves none of 'class 1': lower it to at most 20"),
+    "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "leaves none for 'class 1': lower it to at most 20"),
     "tail of sets": (lambda: LongTail()(SETS), "one class each, got label sets: choose Fraction"),
     "fraction": (lambda: Fraction(0.0), "above 0 and at most 1, got 0.0"),
     "no choice": (Classes, "got neither"),
@@ -297,7 +297,7 @@ def test_subsets_without_meaning_are_refused(case):
 
 
 def test_the_digits_keep_the_test_part_that_they_had():
-    """The same 449 rows that scikit-learn's stratified cut of a quarter with seed 0 holds out."""
+    """The same 449 rows that scikit-learn's stratified split with test size 0.25 and seed 0 holds out."""
     rows = np.arange(1797)
     _, held = train_test_split(rows, test_size=449, stratify=load_digits().target, random_state=0)
     digits = Digits().load()
@@ -327,7 +327,7 @@ def test_parts_share_no_sample_and_keep_what_the_source_gives(given, subset):
         assert abs(len(train) + len(validation) - (200 - len(test)) / 2) <= 3
 
 
-def test_a_split_depends_on_its_own_seed_alone():
+def test_a_split_depends_only_on_its_own_seed():
     samples = samples_of(20, 20, 20)
     held = []
     for everything_else in (0, 1):
@@ -407,7 +407,7 @@ def test_refitted_parts_train_on_validation_too():
 
 
 class Stored:
-    """Rows read from a tensor when they are asked for."""
+    """Rows read from a tensor on demand."""
 
     def __init__(self, values):
         self.values, self.shape, self.dtype = values, tuple(values.shape), values.dtype
@@ -525,9 +525,12 @@ def test_refitting_a_split_by_class_numbers_validation_classes_after_training_on
 
 
 WRONG_BY_CLASS = {
-    "too many": ({"train": 6, "validation": 2, "test": 3}, "at most 10 classes together"),
-    "single": ({"train": 6, "validation": 1, "test": 2}, "at least 2 classes in every part, got 1 of 10 to validation"),
-    "half a class": ({"train": 2.5}, "a number of them, got 2.5"),
+    "too many": ({"train": 6, "validation": 2, "test": 3}, "at most 10 classes in all parts together"),
+    "single": (
+        {"train": 6, "validation": 1, "test": 2},
+        "at least 2 classes in every part, got 1 of 10 for validation",
+    ),
+    "half a class": ({"train": 2.5}, "a number of classes, got 2.5"),
     "no file": ({"file": "nowhere_train.txt"}, "nowhere_train.txt: no file of the train classes"),
     "no train in the name": ({"file": "nowhere.txt"}, 'with "train" in its name'),
 }

@@ -111,7 +111,7 @@ def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
     with pytest.warns(UserWarning, match="left out 2 of 15"):
         late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
     assert late.counts.tolist() == [6, 7]
-    with pytest.warns(UserWarning, match=r"cannot be read is black: .*half\.png") as seen:
+    with pytest.warns(UserWarning, match=r"cannot be read becomes black: .*half\.png") as seen:
         black = [int(late.inputs[torch.tensor([row, row])].sum()) == 0 for row in range(len(late))]
     assert len(seen) == sum(black) == 1
 
@@ -379,27 +379,27 @@ def broken(folder):
 
 TEXTS = {"title": ["a", "b"], "label": ["x", "y"]}
 WRONG = {
-    "nowhere": (lambda _: {"path": "no/such/folder"}, "which is not there: check data.path"),
-    "no table": (lambda _: {"path": "none.csv"}, r"got none\.csv, which is not there"),
-    "one class": (lone_class, r"at least 2 folders of images .* got 1 \('ash'\): add another, .*data\.label none"),
+    "nowhere": (lambda _: {"path": "no/such/folder"}, "which does not exist: check data.path"),
+    "no table": (lambda _: {"path": "none.csv"}, r"got none\.csv, which does not exist"),
+    "one class": (lone_class, r"at least 2 folders of images .* got 1 \('ash'\): add another, .*data\.label to none"),
     "no images": (no_images, "got an empty folder"),
     "notes": (notes, r"images, or tables of one kind .* got \.txt"),
-    "all unreadable": (only_broken, r"got 2 files that cannot be read as images, .*0\.png first"),
+    "all unreadable": (only_broken, r"got 2 files that cannot be read as images, the first .*0\.png"),
     "sizes": (two_sizes, r"got 2 sizes from 16 by 12 to 30 by 20 pixels: set data\.size"),
-    "parts without classes": (unlabelled_parts, r"in each part, one a class, got none: .*data\.label none"),
+    "parts without classes": (unlabelled_parts, r"in each part, one per class, got none: .*data\.label to none"),
     "no label": (table(columns={"a": [1, 2], "b": [3, 4]}), r"none of these names among a, b: name it in data\.label"),
     "wrong label": (table(label="color"), "got no 'color' among petal, sepal, class"),
     "wrong input": (table(inputs=["leaf"]), "got 'leaf': choose from petal, sepal, class"),
-    "text": (table(columns=TEXTS), r"got title \(text\): a source of texts comes in a later version"),
-    "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"class \(text\): a source of texts"),
-    "labels alone": (table(columns={"label": [1, 2]}), "got no other column than the labels"),
-    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none of 1 of 2: fill them in or drop"),
+    "text": (table(columns=TEXTS), r"got title \(text\): text is not supported yet"),
+    "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"class \(text\): text is not supported"),
+    "labels alone": (table(columns={"label": [1, 2]}), "got only the labels"),
+    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: fill them in or drop"),
     "real labels": (table(columns={"x": [1, 2], "label": [0.5, 1.5]}), "integers, strings, .* got float64"),
     "missing numbers": (table(columns={"x": ["", 2], "label": [1, 2]}), "NaN or infinity in 1 of 2"),
     "ragged": (table("t.jsonl", {"x": [[1], [1, 2]], "label": [1, 2]}), "lists of one length, .* column 'x'"),
     "size of numbers": (table(size=8), "no size for columns of numbers, got 8"),
     "no training part": (table("flowers/test.csv"), None),
-    "malformed": (broken, r"expected a set that the datasets library reads, got t\.jsonl: .*: mend the file"),
+    "malformed": (broken, r"expected data that the datasets library can read, got t\.jsonl: .*: repair the file"),
     "kind of file": (notes, r"got \.txt"),
 }
 

@@ -1,4 +1,4 @@
-"""Data: sources that read samples, splits that part them, and batches of views of them."""
+"""Data: sources that read samples, splits that divide them, and batches of views."""
 
 from likewise.data.arrays import Arrays
 from likewise.data.augmentation import (

@@ -1,4 +1,4 @@
-"""Arrays in an .npz file: whatever data set a NumPy user has at hand."""
+"""Arrays in an .npz file, for data already in NumPy."""
 
 import zipfile
 import zlib
@@ -28,20 +28,20 @@ class Arrays(Source):
     - `images`, (N, height, width), (N, height, width, channels) or (N, channels, height, width), 1 or 3 channels:
       integers from 0 to 255, which stay uint8, floating-point values from 0 to 1, or booleans, True for white. Or
       `vectors`, (N, F), any numbers.
-    - `labels`, optional: one class a sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
-    - `names`, optional: of L labels, (L,); or of classes 0 to C - 1, (C,).
+    - `labels`, optional: one class per sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
+    - `names`, optional: those of the L labels, (L,), or of the classes 0 to C - 1, (C,).
     - `test`, (N,), booleans, optional: which samples are held out. Or `parts`, (N,), strings: "train", "validation",
       "test".
 
     Args:
         path: The .npz file.
-        size: The side of square images, in pixels: the larger side is cut at its middle. None: images as they come.
+        size: Side of the square that images are center-cropped and resized to, in pixels. None: keep their size.
 
     Raises:
-        ValueError: There is no such file, it is no .npz, lacks a key, or holds an array of the wrong shape or kind.
+        ValueError: The file does not exist, is not an .npz, lacks a key, or has an array of the wrong shape or dtype.
 
     Memory:
-        uint8 images take one byte a pixel, and twice that while channels are moved first.
+        uint8 images take one byte per pixel, and twice that while channels are moved first.
 
     Example:
         >>> import tempfile
@@ -63,13 +63,13 @@ class Arrays(Source):
         kind = "images" if "images" in arrays else "vectors"
         if arrays[kind].size == 0:
             raise ValueError(
-                f"expected {kind} of samples with values, got {arrays[kind].shape}: fill the array before saving"
+                f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array before saving"
             )
         for key in ("labels", "test", "parts"):
             if key in arrays and arrays[key].shape[:1] != arrays[kind].shape[:1]:
                 raise ValueError(
                     f"expected {key} of shape ({len(arrays[kind])},), one per input, got {arrays[key].shape}: "
-                    f"drop the inputs or the {key} that have no partner"
+                    f"drop the inputs or {key} that have no counterpart"
                 )
         labels, names = labels_of(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
         parts = parts_of_arrays(arrays)
@@ -89,12 +89,12 @@ class Arrays(Source):
             raise ValueError(str(error)) from error
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
             raise ValueError(
-                f"expected an .npz file of plain arrays, got {self.path}, which is none: write it with numpy.savez"
+                f"expected an .npz file of plain arrays, got {self.path}, which is not one: write it with numpy.savez"
             ) from error
 
 
 class _RefusedError(ValueError):
-    """What is wrong with an .npz file that can be read."""
+    """The file can be read, but its content is refused."""
 
 
 def _plain(file: Any, key: str) -> NDArray[Any]:
@@ -108,7 +108,7 @@ def _plain(file: Any, key: str) -> NDArray[Any]:
 
 
 def _check_keys(keys: Sequence[str], path: Path) -> None:
-    """Refuse a file without inputs, with two kinds of them, or with a key that may have been meant as its labels."""
+    """Refuse a file without inputs, with two kinds of inputs, or with a misspelt key that may be the labels."""
     kinds = [key for key in keys if key in _INPUTS]
     if len(kinds) == 1 and ("labels" in keys or set(keys) <= {*_INPUTS, *_OPTIONAL}):
         return
@@ -141,7 +141,9 @@ def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor,
     if sets and bool(((labels == 0) | (labels == 1)).all()):
         return torch.from_numpy(labels.astype(bool)), known or tuple(str(label) for label in range(labels.shape[1]))
     if labels.ndim != 1 or labels.dtype.kind not in "uibSU":
-        remedy = "save labels.astype(int)" if labels.ndim == 1 and labels.dtype.kind == "f" else "one class a sample"
+        remedy = (
+            "save labels.astype(int)" if labels.ndim == 1 and labels.dtype.kind == "f" else "give one class per sample"
+        )
         raise ValueError(
             "expected labels of shape (N,), integers or strings, or label sets of shape (N, L), booleans or 0 and 1, "
             f"got {labels.shape} of {labels.dtype}: {remedy}"
@@ -155,7 +157,7 @@ def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor,
 def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
     if labels.dtype.kind not in "ui" or labels.min() < 0 or labels.max() >= len(names):
         raise ValueError(
-            f"expected labels from 0 to {len(names) - 1}, the {len(names)} names' numbers, "
+            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, "
             f"got {labels.dtype} from {labels.min()} to {labels.max()}: leave out 'names' or renumber the labels"
         )
     return torch.from_numpy(labels.astype(np.int64)), names

@@ -1,4 +1,4 @@
-"""Batches: which samples meet in a step, and the views that are made of them on the device that trains."""
+"""Batches: which samples are in a step, and how views of them are made on the training device."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -12,21 +12,21 @@ from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
 
-FITTED_ON = 4096  # samples that an augmentation looks at
+FITTED_ON = 4096  # samples that an augmentation is fitted on
 
 
 class Share(NamedTuple):
-    """Which of a global batch's samples a process holds, and the seed of what is random about them."""
+    """Which samples of the global batch a process holds, and the seed for their random numbers."""
 
     seed: int
-    """Of this step, the same on every process."""
+    """Seed of this step, the same on every process."""
     samples: int
-    """In the global batch, B."""
+    """Number of samples in the global batch, B."""
     first: int = 0
-    """Of those held here."""
+    """Position of the first sample held here."""
 
     def draw(self, views: int, held: int, device: torch.device) -> Draw:
-        """Return the random numbers for V views of each of the samples held here, sample by sample."""
+        """Return the random numbers for V views of each sample held here, sample by sample."""
         own = slice(self.first * views, (self.first + held) * views)
         return Draw(self.seed, self.samples * views, own, device)
 
@@ -37,8 +37,8 @@ class Batch(TypedDict):
     Attributes:
         inputs: Views, (B, V, ...); before the views are made, (B, ...).
         sample_index: Each sample's row in the training part, (B,).
-        labels: Classes (B,) or label sets (B, L); not there if the data has none.
-        share: What of the global batch this is, for whatever is random.
+        labels: Classes (B,) or label sets (B, L); absent if the data has none.
+        share: Which part of the global batch this is, for seeding.
     """
 
     inputs: Shaped[Tensor, "b ..."]
@@ -51,36 +51,36 @@ class Batches(ABC):
     """Abstract: how samples become batches.
 
     Attributes:
-        batch_size: Samples a batch, B, of all processes together.
+        batch_size: Samples per batch over all processes, B.
     """
 
     batch_size: int
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch; the same for the same arguments."""
+        """Return the rows of every batch of an epoch. The same arguments give the same rows."""
 
     @abstractmethod
     def on_device(self, batch: Batch) -> Batch:
-        """Make of a batch of samples what training takes, where the batch already is."""
+        """Turn a batch of samples into what training takes, on the device that the batch is on."""
 
-    def fit(self, samples: Samples) -> None:  # noqa: B027 - most batches need no look
-        """Look at the training part, once before training."""
+    def fit(self, samples: Samples) -> None:  # noqa: B027 - most batches have nothing to fit
+        """Fit to the training part, once before training."""
 
 
 @final
 class Views(Batches):
-    """Views of every sample: B samples, each augmented V times; the sample itself is not among its views.
+    """Views of every sample: B samples, each augmented V times. The original is not one of the views.
 
     Args:
-        views: Views of a sample, V. Losses without labels need two or more.
-        batch_size: Samples a batch, B, of all processes together. A training part that is smaller is one batch.
-        sampler: Which samples meet. None: Shuffled.
-        augmentation: How a view differs from its sample. None: SimCLRViews for images of three channels, RandomAffine
-            for others, FeatureDropout for vectors.
+        views: Views per sample, V. Losses without labels need two or more.
+        batch_size: Samples per batch over all processes, B. A smaller training part is one batch.
+        sampler: Which samples are batched together. None: Shuffled.
+        augmentation: How a view differs from its sample. None: SimCLRViews for images with three channels, RandomAffine
+            for other images, FeatureDropout for vectors.
 
     Raises:
-        ValueError: No view, or fewer than two samples.
+        ValueError: views is below 1, or batch_size is below 2.
 
     Memory:
         B·V inputs, as floats.
@@ -116,11 +116,11 @@ class Views(Batches):
         self.augmentation = augmentation
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch; an incomplete last batch is left to the next epoch."""
+        """Return the rows of every batch of an epoch, without an incomplete last batch."""
         return self.sampler.order(samples, self.batch_size, seed=seed, epoch=epoch)
 
     def fit(self, samples: Samples) -> None:
-        """Choose an augmentation if none was given, and let it look at some of the training part."""
+        """Choose an augmentation if none was given, and fit it to some of the training part."""
         if self.augmentation is None:
             self.augmentation = usual_augmentation(samples.input_shape)
         self.augmentation.fit(some_inputs(samples, FITTED_ON))
@@ -130,14 +130,14 @@ class Views(Batches):
         inputs = batch["inputs"]
         share = batch.get("share") or Share(int(torch.randint(2**62, ())), len(inputs))
         if self.augmentation is None:
-            raise ValueError("expected an augmentation or the training part to choose one by, got neither: call fit")
+            raise ValueError("expected an augmentation, got none before fit, which chooses one: call fit(samples)")
         repeated = inputs.repeat_interleave(self.views, dim=0)
         views = self.augmentation(repeated, share.draw(self.views, len(inputs), inputs.device))
         return {**batch, "inputs": views.unflatten(0, (len(inputs), self.views))}
 
 
 def some_inputs(samples: Samples, count: int) -> Tensor:
-    """Return at most so many inputs, evenly spread over the samples.
+    """Return at most `count` inputs, evenly spread over the samples.
 
     Example:
         >>> some_inputs(Samples(torch.arange(10.0).unsqueeze(1)), 3).flatten().tolist()
@@ -148,7 +148,7 @@ def some_inputs(samples: Samples, count: int) -> Tensor:
 
 
 def mixed(*numbers: int) -> int:
-    """Mix numbers to a seed below 2^63, such that other numbers give another seed.
+    """Hash numbers to a seed below 2^63, so that different numbers give different seeds.
 
     Example:
         >>> mixed(0, 1) == mixed(0, 1), mixed(0, 1) == mixed(1, 0)

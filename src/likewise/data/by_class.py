@@ -1,4 +1,4 @@
-"""A split by class: what is learned on some classes is measured on others, as in few-shot learning and retrieval."""
+"""A split by class: train on some classes and test on others, as in few-shot learning and retrieval."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,24 @@ from likewise.data.subset import Subset
 
 @final
 class ByClass(Split):
-    """Parts with disjoint classes, each part's numbered from 0 with names of its own.
+    """Parts with disjoint classes, numbered from 0 in each part.
 
-    A source's own parts are taken where they have disjoint classes and no file is given. Else a class is in one part
-    with all of its samples, whatever part the source gives them.
+    If the source's own parts have disjoint classes and no file is given, they are kept. Otherwise each class goes to
+    one part with all of its samples, whatever part the source assigns to them.
 
     Args:
-        train: Classes to train on: a number of them, or below 1 the part of all classes.
-        validation: Classes that make the choices, alike.
-        test: Classes held out, alike.
-        file: Instead: the parts' class names. A JSON file {"train": [...], "validation": [...], "test": [...]}; or a
-            text file of the training classes, one a line, with "train" in its name, and beside it those with "val" or
-            "validation" and "test" in its place. Classes that no part names are left out.
+        train: Classes to train on: a number of classes, or below 1 a fraction of them.
+        validation: Classes for model selection, given the same way.
+        test: Classes held out, given the same way.
+        file: The class names of each part, instead of numbers. Either a JSON file {"train": [...], "validation": [...],
+            "test": [...]}, or a text file of the training classes, one per line, with "train" in its name, and next to
+            it files with "val" or "validation" and "test" in place of "train". Classes in no part are left out.
         seed: Seed of the choice of classes.
-        refit: Whether to train once more on training and validation samples after the choices are made.
+        refit: Whether to train on training and validation samples together, after model selection.
 
     Raises:
-        ValueError: More classes than there are, fewer than 2 in a part, a class that is not there or in two parts, a
-            file that cannot be read, or samples without a class each.
+        ValueError: More classes are requested than exist, a part has fewer than 2, a class does not exist or is in two
+            parts, the file cannot be read, or samples do not have one class each.
 
     Example:
         >>> samples = Samples(torch.zeros(40, 3), torch.arange(40) % 10, tuple("abcdefghij"))
@@ -57,12 +57,14 @@ class ByClass(Split):
         self.sizes = dict(zip(PARTS, (train, validation, test), strict=True))
         for part, size in self.sizes.items():
             if size <= 0 or (size >= 1 and size != int(size)):
-                raise ValueError(f"expected {part} as a part of the classes below 1, or a number of them, got {size}")
+                raise ValueError(
+                    f"expected {part} as a fraction of the classes below 1, or a number of classes, got {size}"
+                )
         self.file = file
         self.seed = seed
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
-        """Part the samples."""
+        """Split the samples."""
         samples = whole_classes(samples, subset)
         if samples.labels is None or samples.label_kind != "classes":
             kind = samples.label_kind or "no labels"
@@ -72,7 +74,7 @@ class ByClass(Split):
             if len(classes) < 2:
                 raise ValueError(
                     f"expected at least 2 classes in every part, got {len(classes)} of {len(samples.names)} "
-                    f"to {part}: give it more, or choose Stratified"
+                    f"for {part}: give it more, or choose Stratified"
                 )
         train, validation, test = (torch.isin(samples.labels, classes) for classes in chosen)
         if subset is not None and not subset.every_part:
@@ -95,13 +97,13 @@ class ByClass(Split):
             numbers["train"] = min(numbers["train"], total - numbers["validation"] - numbers["test"])
         if sum(numbers.values()) > total:
             wanted = ", ".join(f"{part}={size:g}" for part, size in self.sizes.items())
-            raise ValueError(f"expected parts of at most {total} classes together, got {wanted}: lower them")
+            raise ValueError(f"expected at most {total} classes in all parts together, got {wanted}: lower them")
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
 
 
 def _given(samples: Samples) -> tuple[Tensor, ...] | None:
-    """Return the classes of the source's parts, if there are three parts and none has another's class."""
+    """Return the classes of the source's parts, if there are three parts with disjoint classes."""
     if samples.parts is None or samples.labels is None:
         return None
     own = tuple(samples.labels[samples.parts == part].unique() for part in range(3))
@@ -118,7 +120,7 @@ def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> 
                 near = get_close_matches(name, samples.names, n=1) or list(samples.names[:1])
                 raise ValueError(f"expected names of classes in {file}, got {name!r}: did you mean {near[0]!r}?")
             if seen.setdefault(name, part) != part:
-                raise ValueError(f"expected classes in one part each in {file}, got {name!r} in two: keep one")
+                raise ValueError(f"expected every class in one part only in {file}, got {name!r} in two: keep one")
     return tuple(torch.tensor(sorted({numbers[name] for name in names[part]}), dtype=torch.int64) for part in PARTS)
 
 
@@ -143,11 +145,11 @@ def _of_parts(content: Any, file: Path) -> Mapping[str, Sequence[str]]:
 
 
 def _beside(file: Path, part: str) -> Path:
-    """Return the file of another part's classes, whose name has that part's where this one has "train"."""
+    """Return the file of another part's classes: the same name, with that part's name in place of "train"."""
     if "train" not in file.name:
         raise ValueError('name the file of the training classes, with "train" in its name')
     others = [name for name, number in PART_NAMES.items() if PARTS[number] == part]
     found = [path for path in (file.with_name(file.name.replace("train", name)) for name in others) if path.is_file()]
     if not found:
-        raise ValueError(f"no file of the {part} classes beside it: name it {file.name.replace('train', part)}")
+        raise ValueError(f"no file of the {part} classes next to it: name it {file.name.replace('train', part)}")
     return found[0]

@@ -1,4 +1,4 @@
-"""Columns of a table as tensors: numbers as vectors, and labels of whatever form."""
+"""Columns of a table as tensors: numbers as vectors, and labels of every kind."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
 
 def kind_of(feature: Any) -> ColumnKind:
-    """Return what a column holds, by its feature in the `datasets` library."""
+    """Return what a column holds, judged by its feature in the `datasets` library."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
     encoded = isinstance(feature, Mapping) and set(feature) == {"bytes", "path"}
@@ -31,7 +31,7 @@ def kind_of(feature: Any) -> ColumnKind:
 
 
 def vectors_of(tables: Sequence[Any], columns: Sequence[str]) -> Tensor:
-    """Return number columns side by side, (N, F), float32, of all tables."""
+    """Concatenate number columns of all tables to vectors, (N, F), float32."""
     rows: list[NDArray[np.float32]] = []
     for table in tables:
         read = table.select_columns(list(columns)).with_format("numpy")[:]
@@ -46,9 +46,9 @@ def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None)
     """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
 
     Args:
-        values: Integers, strings, lists of them, or lists of 0 and 1 alone.
+        values: Integers, strings, lists of them, or lists of only 0 and 1.
         feature: The column's feature, which may name the classes.
-        separator: What stands between the labels of a sample, in strings that hold several.
+        separator: What separates the labels of a sample, in strings that hold several.
     """
     if separator is not None:
         values = [[part.strip() for part in str(value or "").split(separator) if part.strip()] for value in values]
@@ -59,7 +59,7 @@ def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None)
     missing = sum(value is None or (isinstance(value, float) and math.isnan(value)) for value in values)
     if missing:
         raise ValueError(
-            f"expected a label of every sample, got none of {missing} of {len(values)}: fill them in or drop the rows"
+            f"expected a label for every sample, got none for {missing} of {len(values)}: fill them in or drop the rows"
         )
     if hasattr(feature, "names"):
         return torch.tensor(values, dtype=torch.int64), tuple(feature.names)
@@ -73,7 +73,7 @@ def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None)
 
 
 def _inner(feature: Any) -> Any:
-    """Return what a list's feature says of its elements; None for what is no list."""
+    """Return the feature of a list's elements, or None if the feature is not a list."""
     if isinstance(feature, list):
         return feature[0]
     shape = getattr(feature, "shape", None)
@@ -89,7 +89,7 @@ def _numbers(column: Any, name: str) -> NDArray[np.float32]:
         numbers = np.asarray(column, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"expected numbers, or lists of one length, in every row of column {name!r}: fill in or cut what differs"
+            f"expected numbers, or lists of one length, in every row of column {name!r}: fill in or cut the other rows"
         ) from error
     return numbers.reshape(len(numbers), -1)
 
@@ -108,8 +108,8 @@ def _label_sets(values: Sequence[Sequence[Any]], inner: Any) -> tuple[Tensor, tu
 
 
 def _are_indicators(values: Sequence[Sequence[Any]]) -> bool:
-    """Tell 0 or 1 for each label from the numbers of a sample's labels, none of which would come twice."""
-    alike = len({len(value) for value in values}) == 1 and len(values[0]) > 0
-    if not alike or any(label not in {0, 1} for value in values for label in value):
+    """Decide whether lists hold 0 or 1 for each label, and not the labels themselves, where none would repeat."""
+    same_length = len({len(value) for value in values}) == 1 and len(values[0]) > 0
+    if not same_length or any(label not in {0, 1} for value in values for label in value):
         return False
     return any(isinstance(label, bool) or value.count(label) > 1 for value in map(list, values) for label in value)

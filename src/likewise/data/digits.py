@@ -10,11 +10,11 @@ from likewise.data.source import Source
 
 @final
 class Digits(Source):
-    """1,797 handwritten digits, 8 by 8 pixels, values from 0 to 1, ten classes.
+    """1,797 handwritten digits of 8 by 8 pixels, values from 0 to 1, ten classes.
 
     Source:
         E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998:
-        its test part, as scikit-learn ships it.
+        the test part, as scikit-learn ships it.
 
     Example:
         >>> digits = Digits().load()

@@ -1,4 +1,4 @@
-"""Whatever the `datasets` library reads: folders of images, CSV, JSON lines and Parquet, and sets on the Hub."""
+"""Data that the `datasets` library reads: folders of images, CSV, JSON lines and Parquet, and data sets on the Hub."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from likewise.data.tables import Tables, open_tables
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")
 _IMAGES = ("image", "img")
-# row numbers that pandas writes beside the columns
+# row numbers that pandas adds to the columns
 _ROW_NUMBERS = ("Unnamed: ", "__index_level_")
 
 
@@ -23,32 +23,34 @@ _ROW_NUMBERS = ("Unnamed: ", "__index_level_")
 class Hub(Source):
     r"""Images or numbers with their labels, from local files or from the Hub.
 
-    - A folder of images: a folder for each class; or folders train, test and, if there is one, validation, of these. A
-      metadata.csv or metadata.jsonl beside the images, with a column file_name, gives labels instead.
-    - A CSV, TSV, JSON lines or Parquet file, or a folder of them named after their parts (train.csv, test.csv): image
-      columns (bytes, or paths from the table's folder), or number columns and lists of numbers, which make a vector.
-    - What `datasets` has saved to disk, and a set on the Hub by its name.
+    - A folder of images, with one folder per class; or folders train, test and optionally validation of these. A
+      metadata.csv or metadata.jsonl next to the images, with a column file_name, can give the labels instead.
+    - A CSV, TSV, JSON lines or Parquet file, or a folder of them named after their parts (train.csv, test.csv). Inputs
+      are a column of images (bytes, or paths relative to the table's folder), or all columns of numbers and of lists of
+      numbers, which together make a vector.
+    - What `datasets` has saved to disk, or a data set on the Hub by its name.
 
-    Labels are classes (integers, strings) or label sets (lists of them, lists of 0 and 1 alone, or strings of several
-    with a separator). A set with a validation and no test part is tested on its validation part. Images that cannot be
-    read are left out, counted and named.
+    Labels are classes (integers, strings) or label sets (lists of them, lists of only 0 and 1, or strings of several
+    with a separator). If there is a validation part and no test part, the validation part is used for testing. Images
+    that cannot be read are left out; a warning counts and names them.
 
     Args:
         path: A file, a folder, or a name on the Hub.
-        config: The configuration of a set on the Hub that has several.
-        inputs: The columns to learn from. None: the image column, or else all number columns.
-        label: The column of labels, or "none" for no labels. None: the one called label, labels, fine_label, target or
+        config: The configuration, for a data set on the Hub with several.
+        inputs: The columns to learn from. None: the image column if there is one, otherwise all number columns.
+        label: The column of labels, or "none" for no labels. None: the one named label, labels, fine_label, target or
             class.
-        size: The side of square images, in pixels: the larger side is cut at its middle. None: all have one size.
-        memory: GiB of decoded images above which they are read when they are asked for.
-        separator: What stands between the labels of one sample, if the column's strings hold several: "," for one.
+        size: Side of the square that images are center-cropped and resized to, in pixels. None: all have the same size.
+        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
 
     Raises:
-        ValueError: Nothing is there, no column fits, labels are missing, or images differ in size and no size is given.
+        ValueError: The path does not exist, no column fits, labels are missing, or images differ in size and size is
+            None.
 
     Memory:
-        The decoded images, one byte a pixel and channel, up to `memory`. Tables are read by way of a temporary folder,
-        which takes as much room as they do while their images are read when they are asked for.
+        The decoded images, one byte per pixel and channel, up to `memory`. Tables are read through a temporary folder,
+        which takes as much disk space as they do; it stays while their images are decoded on demand.
 
     Example:
         >>> import tempfile
@@ -81,7 +83,7 @@ class Hub(Source):
         self.separator = separator
 
     def load(self) -> Samples:
-        """Read the set."""
+        """Read the data set."""
         tables = open_tables(self.path, self.config, labelled=self.label != "none")
         label = self._label(next(iter(tables.splits.values())).features)
         inputs, kind = self._inputs(tables, label)
@@ -111,12 +113,12 @@ class Hub(Source):
             got = f"no {self.label!r} among" if self.label else "none of these names among"
             raise ValueError(
                 f"expected a column of labels ({self.label or ', '.join(_LABELS)}), got {got} {', '.join(features)}: "
-                "name it in data.label, or none"
+                "name it in data.label, or set that to none"
             )
         return found[0]
 
     def _inputs(self, tables: Tables, label: str | None) -> tuple[list[str], ColumnKind]:
-        """Return the columns of inputs, and what they hold: one of images, or several of numbers."""
+        """Return the input columns, and what they hold: one column of images, or several of numbers."""
         table = next(iter(tables.splits.values()))
         unknown = [name for name in self.inputs or [] if name not in table.features]
         if unknown:
@@ -139,18 +141,14 @@ class Hub(Source):
             return images, "images"
         odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
         if len(odd) == len(kinds) or (self.inputs and odd):
-            got = ", ".join(f"{name} ({kind})" for name, kind in odd.items()) or "no other column than the labels"
-            texts = (
-                ": a source of texts comes in a later version"
-                if "text" in odd.values()
-                else ": name others in data.inputs"
-            )
+            got = ", ".join(f"{name} ({kind})" for name, kind in odd.items()) or "only the labels"
+            texts = ": text is not supported yet" if "text" in odd.values() else ": name others in data.inputs"
             raise ValueError(f"expected columns of images or numbers in {self.path}, got {got}{texts}")
         return [name for name in kinds if name not in odd], "numbers"
 
 
 def _parts(tables: Tables, label: str | None) -> dict[str, int]:
-    """Return the number of each split's part, less those that hide their labels or are none of the three parts."""
+    """Return each split's part, as a number, without splits of hidden labels or of other names."""
     shown = [
         name
         for name, split in tables.splits.items()
@@ -167,7 +165,7 @@ def _parts(tables: Tables, label: str | None) -> dict[str, int]:
 
 
 def _hidden(split: Any, label: str) -> Sequence[Any]:
-    """Return a column's values where they may be hidden: a list or a string never is."""
+    """Return the labels, if they may be hidden (None or -1): lists and strings never are."""
     return _values(split, label) if kind_of(split.features[label]) == "classes" else [0]
 
 
@@ -176,6 +174,6 @@ def _values(split: Any, column: str) -> Sequence[Any]:
 
 
 def _are_paths(table: Any, column: str) -> bool:
-    """Tell paths of images from other strings, by the first."""
+    """Decide whether a column's strings are paths of images, judged by the first."""
     first = table.select_columns([column])[0][column] if len(table) else None
     return isinstance(first, str) and Path(first).suffix.lower() in image_suffixes()

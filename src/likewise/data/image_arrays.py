@@ -1,4 +1,4 @@
-"""Images in an array, whatever their layout and numbers: channels first, uint8 or floating from 0 to 1."""
+"""Images in an array of any usual layout and range, to channels first, uint8 or floating from 0 to 1."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _CHANNELS = {1, 3}
-_ROUNDING = 1e-4  # floating images lie this near to [0, 1]; half-precision ones no nearer
+_ROUNDING = 1e-4  # tolerance around [0, 1] for floating-point images; half precision needs it
 
 
 def as_images(images: NDArray[Any], size: int | None = None) -> Tensor:
@@ -17,20 +17,20 @@ def as_images(images: NDArray[Any], size: int | None = None) -> Tensor:
     Args:
         images: (N, height, width), (N, height, width, channels) or (N, channels, height, width), 1 or 3 channels.
             Integers lie from 0 to 255, floating values from 0 to 1.
-        size: The side of square images, in pixels: the larger side is cut at its middle. None: as they come.
+        size: Side of the square that images are center-cropped and resized to, in pixels. None: keep their size.
 
     Raises:
-        ValueError: Another shape, a shape with two meanings, or values outside their range.
+        ValueError: The shape is another one, or could mean two layouts; or values are outside their range.
 
     Memory:
-        uint8 images once more while channels are moved first; nothing more.
+        A copy of uint8 images while channels are moved first.
     """
     tensor = _channels_first(torch.from_numpy(_pixels(images)))
     return tensor.contiguous() if size is None else squares(tensor, size)
 
 
 def squares(images: Tensor, size: int) -> Tensor:
-    """Cut the middle square of every image and scale it to the side `size`, (N, channels, size, size)."""
+    """Crop the central square of every image and resize it, (N, channels, size, size)."""
     height, width = images.shape[-2:]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
@@ -53,7 +53,7 @@ def _pixels(images: NDArray[Any]) -> NDArray[Any]:
         return images.astype(np.uint8) * np.uint8(255)
     low, high = images.min(), images.max()
     if images.dtype.kind == "f":
-        if low < -_ROUNDING or high > 1 + _ROUNDING:  # NaN is for Samples to name
+        if low < -_ROUNDING or high > 1 + _ROUNDING:  # Samples reports NaN
             raise ValueError(
                 f"expected floating-point images from 0 to 1, got values from {low:.4g} to {high:.4g}: "
                 "divide them by their largest possible value, or save uint8 from 0 to 255"
@@ -66,7 +66,7 @@ def _pixels(images: NDArray[Any]) -> NDArray[Any]:
         )
     if high == 1:
         raise ValueError(
-            "expected integer images from 0 to 255, got 0 and 1 alone: save images.astype(bool) if 1 is white"
+            "expected integer images from 0 to 255, got only 0 and 1: save images.astype(bool) if 1 is white"
         )
     return images.astype(np.uint8, copy=False)
 
@@ -76,7 +76,7 @@ def _channels_first(images: Tensor) -> Tensor:
         return images.unsqueeze(1)
     first, last = images.shape[1] in _CHANNELS, images.shape[-1] in _CHANNELS
     if first == last:
-        got = "which may be either" if first else "which has neither 1 nor 3"
+        got = "which could be either" if first else "which has neither 1 nor 3"
         remedy = "save grey images as (N, height, width)" if first else "keep 1 or 3 of them, or save 'vectors'"
         raise ValueError(
             "expected images of 1 or 3 channels, last (N, height, width, channels) or first "

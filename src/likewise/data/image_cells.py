@@ -1,4 +1,4 @@
-"""Images in the cells of a table: files in bytes, or the paths of files."""
+"""Images in the cells of a table: encoded files, or paths of files."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -11,10 +11,10 @@ from likewise.data.tables import Tables
 
 @final
 class ImageCells(Sequence[Item]):
-    """The image files in a column, or at the paths that a column holds, numbered through all splits.
+    """The image files in a column, or at the paths in a column, numbered across all splits.
 
     Args:
-        tables: What keeps the tables readable.
+        tables: The open tables.
         splits: The names of the splits to read.
         column: The column.
     """

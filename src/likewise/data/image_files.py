@@ -1,4 +1,4 @@
-"""Images in files: decoded all at once where they fit into memory, else when they are asked for."""
+"""Images in files: decoded all at once if they fit into memory, otherwise on demand."""
 
 import io
 import warnings
@@ -27,10 +27,10 @@ _CHUNK = 256
 @final
 @dataclass(frozen=True)
 class Encoded:
-    """An image file's content, where it lies in another file.
+    """The content of an image file that is stored within another file.
 
     Args:
-        name: What a message calls it.
+        name: Its name in messages.
         content: The bytes.
     """
 
@@ -43,17 +43,17 @@ Item = Path | Encoded
 
 @final
 class ImageFiles(Rows):
-    """Images decoded when they are asked for, uint8, with an image's channels first.
+    """Images decoded on demand, uint8, channels first.
 
     Args:
-        items: The files, or anything that returns one by its number; it is shared with what is taken from these rows.
-        shape: Every image's (channels, height, width); channels are 3, or 1 for grey.
-        square: Whether to cut the middle square and scale it to that side; else images have that shape already.
-        rows: The items' numbers, (N,).
+        items: The files, or any sequence of them; subsets made by `take` share it.
+        shape: (channels, height, width) of every image; 3 channels, or 1 for grey images.
+        square: Whether to crop the central square and resize it to that shape; otherwise images have it already.
+        rows: Indices of the items, (N,).
 
     Returns:
-        Indexing with (n,) returns (n, channels, height, width). A file that cannot be read then is black, and a warning
-        names the first.
+        Indexing with (n,) returns (n, channels, height, width). A file that cannot be decoded becomes a black image,
+        and a warning names the first.
     """
 
     def __init__(self, items: Sequence[Item], shape: tuple[int, int, int], *, square: bool, rows: Tensor) -> None:
@@ -87,30 +87,30 @@ class ImageFiles(Rows):
                 image.copy_(torch.from_numpy(pixels))
             elif not self._warned:
                 self._warned = True
-                warnings.warn(f"an image that cannot be read is black: {_name(item)}", stacklevel=2)
+                warnings.warn(f"an image that cannot be read becomes black: {_name(item)}", stacklevel=2)
         return images
 
     def take(self, rows: Tensor) -> "ImageFiles":
-        """Return fewer of the images, given by their indices, without reading them."""
+        """Return a subset of the images, given by their indices, without reading them."""
         return ImageFiles(self.items, self._shape, square=self._square, rows=self.rows[rows])
 
     def decode(self, item: Item) -> NDArray[np.uint8] | None:
-        """Decode one file, (channels, height, width); None if it cannot be."""
+        """Decode one file, (channels, height, width); None if that fails."""
         from PIL import Image  # noqa: PLC0415 - only images in files need it
 
         channels, height, width = self._shape
         try:
             with Image.open(_source(item)) as image:
                 if self._square:
-                    image.draft("RGB", (2 * width, 2 * height))  # a JPEG need not be decoded much larger
+                    image.draft("RGB", (2 * width, 2 * height))  # a large JPEG is decoded faster at reduced size
                 plain = plain_image(image, width if self._square else None)
                 pixels = np.array(plain.convert("RGB" if channels == 3 else "L")).reshape(height, width, channels)
-        except Exception:  # noqa: BLE001 - a broken file raises whatever its format's reader runs into
+        except Exception:  # noqa: BLE001 - a broken file can raise anything
             return None
         return np.moveaxis(pixels, -1, 0)
 
     def read(self) -> tuple[Tensor, list[int]]:
-        """Decode all images, (n, channels, height, width), and return which could be, n of the N."""
+        """Decode all images, (n, channels, height, width), and return the n of N that could be decoded."""
         images = torch.empty(self.shape, dtype=torch.uint8)
         kept: list[int] = []
         with ThreadPoolExecutor() as pool:
@@ -124,28 +124,28 @@ class ImageFiles(Rows):
 
 
 def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple[Tensor | ImageFiles, Tensor]:
-    """Read images into memory, or leave them to be read when they are asked for, if they would take too much of it.
+    """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
     Every file's header is read either way. Files that cannot be read are left out; a warning counts them and names the
-    first three. What only shows when a file is decoded shows later where images are read when they are asked for.
+    first three. If images are decoded on demand, an error beyond the header shows only then.
 
     Args:
         items: The files.
-        size: The side of square images, in pixels: the larger side is cut at its middle. None: all have one size.
-        memory: GiB of decoded images above which they are read when they are asked for.
+        size: Side of the square that images are center-cropped and resized to, in pixels. None: all have the same size.
+        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
 
     Returns:
-        The images, (n, channels, height, width), uint8, with one channel if all are grey; and which items they are,
-        (n,).
+        The images, (n, channels, height, width), uint8, with one channel if all are grey; and the indices of their
+        items, (n,).
 
     Raises:
-        ValueError: No image can be read, or they differ in size and no size is given.
+        ValueError: No image can be read, or they differ in size and size is None.
     """
     kinds = _headers(items, upright=size is None)
     readable = [row for row, kind in enumerate(kinds) if kind is not None]
     sizes = {kind[1:] for kind in kinds if kind is not None}
     if not readable:
-        got = f"{len(items)} files that cannot be read as images, {_name(items[0])} first" if len(items) else "none"
+        got = f"{len(items)} files that cannot be read as images, the first {_name(items[0])}" if len(items) else "none"
         raise ValueError(f"expected images, got {got}: check the path")
     if size is None:
         check_one_size(sizes)
@@ -194,21 +194,21 @@ def _header(item: Item, *, upright: bool) -> tuple[bool, int, int] | None:
 
     try:
         with Image.open(_source(item)) as image:
-            # asked only where it matters: a PNG is decoded for it
+            # only if needed: it makes a PNG decode
             turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) > 4
             width, height = image.size[::-1] if turned else image.size
             return image.mode in _GREY, height, width
-    except Exception:  # noqa: BLE001 - a broken file raises whatever its format's reader runs into
+    except Exception:  # noqa: BLE001 - a broken file can raise anything
         return None
 
 
 def plain_image(image: "Image", size: int | None) -> "Image":
-    """Return the image upright, in 8 bits a channel, grey if it was; with a size, its middle square of that side."""
+    """Return the image upright, grey or RGB, 8 bits per channel; with a size, its central square of that side."""
     from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
 
     ImageOps.exif_transpose(image, in_place=True)
     grey = image.mode in _GREY
-    if image.mode.startswith("I"):  # 16 bits, which a conversion would cut off
+    if image.mode.startswith("I"):  # 16 bits, which a conversion would clip
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")

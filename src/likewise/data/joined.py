@@ -1,4 +1,4 @@
-"""Rows of two places as one: what training on training and validation samples together reads."""
+"""Two sets of rows as one, for training on training and validation samples together."""
 
 from typing import final
 
@@ -10,7 +10,7 @@ from likewise.data.samples import Rows
 
 @final
 class JoinedRows(Rows):
-    """Rows followed by other rows of the same shape, read when they are asked for.
+    """Rows followed by other rows of the same shape, read on demand.
 
     Args:
         first: The rows from 0.
@@ -25,12 +25,12 @@ class JoinedRows(Rows):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, ...), as a tensor of all of them would have."""
+        """(N, ...), as for a tensor of all rows."""
         return (len(self.rows), *self.first.shape[1:])
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of what is read."""
+        """The dtype of the rows."""
         return self.first.dtype
 
     def __len__(self) -> int:
@@ -47,5 +47,5 @@ class JoinedRows(Rows):
         return read
 
     def take(self, rows: Tensor) -> "JoinedRows":
-        """Return fewer of the rows, given by their indices, without reading them."""
+        """Return a subset of the rows, given by their indices, without reading them."""
         return JoinedRows(self.first, self.second, self.rows[rows])

@@ -1,4 +1,4 @@
-"""Samplers: the order in which an epoch's batches take the samples, a function of seed and epoch alone."""
+"""Samplers: the order of samples in an epoch's batches, a function of only seed and epoch."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -16,11 +16,11 @@ class Sampler(ABC):
 
     @abstractmethod
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch, the same whenever it is asked.
+        """Return the rows of every batch of an epoch. The same arguments give the same rows.
 
         Args:
-            samples: What to order.
-            batch_size: Samples a batch, B.
+            samples: The samples to order.
+            batch_size: Samples per batch, B.
             seed: Seed of the orders.
             epoch: Which epoch's order, from 0.
 
@@ -31,9 +31,9 @@ class Sampler(ABC):
 
 @final
 class Shuffled(Sampler):
-    """Every sample once an epoch; an incomplete last batch is left to the next epoch's shuffle.
+    """Every sample once per epoch, shuffled anew; an incomplete last batch is dropped.
 
-    A batch larger than the samples is one batch of all of them.
+    If there are fewer samples than batch_size, one batch holds all of them.
 
     Example:
         >>> samples = Samples(torch.zeros(10, 1))
@@ -50,18 +50,17 @@ class Shuffled(Sampler):
 
 @final
 class Balanced(Sampler):
-    """As many samples of each class that is in a batch, and every class as often in an epoch, give or take once.
+    """The same number of samples of each class in a batch, and each class in equally many batches, give or take one.
 
-    A class's samples all come before any comes again. None comes twice in a batch unless its class has fewer than
-    samples_per_class samples. An epoch has as many batches as the samples fill, at least one.
+    Every sample of a class comes once before any comes again. A sample is never twice in a batch, unless its class has
+    fewer than samples_per_class samples. An epoch has N / batch_size batches, rounded down, and at least one.
 
     Args:
-        samples_per_class: Samples of each class that is in a batch; a batch holds batch_size / samples_per_class
-            classes.
+        samples_per_class: Samples of each class in a batch, which has batch_size / samples_per_class classes.
 
     Raises:
-        ValueError: samples_per_class below 1; a batch_size that is no multiple of it, or that needs more classes than
-            there are; or samples without a class each.
+        ValueError: samples_per_class is below 1; batch_size is not a multiple of it, or needs more classes than there
+            are; or samples do not have one class each.
 
     Example:
         >>> samples = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
@@ -110,13 +109,13 @@ class Balanced(Sampler):
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:
-    """Return a generator that no other pair of seed and epoch has."""
+    """Return a generator seeded by a hash of seed and epoch."""
     mixed = hashlib.blake2b(f"{seed}, {epoch}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(mixed, "big") >> 1)
 
 
 def _classes_of_batches(batches: int, ways: int, classes: int, generator: torch.Generator) -> Tensor:
-    """Choose each batch's classes, (batches, ways): those that came least often so far, by lot among equals."""
+    """Choose each batch's classes, (batches, ways): the least used so far, with ties broken at random."""
     came = torch.zeros(classes)
     chosen = torch.empty(batches, ways, dtype=torch.int64)
     for batch in chosen:
@@ -127,7 +126,7 @@ def _classes_of_batches(batches: int, ways: int, classes: int, generator: torch.
 
 
 def _rows_of_class(rows: Tensor, batches: int, each: int, generator: torch.Generator) -> Tensor:
-    """Return the rows of one class that its batches take, (batches, each): shuffles one after the other."""
+    """Return the rows of one class for its batches, (batches, each): one shuffle after another."""
     taken = rows[:0]
     while len(taken) < batches * each:
         shuffle = rows[torch.randperm(len(rows), generator=generator)]

@@ -6,8 +6,8 @@ from likewise.data.samples import Samples
 
 
 class Source(ABC):
-    """Abstract: somebody's data. A source reads its samples, and does nothing else with them."""
+    """Abstract: a data set. A source reads samples and does nothing else."""
 
     @abstractmethod
     def load(self) -> Samples:
-        """Read every sample, or what reads them when they are asked for."""
+        """Read all samples. Their inputs may be `Rows`, which are read on demand."""

@@ -1,4 +1,4 @@
-"""Subsets: fewer samples to train on, never fewer to test on, but where classes are left out of every part."""
+"""Subsets: fewer samples to train on. The test part stays whole, unless classes are left out of every part."""
 
 from abc import ABC, abstractmethod
 from difflib import get_close_matches
@@ -12,34 +12,35 @@ from likewise.data.samples import Samples, rows_by_class
 
 
 class Subset(ABC):
-    """Abstract: a choice of samples. A split hands it what is not the test part."""
+    """Abstract: a choice of samples. A split applies it to all samples but the test part."""
 
     every_part: bool = False
-    """Whether the choice is made of all samples, the test part's too, and the classes are numbered anew."""
+    """Whether it is applied to all samples, the test part included, and the classes are renumbered."""
 
     @abstractmethod
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        """Return the rows to keep, (k,), of the samples given."""
+        """Return the rows of the samples to keep, (k,)."""
 
 
 @final
 class LongTail(Subset):
-    """A few large classes and many small ones, from the first class to the last.
+    """A long-tailed subset: class sizes decrease from the first class to the last.
 
     A class keeps n · s_c samples, rounded down: exponential s_c = imbalance^(−c / (C − 1)), or step, 1 for the first
-    half of the classes and 1 / imbalance for the others. n is the largest number for which every class has enough: with
-    classes of equal size, their size.
+    half of the classes and 1 / imbalance for the others. n is the largest number for which every class has enough
+    samples; if classes have equal size, it is that size.
 
     Args:
-        imbalance: The largest class's samples for each of the smallest class's.
+        imbalance: Size of the largest class divided by that of the smallest.
         form: "exponential" or "step".
-        seed: Seed of the choice. The samples at a higher imbalance are among those at a lower one.
+        seed: Seed of the choice. A subset of higher imbalance is contained in one of lower imbalance.
 
     Returns:
         Calling it with samples of N returns the rows to keep, sorted.
 
     Raises:
-        ValueError: imbalance below 1 or so large that a class would keep no sample, or samples without a class each.
+        ValueError: imbalance is below 1, or so large that a class would keep no sample; or samples do not have one
+            class each.
 
     Source:
         Exponential: Y. Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019. Step:
@@ -67,12 +68,12 @@ class LongTail(Subset):
         counts = samples.counts.tolist()
         shares = self._shares(len(counts))
         largest = min(count / share for count, share in zip(counts, shares, strict=True))
-        # a product that should be whole may come out a rounding below it
+        # a product that should be whole may be rounded down to just below
         kept = [int(largest * share + 1e-9) for share in shares]
         if min(kept) == 0:
             empty = samples.names[kept.index(0)]
             raise ValueError(
-                f"expected an imbalance that leaves every class a sample, got {self.imbalance}, which leaves none of "
+                f"expected an imbalance that leaves every class a sample, got {self.imbalance}, which leaves none for "
                 f"{empty!r}: lower it to at most {largest:.0f}"
             )
         return _of_each_class(labels, kept, self.seed)
@@ -85,17 +86,17 @@ class LongTail(Subset):
 
 @final
 class Fraction(Subset):
-    """A part of the samples, the same part of every class where there are classes.
+    """A fraction of the samples, stratified by class if there are classes.
 
     Args:
-        fraction: The part to keep, above 0 and at most 1. A class keeps at least one sample.
-        seed: Seed of the choice. The samples of a smaller fraction are among those of a larger one.
+        fraction: The fraction to keep, above 0 and at most 1. A class keeps at least one sample.
+        seed: Seed of the choice. A smaller fraction is contained in a larger one.
 
     Returns:
         Calling it with samples of N returns the rows to keep, sorted.
 
     Raises:
-        ValueError: fraction outside (0, 1].
+        ValueError: fraction is outside (0, 1].
 
     Example:
         >>> samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
@@ -119,18 +120,18 @@ class Fraction(Subset):
 
 @final
 class Classes(Subset):
-    """The samples of some classes, in every part; the classes are numbered anew, in the order that they had.
+    """The samples of some classes, in every part. The classes are renumbered and keep their order.
 
     Args:
         names: The classes to keep, by name.
-        count: Instead: how many to keep, from the first.
+        count: How many classes to keep, from the first, instead of names.
 
     Returns:
         Calling it with samples of N returns the rows to keep, sorted.
 
     Raises:
-        ValueError: Neither names nor count, or both; fewer than two classes; a class that is not there; or samples
-            without a class each.
+        ValueError: Neither names nor count is given, or both; fewer than two classes are kept; a class does not exist;
+            or samples do not have one class each.
 
     Example:
         >>> samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
@@ -143,7 +144,7 @@ class Classes(Subset):
     def __init__(self, names: list[str] | None = None, count: int | None = None) -> None:
         if (names is None) == (count is None):
             given = "neither" if names is None else "both"
-            raise ValueError(f"expected the classes' names or their count, got {given}: give one of them")
+            raise ValueError(f"expected names or count, got {given}: give one of them")
         kept = len(set(names)) if names is not None else count or 0
         if kept < 2:
             raise ValueError(f"expected at least 2 classes, got {kept}: contrast and evaluation both need a second")
@@ -156,13 +157,12 @@ class Classes(Subset):
         names = samples.names[: self.count] if self.names is None else self.names
         if self.count is not None and self.count > len(samples.names):
             raise ValueError(
-                f"expected count of at most {len(samples.names)}, as many classes as there are, "
-                f"got {self.count}: lower it"
+                f"expected count of at most {len(samples.names)}, the number of classes, got {self.count}: lower it"
             )
         for name in names:
             if name not in samples.names:
                 near = get_close_matches(name, samples.names, n=1) or list(samples.names[:1])
-                raise ValueError(f"expected names of classes, got {name!r}, which is none: did you mean {near[0]!r}?")
+                raise ValueError(f"expected names of classes, got {name!r}: did you mean {near[0]!r}?")
         kept = torch.tensor([label for label, name in enumerate(samples.names) if name in set(names)])
         return torch.isin(labels, kept).nonzero().flatten()
 
@@ -176,7 +176,7 @@ def _classes(samples: Samples, who: str) -> Tensor:
 
 
 def _of_each_class(labels: Tensor, kept: list[int], seed: int) -> Tensor:
-    """Choose rows of each class: the first of a shuffle that does not depend on how many are kept."""
+    """Choose rows of each class: the first of a shuffle that does not depend on the number kept."""
     generator = torch.Generator().manual_seed(seed)
     chosen: list[Tensor] = []
     for rows, count in zip(rows_by_class(labels, len(kept)), kept, strict=True):

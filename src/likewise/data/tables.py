@@ -1,4 +1,4 @@
-"""Tables of the `datasets` library, opened by what is there, without a word or a trace in the user's folder."""
+"""Tables of the `datasets` library, opened from a path without output and without files left in the user's folder."""
 
 import glob
 import os
@@ -30,7 +30,7 @@ _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 @final
 class TemporaryFolder:
-    """A folder that goes when nobody in the process that made it holds it any more."""
+    """A temporary folder, removed when the process that made it no longer references it."""
 
     def __init__(self) -> None:
         self.path = tempfile.mkdtemp(prefix="likewise-")
@@ -40,12 +40,12 @@ class TemporaryFolder:
 @final
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a set, by the names of its splits.
+    """The tables of a data set, by the names of its splits.
 
     Args:
         splits: Each split's table.
-        folder: Where paths in a column start from; None where they have no file beside them.
-        cache: What has to stay while the tables are read.
+        folder: What paths in a column are relative to; None if there is no such folder.
+        cache: The folder that must exist while the tables are read.
     """
 
     splits: Mapping[str, Any]
@@ -54,20 +54,20 @@ class Tables:
 
 
 def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
-    """Open what is at a path, or the set of that name on the Hub.
+    """Open the data at a path, or the data set of that name on the Hub.
 
     Args:
         path: A file, a folder, or a name.
-        config: The configuration of a set on the Hub that has several.
+        config: The configuration, for a data set on the Hub with several.
         labelled: Whether the folders of images are classes.
 
     Raises:
-        ValueError: Nothing is there, or it is nothing that can be read.
+        ValueError: The path does not exist, or what is there cannot be read.
     """
     where = Path(path).expanduser()
     if not where.exists() and (where.suffix in _BUILDERS or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path)):
         raise ValueError(
-            f"expected a file, a folder or a set on the Hub, got {path}, which is not there: check data.path"
+            f"expected a file, a folder or a data set on the Hub, got {path}, which does not exist: check data.path"
         )
     with _quiet():
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
@@ -89,7 +89,7 @@ def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
 
 
 class _RefusedError(ValueError):
-    """What is wrong with a folder, said already."""
+    """A folder is refused; the message is complete."""
 
 
 def _local(where: Path, *, labelled: bool) -> tuple[str, dict[str, Any]]:
@@ -115,7 +115,7 @@ def _local(where: Path, *, labelled: bool) -> tuple[str, dict[str, Any]]:
         got = ", ".join(sorted({file.suffix for file in tables or files})) or "an empty folder"
         raise _RefusedError(
             f"expected images, or tables of one kind ({', '.join(_BUILDERS)}), in {where}, got {got}: "
-            "put one kind into a folder of its own"
+            "keep only one kind in the folder"
         )
     return builders.pop(), {"data_files": _table_parts(where, tables), **_separator(tables[0].suffix)}
 
@@ -129,17 +129,17 @@ def _separator(suffix: str) -> dict[str, str]:
 
 
 def _image_parts(where: Path, images: Sequence[Path], *, labelled: bool) -> dict[str, list[str]]:
-    """Return the patterns of each part's images: of its folder, or of everything where parts have no folders."""
+    """Return glob patterns of each part's images: its folder, or everything if parts have no folders."""
     tops = {file.parts[0] for file in images if len(file.parts) > 1}
     parted = {PART_NAMES.get(top.lower()) for top in tops} >= {0} and all(top.lower() in PART_NAMES for top in tops)
-    # class folders may be called train and test too; then they hold the images, and are not alone
+    # class folders may be named train and test too; then they hold images and have others next to them
     depth = 2 if parted else 1
     classes = {file.parts[-2] for file in images if len(file.parts) > depth}
     if labelled and len(classes) < 2:
         got = f"1 ({classes.pop()!r})" if classes else "none"
         raise _RefusedError(
-            f"expected at least 2 folders of images in {where}{' in each part' if parted else ''}, one a class, "
-            f"got {got}: add another, or leave labels out with data.label none"
+            f"expected at least 2 folders of images in {where}{' in each part' if parted else ''}, one per class, "
+            f"got {got}: add another, or set data.label to none"
         )
     patterns: dict[str, list[str]] = {}
     for top in sorted(tops) if parted else [""]:
@@ -149,7 +149,7 @@ def _image_parts(where: Path, images: Sequence[Path], *, labelled: bool) -> dict
 
 
 def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
-    """Return each part's tables, by the word in their paths that names it."""
+    """Return each part's tables, found by a word in their paths."""
     files: dict[str | None, list[str]] = {}
     for table in tables:
         words = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]
@@ -160,7 +160,7 @@ def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
         odd = files.get(None, next(iter(files.values())))[0]
         raise _RefusedError(
             f"expected tables named after their parts, train and test, in {where}, got {Path(odd).name}: rename it, "
-            "or name one file in data.path"
+            "or give one file as data.path"
         )
     return {part: names for part, names in files.items() if part is not None}
 
@@ -178,20 +178,20 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
         error = error.__cause__
     what = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if where.exists():
-        return f"expected a set that the datasets library reads, got {path}: {what.rstrip('.')}: mend the file"
+        return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: repair the file"
     remedy = "check data.path and data.config, or your connection"
-    return f"expected a file, a folder or a set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"
+    return f"expected a file, a folder or a data set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"
 
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keep the library from writing, and leave its settings as they were."""
+    """Silence the library, and restore its settings afterwards."""
     from datasets import logging, utils  # noqa: PLC0415 - only sets that the library reads need it
 
     verbosity, silent = logging.get_verbosity(), utils.are_progress_bars_disabled()
     logging.set_verbosity(logging.CRITICAL)
     if not silent:
-        with warnings.catch_warnings(action="ignore"):  # where the environment asks for bars, there are some
+        with warnings.catch_warnings(action="ignore"):  # an environment variable can force progress bars on
             utils.disable_progress_bars()
     try:
         yield
@@ -203,6 +203,6 @@ def _quiet() -> Generator[None]:
 
 
 def _remove(path: str, process: int) -> None:
-    """Remove a folder, but not where a worker that was forked ends."""
+    """Remove a folder, but not when a forked worker exits."""
     if os.getpid() == process:
         shutil.rmtree(path, ignore_errors=True)

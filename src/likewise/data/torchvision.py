@@ -1,4 +1,4 @@
-"""Any classification set of torchvision, by name and root."""
+"""Any classification data set of torchvision, by name and root."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from likewise.data.image_files import check_one_size, plain_image, read_images
 from likewise.data.samples import Samples
 from likewise.data.source import Source
 
-# what torchvision's sets call the parts that we number
+# torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
 _NAMES = ("classes", "categories", "attr_names", "_characters")
 
@@ -24,7 +24,7 @@ _NAMES = ("classes", "categories", "attr_names", "_characters")
 @final
 @dataclass(frozen=True)
 class _Part:
-    """One part of a set: its images or their files, and its targets."""
+    """One part of a data set: its images or their files, and its targets."""
 
     number: int
     images: Tensor | Sequence[Path]
@@ -34,27 +34,27 @@ class _Part:
 
 @final
 class Torchvision(Source):
-    """A classification set of torchvision: its images, classes or label sets, and parts.
+    """A classification data set of torchvision: its images, classes or label sets, and parts.
 
-    Sets whose images are files are held in memory up to `memory`, and else decoded and scaled by whoever asks for
-    them; other sets are held in memory. A set with a validation and no test part is tested on its validation part. Of
-    EMNIST the balanced split is taken.
+    Images in files are held in memory up to `memory`, and otherwise decoded on demand; other images are always held in
+    memory. If there is a validation part and no test part, the validation part is used for testing. For EMNIST, the
+    balanced split is used.
 
     Args:
-        name: The set's name in torchvision.datasets.
-        root: Where its files are; or will be.
-        download: Whether to download what is missing.
-        size: The side of square images, in pixels: the larger side is cut at its middle. None: images as they come.
-        memory: GiB of decoded images above which files are read when they are asked for.
+        name: The data set's name in torchvision.datasets.
+        root: The folder for its files.
+        download: Whether to download missing files.
+        size: Side of the square that images are center-cropped and resized to, in pixels. None: keep their size.
+        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
 
     Raises:
-        ValueError: No such set, not one for classification, its files are missing, or images differ in size and no
-            size is given.
+        ValueError: There is no such data set, it is not for classification, its files are missing, or images differ in
+            size and size is None.
 
     Example:
         >>> Torchvision("CIFAR10O").load()
         Traceback (most recent call last):
-        ValueError: expected a set of torchvision.datasets, got 'CIFAR10O': did you mean CIFAR10 or CIFAR100?
+        ValueError: expected a data set of torchvision.datasets, got 'CIFAR10O': did you mean CIFAR10 or CIFAR100?
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Torchvision(Source):
         self.memory = memory
 
     def load(self) -> Samples:
-        """Read the set."""
+        """Read the data set."""
         parts = [part for part in self._parts() if len(part.targets)]
         if not parts:
             raise ValueError(
-                f"expected a set for classification, got {self.name}, which has no targets: choose another"
+                f"expected a data set for classification, got {self.name}, which has no targets: choose another"
             )
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         labels = torch.cat([_renamed(part, names) for part in parts])
@@ -91,7 +91,7 @@ class Torchvision(Source):
         return Samples(images, labels[kept], names, None if given is None else given[kept])
 
     def _parts(self) -> Iterator[_Part]:
-        """Read one part after the other, so that no two are held twice."""
+        """Read one part after another, so that only one is held twice at a time."""
         kind = self._kind()
         parameters = inspect.signature(kind).parameters
         for number, names in _ways(parameters):
@@ -100,7 +100,7 @@ class Torchvision(Source):
                     part = kind(**self._options(parameters), **options)
                 except (ValueError, RuntimeError, OSError, ImportError) as error:
                     if isinstance(error, ValueError) and "Unknown value" in str(error):
-                        continue  # this set calls the part otherwise, or has none
+                        continue  # the part has another name here, or does not exist
                     raise ValueError(self._missing(error, parameters)) from error
                 read = _read(part, number, self.size, self.name)
                 del part
@@ -115,7 +115,7 @@ class Torchvision(Source):
         if self.name not in kinds:
             near = get_close_matches(self.name, kinds, n=2)
             remedy = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(sorted(kinds))}"
-            raise ValueError(f"expected a set of torchvision.datasets, got {self.name!r}: {remedy}")
+            raise ValueError(f"expected a data set of torchvision.datasets, got {self.name!r}: {remedy}")
         kind = kinds[self.name]
         required = [
             name
@@ -123,16 +123,16 @@ class Torchvision(Source):
             if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
         if not set(required) <= {"root", "split"}:
-            raise ValueError(f"expected a set for classification, got {self.name}: choose another")
+            raise ValueError(f"expected a data set for classification, got {self.name}: choose another")
         return kind
 
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         options: dict[str, Any] = {"transform": _file_or_pixels}
-        # a loader that returns the path leaves decoding to us
+        # with a loader that returns the path, we decode
         offered: dict[str, Any] = {"root": self.root, "loader": Path}
         options |= {name: value for name, value in offered.items() if name in parameters}
         if self.name == "ImageNet":
-            options["loader"] = Path  # which it hands on to ImageFolder
+            options["loader"] = Path  # passed on to ImageFolder
         if "download" in parameters or self.name in {"EMNIST", "QMNIST"}:
             options["download"] = self.download
         return options
@@ -147,8 +147,8 @@ class Torchvision(Source):
 
 
 def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Return each part's number and what to ask a set for, to have that part."""
-    if "background" in parameters:  # Omniglot's parts have classes of their own
+    """Return each part's number and the arguments that select it, in alternatives."""
+    if "background" in parameters:  # Omniglot's parts have disjoint classes
         return [(0, [{"background": True}]), (0, [{"background": False}])]
     if "split" in parameters and parameters["split"].default is not inspect.Parameter.empty:
         return [(number, [{"split": name} for name in names]) for number, names in _SPLITS.items()]
@@ -159,7 +159,7 @@ def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]
 
 
 def _role(number: int, *, tested: bool) -> int:
-    """Return a part's number; a set without a test part is tested on its validation part."""
+    """Return a part's number. Without a test part, the validation part is used for testing."""
     return 2 if number == 1 and not tested else number
 
 
@@ -175,7 +175,7 @@ def _read(part: Any, number: int, size: int | None, name: str) -> _Part:
     for item in (part[row] for row in range(len(part))):
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
             raise ValueError(
-                f"expected a set for classification, got {name}, whose targets are no classes: choose another"
+                f"expected a data set for classification, got {name}, whose targets are not classes: choose another"
             )
         if item[1] is not None:
             images.append(_fitted(item[0], size))
@@ -188,7 +188,7 @@ def _read(part: Any, number: int, size: int | None, name: str) -> _Part:
 
 def _names(part: Any) -> tuple[str, ...]:
     found = next((getattr(part, name) for name in _NAMES if getattr(part, name, None)), ())
-    # ImageNet's have synonyms, and cranes are birds and machines; CelebA's end with an empty one
+    # ImageNet's names have synonyms, and crane is a bird and a machine; CelebA's end with an empty name
     names = [name if isinstance(name, str) else ", ".join(name) for name in found if name]
     again = [names[:place].count(name) for place, name in enumerate(names)]
     return tuple(f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True))
@@ -200,14 +200,14 @@ def _numbers(targets: Tensor) -> tuple[str, ...]:
 
 
 def _renamed(part: _Part, names: tuple[str, ...]) -> Tensor:
-    """Number a part's classes as all parts' names do."""
+    """Renumber a part's classes by the names of all parts together."""
     if part.targets.ndim == 2 or part.names == names[: len(part.names)]:
         return part.targets
     return torch.tensor([names.index(name) for name in part.names])[part.targets]
 
 
 def _file_or_pixels(image: Any) -> Any:
-    """Return an image's file where it has one that is not decoded yet."""
+    """Return an image's file, if it has one, instead of decoding it."""
     file = getattr(image, "filename", None)
     if not file or not Path(file).is_file():
         return image
@@ -220,7 +220,7 @@ def _fitted(image: Any, size: int | None) -> Any:
 
 
 def _stacked(images: Sequence[Any]) -> Tensor:
-    """Return images of one size as a tensor, grey if all are."""
+    """Return images of one size as a tensor, with one channel if all are grey."""
     check_one_size({image.shape[:2] for image in images})
     if any(image.ndim == 3 for image in images):
         images = [image if image.ndim == 3 else np.stack([image] * 3, axis=-1) for image in images]

@@ -1,4 +1,4 @@
-"""Encoders, one a file, the heads that training puts on them, and ONNX files."""
+"""Encoders, one per file, the heads used in training, and ONNX export."""
 
 from likewise.models.conv_net import ConvNet
 from likewise.models.encoder import Encoder

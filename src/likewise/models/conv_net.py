@@ -1,4 +1,4 @@
-"""A small convolutional encoder, for small images and for CPUs."""
+"""A small convolutional encoder, for small images and CPUs."""
 
 from collections import OrderedDict
 from typing import final
@@ -12,7 +12,7 @@ from likewise.models.encoder import Encoder, check_images, check_sizes
 
 @final
 class ConvNet(Encoder):
-    """A small convolutional encoder: blocks that double the width, pooled by two while the image allows, then averaged.
+    """A small convolutional encoder: blocks that double the width, max-pooled while the image allows, then averaged.
 
     Args:
         input_shape: (channels, height, width); the command fills it in from the data.
@@ -20,7 +20,7 @@ class ConvNet(Encoder):
         depth: Blocks; the features have width · 2^(depth - 1) entries.
 
     Raises:
-        ValueError: The input is no image, or width or depth is below 1.
+        ValueError: The input is not an image, or width or depth is below 1.
 
     Example:
         >>> encoder = ConvNet((1, 8, 8), width=4)

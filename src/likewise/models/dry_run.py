@@ -1,4 +1,4 @@
-"""A dry run: what a module makes of zeros, before any data comes."""
+"""A dry run: the output of a module for zeros, before there is data."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,18 +14,18 @@ REMEDY = "wrap it in a module whose forward returns them"
 
 
 def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tensor:
-    """Run two inputs of zeros through a module, frozen, and leave its buffers as they were.
+    """Run two inputs of zeros through a module in evaluation mode, and restore its buffers.
 
     Args:
         module: Takes (N, *input_shape), in the dtype of its weights. Lazy parameters get their shapes here.
         input_shape: The shape of one input.
-        name: What an error calls the module.
+        name: The name of the module in errors.
 
     Returns:
-        What came out, features (2, D) or feature maps (2, D, H, W).
+        The output, features (2, D) or feature maps (2, D, H, W).
 
     Raises:
-        ValueError: The module fails, as it does on images too small for its depth, or something else came out.
+        ValueError: The module fails, for example because images are too small for its depth, or returns something else.
 
     Example:
         >>> dry_run(nn.Linear(3, 8), (3,), "Linear").shape
@@ -41,19 +41,19 @@ def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tenso
             f"{shortened(str(error))}: if the images are too small for it, choose larger ones or a shallower encoder"
         ) from error
     if not isinstance(outputs, Tensor):
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
             f"expected {name} to return a tensor, got {type(outputs).__name__}: {REMEDY}"
         )
     if outputs.ndim not in {2, 4} or len(outputs) != 2 or outputs.numel() == 0 or not outputs.is_floating_point():
         raise ValueError(
-            f"expected {name} to return features (2, D) or maps (2, D, H, W) of two inputs of shape "
+            f"expected {name} to return features (2, D) or maps (2, D, H, W) for two inputs of shape "
             f"{tuple(input_shape)}, got {tuple(outputs.shape)} of {outputs.dtype}: {REMEDY}"
         )
     return outputs
 
 
 def weight_like(module: nn.Module) -> Tensor:
-    """Return a tensor of the dtype and on the device of a module's weights; float32 on the CPU if it has none."""
+    """Return an empty tensor with the dtype and device of a module's weights; float32 on the CPU if it has none."""
     floating = (some for some in chain(module.parameters(), module.buffers()) if some.is_floating_point())
     first = next(floating, torch.zeros(0))
     return torch.zeros(0, dtype=first.dtype, device=first.device)
@@ -61,7 +61,7 @@ def weight_like(module: nn.Module) -> Tensor:
 
 @contextmanager
 def _kept_buffers(module: nn.Module) -> Generator[None]:
-    """Give every buffer back its tensor and its values at the end."""
+    """Restore every buffer and its values at the end."""
     kept = [
         (part, name, buffer, buffer.clone())
         for part in module.modules()
@@ -76,6 +76,6 @@ def _kept_buffers(module: nn.Module) -> Generator[None]:
 
 
 def shortened(message: str, length: int = 160) -> str:
-    """Return somebody else's message in one line of at most about `length` letters."""
+    """Return another library's message in one line of at most about `length` characters."""
     words = " ".join(message.split())
     return words if len(words) <= length else words[:length].rsplit(" ", 1)[0] + " …"

@@ -1,4 +1,4 @@
-"""The abstract encoder: inputs, standardised by its own mean and deviation, become features."""
+"""The abstract encoder: it standardises inputs by its own mean and standard deviation, and maps them to features."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
@@ -16,20 +16,20 @@ CHUNK = 1024  # images that `observe` reads at a time
 
 
 class Encoder(nn.Module, ABC):
-    """Abstract: an encoder f, one input to one feature vector, before any head.
+    """Abstract: an encoder f, from an input to a feature vector, without a head.
 
         f(x) = pool(maps((x − mean) / std)),   x uint8, read as x / 255, or from 0 to 1
 
-    `mean` and `std` are buffers, so that a saved encoder needs nobody to know them: one value a channel for images,
-    which `observe` sets from the training part; 0 and 1 for vectors, which MLP standardises in a layer of its own.
+    `mean` and `std` are buffers, so that they are saved with the encoder. For images they have one value per channel,
+    set by `observe` from the training part. For vectors they are 0 and 1; MLP standardises vectors in a layer.
 
     Args:
-        input_shape: The shape of one input, (channels, height, width) of an image or (F,) of a vector.
+        input_shape: The shape of one input, (channels, height, width) for an image or (F,) for a vector.
 
     Attributes:
-        observes: Whether `observe` sets mean and std; not where they came with weights.
-        rebuilt_with: Arguments that say where first weights come from, with what takes their place when an encoder is
-            made again to be given weights that were saved.
+        observes: Whether `observe` sets mean and std. False if they came with pretrained weights.
+        rebuilt_with: Arguments that select initial weights, with the values to use instead when an encoder is rebuilt
+            for saved weights.
 
     Raises:
         ValueError: An entry of input_shape is below 1.
@@ -59,10 +59,10 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Encode a batch of inputs, which an implementation passes through `standardized` first."""
+        """Encode a batch of inputs. An implementation calls `standardized` on them first."""
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:  # noqa: ARG002 - an override's
-        """Encode images to feature maps (N, D, H, W), where the encoder has them; `pool` makes features of them."""
+        """Encode images to feature maps (N, D, H, W), if the encoder has them; `pool` turns them into features."""
         raise ValueError(
             f"expected an encoder with feature maps, got {type(self).__name__}: choose ConvNet, ResNet, "
             "or Wrapped around a module that returns (N, D, H, W)"
@@ -73,10 +73,10 @@ class Encoder(nn.Module, ABC):
         return maps.mean(dim=(2, 3))
 
     def standardized(self, inputs: Tensor) -> Tensor:
-        """Return (inputs − mean) / std, computed in float32 at least, in the dtype of the encoder's weights.
+        """Return (inputs − mean) / std, computed in at least float32, in the dtype of the encoder's weights.
 
         Args:
-            inputs: (N, ...), uint8, which is divided by 255, or floating-point; vectors also of other integers.
+            inputs: (N, ...), uint8, which is divided by 255, or floating-point. Vectors may also be other integers.
 
         Raises:
             ValueError: Images are integers other than uint8.
@@ -90,14 +90,14 @@ class Encoder(nn.Module, ABC):
 
     @torch.no_grad()
     def observe(self, inputs: "Tensor | Rows") -> None:
-        """Set mean and std, one of each a channel, to those of these images; leave them where inputs are vectors.
+        """Set mean and std per channel to those of these images. For vectors, leave them unchanged.
 
         Args:
-            inputs: Images of the training part (N, channels, height, width), uint8 or from 0 to 1. A channel that is
-                constant gets std 1.
+            inputs: Images of the training part (N, channels, height, width), uint8 or from 0 to 1. A constant channel
+                gets std 1.
 
         Raises:
-            ValueError: There is no image, or an image of another number of channels.
+            ValueError: There are no images, or they have another number of channels.
 
         Memory:
             1,024 images in float64.
@@ -121,18 +121,18 @@ class Encoder(nn.Module, ABC):
         *,
         progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
     ) -> Float[Tensor, "n d"]:
-        """Encode inputs frozen: evaluation mode, no gradient, in batches, on the encoder's own device and in its dtype.
+        """Encode inputs in evaluation mode, without gradient, in batches, on the encoder's device and in its dtype.
 
         Args:
-            inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `Rows` that read them.
-            batch_size: Inputs encoded at a time.
-            progress: Wraps what is walked over, the first rows of the batches, as tqdm does.
+            inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `Rows`.
+            batch_size: Number of inputs encoded at a time.
+            progress: Wraps the iteration over batches, for example tqdm.
 
         Returns:
             Features (N, D), float32 on the CPU.
 
         Memory:
-            One batch of inputs and activations beside inputs and features.
+            One batch of inputs and activations, in addition to inputs and features.
 
         Example:
             >>> from likewise.models import MLP
@@ -154,7 +154,7 @@ class Encoder(nn.Module, ABC):
 
 @contextmanager
 def frozen(module: nn.Module) -> Generator[None]:
-    """Put a module into evaluation mode, without gradient, and every part of it back into its own mode at the end."""
+    """Put a module into evaluation mode, without gradient, and restore the mode of every submodule at the end."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -166,14 +166,14 @@ def frozen(module: nn.Module) -> Generator[None]:
 
 
 def check_sizes(**sizes: int) -> None:
-    """Raise a ValueError unless every size, given by its name, is at least 1."""
+    """Raise a ValueError unless every named size is at least 1."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"expected {name} of at least 1, got {size}: give a positive integer")
 
 
 def check_images(encoder: str, input_shape: tuple[int, ...]) -> None:
-    """Raise a ValueError unless the shape is that of an image."""
+    """Raise a ValueError unless the shape is an image's."""
     if len(input_shape) != 3:
         raise ValueError(
             f"{encoder} expected images, input_shape (channels, height, width), got {tuple(input_shape)}: "
@@ -182,7 +182,7 @@ def check_images(encoder: str, input_shape: tuple[int, ...]) -> None:
 
 
 def _mean_and_std(images: "Tensor | Rows") -> tuple[Tensor, Tensor]:
-    """Return mean and deviation of every channel, float64, by merging those of chunks (Chan et al., 1979)."""
+    """Return mean and standard deviation per channel, float64, merged over chunks (Chan et al., 1979)."""
     count = 0
     mean = squares = low = high = torch.zeros(images.shape[1], dtype=torch.float64)
     for start in range(0, len(images), CHUNK):

@@ -1,4 +1,4 @@
-"""A run's encoder, to go on with."""
+"""The encoder of an earlier run, to continue training."""
 
 from pathlib import Path
 from typing import Any, final
@@ -14,19 +14,19 @@ from likewise.runs import Run
 
 @final
 class FromRun(Encoder):
-    """The encoder that another run has trained, with its weights, mean and standard deviation.
+    """The encoder trained by another run, with its weights, mean and standard deviation.
 
     Args:
-        input_shape: The shape of one input, which has to be what the run's encoder was made for; the command fills it
-            in from the data.
+        input_shape: The shape of one input, which must be the shape that the run's encoder was made for; the command
+            fills it in from the data.
         run: The run's folder.
 
     Raises:
-        ValueError: It is no run's folder, the run has trained no encoder yet, or inputs are of another shape.
+        ValueError: The folder is not a run's, the run has not trained an encoder yet, or inputs have another shape.
 
     Attributes:
         encoder: The encoder.
-        spec: The class and the arguments that it was made with.
+        spec: The class and the arguments it was made with.
     """
 
     def __init__(self, input_shape: tuple[int, ...], run: Path | str) -> None:
@@ -37,7 +37,7 @@ class FromRun(Encoder):
         if expected != tuple(input_shape):
             raise ValueError(
                 f"expected inputs of shape {expected}, which the encoder of {run} was made for, "
-                f"got {tuple(input_shape)}: give data of that shape, images with data.size"
+                f"got {tuple(input_shape)}: give data of that shape; data.size resizes images"
             )
         encoder: Any = opened.encoder()
         self.encoder: Encoder = encoder.train()
@@ -48,7 +48,7 @@ class FromRun(Encoder):
         return self.encoder.feature_dim
 
     def observe(self, inputs: Tensor | Rows) -> None:
-        """Keep the mean and standard deviation of the run's own training part."""
+        """Keep the mean and standard deviation of the run's training part."""
 
     def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode a batch of inputs."""

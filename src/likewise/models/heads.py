@@ -1,4 +1,4 @@
-"""Heads: what training puts between the features and the loss, and evaluation leaves off."""
+"""Heads: networks between features and loss, used only in training."""
 
 from abc import ABC, abstractmethod
 from typing import final
@@ -10,7 +10,7 @@ from likewise.models.encoder import check_sizes
 
 
 class Head(nn.Module, ABC):
-    """Abstract: a head g, features to the embeddings that a loss contrasts."""
+    """Abstract: a head g, from features to the embeddings that a loss contrasts."""
 
     @property
     @abstractmethod
@@ -24,16 +24,16 @@ class Head(nn.Module, ABC):
 
 @final
 class ProjectionHead(Head):
-    """Hidden layers and a linear one, with one hidden layer z = W₂ · relu(W₁ h), as is usual since SimCLR.
+    """Hidden layers and a linear layer; with one hidden layer z = W₂ · relu(W₁ h), as in SimCLR.
 
-    SimCLR's and MoCo v2's heads are the default with their own sizes; BYOL's is hidden_dim 4096, out_dim 256 and
+    With other sizes, the default is the head of SimCLR and MoCo v2. BYOL's has hidden_dim 4096, out_dim 256 and
     batch_norm.
 
     Args:
         feature_dim: Length of a feature vector; the command fills it in from the encoder.
-        hidden_dim: Units of a hidden layer; None: as many as features.
+        hidden_dim: Units of a hidden layer. None: feature_dim.
         out_dim: Length of an embedding.
-        layers: Hidden layers.
+        layers: Number of hidden layers.
         batch_norm: Whether hidden layers are batch-normalised before relu.
 
     Raises:
@@ -73,11 +73,11 @@ class ProjectionHead(Head):
 
 @final
 class PredictionHead(Head):
-    """BYOL's predictor, from embeddings of one network to those of the other: one hidden layer, E to E.
+    """BYOL's predictor, from the embeddings of one network to those of the other: one hidden layer, E to E.
 
     Args:
         embedding_dim: Length of an embedding, E.
-        hidden_dim: Units of the hidden layer; None: as many as an embedding has entries. BYOL has 4096 for E = 256.
+        hidden_dim: Units of the hidden layer. None: embedding_dim. BYOL has 4096 for E = 256.
         batch_norm: Whether the hidden layer is batch-normalised before relu.
 
     Raises:
@@ -109,7 +109,7 @@ class PredictionHead(Head):
 
 @final
 class NoHead(Head):
-    """No head: features are the embeddings, as supervised losses of prototypes or logits often have it.
+    """No head: the features are the embeddings, as is common for supervised losses with prototypes or logits.
 
     Args:
         feature_dim: Length of a feature vector; the command fills it in from the encoder.
@@ -140,7 +140,7 @@ def _layers(inputs: int, hidden_dim: int | None, outputs: int, *, count: int, ba
     check_sizes(inputs=inputs, hidden_dim=hidden, out_dim=outputs, layers=count)
     layers: list[nn.Module] = []
     for level in range(count):
-        # a bias before batch norm would be subtracted again
+        # batch norm would cancel a bias
         layers.append(nn.Linear(hidden if level else inputs, hidden, bias=not batch_norm))
         layers += [nn.BatchNorm1d(hidden), nn.ReLU()] if batch_norm else [nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(hidden, outputs))

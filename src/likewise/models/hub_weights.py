@@ -1,19 +1,19 @@
-"""Published weights of timm's networks: from the local cache, or downloaded, or one clear line at once."""
+"""Published weights of timm's networks, from the local cache or downloaded, with a quick one-line error."""
 
 from likewise.models.dry_run import shortened
 
-PATIENCE = 3.0  # seconds that a server may take to answer; the hub's own library tries again for most of a minute
+PATIENCE = 3.0  # seconds to wait for a server; the hub's library retries for most of a minute
 FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def hub_weights(name: str) -> str:
-    """Return the path of a file with a network's published weights, downloaded unless it is in the cache.
+    """Return the path of a file with a network's published weights, downloaded unless it is cached.
 
     Args:
         name: A name that timm knows, with or without a tag.
 
     Raises:
-        ValueError: There are none, or the server cannot be reached, which is known within seconds.
+        ValueError: There are no weights, or the server cannot be reached within seconds.
     """
     import timm  # noqa: PLC0415 - timm is optional, and brings huggingface_hub
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
@@ -23,7 +23,7 @@ def hub_weights(name: str) -> str:
     repository = configuration.hf_hub_id if configuration else None
     if not repository:
         url = configuration.url if configuration else None
-        remedy = f"download {url} and give its path as checkpoint" if url else "train from the start"
+        remedy = f"download {url} and give its path as checkpoint" if url else "leave out pretrained"
         raise ValueError(f"expected a network with weights on the Hugging Face hub, got {name}: {remedy}")
     for file in FILES:
         cached = try_to_load_from_cache(repository, file)
@@ -48,5 +48,5 @@ def hub_weights(name: str) -> str:
 def _unreachable(name: str, repository: str, error: Exception) -> ValueError:
     return ValueError(
         f"expected the weights of {name} from the Hugging Face hub, {repository}, got {type(error).__name__}: "
-        f"{shortened(str(error))}: look at the connection, or give a file of them as checkpoint"
+        f"{shortened(str(error))}: check the connection, or give a file of weights as checkpoint"
     )

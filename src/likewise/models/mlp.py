@@ -11,15 +11,15 @@ from likewise.models.encoder import Encoder, check_sizes
 
 @final
 class MLP(Encoder):
-    """A multilayer perceptron on flattened inputs, each entry of which a first batch norm standardises.
+    """A multilayer perceptron on flattened inputs, with an initial batch norm that standardises each entry.
 
     Args:
-        input_shape: The shape of one input, (F,) or an image's; the command fills it in from the data.
-        width: Units a layer, and entries of a feature vector.
-        depth: Layers.
+        input_shape: The shape of one input, (F,) or that of an image; the command fills it in from the data.
+        width: Units per layer, and length of a feature vector.
+        depth: Number of layers.
 
     Raises:
-        ValueError: The width or the depth is below 1.
+        ValueError: width or depth is below 1.
 
     Example:
         >>> import torch
@@ -32,7 +32,7 @@ class MLP(Encoder):
         check_sizes(width=width, depth=depth)
         super().__init__(input_shape)
         inputs = math.prod(input_shape)
-        # without scale and shift: running statistics bring features of any unit to one scale
+        # without scale and shift: running statistics standardise features of any unit
         layers: list[nn.Module] = [nn.Flatten(), nn.BatchNorm1d(inputs, affine=False)]
         for level in range(depth):
             layers += [nn.Linear(inputs if level == 0 else width, width), nn.BatchNorm1d(width), nn.ReLU()]

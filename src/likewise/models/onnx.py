@@ -1,4 +1,4 @@
-"""ONNX files of encoders, checked against the encoder before they get their name."""
+"""ONNX files of encoders, checked against the encoder."""
 
 import contextlib
 import io
@@ -16,24 +16,24 @@ from likewise.models.dry_run import shortened
 from likewise.models.encoder import Encoder
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
-BATCHES = (1, 7)  # the sizes that are checked; what is exported from a batch of two must take others
+BATCHES = (1, 7)  # batch sizes to check; the export uses a batch of two
 
 
 def to_onnx(encoder: Encoder, path: str | Path, *, opset: int | None = None, tolerance: float = 1e-4) -> None:
-    """Write an encoder as ONNX, with its standardisation in it, for batches of any size.
+    """Write an encoder as ONNX, including its standardisation, for batches of any size.
 
     The file's input is `inputs`, images (N, channels, height, width) from 0 to 1, or vectors (N, F), float32; its
-    output is `features` (N, D), float32. The encoder stays as it is, wherever it is.
+    output is `features` (N, D), float32. The encoder is not changed.
 
     Args:
-        encoder: What to write; in evaluation mode, whatever mode it is in.
-        path: The .onnx file. It is written beside, checked, and renamed, so that there is a right file or none.
-        opset: The version of ONNX's operators; None: the exporter's own.
-        tolerance: The largest difference from the encoder's features on random inputs that is accepted, relative to
-            the largest feature, or to 1 where that is smaller.
+        encoder: The encoder; it is exported in evaluation mode.
+        path: The .onnx file. It is written under a temporary name, checked, and renamed.
+        opset: The ONNX opset version. None: the exporter's default.
+        tolerance: Largest accepted difference from the encoder's features on random inputs, relative to the largest
+            feature, or absolute if that is below 1.
 
     Raises:
-        ValueError: The encoder cannot be exported, or the file gives other features.
+        ValueError: The encoder cannot be exported, or the features of the file differ.
         ModuleNotFoundError: The extra `likewise[onnx]` is not installed.
 
     Memory:
@@ -55,7 +55,7 @@ def to_onnx(encoder: Encoder, path: str | Path, *, opset: int | None = None, tol
             )
     path = Path(path)
     if not path.parent.is_dir():
-        raise ValueError(f"expected a folder to write {path.name} into, got {path.parent}: make it first")
+        raise ValueError(f"expected a folder to write {path.name} into, got {path.parent}: create it first")
     copy = deepcopy(encoder).cpu().float().eval()
     partial = path.with_name(f"{path.name}.partial")
     try:
@@ -103,7 +103,7 @@ def _check(encoder: Encoder, path: Path, tolerance: float) -> None:
             expected = encoder(inputs)
         got = torch.from_numpy(session.run(["features"], {"inputs": inputs.numpy()})[0])
         away = float((got - expected).abs().max()) if got.shape == expected.shape else float("inf")
-        if not away <= tolerance * max(1.0, float(expected.abs().max())):  # NaN is no small difference
+        if not away <= tolerance * max(1.0, float(expected.abs().max())):  # written so that NaN fails
             raise ValueError(
                 f"expected features of the ONNX file within {tolerance:g} of the encoder's, got {away:.2g} in a batch "
                 f"of {batch}: export it as safetensors"
@@ -111,13 +111,13 @@ def _check(encoder: Encoder, path: Path, tolerance: float) -> None:
 
 
 def _inputs(encoder: Encoder, batch: int) -> Tensor:
-    """Draw inputs from 0 to 1, always the same ones."""
+    """Return random inputs from 0 to 1, always the same."""
     return torch.rand(batch, *encoder.input_shape, generator=torch.Generator().manual_seed(batch))
 
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """Keep what the exporter prints, logs and warns of to itself: what matters of it is checked."""
+    """Suppress what the exporter prints, logs and warns about; its result is checked."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""Residual networks, from 8 layers for CPUs to 50, with a stem for small images."""
+"""Residual networks with 8 to 50 layers, with a stem for small images."""
 
 from typing import Any, Literal, final
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from likewise.models.encoder import Encoder, check_images, check_sizes
 
-# blocks a stage; four stages from width 64 for large images, three from width 16 for small ones
+# blocks per stage; four stages from width 64, or three from width 16 for small images
 STAGES = {
     8: (1, 1, 1),
     20: (3, 3, 3),
@@ -19,24 +19,24 @@ STAGES = {
     50: (3, 4, 6, 3),
 }
 BOTTLENECKS = {50}
-SMALL = 64  # pixels; smaller images keep their size in the stem
+SMALL = 64  # pixels; below it, the stem keeps the image size
 
 
 @final
 class ResNet(Encoder):
-    """A residual network: a stem, stages of residual blocks each half as large and twice as wide, an average.
+    """A residual network: a stem, stages of residual blocks that halve the size and double the width, an average.
 
     Args:
         input_shape: (channels, height, width); the command fills it in from the data.
         depth: 18, 34 and 50 have four stages of width 64, 128, 256, 512 (50: four times as many maps, from bottleneck
             blocks); 8, 20 and 32 three of width 16, 32, 64, with shortcuts that have no parameters.
-        width: Channels of the first stage; None: 64 or 16, as said.
-        stem: "small" is a 3 × 3 convolution; "large" one of 7 × 7 and a max-pool, which divide the side by four;
-            "auto" is "small" for images below 64 pixels.
+        width: Channels of the first stage. None: 64 or 16, as above.
+        stem: "small" is a 3 × 3 convolution; "large" is a 7 × 7 convolution and a max-pool, which divide the side by
+            four; "auto" is "small" for images below 64 pixels.
 
     Raises:
-        ValueError: The input is no image, there is no network of that depth, the width is below 1, or the images are
-            so small that a stage would halve a single pixel.
+        ValueError: The input is not an image, there is no network of that depth, the width is below 1, or the images
+            are so small that a stage would halve a single pixel.
 
     Source:
         K. He et al., Deep Residual Learning for Image Recognition, 2016; table 1 (18, 34, 50) and section 4.2 (8, 20,
@@ -86,7 +86,7 @@ class ResNet(Encoder):
 
 
 class _Subsample(nn.Module):
-    """A shortcut without parameters: every second pixel, and zeros for the maps that the block adds."""
+    """A shortcut without parameters: every second pixel, and zeros for the channels that the block adds."""
 
     def __init__(self, added: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def _stem(channels: int, width: int, *, small: bool) -> nn.Sequential:
 
 
 def _stages(depth: int, width: int) -> tuple[nn.Sequential, int]:
-    """Return the stages, and how many maps the last has."""
+    """Return the stages, and the channels of the last."""
     from torchvision.models.resnet import BasicBlock, Bottleneck  # noqa: PLC0415 - torchvision is optional
 
     kind: Any = Bottleneck if depth in BOTTLENECKS else BasicBlock
@@ -130,7 +130,7 @@ def _projection(channels: int, outputs: int, stride: int) -> nn.Sequential:
 
 
 def _initialize(network: nn.Module) -> None:
-    """Draw the convolutions as He et al. do, and start every block as the identity."""
+    """Initialise the convolutions as He et al. do, and every block as the identity."""
     from torchvision.models.resnet import BasicBlock, Bottleneck  # noqa: PLC0415
 
     for part in network.modules():
@@ -150,7 +150,7 @@ def _check_choices(depth: int, stem: str) -> None:
 
 def _check_side(side: int, depth: int, *, small: bool) -> None:
     halvings = len(STAGES[depth]) - 1 + (0 if small else 2)
-    least = 2 ** (halvings - 1) + 1  # one pixel more than what is a single pixel before the last halving
+    least = 2 ** (halvings - 1) + 1  # the smallest side that has more than one pixel before the last halving
     if side < least:
         remedy = "ResNet with depth 8 or ConvNet" if len(STAGES[depth]) == 4 else "ConvNet"
         raise ValueError(

@@ -1,4 +1,4 @@
-"""An encoder by the name that the timm library gives it, fresh or pretrained."""
+"""A network of the timm library as encoder, by name, with random or pretrained weights."""
 
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,23 +17,23 @@ from likewise.models.hub_weights import hub_weights
 class Timm(Encoder):
     """A network of the timm library without its classifier.
 
-    The length of a feature vector comes from a dry run, since timm's `num_features` is that of the last maps, which
-    some networks widen after pooling.
+    The length of a feature vector comes from a dry run, since timm's `num_features` counts the channels of the last
+    maps, and some networks have more after pooling.
 
     Args:
-        input_shape: (channels, height, width); the command fills it in from the data. Networks of one image size, such
-            as vision transformers, are made for this one.
-        name: A name such as resnet18 or vit_tiny_patch16_224, with a tag where there are several sets of weights, such
-            as resnet18.a1_in1k. `timm.list_models("*vit*")` finds names.
-        pretrained: Start from the published weights, from the Hugging Face hub or what was downloaded before, and keep
-            the mean and std that they were trained with.
-        stem: "model" is the network's own; "small" puts a 3 × 3 convolution of stride 1, drawn anew, and no max-pool
-            into a ResNet-like one, for images below 64 pixels.
-        checkpoint: A file of the network's published weights, .safetensors or .pth, in place of a download.
+        input_shape: (channels, height, width); the command fills it in from the data. Networks with a fixed image size,
+            such as vision transformers, are created for this size.
+        name: A name such as resnet18 or vit_tiny_patch16_224, with a tag if there are several sets of weights, such as
+            resnet18.a1_in1k. `timm.list_models("*vit*")` finds names.
+        pretrained: Start from the published weights, cached or from the Hugging Face hub, and keep the mean and std
+            that they were trained with.
+        stem: "model" is the network's own; "small" gives a ResNet-like network a new 3 × 3 convolution of stride 1 and
+            no max-pool, for images below 64 pixels.
+        checkpoint: A file of the network's published weights, .safetensors or .pth, instead of a download.
 
     Raises:
-        ValueError: The input is no image, timm knows no such name, weights cannot be had or do not fit, the stem
-            cannot be replaced, or the network is too deep for the images.
+        ValueError: The input is not an image, timm has no such name, weights are not available or do not fit, the
+            stem cannot be replaced, or the network is too deep for the images.
 
     Source:
         R. Wightman, PyTorch Image Models, https://github.com/huggingface/pytorch-image-models.
@@ -70,8 +70,8 @@ class Timm(Encoder):
         outputs = dry_run(self.model, self.input_shape, name)
         if outputs.ndim != 2 or not torch.isfinite(outputs).all():
             raise ValueError(
-                f"expected {name} to make finite features (N, D) of images {self.input_shape}, got "
-                f"{tuple(outputs.shape)}, finite or not: choose larger images or a shallower encoder"
+                f"expected finite features (N, D) from {name} for images {self.input_shape}, got "
+                f"{tuple(outputs.shape)} or NaN or infinity: choose larger images or a shallower encoder"
             )
         self._feature_dim = outputs.shape[1]
 
@@ -85,7 +85,7 @@ class Timm(Encoder):
         return self.model(self.standardized(inputs))
 
     def _take_statistics(self) -> None:
-        """Set mean and std to those of the weights, for good; for other than three channels, to their averages."""
+        """Set mean and std to those of the weights; if there are not three channels, to their averages."""
         self.observes = False
         configuration: Any = self.model.pretrained_cfg
         for buffer, key in ((self.mean, "mean"), (self.std, "std")):
@@ -107,29 +107,29 @@ def _check_name(name: str) -> None:
 
 
 def _or(tags: list[str]) -> str:
-    return f"choose {', '.join(tags)}" if tags else "there is none, leave it out"
+    return f"choose {', '.join(tags)}" if tags else "there are none, leave it out"
 
 
 def _make(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:
-    """Make the network, with a file's weights if there is one, each of which has to be in it."""
+    """Make the network, with the weights of a file if one is given; the file must have all of them."""
     state = torch.get_rng_state()
     fresh = _create(name, input_shape, None)
     if file is None:
         return fresh
-    torch.set_rng_state(state)  # the same numbers are drawn again, so weights that stay the same were not in the file
+    torch.set_rng_state(state)  # with the same random numbers, weights that stay the same were not in the file
     made = _create(name, input_shape, file)
-    drawn = dict(fresh.named_parameters())
+    initial = dict(fresh.named_parameters())
     kept = [
         key
         for key, weights in made.named_parameters()
-        if weights.ndim > 1 and weights.amin() != weights.amax() and torch.equal(weights, drawn[key])
+        if weights.ndim > 1 and weights.amin() != weights.amax() and torch.equal(weights, initial[key])
     ]
-    _check_kept({key: drawn[key] for key in kept}, name, file)
+    _check_kept({key: initial[key] for key in kept}, name, file)
     return made
 
 
 def _check_kept(kept: dict[str, Tensor], name: str, file: str) -> None:
-    """Raise if a weight that a file left as it was made is not in the file, where it may be the same, as tables are."""
+    """Raise if a file lacks one of the weights it left unchanged. Fixed tables are in it and are unchanged."""
     import timm  # noqa: PLC0415
 
     given: Any = timm.models.load_state_dict(file) if kept else {}
@@ -158,11 +158,11 @@ def _create(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Mod
 
 
 def _shrink_stem(model: Any, name: str) -> None:
-    """Put a 3 × 3 convolution of stride 1 in place of a ResNet's first one, and nothing in place of its max-pool."""
+    """Replace a ResNet's first convolution by a 3 × 3 one of stride 1, and remove its max-pool."""
     first = getattr(model, "conv1", None)
     if not isinstance(first, nn.Conv2d) or not isinstance(getattr(model, "maxpool", None), nn.Module):
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"expected a network with a ResNet's stem, conv1 and maxpool, got {name}: leave the stem as the model's"
+        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
+            f"expected a network with a ResNet's stem, conv1 and maxpool, got {name}: leave stem at model"
         )
     model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, 1, 1, bias=first.bias is not None)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")

@@ -1,4 +1,4 @@
-"""An encoder around any module of a user's own."""
+"""An encoder around any module."""
 
 from typing import final
 
@@ -13,17 +13,17 @@ from likewise.models.encoder import Encoder
 class Wrapped(Encoder):
     """Any module as an encoder: `--encoder Wrapped --encoder.module my.Net`.
 
-    The length of a feature vector comes from a dry run on zeros, which leaves the module's buffers as they were.
+    The length of a feature vector comes from a dry run on zeros, which does not change the module's buffers.
 
     Args:
         input_shape: The shape of one input; the command fills it in from the data.
         module: Takes (N, *input_shape), floating-point, and returns features (N, D), or feature maps (N, D, H, W),
             which are averaged.
-        standardize: Whether it gets images standardised by the mean and std of the training part; else as they are,
-            from 0 to 1.
+        standardize: Whether images are standardised by the mean and std of the training part; otherwise the module gets
+            them from 0 to 1.
 
     Raises:
-        ValueError: The module is none, cannot take such inputs, or returns something else.
+        ValueError: The module is not a torch.nn.Module, fails on such inputs, or returns something else.
 
     Example:
         >>> import torch
@@ -34,8 +34,8 @@ class Wrapped(Encoder):
 
     def __init__(self, input_shape: tuple[int, ...], module: nn.Module, *, standardize: bool = True) -> None:
         super().__init__(input_shape)
-        if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance] - a door for users
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+        if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance] - users may pass anything
+            raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
                 f"expected a torch.nn.Module to wrap, got {type(module).__name__}: pass an instance of its class"
             )
         self.observes = standardize
@@ -52,7 +52,7 @@ class Wrapped(Encoder):
         return self._feature_dim
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        """Encode images to feature maps, where the module returns them."""
+        """Encode images to feature maps, if the module returns them."""
         return self.module(self.standardized(inputs)) if self._has_maps else super().maps(inputs)
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:

@@ -1,4 +1,4 @@
-"""How a view differs from its sample: augmentations of a whole batch at once, wherever the batch is."""
+"""How a view differs from its sample: augmentations of a whole batch at once, on the batch's device."""
 
 from likewise.data.augmentation.affine import RandomAffine
 from likewise.data.augmentation.augmentation import Augmentation
@@ -27,16 +27,16 @@ __all__ = [
 
 
 def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:
-    """Return what suits inputs of a shape: colour images, other images, vectors.
+    """Return the default augmentation for inputs of a shape: colour images, other images, vectors.
 
     Args:
         input_shape: One input's shape: (channels, height, width) of an image, (F,) of a vector.
 
     Returns:
-        `SimCLRViews` for images of 3 channels, `RandomAffine` for others, `FeatureDropout` for vectors.
+        `SimCLRViews` for images with 3 channels, `RandomAffine` for other images, `FeatureDropout` for vectors.
 
     Raises:
-        ValueError: The shape is of neither.
+        ValueError: The shape is neither an image's nor a vector's.
 
     Example:
         >>> type(usual_augmentation((1, 28, 28))).__name__
@@ -52,5 +52,5 @@ def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:
         case _:
             raise ValueError(
                 f"expected an input's shape as (channels, height, width) or (F,), got {input_shape}: "
-                "name an augmentation of your own"
+                "specify an augmentation"
             )

@@ -1,4 +1,4 @@
-"""Images turned, moved, resized and sheared a little, every image its own."""
+"""Small random rotations, shifts, changes of size and shears, different for every image."""
 
 import math
 from typing import Literal, final
@@ -16,22 +16,22 @@ from likewise.data.augmentation.parameters import check_size
 
 @final
 class RandomAffine(Augmentation):
-    """Images turned, moved, resized and sheared a little, with noise.
+    """Small random rotations, shifts, changes of size and shears, with noise.
 
     Args:
-        degrees: Largest rotation either way, in degrees.
-        translate: Largest shift either way, as a part of the image's side.
-        scale: Largest change of size either way, as a part of it, below 1.
-        shear: Largest shear either way, in degrees.
-        noise: Standard deviation of Gaussian noise, in standard deviations of the image's own pixels.
-        padding: What stands outside the image: "zeros", its "border", or its "reflection".
+        degrees: Largest rotation in either direction, in degrees.
+        translate: Largest shift in either direction, as a fraction of the image's side.
+        scale: Largest relative change of size in either direction, below 1.
+        shear: Largest shear in either direction, in degrees.
+        noise: Standard deviation of Gaussian noise, relative to that of the image's pixels.
+        padding: What lies outside the image: "zeros", its "border", or its "reflection".
 
     Returns:
         Calling it with images (N, channels, height, width), uint8 or from 0 to 1, returns images of the same shape from
         0 to 1, of the inputs' dtype; uint8 becomes float32.
 
     Raises:
-        ValueError: A size is out of range, or an input is no batch of images.
+        ValueError: A parameter is out of range, or the input is not a batch of images.
 
     Example:
         >>> RandomAffine()(torch.zeros(4, 1, 8, 8), Draw(0, rows=4)).shape
@@ -64,9 +64,9 @@ class RandomAffine(Augmentation):
 
     @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
-        """Change every image on its own; the shape stays."""
+        """Transform every image independently; the shape stays the same."""
         images = floating(inputs, "RandomAffine")
-        if not len(images):  # which affine_grid refuses
+        if not len(images):  # affine_grid refuses an empty batch
             return returned(images, inputs)
         height, width = images.shape[-2:]
         maps = self._maps(uniform(draw, images, 5), height, width).to(images.dtype)
@@ -78,13 +78,13 @@ class RandomAffine(Augmentation):
         return returned(moved.clamp_(0, 1), inputs)
 
     def _maps(self, numbers: Float[Tensor, "n 5"], height: int, width: int) -> Float[Tensor, "n 2 3"]:
-        """Return maps from where a view looks to where it finds the pixel, in grid_sample's units of half a side."""
+        """Return affine maps from output to input coordinates, in grid_sample's units of half a side."""
         angle, slant, size, right, down = (numbers * 2 - 1).unbind(dim=1)
         angle = angle * math.radians(self.degrees)
         slant = torch.tan(slant * math.radians(self.shear))
         size = 1 + size * self.scale
         cos, sin = torch.cos(angle) / size, torch.sin(angle) / size
-        # a rotation of pixels is no rotation of half sides unless the image is square
+        # in units of half a side, this is a rotation only if the image is square
         top = torch.stack([cos, (cos * slant - sin) * height / width, right * 2 * self.translate], dim=-1)
         bottom = torch.stack([sin * width / height, sin * slant + cos, down * 2 * self.translate], dim=-1)
         return torch.stack([top, bottom], dim=1)

@@ -1,4 +1,4 @@
-"""Gaussian blur, every image its own."""
+"""Gaussian blur, with a different width for every image."""
 
 from functools import lru_cache
 from typing import final
@@ -14,17 +14,17 @@ from likewise.data.augmentation.parameters import check_probability, check_range
 from likewise.data.augmentation.separable import separable
 
 SHARP = 1e4
-"""What makes a kernel of its middle alone: e to the power of −10,000 is 0."""
+"""Makes a kernel of only its middle: exp(−10,000) is 0."""
 
 
 @final
 class GaussianBlur(Augmentation):
-    """Some images blurred by a Gaussian of their own width, with the border mirrored: two matrix products an image.
+    """Gaussian blur of some images, with a random width each and a mirrored border: two matrix products per image.
 
     Args:
-        sigma: Least and greatest standard deviation of the Gaussian, in pixels.
+        sigma: Smallest and largest standard deviation of the Gaussian, in pixels.
         probability: Probability that an image is blurred.
-        size: Side of the kernel in pixels, odd; None: SimCLR's, a tenth of the image's shorter side made odd, and at
+        size: Side of the kernel in pixels, odd. None: SimCLR's, a tenth of the image's shorter side made odd, and at
             least 3.
 
     Returns:
@@ -32,11 +32,11 @@ class GaussianBlur(Augmentation):
         0 to 1, of the inputs' dtype; uint8 becomes float32.
 
     Raises:
-        ValueError: A range is none, a probability is outside [0, 1], the size is even, or an input is no batch of
-            images larger than half the kernel.
+        ValueError: A range is invalid, a probability is outside [0, 1], the size is even, or the input is not a batch
+            of images larger than half the kernel.
 
     Memory:
-        Weights of one image take height² + width² numbers.
+        The weights for an image take height² + width² numbers.
 
     Source:
         T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, appendix A.
@@ -52,7 +52,7 @@ class GaussianBlur(Augmentation):
         check_range("sigma", sigma)
         check_probability("probability", probability)
         if size is not None and (size < 1 or size % 2 == 0):
-            raise ValueError(f"expected size odd and positive, got {size}: a kernel has a middle, choose {size + 1}")
+            raise ValueError(f"expected size odd and positive, got {size}: choose {size + 1}")
         self.sigma = sigma
         self.probability = probability
         self.size = size
@@ -67,7 +67,7 @@ class GaussianBlur(Augmentation):
     def weights(
         self, images: Tensor, draw: Draw, sides: tuple[int, ...]
     ) -> tuple[Float[Tensor, "n h h"], Float[Tensor, "n w w"]]:
-        """Draw a width for each image, and return weights of rows and of columns that blur images of these sides."""
+        """Sample a width for each image, and return row and column weights that blur images of these sides."""
         size = self.size or max(3, min(sides) // 20 * 2 + 1)
         if min(sides) <= size // 2:
             raise ValueError(
@@ -83,7 +83,7 @@ class GaussianBlur(Augmentation):
 def blur_weights(
     sharpness: Float[Tensor, " n"], size: int, sides: tuple[int, ...]
 ) -> tuple[Float[Tensor, "n h h"], Float[Tensor, "n w w"]]:
-    """Return the Gaussian kernels' weights, k pixels from the middle in proportion to exp(−sharpness · k²)."""
+    """Return the Gaussian kernels' weights, proportional to exp(−sharpness · k²) at k pixels from the middle."""
     away = torch.arange(size, device=sharpness.device) - size // 2
     kernels = torch.softmax(sharpness[:, None] * -away.square(), dim=1)
     tables = {side: kernels @ _places(side, size, sharpness.device) for side in set(sides)}
@@ -93,7 +93,7 @@ def blur_weights(
 
 @lru_cache(maxsize=16)
 def _places(side: int, size: int, device: torch.device) -> Float[Tensor, "size _"]:
-    """Return which pixel each of the kernel's lies on, (size, side · side), mirrored at the border, which stays one."""
+    """Return the pixel under each kernel entry, one-hot, (size, side · side), mirrored at the border pixel."""
     looked_at = torch.arange(side) + (torch.arange(size) - size // 2)[:, None]
     mirrored = (side - 1) - (looked_at.abs() - (side - 1)).abs()
     return torch.nn.functional.one_hot(mirrored, side).float().flatten(1).to(device)

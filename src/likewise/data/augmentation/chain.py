@@ -11,16 +11,16 @@ from likewise.data.augmentation.draw import Draw
 
 @final
 class Chain(Augmentation):
-    """Several augmentations, one after another, on one draw.
+    """Several augmentations, one after another.
 
     Args:
-        augmentations: What is applied, in this order; each takes what the one before it returns.
+        augmentations: The augmentations, in order; each takes the output of the one before.
 
     Returns:
-        Calling it with what the first takes returns what the last returns.
+        Calling it with inputs of the first returns outputs of the last.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The list is empty.
 
     Example:
         >>> import torch
@@ -42,6 +42,6 @@ class Chain(Augmentation):
         return inputs
 
     def fit(self, inputs: Tensor) -> None:
-        """Show each of them the training part, as it is."""
+        """Fit each of them to the training part, without augmentation."""
         for augmentation in self.augmentations:
             augmentation.fit(inputs)

@@ -1,4 +1,4 @@
-"""Random brightness, contrast, saturation, hue and grey, every image its own."""
+"""Random brightness, contrast, saturation, hue and grey, different for every image."""
 
 import math
 from functools import lru_cache
@@ -15,9 +15,9 @@ from likewise.data.augmentation.images import floating, full_precision, returned
 from likewise.data.augmentation.parameters import check_probability, check_size
 
 LUMA = (0.2989, 0.587, 0.114)
-"""What red, green and blue add to a pixel's grey, as torchvision has it."""
+"""The weights of red, green and blue in a pixel's grey, as in torchvision."""
 NOTHING = (1.0, 1.0, 1.0, 0.0)
-"""Brightness, contrast, saturation and turn of hue that change nothing."""
+"""Factors of brightness, contrast and saturation and a hue shift that change nothing."""
 HueForm = Literal["affine", "exact"]
 
 
@@ -25,10 +25,10 @@ class Jitter(NamedTuple):
     """One change of colours for each image.
 
     Args:
-        factors: Brightness, contrast and saturation, where 1 changes nothing, and a turn of the hue in full turns,
-            where 0 changes nothing: (N, 4).
-        turns: When each of the four has its turn, the least first, (N, 4).
-        grey: Which images lose their colours in the end, (N,).
+        factors: Brightness, contrast and saturation, where 1 changes nothing, and the hue shift in full turns, where 0
+            changes nothing: (N, 4).
+        turns: The order in which the four are applied, smallest first, (N, 4).
+        grey: Which images are made grey at the end, (N,).
     """
 
     factors: Float[Tensor, "n 4"]
@@ -38,30 +38,30 @@ class Jitter(NamedTuple):
 
 @final
 class ColourJitter(Augmentation):
-    """Images with brightness, contrast, saturation and hue changed, in an order of their own, and some made grey.
+    """Random changes of brightness, contrast, saturation and hue, in random order, and random grey.
 
-    As one affine map a sample, "affine", the whole is x ↦ M x + t, clamped once. It differs from "exact", which changes
-    colours one by one as torchvision does, in two ways: the hue turns about the grey axis and not along HSV's hexagon,
-    and values are clamped at the end and not after each step. Without hue, and where nothing is clamped, both are
-    equal but for 1e-4. With the defaults the two forms of one draw differ by 0.009 in the mean over 2,000 test images
-    of CIFAR-10 (root of the mean square 0.019), where the jitter changes them by 0.090 (0.126).
+    The "affine" form is one affine map per sample, x ↦ M x + t, clamped once. It differs from "exact", which applies
+    the changes one by one as torchvision does, in two ways: the hue rotates about the grey axis and not along HSV's
+    hexagon, and values are clamped at the end and not after each step. Without hue and clamping, both are equal up to
+    1e-4. With the defaults and the same random numbers, the two forms differ by 0.009 on average over 2,000 test images
+    of CIFAR-10 (root mean square 0.019), while the jitter changes them by 0.090 (0.126).
 
     Args:
-        brightness: Largest change of the factor either way; factors are drawn from [max(0, 1 − b), 1 + b].
-        contrast: The same of what is multiplied about the image's mean grey.
-        saturation: The same of what is multiplied about each pixel's grey.
-        hue: Largest turn of the hue either way, in full turns, at most 0.5.
-        probability: Probability that an image's brightness, contrast, saturation and hue change.
+        brightness: Largest change of the factor b; it is sampled from [max(0, 1 − b), 1 + b].
+        contrast: The same for contrast, about the image's mean grey.
+        saturation: The same for saturation, about each pixel's grey.
+        hue: Largest hue shift in either direction, in full turns, at most 0.5.
+        probability: Probability that brightness, contrast, saturation and hue of an image are changed.
         grey: Probability that an image becomes grey.
-        hue_form: "affine", or "exact", with which the usual recipe takes four times as long.
+        hue_form: "affine", or "exact", which makes the default recipe four times slower.
 
     Returns:
         Calling it with images (N, 3 or 1, height, width), uint8 or from 0 to 1, returns images of the same shape from
-        0 to 1, of the inputs' dtype; uint8 becomes float32. Images of one channel change in brightness and contrast
-        only.
+        0 to 1, of the inputs' dtype; uint8 becomes float32. Images with one channel change in brightness and
+        contrast only.
 
     Raises:
-        ValueError: A size or a probability is out of range, or an input is no batch of images of 1 or 3 channels.
+        ValueError: A parameter is out of range, or the input is not a batch of images with 1 or 3 channels.
 
     Example:
         >>> ColourJitter()(torch.rand(4, 3, 8, 8), Draw(0, rows=4)).shape
@@ -85,7 +85,7 @@ class ColourJitter(Augmentation):
         check_probability("probability", probability)
         check_probability("grey", grey)
         if hue_form not in ("affine", "exact"):
-            raise ValueError(f'expected hue_form "affine" or "exact", got {hue_form!r}: "affine" is the faster')
+            raise ValueError(f'expected hue_form "affine" or "exact", got {hue_form!r}: "affine" is faster')
         self.brightness = brightness
         self.contrast = contrast
         self.saturation = saturation
@@ -96,15 +96,15 @@ class ColourJitter(Augmentation):
 
     @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
-        """Change every image's colours on their own."""
+        """Change the colours of every image independently."""
         images = floating(inputs, "ColourJitter")
         return returned(self.changed(images, self.drawn(images, draw)), inputs)
 
     def drawn(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Jitter:
-        """Draw a change for each image."""
+        """Sample a change for each image."""
         if images.shape[1] not in (1, 3):
             raise ValueError(
-                f"ColourJitter expected images of 3 channels or 1, got {images.shape[1]}: "
+                f"ColourJitter expected images with 3 channels or 1, got {images.shape[1]}: "
                 "choose RandomAffine for others"
             )
         numbers = uniform(draw, images, 10)
@@ -115,13 +115,13 @@ class ColourJitter(Augmentation):
         return Jitter(torch.where(changed, factors, nothing), numbers[:, 4:8], numbers[:, 9] < self.grey)
 
     def changed(self, images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Tensor, "n ch h w"]:
-        """Change colours as they were drawn."""
+        """Apply the sampled changes."""
         return affine_jitter(images, change) if self.hue_form == "affine" else exact_jitter(images, change)
 
 
 @lru_cache(maxsize=16)
 def _factors(sizes: tuple[float, float, float, float], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the least factors, the width of their ranges, and those that change nothing."""
+    """Return the smallest factors, the widths of their ranges, and the factors that change nothing."""
     least = [max(0.0, 1 - size) for size in sizes[:3]] + [-sizes[3]]
     most = [1 + size for size in sizes[:3]] + [sizes[3]]
     span = [high - low for high, low in zip(most, least, strict=True)]
@@ -129,19 +129,19 @@ def _factors(sizes: tuple[float, float, float, float], device: torch.device) -> 
 
 
 def affine_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Tensor, "n ch h w"]:
-    """Change colours by one affine map x ↦ M x + t for each image, and clamp them to [0, 1].
+    """Change colours by one affine map x ↦ M x + t per image, and clamp them to [0, 1].
 
-    With factors b, c, s, the hue's turn H about the grey axis, grey weights w and the image's mean m:
+    With factors b, c, s, the hue rotation H about the grey axis, grey weights w and the image's mean m:
 
         M = b c (s H + (1 − s) 1 uᵀ)  and  t = b (1 − c) (vᵀ m) 1
 
-    u and v are what sees an image's own grey at the turn of saturation and of contrast: w before the hue has turned,
-    wᵀH after it; v = s wᵀH + (1 − s) uᵀ, that is wᵀ of the map so far, once hue or saturation has changed the colours.
-    Brightness commutes with all. A grey image has wᵀH for each row of H.
+    uᵀ and vᵀ map the original colours to the grey that saturation and contrast see. uᵀ is wᵀ if saturation comes before
+    hue, wᵀH after it. vᵀ is wᵀ, or s wᵀH + (1 − s) uᵀ if contrast comes after hue. Brightness commutes with everything.
+    For a grey image each row of H is wᵀH.
 
     Args:
         images: Images (N, 3 or 1, height, width) from 0 to 1.
-        change: A change for each.
+        change: A change for each image.
     """
     bright, contrast, saturation, angle = change.factors.split(1, dim=1)
     means = images.mean((2, 3))
@@ -163,7 +163,7 @@ def affine_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Te
 
 @lru_cache(maxsize=4)
 def _hue_basis(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return H, and wᵀH below it, as a constant (12,) and what cosine and sine are multiplied by (2, 12); w; phases."""
+    """Return H, with wᵀH below it, as a constant (12,) and factors of cosine and sine (2, 12); w; phases."""
     luma = torch.tensor(LUMA)
     mean = torch.full((3, 3), 1 / 3)
     cross = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
@@ -173,15 +173,15 @@ def _hue_basis(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def exact_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Tensor, "n ch h w"]:
-    """Change colours one by one, clamped after each, the hue in HSV: torchvision's, image by image.
+    """Change colours one by one, clamped after each, with the hue in HSV, as torchvision does per image.
 
-    Brightness, contrast and saturation are one blend, x ↦ f x + (1 − f) y, of the image with black, with its mean grey
-    and with its grey. The three are gone through in their order twice, before the hue and after it; who does not belong
-    there has the factor 1. So no device is asked which images are whose.
+    Brightness, contrast and saturation are blends x ↦ f x + (1 − f) y of the image with black, with its mean grey, and
+    with its grey. All three are applied in their order both before and after the hue, with the factor 1 where they do
+    not belong. This way, no value has to be read from the device.
 
     Args:
         images: Images (N, 3 or 1, height, width) from 0 to 1.
-        change: A change for each.
+        change: A change for each image.
     """
     kinds = change.turns[:, :3].argsort(dim=1)
     before = change.turns.gather(1, kinds) < change.turns[:, 3:]

@@ -1,4 +1,4 @@
-"""Random resized crops and flips, every image its own box."""
+"""Random resized crops and flips, with a different box for every image."""
 
 import math
 from functools import lru_cache
@@ -15,32 +15,32 @@ from likewise.data.augmentation.parameters import check_probability, check_range
 from likewise.data.augmentation.separable import bilinear, separable
 
 TRIES = 10
-"""How often a box is drawn before the centre is taken."""
+"""How many boxes are tried before the centre is taken."""
 
 
 @final
 class RandomResizedCrop(Augmentation):
-    """Parts of images, of random size, shape and place, resized to one size; some of them mirrored.
+    """Crops of random size, shape and position, resized to one size, some of them flipped.
 
-    Boxes are drawn as torchvision draws them: an area and a ratio, uniform in its logarithm, until the box fits into
-    the image; after ten tries the centre. Resizing is bilinear and antialiased: two matrix products an image, with the
-    mirror in the weights of the columns.
+    Boxes are sampled as in torchvision: an area, and an aspect ratio uniform in its logarithm, until the box fits into
+    the image; after ten tries the centre is taken. Resizing is bilinear and antialiased: two matrix products per image,
+    with the flip in the column weights.
 
     Args:
-        size: Side of the square that comes out, in pixels; None: height and width of what comes in.
-        scale: Least and greatest area of a box, as a part of the image's.
-        ratio: Least and greatest width of a box, divided by its height.
-        flip: Probability that left and right change places.
+        size: Side of the square output, in pixels. None: height and width of the input.
+        scale: Smallest and largest area of a box, as a fraction of the image's.
+        ratio: Smallest and largest aspect ratio of a box, width divided by height.
+        flip: Probability of a horizontal flip.
 
     Returns:
         Calling it with images (N, channels, height, width), uint8 or from 0 to 1, returns images (N, channels, size,
         size) from 0 to 1, of the inputs' dtype; uint8 becomes float32.
 
     Raises:
-        ValueError: A range is none, a probability is outside [0, 1], or an input is no batch of images.
+        ValueError: A range is invalid, a probability is outside [0, 1], or the input is not a batch of images.
 
     Memory:
-        Weights of one image take size × (height + width) numbers, and between the products it takes height × size a
+        The weights for an image take size × (height + width) numbers, and the intermediate product height × size per
         channel.
 
     Example:
@@ -69,14 +69,14 @@ class RandomResizedCrop(Augmentation):
 
     @full_precision
     def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
-        """Crop every image by a box of its own."""
+        """Crop every image by its own random box."""
         images = floating(inputs, "RandomResizedCrop")
         return returned(separable(images, *self.weights(images, draw)).clamp_(0, 1), inputs)
 
     def weights(
         self, images: Float[Tensor, "n ch h w"], draw: Draw
     ) -> tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]:
-        """Draw boxes and flips, and return what makes the crops of them: weights of rows and of columns."""
+        """Sample boxes and flips, and return the row and column weights that make the crops."""
         height, width = images.shape[-2:]
         numbers = uniform(draw, images, 4 * (TRIES + 1) + 1)
         starts, lengths = random_boxes(numbers[:, :-1], height, width, self.scale, self.ratio)
@@ -90,13 +90,13 @@ def resized_crop(
     size: tuple[int, int],
     flip: Bool[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "n ch new_h new_w"]:
-    """Resize a box of each image, bilinear and antialiased: what `RandomResizedCrop` does once it has drawn.
+    """Resize a box of each image, bilinear and antialiased: `RandomResizedCrop` with given boxes.
 
     Args:
         images: Images (N, channels, height, width), floating.
         boxes: Each image's box in pixels, (N, 4): top, left, height, width.
-        size: Height and width of what comes out.
-        flip: Whose left and right change places, (N,); None: nobody's.
+        size: Height and width of the output.
+        flip: Which images are flipped horizontally, (N,). None: none of them.
 
     Returns:
         Images (N, channels, *size).
@@ -119,7 +119,7 @@ def crop_weights(
     old: tuple[int, int],
     new: tuple[int, int],
 ) -> tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]:
-    """Return weights of rows and of columns, made in one call where both sides are alike."""
+    """Return row and column weights, made in one call if both sides are equal."""
     directions = torch.where(flip[:, None], torch.arange(1.0, -2.0, -2.0, device=flip.device), 1.0)
     if old[0] == old[1] and new[0] == new[1]:
         both = bilinear(starts, lengths, directions, old[0], new[0])
@@ -148,9 +148,9 @@ def random_boxes(
 def _ranges(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return least value and span of area, log ratio, top and left in each try; the image's sides; the ratio's powers.
+    """Return minimum and span of area, log ratio, top and left for each try; the image's sides; the ratio's powers.
 
-    The centre is a last try, which is certain and fits.
+    The centre is a last try, which is not random and always fits.
     """
     shape = min(max(width / height, ratio[0]), ratio[1])
     middle = (max(1, min(height, round(width / shape))), max(1, min(width, round(height * shape))))

@@ -1,4 +1,4 @@
-"""The random numbers of one step: drawn for the global batch, of which each process takes its own rows."""
+"""The random numbers of one step: sampled for the global batch, of which each process takes its own rows."""
 
 from typing import final
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 @final
 class Draw:
-    """Random numbers for the rows of a batch, the same for a row whoever holds it.
+    """Random numbers for the rows of a batch, which do not depend on the process that holds a row.
 
-    Numbers are drawn for all rows of the global batch; a process that holds some of them takes theirs. So several
-    processes see, together, what one would that holds everything.
+    Numbers are sampled for all rows of the global batch, and each process takes those of its rows. So several processes
+    together see the same numbers as a single one.
 
     Args:
-        seed: Seed of the draws; a step has its own.
-        rows: Rows of the global batch.
-        own: The rows held here; None: all.
-        device: Where the numbers are drawn, and needed.
+        seed: Seed of the numbers; every step has another.
+        rows: Number of rows in the global batch.
+        own: The rows held here. None: all.
+        device: The device of the numbers. None: the CPU.
 
     Example:
         >>> all_of_them = Draw(7, rows=4).uniform(2)

@@ -1,4 +1,4 @@
-"""What image augmentations take and give: images checked on their way in, and their dtype on their way out."""
+"""What image augmentations share: a check of their inputs, and the dtype of their outputs."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -15,7 +15,7 @@ Call = TypeVar("Call", bound=Callable[..., Tensor])
 
 
 def full_precision(call: Call) -> Call:
-    """Switch autocast off in an augmentation's call: places of pixels need more digits than half precision has."""
+    """Switch autocast off in an augmentation's call: pixel coordinates need more than half precision."""
 
     @wraps(call)
     def called(self: Augmentation, inputs: Tensor, draw: Draw) -> Tensor:
@@ -26,7 +26,7 @@ def full_precision(call: Call) -> Call:
 
 
 def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n ch h w"]:
-    """Return images as numbers to reckon with: uint8 divided by 255, half precision widened to float32."""
+    """Return images in float32 or wider: uint8 is divided by 255, half precision is converted."""
     if inputs.ndim != 4:
         raise ValueError(
             f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: "
@@ -43,16 +43,16 @@ def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n 
 
 
 def returned(images: Float[Tensor, "n ch h w"], inputs: Shaped[Tensor, "n ch h w"]) -> Float[Tensor, "n ch h w"]:
-    """Return images in the inputs' own dtype; in float32 where those were uint8."""
+    """Return images in the inputs' dtype, or in float32 if the inputs were uint8."""
     return images.to(inputs.dtype) if inputs.is_floating_point() else images
 
 
 def uniform(draw: Draw, inputs: Tensor, *shape: int) -> Float[Tensor, "n ..."]:
-    """Draw numbers from [0, 1) for the inputs, and refuse a draw made for another number of them."""
+    """Sample numbers from [0, 1) for the inputs, and refuse a draw for another number of inputs."""
     numbers = draw.uniform(*shape)
     if len(numbers) != len(inputs):
         raise ValueError(
             f"expected a draw for the {len(inputs)} inputs, got one for {len(numbers)}: "
-            "make Draw with the rows of the global batch, and own= where not all are here"
+            "give Draw the rows of the global batch, and own= if not all are here"
         )
     return numbers

@@ -12,7 +12,7 @@ from likewise.data.augmentation.images import uniform
 from likewise.data.augmentation.parameters import check_probability
 
 PADDING = 0
-"""What fills a row up behind its last token."""
+"""Fills a row after its last token."""
 
 
 @final
@@ -24,12 +24,11 @@ class TokenDropout(Augmentation):
         mask_id: What replaces it: the vocabulary's mask, or its unknown word, above 0.
 
     Returns:
-        Calling it with token rows (N, T), integers, returns integers of the same shape and dtype, and not floating
-        inputs as other augmentations do.
+        Calling it with token rows (N, T), integers, returns integers of the same shape and dtype; other augmentations
+        return floating-point values.
 
     Raises:
-        ValueError: A probability is outside [0, 1], the mask is padding or negative, or an input is no batch of token
-            rows.
+        ValueError: A probability is outside [0, 1], mask_id is below 1, or the input is not a batch of token rows.
 
     Example:
         >>> TokenDropout(probability=1.0, mask_id=3)(torch.tensor([[5, 7, 0]]), Draw(0, rows=1))
@@ -39,7 +38,7 @@ class TokenDropout(Augmentation):
     def __init__(self, *, probability: float = 0.1, mask_id: int = 1) -> None:
         check_probability("probability", probability)
         if mask_id <= PADDING:
-            raise ValueError(f"expected mask_id above 0, which is padding, got {mask_id}: take the vocabulary's mask")
+            raise ValueError(f"expected mask_id above 0, which is padding, got {mask_id}: use the vocabulary's mask")
         self.probability = probability
         self.mask_id = mask_id
 

@@ -1,4 +1,4 @@
-"""Vectors with features left out, and noise."""
+"""Feature dropout and noise for vectors."""
 
 from typing import final
 
@@ -14,18 +14,18 @@ from likewise.data.augmentation.parameters import check_probability, check_size
 
 @final
 class FeatureDropout(Augmentation):
-    """Vectors with some features replaced by their mean over the training part, and noise in every feature's own unit.
+    """Vectors with some features replaced by their mean over the training part, and noise scaled to each feature.
 
     Args:
         probability: Probability that a feature is replaced.
-        noise: Standard deviation of Gaussian noise, in standard deviations of the feature over the training part.
+        noise: Standard deviation of Gaussian noise, relative to that of the feature over the training part.
 
     Returns:
         Calling it with vectors (N, F), floating, returns vectors of the same shape and dtype.
 
     Raises:
-        ValueError: A probability is outside [0, 1], noise is negative, an input is no batch of vectors, has another
-            number of features than `fit` was given, or comes before `fit`.
+        ValueError: A probability is outside [0, 1], noise is negative, the input is not a batch of vectors or has
+            another number of features than in `fit`, or `fit` was not called.
 
     Example:
         >>> augmentation = FeatureDropout()
@@ -42,12 +42,12 @@ class FeatureDropout(Augmentation):
         self._mean_and_spread: Float[Tensor, "2 f"] | None = None
 
     def fit(self, inputs: Float[Tensor, "n f"]) -> None:
-        """Take every feature's mean and standard deviation from the training part, (N, F)."""
+        """Compute every feature's mean and standard deviation over the training part, (N, F)."""
         vectors = self._vectors(inputs)
         self._mean_and_spread = torch.stack([vectors.mean(dim=0), vectors.std(dim=0, correction=0)])
 
     def __call__(self, inputs: Float[Tensor, "n f"], draw: Draw) -> Float[Tensor, "n f"]:
-        """Change every vector on its own; the shape stays."""
+        """Change every vector independently; the shape stays the same."""
         vectors = self._vectors(inputs)
         mean, spread = self._fitted(vectors)
         dropped = uniform(draw, vectors, vectors.shape[1]) < self.probability
@@ -57,15 +57,14 @@ class FeatureDropout(Augmentation):
     def _fitted(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         if self._mean_and_spread is None:
             raise ValueError(
-                "FeatureDropout expected to have seen the training part, got inputs before it: "
-                "call fit(training inputs) once"
+                "FeatureDropout expected fit to be called first, got inputs before it: call fit(training inputs) once"
             )
         if self._mean_and_spread.shape[1] != vectors.shape[1]:
             raise ValueError(
-                f"FeatureDropout expected {self._mean_and_spread.shape[1]} features as fit was given, "
+                f"FeatureDropout expected {self._mean_and_spread.shape[1]} features as in fit, "
                 f"got {vectors.shape[1]}: call fit again"
             )
-        if self._mean_and_spread.device != vectors.device:  # kept there: a copy each step would make a GPU wait
+        if self._mean_and_spread.device != vectors.device:  # kept there: a copy in each step would synchronise a GPU
             self._mean_and_spread = self._mean_and_spread.to(vectors.device)
         mean, spread = self._mean_and_spread.to(vectors.dtype)
         return mean, spread

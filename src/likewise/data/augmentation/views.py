@@ -1,4 +1,4 @@
-"""The usual recipe for images, in as few operations as it takes."""
+"""The usual augmentations for images, in few operations."""
 
 from typing import final
 
@@ -18,28 +18,28 @@ from likewise.data.augmentation.separable import separable
 
 @final
 class SimCLRViews(Augmentation):
-    """Images cropped, flipped and jittered as SimCLR has it: crop, flip, colours, grey, and blur where it is asked for.
+    """SimCLR's augmentations: random crop, flip, colour jitter, grey, and optionally blur.
 
-    It draws what `Chain([RandomResizedCrop(...), ColourJitter(...), GaussianBlur(...)])` draws, and makes the same
-    images, but that the blur is done with the crop, in its weights: before colours are clamped and contrast's mean is
-    taken, not after it. On images of CIFAR-10 that is a mean difference of 0.0004.
+    It samples the same numbers as `Chain([RandomResizedCrop(...), ColourJitter(...), GaussianBlur(...)])` and makes the
+    same images, except that the blur is part of the crop's weights: it comes before colours are clamped and before the
+    mean for contrast is computed, not after. On CIFAR-10 images the mean difference is 0.0004.
 
     Args:
-        size: Side of the square that comes out, in pixels; None: height and width of what comes in.
-        scale: Least and greatest area of a crop, as a part of the image's.
-        flip: Probability that left and right change places.
-        jitter: Probability that colours change.
-        strength: How much they do: 0.4 · strength in brightness, contrast and saturation, 0.1 · strength in hue.
+        size: Side of the square output, in pixels. None: height and width of the input.
+        scale: Smallest and largest area of a crop, as a fraction of the image's.
+        flip: Probability of a horizontal flip.
+        jitter: Probability of colour jitter.
+        strength: Strength of the jitter, 0.4 · strength for brightness, contrast, saturation, 0.1 · strength for hue.
         grey: Probability that an image becomes grey.
         blur: Probability that an image is blurred.
-        hue_form: "affine", or "exact", see `ColourJitter`.
+        hue_form: "affine" or "exact"; see `ColourJitter`.
 
     Returns:
         Calling it with images (N, 3 or 1, height, width), uint8 or from 0 to 1, returns images (N, channels, size,
         size) from 0 to 1, of the inputs' dtype; uint8 becomes float32.
 
     Raises:
-        ValueError: A parameter is out of range, or an input is no batch of images of 1 or 3 channels.
+        ValueError: A parameter is out of range, or the input is not a batch of images with 1 or 3 channels.
 
     Source:
         T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, appendix A;

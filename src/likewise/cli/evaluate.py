@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from likewise.cli.explanation import explained
-from likewise.cli.options import LISTS, add_evaluations, asks_for_help, plain
+from likewise.cli.options import LISTS, add_evaluations, plain
 from likewise.cli.printing import say, tell
 
 DESCRIPTION = """Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
@@ -53,8 +53,6 @@ def run(arguments: Sequence[str]) -> None:
         config = parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ValueError(explained(parser, str(error), list(arguments), LISTS, (), verb="evaluate")) from error
-    if asks_for_help(arguments):
-        return
     from likewise.cli.evaluating import Settings  # noqa: PLC0415 - once the arguments are understood
     from likewise.cli.evaluation import evaluate_file, evaluate_run  # noqa: PLC0415 - likewise
 

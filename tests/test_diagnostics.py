@@ -6,7 +6,14 @@ import math
 import pytest
 import torch
 
-from likewise.diagnostics import alignment, geometry, similarity_histogram, two_dimensional_map, uniformity
+from likewise.diagnostics import (
+    alignment,
+    collapsed,
+    geometry,
+    similarity_histogram,
+    two_dimensional_map,
+    uniformity,
+)
 
 
 @pytest.fixture
@@ -71,6 +78,41 @@ def test_pca_keeps_distances_in_the_plane():
     circle = torch.stack([angles.cos(), torch.zeros(9), angles.sin()], dim=1)
     places = two_dimensional_map(circle, "pca")
     assert torch.allclose(torch.cdist(places, places), torch.cdist(circle, circle).double(), atol=1e-5)
+
+
+def collapse(kind, count=1000):
+    one = torch.rand(1, 16, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(count, 16, generator=torch.Generator().manual_seed(1))
+    return {
+        "equal": one.repeat(count, 1),
+        "zero": torch.zeros(count, 16),
+        "rounding": one + 1e-7 * noise,
+        "one direction": one * noise[:, :1].abs(),
+    }[kind]
+
+
+@pytest.mark.parametrize("method", ["tsne", "pca"])
+@pytest.mark.parametrize("kind", ["equal", "zero", "rounding", "one direction"])
+def test_collapsed_features_lie_on_one_point(kind, method):
+    """On equal features t-SNE, started from PCA, divides by their spread, 0, and the process dies."""
+    assert torch.equal(two_dimensional_map(collapse(kind), method), torch.zeros(1000, 2).double())
+    assert collapsed(collapse(kind))
+
+
+@pytest.mark.parametrize("distinct", [2, 3, 5, 40])
+def test_duplicates_lie_on_one_point_and_others_do_not(distinct):
+    rows = torch.randperm(80, generator=torch.Generator().manual_seed(0)) % distinct
+    features = torch.randn(distinct, 8, generator=torch.Generator().manual_seed(1))[rows]
+    places = two_dimensional_map(features)
+    assert torch.isfinite(places).all()
+    together = (places.unsqueeze(1) == places).all(dim=2)
+    assert torch.equal(together, rows.unsqueeze(1) == rows)
+    assert not collapsed(features)
+
+
+def test_no_samples_and_one_have_a_place_each():
+    assert two_dimensional_map(torch.zeros(0, 3)).shape == (0, 2)
+    assert not collapsed(torch.ones(1, 3))
 
 
 def test_features_that_are_not_finite_or_do_not_fit_are_refused(embedding):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 TILE = 2**20  # similarities at a time
+ROUNDING = 1e-5  # what differs by less between unit vectors is rounding: a hundred times float32's
 
 
 def alignment(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float:
@@ -138,7 +139,8 @@ def two_dimensional_map(
         seed: Seed of t-SNE; the same seed gives the same map.
 
     Returns:
-        Coordinates (N, 2) without a unit.
+        Coordinates (N, 2) without a unit: all 0 where the features have collapsed. Samples whose features are the same
+        up to rounding have the same place.
 
     Raises:
         ValueError: An entry is not finite.
@@ -151,6 +153,41 @@ def two_dimensional_map(
         torch.Size([5, 2])
     """
     units = _unit_rows(features)
+    if _spread(units) <= ROUNDING:
+        return torch.zeros(len(units), 2, dtype=units.dtype)
+    if method == "tsne":
+        different, places = (units / ROUNDING).round().unique(dim=0, return_inverse=True)
+        if len(different) < len(units):  # t-SNE throws samples at one place apart
+            first = torch.full((len(different),), len(units)).scatter_reduce(
+                0, places, torch.arange(len(units)), "amin"
+            )
+            return _map(units[first], method, seed)[places]
+    return _map(units, method, seed)
+
+
+def collapsed(features: Float[Tensor, "n d"]) -> bool:
+    """Tell whether all features have the same direction, up to rounding: then the encoder tells no samples apart.
+
+    Args:
+        features: (N, D); L2-normalised here.
+
+    Raises:
+        ValueError: An entry is not finite.
+
+    Example:
+        >>> collapsed(torch.ones(5, 3)), collapsed(torch.eye(3))
+        (True, False)
+    """
+    units = _unit_rows(features)
+    return len(units) > 1 and _spread(units) <= ROUNDING
+
+
+def _spread(units: Tensor) -> float:
+    """Return the largest distance from the mean."""
+    return float((units - units.mean(dim=0)).norm(dim=1).max()) if len(units) else 0.0
+
+
+def _map(units: Tensor, method: str, seed: int) -> Tensor:
     if method == "pca" or len(units) < 4:
         centred = units - units.mean(dim=0)
         axes = torch.linalg.svd(centred, full_matrices=False).Vh[:2]
@@ -158,7 +195,7 @@ def two_dimensional_map(
         return functional.pad(places, (0, 2 - places.shape[1]))
     start = "pca" if units.shape[1] >= 2 else "random"
     layout = TSNE(2, perplexity=min(30.0, (len(units) - 1) / 3), init=start, random_state=seed)
-    return torch.from_numpy(layout.fit_transform(units.numpy()))
+    return torch.from_numpy(layout.fit_transform(units.numpy())).double()
 
 
 def _similarity_tiles(units: Tensor) -> Iterator[tuple[int, Tensor]]:

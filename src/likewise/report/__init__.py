@@ -1,6 +1,6 @@
-"""What a run leaves to look at: its measurements, and one page that holds everything."""
+"""Pages: what a run left, and how several runs compare, each in one file."""
 
-from likewise.report.measurements import Encoded, Measurements, measure
 from likewise.report.page import write_page
+from likewise.report.subject import Subject
 
-__all__ = ["Encoded", "Measurements", "measure", "write_page"]
+__all__ = ["Subject", "write_page"]

@@ -1,0 +1,27 @@
+"""Pictures: the one place that draws, with Plotly; each picture is a figure, and any page can show it."""
+
+from likewise.diagnostics.plots.choices import Tried, choices
+from likewise.diagnostics.plots.costs import costs
+from likewise.diagnostics.plots.curves import curves
+from likewise.diagnostics.plots.figure import as_html, script
+from likewise.diagnostics.plots.heat_maps import heat_maps
+from likewise.diagnostics.plots.images import image_rows
+from likewise.diagnostics.plots.intervals import Dot, bars, dots
+from likewise.diagnostics.plots.maps import maps
+from likewise.diagnostics.plots.similarities import similarities
+
+__all__ = [
+    "Dot",
+    "Tried",
+    "as_html",
+    "bars",
+    "choices",
+    "costs",
+    "curves",
+    "dots",
+    "heat_maps",
+    "image_rows",
+    "maps",
+    "script",
+    "similarities",
+]

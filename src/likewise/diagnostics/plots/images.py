@@ -1,0 +1,89 @@
+"""Rows of images, in their own colours."""
+
+import base64
+import struct
+import zlib
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from likewise.diagnostics.plots.figure import styled, told
+
+LARGEST = 64  # pixels a side
+GAP = 2  # pixels between images
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def image_rows(images: Float[Tensor, "r k ch h w"], captions: Sequence[str]) -> go.Figure:
+    """Draw rows of images in their own colours, the first of each row set apart, with a caption before each row.
+
+    Args:
+        images: R rows of K images from 0 to 1, (R, K, channels, height, width): grey of one channel, colour of three.
+            Of any other number of channels, the first is drawn in grey.
+        captions: One a row.
+
+    Returns:
+        The figure; images above 64 pixels a side are averaged down to it.
+
+    Example:
+        >>> len(image_rows(torch.zeros(2, 4, 3, 8, 8), ["true 3, predicted 9", "true 1, predicted 7"]).data)
+        1
+    """
+    picture = montage(images)
+    rows, height = len(images), picture.shape[0] / max(1, len(images))
+    figure = go.Figure(go.Image(source=png(picture), hoverinfo="skip"))
+    middles = [(row + 0.5) * height - GAP / 2 - 0.5 for row in range(rows)]
+    figure = styled(figure, height=80 + 52 * rows)
+    figure.update_yaxes(tickvals=middles, ticktext=[told(caption) for caption in captions], showgrid=False, ticks="")
+    figure.update_yaxes(constrain="domain", ticklabelstandoff=8)
+    figure.update_xaxes(showticklabels=False, showgrid=False, constrain="domain")
+    figure.update_layout(margin={"l": 130, "r": 20, "t": 20, "b": 20})
+    return figure
+
+
+def montage(images: Float[Tensor, "r k ch h w"]) -> UInt8[Tensor, "height width 4"]:
+    """Put rows of images into one picture: red, green, blue, and opacity, which is 0 between images.
+
+    Args:
+        images: See `image_rows`.
+
+    Example:
+        >>> montage(torch.ones(1, 2, 1, 4, 4)).shape
+        torch.Size([6, 14, 4])
+    """
+    images = images if images.shape[2] == 3 else images[:, :, :1].expand(-1, -1, 3, -1, -1)
+    size = (min(LARGEST, images.shape[-2]), min(LARGEST, images.shape[-1]))
+    flat = images.float().clamp(0, 1).flatten(0, 1)
+    small = flat if size == flat.shape[-2:] else functional.adaptive_avg_pool2d(flat, size)
+    tiles = functional.pad(small, (0, 0, 0, 0, 0, 1), value=1.0)  # opacity
+    tiles = functional.pad(tiles, (0, GAP, 0, GAP)).unflatten(0, images.shape[:2])
+    first = functional.pad(tiles[:, :1], (0, size[1] // 2))
+    strips = [part.permute(0, 3, 1, 4, 2).flatten(2, 3) for part in (first, tiles[:, 1:])]
+    return (255 * torch.cat(strips, dim=2).flatten(0, 1)).round().to(torch.uint8)
+
+
+def png(picture: UInt8[Tensor, "height width 4"]) -> str:
+    """Return a picture as the address of a PNG image that holds it.
+
+    Args:
+        picture: Red, green, blue and opacity, (height, width, 4).
+
+    Source:
+        Portable Network Graphics Specification, W3C, 2003.
+
+    Example:
+        >>> png(torch.zeros(2, 2, 4, dtype=torch.uint8))[:22]
+        'data:image/png;base64,'
+    """
+    height, width = picture.shape[:2]
+    rows = b"".join(b"\0" + row.numpy().tobytes() for row in picture)  # 0: no filter
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)), (b"IDAT", zlib.compress(rows, 9)))
+    body = b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in (*chunks, (b"IEND", b""))
+    )
+    return f"data:image/png;base64,{base64.b64encode(SIGNATURE + body).decode()}"

@@ -1,0 +1,75 @@
+"""A section of a page, and the HTML that sections are made of."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import final
+
+MOST_ROWS = 40  # of a table; more hide what matters
+
+
+@final
+@dataclass(frozen=True)
+class Section:
+    r"""A section of a page.
+
+    Args:
+        heading: Its heading, as text.
+        sentence: What it shows and how to read it, as text.
+        body: Tables and figures, as HTML.
+
+    Example:
+        >>> Section("Map", "Samples laid out.", "<p>…</p>").html
+        '<section><h2>Map</h2>\n<p>Samples laid out.</p>\n<p>…</p></section>'
+    """
+
+    heading: str
+    sentence: str
+    body: str
+
+    @property
+    def html(self) -> str:
+        """The section as HTML."""
+        said = f"<p>{escape(self.sentence)}</p>\n" if self.sentence else ""
+        return f"<section><h2>{escape(self.heading)}</h2>\n{said}{self.body}</section>"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_ROWS) -> str:
+    """Return an HTML table of text; of many rows the first, with a note.
+
+    Example:
+        >>> table(["", "value"], [["<a>", "1"], ["b", "2"]], most=1).count("<tr>")
+        2
+    """
+    lines = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows[:most])
+    note = "" if len(rows) <= most else f"<p>{most} of {len(rows):,} rows; scores.csv has all.</p>"
+    return (
+        f'<div class="scroll"><table><thead><tr>{_cells("th", head)}</tr></thead><tbody>{lines}</tbody></table></div>'
+        f"{note}"
+    )
+
+
+def definitions(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return names with their values as an HTML list.
+
+    Example:
+        >>> definitions([("seed", "<3")])
+        '<dl><dt>seed</dt><dd>&lt;3</dd></dl>'
+    """
+    lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs)
+    return f"<dl>{lines}</dl>"
+
+
+def paragraphs(sentences: Iterable[str], kind: str = "") -> str:
+    """Return sentences as HTML paragraphs.
+
+    Example:
+        >>> paragraphs(["a < b"], "lead")
+        '<p class="lead">a &lt; b</p>'
+    """
+    opening = f'<p class="{kind}">' if kind else "<p>"
+    return "\n".join(f"{opening}{escape(sentence)}</p>" for sentence in sentences)
+
+
+def _cells(tag: str, row: Sequence[str]) -> str:
+    return "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)

@@ -1,0 +1,24 @@
+"""The sections of a page, in their order: each is a function of the runs that the page is about.
+
+It returns None where it has nothing to show, such as pictures of a run whose samples are vectors.
+"""
+
+from collections.abc import Callable, Sequence
+
+from likewise.report.section import Section
+from likewise.report.sections import choices, classes, curves, errors, facts, geometry, maps, noted, scores
+from likewise.report.subject import Subject
+
+SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
+    facts.section,
+    scores.section,
+    classes.section,
+    maps.section,
+    geometry.section,
+    errors.section,
+    choices.section,
+    curves.section,
+    noted.section,
+)
+
+__all__ = ["SECTIONS"]

@@ -1,0 +1,83 @@
+"""Choices: the validation score of every setting that an evaluation tried, and which it chose."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from likewise.diagnostics import plots
+from likewise.report.section import Section, table
+from likewise.report.subject import Subject
+from likewise.report.words import is_share, score_words
+from likewise.scores import ALL, Score
+
+SENTENCE = (
+    "The validation score of every setting that was tried, with 95 % intervals. Test samples played no part. A star "
+    "marks what was chosen. Of equal scores, kNN takes the smallest k, the linear probe the lowest cross-entropy."
+)
+Tried = Mapping[tuple[str, str], Sequence[Score]]
+"""For evaluation and features the candidates."""
+
+
+def section(subjects: Sequence[Subject]) -> Section | None:
+    """Show what a single run's evaluations chose among."""
+    if len(subjects) != 1:
+        return None
+    groups = _tried(subjects[0])
+    if not groups:
+        return None
+    chosen = {(score.evaluation, score.features): score.choices for score in subjects[0].test_scores.values()}
+    panels = _panels(groups, chosen)
+    rows = [
+        [*of, score.choices, score_words(score), "chosen" if score.choices == chosen[of] else ""]
+        for of, tried in groups.items()
+        for score in tried
+    ]
+    figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
+    return Section("Choices", SENTENCE, figure + table(["", "features", "setting", "validation score", ""], rows))
+
+
+def _panels(
+    groups: Tried, chosen: Mapping[tuple[str, str], str]
+) -> dict[str, tuple[str, dict[str, list[plots.Tried]]]]:
+    """Return for each evaluation the name of its numeric setting, and its curves: one a kind of features and vote."""
+    panels: dict[str, tuple[str, dict[str, list[plots.Tried]]]] = {}
+    for of, tried in groups.items():
+        for score in filter(is_share, tried):
+            setting, number, rest = parsed(score.choices)
+            if number is None:
+                continue
+            value, low, high = (100 * bound for bound in (score.value, score.low, score.high))
+            one = plots.Tried(number, value, low, high, score.choices == chosen[of])
+            panels.setdefault(of[0], (setting, {}))[1].setdefault(", ".join([of[1], *rest]), []).append(one)
+    return {
+        name: (setting, {kind: sorted(line) for kind, line in of.items()}) for name, (setting, of) in panels.items()
+    }
+
+
+def _tried(subject: Subject) -> Tried:
+    """Return the candidates of each evaluation and kind of features, where there was more than one."""
+    groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
+    reported = {(score.evaluation, score.features) for score in subject.test_scores.values()}
+    for score in subject.scores:
+        of = (score.evaluation, score.features)
+        if score.part == "validation" and score.epoch is None and score.subset == ALL and of in reported:
+            groups[of].append(score)
+    return {of: tried for of, tried in groups.items() if len(tried) > 1}
+
+
+def parsed(choices: str) -> tuple[str, float | None, list[str]]:
+    """Return the first setting that is a positive number, its value, and the other settings.
+
+    Example:
+        >>> parsed("k=5, weights=uniform")
+        ('k', 5.0, ['weights=uniform'])
+    """
+    settings = choices.split(", ")
+    for place, setting in enumerate(settings):
+        name, _, value = setting.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            continue
+        if number > 0:
+            return name, number, [*settings[:place], *settings[place + 1 :]]
+    return "", None, settings

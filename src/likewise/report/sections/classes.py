@@ -1,0 +1,94 @@
+"""Errors by class, and by how many training samples a class has."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from likewise.diagnostics import plots
+from likewise.report.section import Section, table
+from likewise.report.subject import KINDS, Subject
+from likewise.report.words import dot_of, is_share, score_words
+from likewise.scores import ALL, ENCODER, Score
+
+MOST = 40  # classes that are shown
+PREFIX = "class "
+Found = Mapping[tuple[str, str, str], Mapping[str, Score]]
+"""For evaluation, metric and features the score of each subset."""
+
+
+def section(subjects: Sequence[Subject]) -> Section | None:
+    """Show the errors of a single run."""
+    if len(subjects) != 1:
+        return None
+    found = _by_subset(subjects[0])
+    subsets = list(dict.fromkeys(subset for of in found.values() for subset in of))
+    classes = [subset for subset in subsets if subset.startswith(PREFIX)]
+    tail = [subset for subset in subsets if not subset.startswith(PREFIX)]
+    if not classes:
+        return None
+    shown = _worst(classes, [of for (*_, kind), of in found.items() if kind == ENCODER])
+    sentence = (
+        "What each class lacks to 100 %, with 95 % intervals: shorter is better. The table has the scores themselves."
+    )
+    if tail:
+        sentence += " Many stands for classes with over 100 training samples, few for those with under 20."
+    if len(shown) < len(classes):
+        sentence += f" Shown are the {MOST} of {len(classes):,} classes with the lowest scores."
+    body = "".join(_figure(found, evaluation, metric, shown) for evaluation, metric in _names(found))
+    return Section("Classes", sentence, body + _table(found, [*tail, *shown]))
+
+
+def slug(*words: str) -> str:
+    """Return words as an element's id.
+
+    Example:
+        >>> slug("errors", "linear probe", "<i>")
+        'errors-linear-probe-i'
+    """
+    return re.sub(r"\W+", "-", " ".join(words)).strip("-")
+
+
+def _by_subset(subject: Subject) -> Found:
+    """Return the shares of subsets: of evaluations with scores by class."""
+    found: dict[tuple[str, str, str], dict[str, Score]] = {}
+    for (evaluation, metric, kind, subset), score in subject.test_scores.items():
+        if subset != ALL and is_share(score) and kind in KINDS:
+            found.setdefault((evaluation, metric, kind), {})[subset] = score
+    return found
+
+
+def _names(found: Found) -> Iterable[tuple[str, str]]:
+    return dict.fromkeys((evaluation, metric) for evaluation, metric, _ in found)
+
+
+def _worst(classes: Sequence[str], scores: Sequence[Mapping[str, Score]]) -> list[str]:
+    """Return the classes with the lowest sums of scores, in their order."""
+    if len(classes) <= MOST:
+        return list(classes)
+    sums = {name: sum(of[name].value for of in scores if name in of) for name in classes}
+    lowest = set(sorted(classes, key=lambda name: sums[name])[:MOST])
+    return [name for name in classes if name in lowest]
+
+
+def _figure(found: Found, evaluation: str, metric: str, shown: Sequence[str]) -> str:
+    drawn = {
+        kind: {name.removeprefix(PREFIX): dot_of(of[name], missed=True) for name in shown if name in of}
+        for kind in KINDS
+        if (of := found.get((evaluation, metric, kind)))
+    }
+    up = "wrong, %" if metric == "accuracy" else f"100 % less {metric}, %"
+    figure = plots.as_html(plots.bars(drawn, "class", up), slug("errors", evaluation, metric))
+    return f"<h3>{escape(f'{evaluation}, {metric}')}</h3>\n{figure}"
+
+
+def _table(found: Found, subsets: Sequence[str]) -> str:
+    head = ["", *(f"{evaluation}, {metric}, {kind}" for evaluation, metric, kind in found), "samples"]
+    rows = [
+        [
+            subset,
+            *(score_words(of[subset]) if subset in of else "" for of in found.values()),
+            f"{max(of[subset].count for of in found.values() if subset in of):,}",
+        ]
+        for subset in subsets
+    ]
+    return table(head, rows, most=MOST + 3)

@@ -1,0 +1,45 @@
+"""What a run was made of: settings, data, versions, and the command that repeats it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from likewise.report.section import Section, definitions
+from likewise.report.subject import Subject
+from likewise.report.words import part_words
+
+PARTS = ("train", "validation", "test")
+
+
+def section(subjects: Sequence[Subject]) -> Section | None:
+    """List what a single run was made of."""
+    return Section("Run", "", definitions(_pairs(subjects[0]))) if len(subjects) == 1 else None
+
+
+def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:
+    facts = subject.facts
+    for part, spec in facts.get("parts", {}).items():
+        if spec:
+            yield part, part_words(spec)
+    if "source" in facts:
+        yield "features", str(facts["source"])
+    sizes = facts.get("samples", {})
+    if any(part in sizes for part in PARTS):
+        yield "samples", ", ".join(f"{sizes[part]:,} {part}" for part in PARTS if part in sizes)
+    if facts.get("labels"):
+        yield "labels", _label_words(facts["labels"])
+    if subject.seed is not None:
+        yield "seed", str(subject.seed)
+    if facts.get("versions"):
+        yield "versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    if facts.get("seconds"):
+        yield "took", ", ".join(f"{float(seconds):,.1f} s {what}" for what, seconds in facts["seconds"].items())
+    if subject.run.configuration.is_file():
+        whole = subject.run.folder.with_name(subject.run.name)
+        yield "repeat", f"likewise train --config {whole / subject.run.configuration.name}"
+
+
+def _label_words(labels: Any) -> str:
+    kind, names = labels.get("kind"), labels.get("names") or ()
+    if not kind:
+        return "none"
+    return f"{len(names):,} classes" if kind == "classes" else f"sets of {len(names):,} labels"

@@ -1,0 +1,90 @@
+"""The scores of one run: all of them in a table, the shares also as dots with whiskers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from likewise.diagnostics import plots
+from likewise.evaluation import Difference, paired_difference
+from likewise.report.section import Section, table
+from likewise.report.subject import KINDS, Subject
+from likewise.report.words import difference_words, dot_of, is_share, score_words
+from likewise.scores import ALL, ENCODER, RAW, Score
+
+SENTENCE = (
+    "The encoder is frozen and its head left off. Dots are scores on the test part, whiskers 95 % intervals: Wilson's "
+    "for accuracies and precision@1, Student's for other means; where the last column says so, over classes instead of "
+    "samples. The axis does not begin at 0. Settings were chosen on the validation part."
+)
+WITH_RAW = (
+    " Raw inputs go through the same evaluations without an encoder; differences are paired by sample, in percentage "
+    "points."
+)
+
+
+def section(subjects: Sequence[Subject]) -> Section | None:
+    """Show the scores of a single run."""
+    if len(subjects) != 1 or not subjects[0].headlines:
+        return None
+    subject = subjects[0]
+    both = dict(_rows(subject))
+    shares = {name: {kind: dot_of(of) for kind, of in kinds.items() if is_share(of)} for name, kinds in both.items()}
+    shares = {name: kinds for name, kinds in shares.items() if kinds}
+    figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else ""
+    raw = any(RAW in kinds for kinds in both.values())
+    return Section("Scores", SENTENCE + (WITH_RAW if raw else ""), figure + _table(subject, both, raw=raw))
+
+
+def lead(subjects: Sequence[Subject]) -> list[str]:
+    """Say in a sentence for each evaluation what the first of its scores is.
+
+    Args:
+        subjects: A single run; of several there is nothing to say in a sentence.
+    """
+    if len(subjects) != 1:
+        return []
+    sentences: dict[str, str] = {}
+    for evaluation, metric in subjects[0].headlines:
+        if evaluation not in sentences:
+            sentences[evaluation] = f"{evaluation}: {metric} {_sentence(subjects[0], evaluation, metric)}."
+    return list(sentences.values())
+
+
+def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Difference | None:
+    """Compare the encoder with raw inputs, in pairs; None where one was not evaluated."""
+    ours, theirs = (subject.outcomes.get((evaluation, metric, kind, "test")) for kind in KINDS)
+    return None if ours is None or theirs is None else paired_difference(ours, theirs)
+
+
+def _sentence(subject: Subject, evaluation: str, metric: str) -> str:
+    ours = subject.test_scores[evaluation, metric, ENCODER, ALL]
+    theirs = subject.test_scores.get((evaluation, metric, RAW, ALL))
+    difference = encoder_less_raw(subject, evaluation, metric)
+    if theirs is None or difference is None:
+        return score_words(ours)
+    said = f"{score_words(ours)}; raw inputs {score_words(theirs)}; difference {difference_words(difference)}"
+    return said + (" points" if is_share(ours) else "")
+
+
+def _rows(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:
+    for evaluation, metric in subject.headlines:
+        of = {kind: subject.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS}
+        yield f"{evaluation}, {metric}", {kind: score for kind, score in of.items() if score is not None}
+
+
+def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bool) -> str:
+    lines: list[list[str]] = []
+    for (evaluation, metric), (name, kinds) in zip(subject.headlines, both.items(), strict=True):
+        ours, theirs = kinds[ENCODER], kinds.get(RAW)
+        line = [name, score_words(ours)]
+        if raw:
+            difference = encoder_less_raw(subject, evaluation, metric)
+            line.append("" if theirs is None else score_words(theirs))
+            line.append("" if difference is None else difference_words(difference, share=is_share(ours)))
+        lines.append([*line, f"{ours.count:,}", _chosen(ours, theirs)])
+    head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "samples", "choices"]
+    return table(head, lines)
+
+
+def _chosen(ours: Score, theirs: Score | None) -> str:
+    if theirs is None or theirs.choices == ours.choices:
+        return ours.choices
+    return f"{ours.choices}; raw inputs: {theirs.choices}"

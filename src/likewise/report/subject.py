@@ -1,0 +1,132 @@
+"""A run as sections read it: each of its files is loaded once, when it is first needed."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, final
+
+import torch
+import yaml
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.data import Parts, Samples, parts_of_run
+from likewise.evaluation import FeatureParts, load_features
+from likewise.runs import Curves, Run
+from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score
+
+KINDS = (ENCODER, RAW)
+
+
+@final
+class Subject:
+    """A run that a page is about.
+
+    Args:
+        run: The run.
+        parts: Its samples, where they are at hand; otherwise they are loaded again when a section shows inputs.
+        setting: What its settings are called in a comparison.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> root = tempfile.TemporaryDirectory()
+        >>> run = Run.create(Path(root.name), "two", "points")
+        >>> run.describe({"seed": 3})
+        >>> subject = Subject(run)
+        >>> subject.seed, subject.scores, subject.features, subject.parts
+        (3, (), None, None)
+        >>> root.cleanup()
+    """
+
+    def __init__(self, run: Run, parts: Parts | None = None, setting: str = "") -> None:
+        self.run = run
+        self.setting = setting or run.name
+        self._given = parts
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the run was made of."""
+        return self.run.facts
+
+    @property
+    def seed(self) -> int | None:
+        """The run's seed; None where it has none."""
+        return self.facts.get("seed")
+
+    @cached_property
+    def trainer(self) -> Mapping[str, Any]:
+        """The trainer's options, such as max_epochs; empty where the run has no configuration."""
+        if not self.run.configuration.is_file():
+            return {}
+        try:
+            read: Any = yaml.safe_load(self.run.configuration.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise ValueError(f"expected YAML in {self.run.configuration}, got {error}: restore the file") from error
+        options: Any = read.get("trainer") if isinstance(read, dict) else None
+        return options if isinstance(options, dict) else {}
+
+    @cached_property
+    def metrics(self) -> Curves:
+        """The curves that the training logged."""
+        return self.run.metrics
+
+    @cached_property
+    def histograms(self) -> Mapping[str, list[tuple[int, tuple[int, ...]]]]:
+        """The histograms that the loss recorded."""
+        return self.run.histograms
+
+    @cached_property
+    def scores(self) -> tuple[Score, ...]:
+        """Everything that was measured."""
+        return self.run.scores
+
+    @cached_property
+    def outcomes(self) -> Mapping[tuple[str, str, str, str], Outcomes]:
+        """What each sample contributed, by evaluation, metric, features and part."""
+        return {one.key: one for one in self.run.outcomes}
+
+    @cached_property
+    def test_scores(self) -> Mapping[tuple[str, str, str, str], Score]:
+        """The final scores on the test part, by evaluation, metric, features and subset."""
+        final = (score for score in self.scores if score.part == "test" and score.epoch is None)
+        return {(score.evaluation, score.metric, score.features, score.subset): score for score in final}
+
+    @property
+    def headlines(self) -> list[tuple[str, str]]:
+        """Evaluation and metric of each score of the encoder over all test samples."""
+        return [key[:2] for key in self.test_scores if key[2:] == (ENCODER, ALL)]
+
+    @cached_property
+    def features(self) -> FeatureParts | None:
+        """The features of the samples; None where there are none."""
+        return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None
+
+    @cached_property
+    def parts(self) -> Parts | None:
+        """The samples; None where the data can't be loaded any more, or is somebody's features."""
+        if self._given is not None:
+            return self._given
+        try:
+            return parts_of_run(self.run)[0]
+        except (ValueError, OSError, ImportError):
+            return None
+
+    def inputs_of(self, part: str, rows: Int[Tensor, " n"]) -> Float[Tensor, "n ..."] | None:
+        """Return inputs, images from 0 to 1.
+
+        Args:
+            part: "train", "validation" or "test".
+            rows: The samples' rows in their source, (N,).
+
+        Returns:
+            (N, ...); None where the samples can't be loaded or some aren't among them.
+        """
+        if self.parts is None or len(rows) == 0:
+            return None
+        samples: Samples = getattr(self.parts, part).numbered()
+        known, order = torch.as_tensor(samples.rows).sort()
+        place = torch.searchsorted(known, rows).clamp(max=max(0, len(known) - 1))
+        if len(known) == 0 or not torch.equal(known[place], rows):
+            return None
+        inputs = samples.inputs[order[place]]
+        return inputs.float() if inputs.is_floating_point() else inputs.float() / 255

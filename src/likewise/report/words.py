@@ -1,0 +1,85 @@
+"""Numbers and parts of a run in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from likewise.diagnostics.plots import Dot
+from likewise.evaluation import Difference
+from likewise.scores import Score
+
+
+def is_share(score: Score) -> bool:
+    """Tell whether a score is a share, to be written in percent.
+
+    Example:
+        >>> is_share(Score("kNN", "accuracy", 0.9, 0.8, 1.0, 100)), is_share(Score("mine", "rank", 3.0, 2.0, 4.0, 100))
+        (True, False)
+    """
+    return 0 <= score.low <= score.value <= score.high <= 1
+
+
+def score_words(score: Score) -> str:
+    """Write a score with its interval.
+
+    Example:
+        >>> score_words(Score("kNN", "accuracy", 0.9, 0.825, 0.945, 100))
+        '90.00 % [82.5, 94.5]'
+        >>> score_words(Score("mine", "rank", 3.0, 2.0, 4.0, 100))
+        '3 [2, 4]'
+    """
+    if is_share(score):
+        return f"{100 * score.value:.2f} % [{100 * score.low:.1f}, {100 * score.high:.1f}]"
+    return f"{score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
+
+
+def difference_words(difference: Difference, *, share: bool = True) -> str:
+    """Write a difference with its interval, of shares in percentage points.
+
+    Example:
+        >>> difference_words(Difference(0.012, 0.001, 0.0245, 100, 3, 1))
+        '+1.20 [+0.10, +2.45]'
+    """
+    if share:
+        return f"{100 * difference.value:+.2f} [{100 * difference.low:+.2f}, {100 * difference.high:+.2f}]"
+    return f"{difference.value:+.4g} [{difference.low:+.4g}, {difference.high:+.4g}]"
+
+
+def dot_of(score: Score, *, missed: bool = False) -> Dot:
+    """Return a share as a dot in percent.
+
+    Args:
+        score: The share.
+        missed: Whether to draw what it lacks to 1, such as errors instead of accuracy.
+    """
+    words = f"{score_words(score)}, 95 % interval, {score.count:,} samples"
+    if score.choices:
+        words += f"; {score.choices}"
+    value, low, high = (
+        (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
+    )
+    return Dot(100 * value, 100 * low, 100 * high, words)
+
+
+def part_words(spec: Any) -> str:
+    """Write a part with its arguments, those that are None left out.
+
+    Example:
+        >>> part_words({"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1, "queue": None}})
+        'SupConLoss(temperature=0.1)'
+    """
+    if isinstance(spec, list):
+        return ", ".join(part_words(one) for one in spec) or "none"
+    if not isinstance(spec, Mapping) or "class_path" not in spec:
+        return str(spec)
+    given = {name: value for name, value in (spec.get("init_args") or {}).items() if value is not None}
+    return f"{short_name(spec)}({', '.join(f'{name}={part_words(value)}' for name, value in given.items())})"
+
+
+def short_name(spec: Mapping[str, Any]) -> str:
+    """Return the name of a part's class.
+
+    Example:
+        >>> short_name({"class_path": "likewise.losses.SupConLoss"})
+        'SupConLoss'
+    """
+    return str(spec["class_path"]).rpartition(".")[2]

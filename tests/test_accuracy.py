@@ -1,7 +1,6 @@
 """How near a loss in float32 is to float64, on tight clusters, beside its formula as anyone would write it."""
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,7 +22,9 @@ from plain_formulas import FORMULAS, Space
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 CLASSES, FEATURES = 16, 64
-NOISES, TEMPERATURES = (0.1, 0.01, 0.003, 0.001), (0.05, 0.1, 0.5)
+PROBLEMS = ((0.1, 0.05), (0.01, 0.1), (0.003, 0.05), (0.003, 0.5), (0.001, 0.05), (0.001, 0.1))
+"""Pairs of noise and temperature: every value of each, and every temperature on tight clusters."""
+
 SAMPLES = 128, 125
 """How many there are, of each seed that a ratio is averaged over."""
 
@@ -359,7 +360,7 @@ class Measured(NamedTuple):
     ulp: float
 
 
-@functools.lru_cache(maxsize=len(NOISES) * len(TEMPERATURES) * len(SAMPLES))
+@functools.lru_cache(maxsize=len(PROBLEMS) * len(SAMPLES))
 def measured(
     name: str, noise: float, temperature: float, seed: int, samples: int, dtype: torch.dtype = SINGLE
 ) -> Measured:
@@ -386,8 +387,7 @@ Ratios = dict[str, dict[str, float]]
 
 def ratios(
     name: str,
-    noises: tuple[float, ...],
-    temperatures: tuple[float, ...],
+    problems: tuple[tuple[float, float], ...],
     samples: tuple[int, ...],
     dtype: torch.dtype = SINGLE,
     **options: object,
@@ -400,7 +400,7 @@ def ratios(
     parts = LOSSES[name].learned
     found: Ratios = {part: {} for part in parts}
     slopes: list[float] = []
-    for noise, temperature in itertools.product(noises, temperatures):
+    for noise, temperature in problems:
         cases = [measured(name, noise, temperature, seed, b, dtype) for seed, b in enumerate(samples)]
         learned = [errors_of(name, case, dtype, learned=True, **options) for case in cases]
         given = errors_of(name, cases[0], dtype, **options) if options["backend"] == "tiled" else learned[0]
@@ -484,7 +484,7 @@ def test_exceptions_are_of_the_table():
 @pytest.mark.usefixtures("_one_thread")
 def test_float32_gradients_are_as_near_as_the_plain_formulas(name, backend):
     """Errors against float64 are at most twice those of the formula in float32, on clusters however tight."""
-    judge(ratios(name, NOISES, TEMPERATURES, SAMPLES, backend=backend), name, backend)
+    judge(ratios(name, PROBLEMS, SAMPLES, backend=backend), name, backend)
 
 
 @every_loss
@@ -495,7 +495,8 @@ def test_float32_gradients_from_many_tiles_in_threads(name, monkeypatch):
         monkeypatch.setattr(module, "TILE", 128)
     monkeypatch.setattr(threads, "workers", lambda: 2)
     temperatures = (0.05,) if name in SEPARATED else (0.02, 0.05)
-    judge(ratios(name, (0.003,), temperatures, (330, 300), backend="tiled"), name, "many tiles")
+    problems = tuple((0.003, temperature) for temperature in temperatures)
+    judge(ratios(name, problems, (330, 300), backend="tiled"), name, "many tiles")
 
 
 @every_loss
@@ -503,5 +504,5 @@ def test_float32_gradients_from_many_tiles_in_threads(name, monkeypatch):
 @pytest.mark.usefixtures("_one_thread")
 def test_half_precision_gradients_are_those_of_float32_rounded(name, dtype):
     """Rows in half precision are multiplied in float32: errors are at most twice its, rounded once at the end."""
-    found = ratios(name, (0.1, 0.01), (0.05,), SAMPLES[:1], dtype, backend="tiled")
+    found = ratios(name, ((0.1, 0.05), (0.01, 0.05)), SAMPLES[:1], dtype, backend="tiled")
     judge({part: found[part] for part in LOSSES[name].learned}, name, "half")

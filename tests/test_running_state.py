@@ -305,6 +305,7 @@ def two(tmp_path_factory):
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["classes", "sets", "bare"])
 def test_processes_hold_the_same_queue(two, kind):
     """Every rank holds what one process would that enqueued the ranks' batches one after the other."""
@@ -320,6 +321,7 @@ def test_processes_hold_the_same_queue(two, kind):
         assert all(torch.equal(result[kind][name], value) for name, value in one.state_dict().items())
 
 
+@pytest.mark.process
 def test_what_one_process_refuses_all_refuse(two):
     """No rank waits for another, none enqueues, and who was wrong is told why."""
     here, there = (result["refusals"] for result in two)

@@ -7,10 +7,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from likewise import runs
-from likewise.cli import main
-from likewise.training.checkpoints import Checkpoints
-
 MODULES = ["likewise.cli.training", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
 
 
@@ -56,6 +52,8 @@ def run(arguments, folder, kill, said, environment):
     os.environ.update({"OMP_NUM_THREADS": "1", **environment})
     if kill is not None:
         {"batch": _at_batch, "loss": _at_batch, "checkpoint": _at_checkpoint, "file": _at_file}[kill[0]](kill[1])
+    from likewise.cli import main  # noqa: PLC0415 - with Lightning, in the process that runs it alone
+
     raise SystemExit(main(arguments))
 
 
@@ -65,6 +63,8 @@ def end():
 
 def _at_batch(number):
     """Die when a batch is over, before anything is noted or saved of it."""
+    from likewise.training.checkpoints import Checkpoints  # noqa: PLC0415 - likewise
+
     after = Checkpoints.on_train_batch_end
 
     def patched(self, trainer, *of):
@@ -77,6 +77,8 @@ def _at_batch(number):
 
 def _at_checkpoint(number):
     """Die within the writing of the given checkpoint: half of the file is there."""
+    from likewise import runs  # noqa: PLC0415 - likewise
+
     adopt, count = runs.Run.adopt_checkpoint, iter(range(1000))
 
     def patched(self, beside):
@@ -91,6 +93,8 @@ def _at_checkpoint(number):
 
 def _at_file(name):
     """Die when a file is written, and not yet under its name."""
+    from likewise import runs  # noqa: PLC0415 - likewise
+
     synced = runs.synced
 
     def patched(path):

@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+# Before torch is imported: processes of one thread each, of which pytest starts one a core, are faster than threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from jaxtyping import install_import_hook
 
@@ -33,10 +36,10 @@ if (
 def _seeded_and_poisoned():
     """Seed every test, and fill what is allocated and not written with NaN."""
     torch.manual_seed(0)
-    torch.use_deterministic_algorithms(mode=True)
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms, without importing all of Inductor
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield
-    torch.use_deterministic_algorithms(mode=False)
+    torch.set_deterministic_debug_mode("default")
 
 
 @pytest.fixture(scope="session")

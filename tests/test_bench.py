@@ -214,6 +214,7 @@ def test_time_is_kept_for_larger_sizes_and_small_ones_repeat():
     assert all(each.repeats == 5 and each.quartiles == (250, 250) for each in found)
 
 
+@pytest.mark.process
 def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     meter = CpuMeter()
@@ -228,6 +229,7 @@ def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
     assert meter.peak(tiled, case).bytes < 2 * matrix
 
 
+@pytest.mark.process
 def test_a_step_that_raises_in_its_process_says_why():
     (patch,) = (each for each in OURS if each.loss == "BYOLLoss")
     with pytest.raises(Failed, match=r"^failed: \w*Error: "):
@@ -383,6 +385,7 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch, capsys):
     assert capsys.readouterr().err == "error: expected --device auto or cpu, got cuda: torch sees no GPU here\n"
 
 
+@pytest.mark.process
 def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
     options = ("--losses", "NPairsLoss", "--backends", "tiled", "--device", "cpu", "--out", "o", "--budget", "600")
     command = [sys.executable, "-m", "likewise.cli", "bench", *options, "--sizes", "32", "64", "4096", "65536"]
@@ -442,6 +445,7 @@ def test_every_target_is_measured_and_held_against_its_limit(tmp_path, monkeypat
     assert capsys.readouterr().out.count("holds |") == 16
 
 
+@pytest.mark.process
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_the_targets_of_a_gpu_ask_for_one():
     told = subprocess.run([sys.executable, str(TARGETS)], env=ENVIRONMENT, capture_output=True, text=True, check=False)

@@ -19,7 +19,10 @@ from likewise.cli import main
 from likewise.cli.options import options, parse
 from likewise.runs import Run
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
 
 SHORT = ("--trainer.max_epochs", "2", "--encoder.width", "4", "--trainer.accelerator", "cpu")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow beside other processes
@@ -45,6 +48,7 @@ def finished(tmp_path_factory):
     return place, result, next((place / "runs").iterdir())
 
 
+@pytest.mark.process
 def test_without_an_argument_the_digits_are_learned(tmp_path):
     """The main job: SupCon on the digits, better on held-out ones than raw pixels are."""
     result = command("train", folder=tmp_path)
@@ -131,6 +135,7 @@ def test_the_metrics_have_a_row_for_every_step(finished):
     assert all(float(row["loss"]) > 0 and float(row["positives_per_anchor"]) > 1 for row in rows)
 
 
+@pytest.mark.process
 def test_a_run_again_from_its_configuration_finds_the_same(finished):
     place, _, run = finished
     again = command("train", "--config", str(run / "config.yaml"), "--runs", "again", folder=place)
@@ -296,6 +301,7 @@ class Mine(Loss):
 """
 
 
+@pytest.mark.process
 def test_source_encoder_offer_and_loss_of_a_users_own_train_from_this_folder(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
     parts = ["--data", "mine.Blobs", "--data.count", "60", "--encoder", "mine.Linear", "--encoder.width", "5"]
@@ -453,6 +459,7 @@ def test_a_file_of_options_runs_nothing_but_classes_of_the_parts_kind(case, tmp_
     assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]) == 1
 
 
+@pytest.mark.process
 def test_a_reader_that_goes_away_costs_no_report(few, tmp_path):
     command = [sys.executable, "-m", "likewise.cli", "train", *few["classes"]]
     with subprocess.Popen(
@@ -527,6 +534,7 @@ def test_an_unknown_class_in_a_file_of_options_is_refused_with_the_nearest(tmp_p
     _refused(["--config", str(tmp_path / "mine.yaml")], "got MPL, did you mean MLP?", tmp_path, capsys)
 
 
+@pytest.mark.process
 def test_an_error_is_one_line_without_a_traceback_in_a_process_too(tmp_path):
     result = command("train", "--loss", "SupConLos", folder=tmp_path)
     assert result.returncode == 2
@@ -595,6 +603,7 @@ def test_an_unknown_verb_is_refused(capsys):
     )
 
 
+@pytest.mark.process
 def test_a_missing_extra_is_named_with_its_remedy(tmp_path):
     script = "import sys; sys.modules['lightning'] = None; from likewise.cli import main; sys.exit(main(['train']))"
     result = subprocess.run(
@@ -604,6 +613,7 @@ def test_a_missing_extra_is_named_with_its_remedy(tmp_path):
     assert re.fullmatch(r"error: .*lightning.*pip install 'likewise\[train\]'\n", result.stderr)
 
 
+@pytest.mark.process
 def test_the_library_alone_imports_none_of_the_extra():
     script = (
         "import sys, likewise; print(sorted({'lightning', 'sklearn', 'plotly', 'jsonargparse'} & set(sys.modules)))"
@@ -612,6 +622,7 @@ def test_the_library_alone_imports_none_of_the_extra():
     assert told.stdout == "[]\n"
 
 
+@pytest.mark.process
 def test_ctrl_c_ends_a_run_with_130_and_without_its_name(tmp_path):
     command = [sys.executable, "-m", "likewise.cli", "train", "--trainer.max_epochs", "10000", *SHORT[2:]]
     with subprocess.Popen(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.process, pytest.mark.triton]
+
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "kernels.py"

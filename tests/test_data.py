@@ -205,6 +205,8 @@ print(resident() - before, len(parts.train) + len(parts.validation), len(parts.t
 """
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "kept"), [("whole", 50_000), ("long", 10_847)])
 def test_a_set_of_cifars_size_is_loaded_and_parted_within_twice_its_size(tmp_path, form, kept):
     images = np.random.default_rng(0).integers(0, 256, (60_000, 32, 32, 3), dtype=np.uint8)
@@ -649,6 +651,7 @@ def cifar_100(real_data, tmp_path_factory):
     return Arrays(folder / "cifar-100.npz").load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("imbalance", "total"), CIFAR_100_LT.items())
 def test_cifar_100_lt_has_the_published_size_and_the_whole_test_part(cifar_100, imbalance, total):
     cut = Stratified()(cifar_100, LongTail(imbalance))
@@ -658,6 +661,7 @@ def test_cifar_100_lt_has_the_published_size_and_the_whole_test_part(cifar_100, 
     assert cut.train.counts.min() >= 1
 
 
+@pytest.mark.slow
 def test_cifar_fs_is_parted_as_published(cifar_100, real_data):
     cut = ByClass(file=real_data / "splits" / "cifar_fs_train.txt")(cifar_100)
     for part, published, count in ((cut.train, "train", 64), (cut.validation, "val", 16), (cut.test, "test", 20)):

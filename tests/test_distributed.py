@@ -10,6 +10,8 @@ import torch
 from likewise.distributed import Shards, gather, total
 from loss_table import LOSSES
 
+pytestmark = pytest.mark.process
+
 WORKER = Path(__file__).parent / "distributed_worker.py"
 DISAGREEING = Path(__file__).parent / "disagreement_worker.py"
 

@@ -10,8 +10,10 @@ import pytest
 
 from memory_worker import steps
 
+pytestmark = pytest.mark.process
+
 WORKER = Path(__file__).parent / "memory_worker.py"
-ROWS = 4096
+ROWS = 2048
 
 
 @pytest.fixture(scope="module")

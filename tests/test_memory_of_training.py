@@ -4,6 +4,9 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 MEASURED = """
 import resource, sys

@@ -309,30 +309,6 @@ def test_the_similarity_keeps_its_dtype_and_moves_with_the_loss():
     assert set(criterion.state_dict()) == {"label_similarity"}
 
 
-@pytest.mark.parametrize("make", ["mean", "max", "inclusive", "msc", "mulsupcon"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_gradcheck(make, backend):
-    """Gradients to queries, prototypes and temperature are those of finite differences."""
-    parts, similarity = batch(queries=4)
-    tau = torch.tensor(0.5, dtype=DOUBLE, requires_grad=True)
-
-    def evaluate(queries, prototypes, temperature):
-        options = {"temperature": temperature, "backend": backend}
-        if make == "mulsupcon":
-            return lw.MulSupConLoss(**options)(
-                queries, parts["labels"], references=prototypes, reference_labels=torch.eye(4)
-            )
-        queue = {k: parts[k] for k in ("queue", "queue_labels")}
-        if make == "msc":
-            return lw.MSCLoss(**options)(queries, parts["labels"], prototypes, **queue)
-        options["aggregation"] = "max" if make == "max" else "mean"
-        criterion = lw.NWSLoss(similarity, positives_in_denominator=make == "inclusive", **options)
-        keys = {"keys": parts["keys"], "key_labels": parts["labels"]}
-        return criterion(queries, parts["labels"], prototypes, **keys, **queue)
-
-    assert torch.autograd.gradcheck(evaluate, (parts["queries"], parts["prototypes"], tau))
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6))
 def test_max_similarity_is_the_naive_one_bit_for_bit(seed):

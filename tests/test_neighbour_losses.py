@@ -235,15 +235,15 @@ def test_kcl_picks_one_view_of_each_of_k_other_samples(views, k):
 
 def test_kcl_picks_every_subset_and_every_view_equally_often():
     """With 4 other samples and k = 2, all 6 pairs occur equally often, and so do both views of each sample."""
-    labels, draws = torch.zeros(5, dtype=torch.int64), 1200
-    criterion, batch = lw.KCLLoss(k=2, reduction="none"), embeddings(5, 2, 3)
-    pairs = dict.fromkeys(itertools.combinations([0, 1, 3, 4], 2), 0)
+    classes, draws = 240, 1200
+    criterion, batch = lw.KCLLoss(k=2, reduction="none"), embeddings(5 * classes, 2, 3)
+    pairs = dict.fromkeys(itertools.combinations(range(1, 5), 2), 0)
     second_views = 0
-    for _ in range(draws):
-        _, drawn = drawn_by(criterion, batch, labels)
-        others = [int(p) for p in drawn[2].nonzero() if int(p) % 5 != 2]
-        pairs[tuple(sorted(p % 5 for p in others))] += 1
-        second_views += sum(p >= 5 for p in others)
+    _, drawn = drawn_by(criterion, batch, torch.arange(5 * classes) // 5)
+    for anchor in range(draws):
+        others = [int(p) for p in drawn[anchor].nonzero() if int(p) % draws != anchor]
+        pairs[tuple(sorted((p - anchor) % 5 for p in others))] += 1
+        second_views += sum(p >= draws for p in others)
     assert sum((count - draws / 6) ** 2 / (draws / 6) for count in pairs.values()) < 20.5  # χ² of 5 degrees, 0.1 %
     assert abs(second_views - draws) < 3.3 * math.sqrt(draws / 2)
 
@@ -278,34 +278,6 @@ def make_of(name):
 
 
 NAMES = ["BCLLoss", "KCLLoss", "ProxyNCALoss", "PaCoLoss", "HardNegativeLoss"]
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", NAMES)
-def test_gradcheck(name, backend):
-    """Gradients to all inputs and the temperature are those of finite differences."""
-    evaluate, others = make_of(name)
-    leaves = [leaf.requires_grad_() for leaf in (embeddings(6, 2, 4), *others, torch.tensor(0.5, dtype=DOUBLE))]
-    assert torch.autograd.gradcheck(lambda *x: evaluate(*x[:-1], temperature=x[-1], backend=backend), leaves)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("temperature", [0.003, 0.1])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("collapsed", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_low_precision_is_finite(name, collapsed, dtype, temperature, backend):
-    """Half precision, random or collapsed, at any temperature: a finite float32 loss, gradients in their dtype."""
-    evaluate, others = make_of(name)
-    batch = torch.ones(6, 2, 4) if collapsed else embeddings(6, 2, 4)
-    leaves = [leaf.detach().to(dtype).requires_grad_() for leaf in (batch, *others)]
-    loss = evaluate(*leaves, temperature=temperature, backend=backend)
-    loss.backward()
-    assert loss.dtype == torch.float32
-    assert torch.isfinite(loss)
-    for leaf in leaves:
-        assert leaf.grad.dtype == dtype
-        assert torch.isfinite(leaf.grad).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -359,19 +331,6 @@ def test_every_anchor_has_a_class(name):
     criterion(embeddings(4, 3), torch.arange(4), others)
     assert criterion.last["active_anchors"] == 4
     assert criterion.last["positives_per_anchor"].tolist() == [0 if name == "PaCoLoss" else 1] * 4
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_zero_rows_have_zero_gradient(name):
-    """A zero embedding is finite, and has no gradient."""
-    evaluate, others = make_of(name)
-    leaf = embeddings(6, 2, 4)
-    leaf[1] = 0
-    leaf.requires_grad_()
-    evaluate(leaf, *others, temperature=0.1).backward()
-    assert torch.isfinite(leaf.grad).all()
-    assert (leaf.grad[1] == 0).all()
-    assert (leaf.grad[0] != 0).any()
 
 
 def test_representations_name_the_parameters():

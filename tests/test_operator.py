@@ -583,6 +583,8 @@ for loss, arguments, fullgraph in (
 """
 
 
+@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["auto", "dense"])
 def test_compiled_losses_are_the_losses(backend):
     """torch.compile of a loss with Inductor gives its value and gradient; dense in both directions as one graph."""

@@ -9,6 +9,8 @@ from safetensors.torch import load_file
 from command_worker import end_of, start
 from likewise.runs import Run
 
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
 MINE = """
 import torch
 from likewise.models import Encoder

@@ -12,7 +12,9 @@ import likewise
 from likewise import losses
 
 PACKAGE = Path(likewise.__file__).parent
-HEAVY = {"torch", "numpy", "jaxtyping", "lightning", "jsonargparse", "sklearn"}
+CORE, EXTRAS = {"torch", "jaxtyping"}, {"lightning", "jsonargparse", "sklearn", "plotly"}
+FEW = {"PIL", "datasets", "onnxruntime", "timm", "torchvision"}  # what some sources and encoders alone need
+HEAVY = {"numpy", *CORE, *EXTRAS, *FEW}
 
 
 def loaded_by(*words):
@@ -43,12 +45,16 @@ def test_every_room_is_an_attribute():
     assert set(likewise._ROOMS) == rooms - {"__init__"}  # noqa: SLF001 - no other list of them
 
 
+@pytest.mark.process
 def test_rooms_and_losses_are_found_after_the_package_alone():
-    """In an interpreter that has imported nothing but the package; losses load the core's libraries, and no more."""
+    """In an interpreter that has imported nothing but the package; losses load the core's libraries, and no more.
+
+    Nor do the rooms of data and of models, before a source or an encoder is made that needs more.
+    """
     rooms = [f"assert likewise.{room} is sys.modules['likewise.{room}']" for room in ("memory", "pairs", "losses")]
-    loaded = loaded_by("import likewise", *rooms, "from likewise import SupConLoss, contrast")
-    assert {"torch", "jaxtyping"} <= loaded
-    assert not loaded & {"lightning", "jsonargparse", "sklearn"}
+    loaded = loaded_by("import likewise", *rooms, "from likewise import SupConLoss, contrast, data, models")
+    assert loaded >= CORE
+    assert not loaded & (EXTRAS | FEW)
 
 
 def test_every_loss_and_similarity_is_public():
@@ -64,6 +70,7 @@ def test_what_there_is_not_is_an_attribute_error():
     assert not hasattr(likewise, "torch")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "words",
     [

@@ -240,7 +240,7 @@ def test_gradcheck(ranking, rank_level, backend):
         criterion.load_state_dict(state)
         return criterion(z, labels, index)
 
-    assert torch.autograd.gradcheck(loss, (batch, tau))
+    assert torch.autograd.gradcheck(loss, (batch, tau), fast_mode=True)
 
 
 @pytest.mark.parametrize("rank_level", LEVELS)
@@ -501,6 +501,7 @@ def finished(process):
     return output
 
 
+@pytest.mark.process
 @pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="the peak resident size is read from Linux's /proc"
 )
@@ -518,6 +519,7 @@ def one(tmp_path_factory):
     return torch.load(folder / "0.pt")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("world", [2, 3])
 def test_several_processes_are_one(world, one, tmp_path):
     """Losses, gradients, statistics and caches after two steps are those of one process, on every rank."""

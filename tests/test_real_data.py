@@ -5,8 +5,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from likewise.runs import Run
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 def test_characters_are_told_apart_better_than_by_their_pixels(real_data, tmp_path):

@@ -12,16 +12,18 @@ from sklearn.datasets import load_digits
 from command_worker import end_of, start
 from likewise.runs import Run
 
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
 RUN = [
     *("--data", "Arrays", "--data.path", "few.npz", "--batches.batch_size", "20", "--encoder.width", "4"),
     *("--loss", "RASCALLoss", "--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
     *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9", "--validation_epochs", "2"),
 ]
 BATCHES = 5  # an epoch; with two accumulated, steps of the optimizer after the batches 1, 3, 4, 6, 8, 9, ...
-MOMENTS = [
-    *(("batch", number) for number in (0, 3, 4, 7, 9, 14)),
-    *(("checkpoint", number) for number in (0, 4)),
-    *(("file", name) for name in ("encoder.safetensors", "embeddings.npz", "scores.csv", "report.html")),
+MOMENTS = [  # one after another: a run is killed, goes on, and is killed again
+    [("batch", 0), ("batch", 7), ("checkpoint", 0), ("file", "encoder.safetensors")],
+    [("checkpoint", 0), ("batch", 3), ("batch", 9), ("file", "embeddings.npz")],
+    [("batch", 4), ("checkpoint", 4), ("batch", 14), ("file", "scores.csv"), ("file", "report.html")],
 ]
 
 
@@ -47,13 +49,16 @@ def _same(one, other):
     assert np.array_equal(np.load(one.embeddings)["test_features"], np.load(other.embeddings)["test_features"])
 
 
-@pytest.mark.parametrize("moment", MOMENTS, ids=lambda of: f"{of[0]} {of[1]}")
-def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moment, whole, tmp_path):
+@pytest.mark.parametrize("moments", MOMENTS, ids=lambda of: ", ".join(f"{kind} {which}" for kind, which in of))
+def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
     """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
     _save_few(tmp_path)
-    assert end_of(start(["train", *RUN], tmp_path, moment)) == -signal.SIGKILL
-    (left,) = (tmp_path / "runs").iterdir()
-    assert left.suffix == ".partial"
+    words = RUN
+    for moment in moments:
+        assert end_of(start(["train", *words], tmp_path, moment)) == -signal.SIGKILL, moment
+        (left,) = (tmp_path / "runs").iterdir()
+        assert left.suffix == ".partial"
+        words = ["--resume", str(left)]
     assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
     (resumed,) = (tmp_path / "runs").iterdir()
     assert resumed.suffix != ".partial"

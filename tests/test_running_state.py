@@ -309,6 +309,7 @@ def two(tmp_path_factory):
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["classes", "sets", "bare"])
 def test_processes_hold_the_same_queue(two, kind):
     """Every rank holds the same as one process that enqueues the batches of all ranks one after the other."""
@@ -324,6 +325,7 @@ def test_processes_hold_the_same_queue(two, kind):
         assert all(torch.equal(result[kind][name], value) for name, value in one.state_dict().items())
 
 
+@pytest.mark.process
 def test_an_error_on_one_rank_is_an_error_on_all(two):
     """No rank waits for another, none enqueues, and the rank with the bad input gets the reason."""
     here, there = (result["refusals"] for result in two)

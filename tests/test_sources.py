@@ -289,6 +289,7 @@ def test_a_name_is_looked_up_on_the_hub_and_its_parts_and_labels_are_taken(monke
     assert samples.input_shape == (3, 12, 16)
 
 
+@pytest.mark.process
 def test_nothing_is_written_but_the_temporary_cache_which_goes_with_its_reader(tmp_path, capfd):
     """Not a word, not a file beside the data or in the library's own cache; verbosity and bars as they were."""
     class_folders(tmp_path / "trees")
@@ -318,13 +319,6 @@ def test_a_forked_worker_leaves_the_temporary_cache_to_the_process_that_made_it(
     monkeypatch.setattr(os, "getpid", lambda: own + 1)
     del held
     assert place.is_dir()
-
-
-def test_importing_data_loads_none_of_the_libraries_that_only_some_sources_need():
-    heavy = ["PIL", "datasets", "sklearn", "torchvision"]
-    code = f"import sys, likewise.data; print([name for name in {heavy} if name in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
 
 
 def lone_class(folder):

@@ -142,6 +142,7 @@ def test_several_callers_at_once(monkeypatch):
     assert all(torch.equal(loss, expected) for loss in found)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_has_threads_of_its_own():
     """After a fork the child creates its own threads, since its parent's are gone."""
@@ -183,6 +184,7 @@ def test_an_error_of_the_tasks_themselves_is_raised():
             threads.run(tasks(), lambda: lambda _: time.sleep(0.001), count=3)
 
 
+@pytest.mark.process
 @needs_openmp
 def test_torchs_own_openmp_is_configured():
     """Another library's OpenMP, loaded after torch's, is not touched."""

@@ -29,7 +29,10 @@ from likewise.models import ConvNet, ProjectionHead
 from likewise.training import Constant, Cosine, KeyQueue, LabelPrototypes, Momentum, Pretraining, Steps, TrainingData
 from likewise.training.optimization import optimizer_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
 
 
 class Recorder(ContrastiveLoss):

@@ -67,7 +67,7 @@ class NWSLoss(ContrastiveLoss):
             aggregation is another; see `forward`.
 
     Memory:
-        O((N + R)·(D + L) + L²); keys and queue come without gradient, and are then passed over once. See
+        O((N + R)·(D + L) + L²); the backward visits keys and queue again only if they have a gradient. See
         `likewise.contrast`.
 
     Source:

@@ -110,6 +110,24 @@ def test_sections_with_and_without_gradient(backend, monkeypatch):
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("section", [0, 1, 2])
+def test_a_costly_pull_is_not_evaluated_again_for_sections_without_gradient(section, monkeypatch):
+    """Jaccard weights come as products: the backward makes those of one section alone, and they are exact."""
+    sets = torch.rand(6, 4) < 0.5
+    references = [torch.rand(n, 4) < 0.5 for n in (5, 9, 7)]
+    queries, rows = unit(6, 5).requires_grad_(), [unit(len(of), 5) for of in references]
+    rows[section].requires_grad_()
+    pull = pairs.concat([pairs.Jaccard(sets, of) for of in references])
+    push = pairs.AllPairs(6, 21)
+    losses = lw.contrast(queries, tuple(rows), pull=pull, push=push, temperature=0.2, backend="tiled")
+    expected = oracle(queries, torch.cat(rows), pull, push, 0.2)
+    made, tile = [], pairs.Jaccard.tile
+    monkeypatch.setattr(pairs.Jaccard, "tile", lambda self, *of: (made.append(self.shape), tile(self, *of))[1])
+    found = torch.autograd.grad(losses.sum(), [queries, rows[section]])
+    assert made == [(6, len(references[section]))]
+    torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), [queries, rows[section]]))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_gradcheck(backend, monkeypatch):
     """Gradients to queries, references and temperature are those of finite differences."""

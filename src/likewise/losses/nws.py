@@ -68,7 +68,7 @@ class NWSLoss(ContrastiveLoss):
             aggregation is unknown, or a call's input is invalid; see `forward`.
 
     Memory:
-        O((N + R)·(D + L) + L²). Keys and queue usually have no gradient, and then take only one pass. See
+        O((N + R)·(D + L) + L²); the backward visits keys and queue again only if they have a gradient. See
         `likewise.contrast`.
 
     Source:

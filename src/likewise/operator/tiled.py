@@ -127,12 +127,11 @@ def _stream(state: _State, drawing: Drawing, pull: PairWeight, force: Tensor) ->
     """Add the gradients of a pull that is evaluated as pull @ references."""
     if drawing.of_z is not None and state.drawn is not None:
         drawing.of_z.addcmul_(state.drawn, force)
-    if any(v is not None for v in drawing.of_sections):
-        scene = state.adding.scene
-        parts = pull.transposed_product(scene.z * force).split([len(v) for v in scene.sections])
-        for of_section, part in zip(drawing.of_sections, parts, strict=True):
-            if of_section is not None:
-                of_section.add_(part)
+    scene, wanted = state.adding.scene, [v is not None for v in drawing.of_sections]
+    parts = pull.transposed_products(scene.z * force, [len(v) for v in scene.sections], wanted)
+    for of_section, part in zip(drawing.of_sections, parts, strict=True):
+        if of_section is not None and part is not None:
+            of_section.add_(part)
 
 
 def _logarithm(sums: Sums, push: Factors) -> Tensor:

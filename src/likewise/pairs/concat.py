@@ -1,6 +1,6 @@
 """The concatenated pair weights of several sections of references."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import final
 
 import torch
@@ -68,6 +68,14 @@ class Concat(PairWeight):
 
     def transposed_product(self, anchors: Tensor) -> Tensor:
         return torch.cat([part.transposed_product(anchors) for part in self.parts])
+
+    def transposed_products(
+        self, anchors: Tensor, lengths: Sequence[int], wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        if list(lengths) != [part.shape[1] for part in self.parts]:
+            return super().transposed_products(anchors, lengths, wanted)
+        pairs = zip(self.parts, wanted, strict=True)
+        return [part.transposed_product(anchors) if want else None for part, want in pairs]
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.stack([part.known_row_sum(dtype, device) for part in self.parts]).sum(dim=0)

@@ -1,7 +1,7 @@
 """The definition of a pair weight: a value for every (anchor, reference), given by tiles, and what tiles imply."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -117,6 +117,15 @@ class Weight(ABC):
                 tile = self.tile(rows, columns, anchors.dtype, anchors.device)
                 result[columns].addmm_(tile.T, anchors[rows])
         return result
+
+    def transposed_products(
+        self, anchors: Float[Tensor, "n d"], lengths: Sequence[int], wanted: Sequence[bool]
+    ) -> list[Float[Tensor, "_ d"] | None]:
+        """Return `transposed_product` cut into sections of references; None for those that are not wanted."""
+        if not any(wanted):
+            return [None for _ in wanted]
+        parts = self.transposed_product(anchors).split(list(lengths))
+        return [part if want else None for part, want in zip(parts, wanted, strict=True)]
 
     def row_sum(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, " n"]:
         """Return the sum of each anchor's weights; computed once for each dtype and device."""

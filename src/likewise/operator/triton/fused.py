@@ -365,10 +365,8 @@ def _stream(state: _State, upstream: Tensor, wanted: Wanted, drawn: dict[int, _D
     pull, of_queries, z, force = state.parts.streamed, state.drawn, state.rows[0], upstream[:, None]
     if wanted.queries and of_queries is not None:
         drawn[id(z)].add_values(lambda: of_queries * force)
-    if pull is not None and any(wanted.sections):
-        found = pull.transposed_product(z.values(state.temperature.dtype) * force)
-        for v, need, part in zip(
-            state.sections, wanted.sections, found.split([len(v.came) for v in state.sections]), strict=True
-        ):
-            if need:
+    if pull is not None:
+        asked, lengths = z.values(state.temperature.dtype) * force, [len(v.came) for v in state.sections]
+        for v, part in zip(state.sections, pull.transposed_products(asked, lengths, wanted.sections), strict=True):
+            if part is not None:
                 drawn[id(v)].add_values(lambda part=part: part)

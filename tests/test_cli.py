@@ -332,7 +332,7 @@ BAD = {
     "parameter": (["--loss.temprature", "3"], "SupConLoss has no parameter temprature, did you mean temperature?"),
     "value": (["--encoder.width", "wide"], "expected --encoder.width to be an integer, got wide"),
     "config": (["--config", "nowhere.yaml"], "File does not exist: '"),
-    "temperature": (["--loss.temperature", "0"], "temperature is a positive number, got 0"),
+    "temperature": (["--loss.temperature", "0"], "expected temperature to be a positive number"),
     "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two views or more"),
     "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
     "path": (["--data", "Arrays"], "Arrays needs --data.path a file or folder"),

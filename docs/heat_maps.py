@@ -227,10 +227,10 @@ def _colours(values: np.ndarray, weights: np.ndarray, colour: str) -> np.ndarray
 def on_page_content(content: str, **_: Any) -> str:
     """Insert the plots that a page includes."""
 
-    def drawn(match: re.Match[str]) -> str:
+    def plotted(match: re.Match[str]) -> str:
         return f'<div class="heat-maps">{"".join(heat_maps(DRAWINGS[match[1]]).values())}</div>'
 
-    return re.sub(r"<!-- heat maps: ([\w-]+) -->", drawn, content)
+    return re.sub(r"<!-- heat maps: ([\w-]+) -->", plotted, content)
 
 
 if __name__ == "__main__":

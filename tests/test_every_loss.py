@@ -314,11 +314,11 @@ def quantized(value):
 BAD = {
     "float8": (lambda value: value.to(torch.float8_e4m3fn), "got torch.float8_e4m3fn"),
     "complex": (lambda value: value.to(torch.complex64), "got torch.complex64"),
-    "sparse": (lambda value: value.to_sparse(), "got torch.sparse_coo; convert it with .to_dense"),
-    "sparse rows": (lambda value: value.flatten(1).to_sparse_csr(), "got torch.sparse_csr; convert it with .to_dense"),
-    "nested": (nested, "got a nested tensor; pad it"),
-    "meta": (lambda value: value.to("meta"), "got (a tensor on the device )?meta[;:] (make it|move)"),
-    "quantized": (quantized, "got torch.qint8; convert it with .dequantize"),
+    "sparse": (lambda value: value.to_sparse(), "got torch.sparse_coo: convert it with .to_dense"),
+    "sparse rows": (lambda value: value.flatten(1).to_sparse_csr(), "got torch.sparse_csr: convert it with .to_dense"),
+    "nested": (nested, "got a nested tensor: pad it"),
+    "meta": (lambda value: value.to("meta"), "got (a tensor on the device )?meta: (make it|move)"),
+    "quantized": (quantized, "got torch.qint8: convert it with .dequantize"),
 }
 """Tensors that no loss supports: how to make one, and what the error says it got."""
 

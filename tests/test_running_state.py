@@ -264,7 +264,7 @@ TWO = torch.ones(2, 2)
         (None, [torch.ones(2, 3)], r"keys to be floating, of shape \(B, 2\), got torch.float32 of shape \(2, 3\)"),
         (None, [torch.ones(2)], r"got torch.float32 of shape \(2,\): flatten views"),
         (None, [torch.ones(2, 2).long()], "got torch.int64 of shape"),
-        (None, [torch.tensor([[1.0, 0.0], [torch.nan, 0.0]])], "keys are finite, got NaN or infinity in 1 of 2 rows"),
+        (None, [torch.tensor([[1.0, 0.0], [torch.nan, 0.0]])], "keys to be finite, got NaN or infinity in 1 of 2 rows"),
         (None, [TWO, torch.ones(2)], r"labels to be integers of shape \(2,\).* got torch.float32 .*\.long\(\)"),
         (
             None,
@@ -293,7 +293,7 @@ def test_a_queue_refuses_what_does_not_fit(num_labels, arguments, message):
 
 def test_keys_that_overflow_the_queue_are_refused():
     """Finite keys that become infinite in a half-precision queue are refused."""
-    with pytest.raises(ValueError, match="keys are finite"):
+    with pytest.raises(ValueError, match="keys to be finite"):
         Queue(4, 2).half().enqueue(torch.full((1, 2), 1e6))
 
 
@@ -504,7 +504,7 @@ def test_a_cache_may_be_excluded_from_the_state():
         (torch.tensor([0, 1]), torch.ones(2, 2).long(), "features to be floating, .* got torch.int64"),
         (torch.tensor([0, 1]), [1.0, 2.0], "features for the cache to be a tensor, got list"),
         (torch.tensor([0, 1]), TWO.to("meta"), "features to be on the device of the cache, cpu, got meta"),
-        (torch.tensor([0, 1]), TWO * torch.inf, "features are finite"),
+        (torch.tensor([0, 1]), TWO * torch.inf, "features to be finite"),
     ],
 )
 def test_a_cache_refuses_what_does_not_fit(index, features, message):

@@ -500,7 +500,7 @@ def test_there_is_no_second_derivative():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": torch.float64}, "kernels multiply in float32 or less, got float64"),
+        ({"rows": torch.float64}, "kernels need float32 or half precision, got float64"),
         ({"interpreter": False}, "kernels need tensors on an NVIDIA GPU, got cpu"),
         ({"version": "3.1.0"}, "Triton 3.4 or newer is needed, got 3.1.0"),
         ({"missing": True}, "Triton is not installed"),
@@ -525,7 +525,7 @@ def test_what_cannot_run_says_why(change, message, monkeypatch):
     with pytest.raises(ValueError, match="cannot run here") as error:
         backends.check_backend("triton", device, change.get("rows", torch.float32))
     assert message in str(error.value)
-    assert '"auto" and "tiled" run anywhere' in str(error.value)
+    assert 'use "auto" or "tiled", which run anywhere' in str(error.value)
     assert backends.half_of("auto", device, [torch.bfloat16]) is None
     backends.triton_is_missing.cache_clear()
 

@@ -210,7 +210,7 @@ def test_a_second_derivative_is_refused():
     z, v = unit(5, 3).requires_grad_(), unit(4, 3)
     for temperature in (0.002, 0.1):
         lse = both_directions(z, v, push=pairs.AllPairs(5, 4), temperature=temperature, backend="tiled")
-        with pytest.raises(RuntimeError, match="gradient of the gradient"):
+        with pytest.raises(RuntimeError, match="second derivatives"):
             torch.autograd.grad(lse[0].sum(), z, create_graph=True)
 
 
@@ -237,10 +237,10 @@ def test_bad_input_is_refused():
     """A push of another shape, with negative weights, or an unknown backend is an error that says so."""
     z, push = torch.eye(3), pairs.AllPairs(3, 3)
     for change, message in [
-        ({"push": pairs.AllPairs(3, 4)}, "push weighs 3 queries by 3 references"),
-        ({"push": push * -1.0}, "push holds weights ≥ 0"),
-        ({"backend": "fast"}, "backend is one of"),
-        ({"temperature": 0.0}, "temperature is a positive number"),
+        ({"push": pairs.AllPairs(3, 4)}, "push for 3 queries by 3 references"),
+        ({"push": push * -1.0}, "push to have weights ≥ 0"),
+        ({"backend": "fast"}, "backend to be one of"),
+        ({"temperature": 0.0}, "temperature to be a positive number"),
     ]:
         with pytest.raises(ValueError, match=message):
             both_directions(z, z, **{"push": push, "temperature": 0.1} | change)

@@ -63,13 +63,13 @@ def agreement(device: torch.device, facts: Callable[[], dict[str, str]] = dict) 
         >>> with agreement(torch.device("cpu")):
         ...     pass
     """
-    problem, told = None, ""
+    problem, text = None, ""
     try:
         yield
-        told = json.dumps(facts())
+        text = json.dumps(facts())
     except Exception as error:  # noqa: BLE001 - the other ranks must learn of any error
         problem = error
-    digest = hashlib.blake2b(told.encode(), digest_size=7).digest()  # fits into an int64
+    digest = hashlib.blake2b(text.encode(), digest_size=7).digest()  # fits into an int64
     everyone = exchange((int(problem is not None), int.from_bytes(digest)), device)
     if problem is not None:
         raise problem
@@ -79,7 +79,7 @@ def agreement(device: torch.device, facts: Callable[[], dict[str, str]] = dict) 
             f"expected valid input on all ranks, got an error: rank {refused.index(1)} was refused, see its message"
         )
     if len(set(everyone)) > 1:
-        raise ValueError(_difference([json.loads(theirs) for theirs in _exchange_texts(told, device)]))
+        raise ValueError(_difference([json.loads(theirs) for theirs in _exchange_texts(text, device)]))
 
 
 def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, ...]]:

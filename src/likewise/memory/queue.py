@@ -184,8 +184,8 @@ class Queue(nn.Module):
 
     def _gathered(self, keys: Tensor, labels: Tensor | None, ids: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return the batches of all processes as one, in rank order."""
-        alike = int(labels is not None), *self.key_ring.shape, self.num_labels or 0, keys.dtype.itemsize
-        everyone = exchange((len(keys), *alike), keys.device)
+        shared = int(labels is not None), *self.key_ring.shape, self.num_labels or 0, keys.dtype.itemsize
+        everyone = exchange((len(keys), *shared), keys.device)
         if len({theirs[1:] for theirs in everyone}) > 1:
             kinds = " and ".join(f"{t[1]}, {t[2]}, {t[3]}, {t[4]}, {t[5]}" for t in everyone)
             raise ValueError(

@@ -24,14 +24,14 @@ AMPERE = 8, 0
 def check_backend(backend: object, device: torch.device, dtype: torch.dtype) -> None:
     """Raise unless a backend is known and, if it is "triton", can run on the device in the dtype."""
     if backend not in get_args(Backend):
-        raise ValueError(f"backend is one of {', '.join(get_args(Backend))}, got {backend!r}")
+        raise ValueError(f"expected backend to be one of {', '.join(get_args(Backend))}, got {backend!r}: try auto")
     if backend != "triton":
         return
     why = no_triton(device)
     if why is None and dtype == torch.float64:
-        why = "kernels multiply in float32 or less, got float64"
+        why = "kernels need float32 or half precision, got float64"
     if why is not None:
-        raise ValueError(f'backend="triton" cannot run here: {why}; "auto" and "tiled" run anywhere')
+        raise ValueError(f'backend="triton" cannot run here: {why}; use "auto" or "tiled", which run anywhere')
 
 
 def half_of(backend: Backend, device: torch.device, dtypes: Iterable[torch.dtype]) -> torch.dtype | None:

@@ -121,7 +121,9 @@ def contrast(
         tensor([0.3133, 0.3133, 0.0000])
     """
     if reduction not in get_args(Reduction):
-        raise ValueError(f"reduction is one of {', '.join(get_args(Reduction))}, got {reduction!r}; name one of them")
+        raise ValueError(
+            f"expected reduction to be one of {', '.join(get_args(Reduction))}, got {reduction!r}: pass one of these"
+        )
     sections = _given(queries, references)
     coefficients = (_coefficient(coefficient, queries),)
     losses = evaluate(
@@ -168,7 +170,9 @@ def evaluate(
     for push in pushes:
         _check_shape("push", push.weight, queries, sections)
         if not push.weight.is_nonnegative:
-            raise ValueError(f"push holds weights ≥ 0, got {push.weight} with negative ones; only pull may be negative")
+            raise ValueError(
+                f"expected push to have weights ≥ 0, got {push.weight} with negative ones: only pull may be negative"
+            )
     if pull is not None:
         _check_shape("pull", pull, queries, sections)
     dtype = functools.reduce(torch.promote_types, (v.dtype for v in sections), queries.dtype)
@@ -196,7 +200,7 @@ def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:
     references = tuple(references) if isinstance(references, list) else references
     given = () if references is None else references if isinstance(references, tuple) else (references,)
     if isinstance(references, tuple) and not references:
-        raise ValueError("references are one section or more, got an empty tuple; leave them out for the queries")
+        raise ValueError("expected at least one section of references, got an empty tuple: omit it to use the queries")
     check_rows("queries", queries, queries)
     for k, rows in enumerate(given):
         if rows is not queries:
@@ -210,12 +214,12 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
         return None
     if not isinstance(coefficient, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"coefficient comes as a tensor, got {type(coefficient).__name__}; convert with torch.as_tensor"
+            f"expected coefficient to be a tensor, got {type(coefficient).__name__}: convert with torch.as_tensor"
         )
     if coefficient.shape != queries.shape[:1]:
         raise ValueError(
-            f"coefficient is one value for each query, shape {tuple(queries.shape[:1])}, "
-            f"got shape {tuple(coefficient.shape)}; leave it out for the pull's row sums"
+            f"expected coefficient to be one value for each query, shape {tuple(queries.shape[:1])}, "
+            f"got shape {tuple(coefficient.shape)}: omit it to use the pull's row sums"
         )
     check_finite("coefficient", coefficient[:, None])
     return coefficient.detach().clone()  # the caller may change it before the backward
@@ -225,15 +229,23 @@ def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
     """Raise unless rows are finite and floating, (n, d), with the queries' features and on their device."""
     if not isinstance(rows, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"{name} come as a tensor, got {type(rows).__name__}; convert with torch.as_tensor"
+            f"expected {name} to be a tensor, got {type(rows).__name__}: convert with torch.as_tensor"
         )
     check_floating(name, rows)
     if rows.ndim != 2:
-        raise ValueError(f"{name} are floating rows of features, (n, d), got {rows.dtype} of shape {tuple(rows.shape)}")
+        raise ValueError(
+            f"expected {name} to be floating rows of features, (n, d), got {rows.dtype} of shape {tuple(rows.shape)}: "
+            "pass one row for each"
+        )
     if rows.shape[1] != queries.shape[1]:
-        raise ValueError(f"{name} have the queries' {queries.shape[1]} features, got shape {tuple(rows.shape)}")
+        raise ValueError(
+            f"expected {name} to have the queries' {queries.shape[1]} features, got shape {tuple(rows.shape)}: "
+            "use the same encoder for both"
+        )
     if rows.device != queries.device:
-        raise ValueError(f"{name} lie on the queries' device, {queries.device}, got {rows.device}; move them with .to")
+        raise ValueError(
+            f"expected {name} to be on the queries' device, {queries.device}, got {rows.device}: move them with .to"
+        )
     check_finite(name, rows)
 
 
@@ -248,21 +260,21 @@ def check_finite(name: str, rows: Tensor) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         bad = (~torch.isfinite(rows.detach())).flatten(1).any(dim=1).nonzero().flatten().tolist()
         raise ValueError(
-            f"{name} are finite, got NaN or infinity in {len(bad)} of {len(rows)} rows, the first at {bad[0]}; "
-            "look for a diverged learning rate, a division by zero or a bad input upstream"
+            f"expected {name} to be finite, got NaN or infinity in {len(bad)} of {len(rows)} rows, "
+            f"the first at {bad[0]}: check for divergence, a division by zero or bad input"
         )
 
 
 def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple[Tensor, ...]) -> None:
     if not isinstance(weight, PairWeight):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"{name} is a pair weight, got {type(weight).__name__}; a matrix of weights goes into pairs.Explicit"
+            f"expected {name} to be a pair weight, got {type(weight).__name__}: put a matrix into pairs.Explicit"
         )
     expected = len(queries), sum(len(v) for v in sections)
     if weight.shape != expected:
         raise ValueError(
-            f"{name} weighs {expected[0]} queries by {expected[1]} references, got {weight}; "
-            "build the weight for the rows that are given"
+            f"expected {name} for {expected[0]} queries by {expected[1]} references, got {weight}: "
+            "build the weight for the given rows"
         )
 
 
@@ -273,14 +285,17 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
     """
     if isinstance(temperature, Tensor):
         if temperature.ndim:
-            raise ValueError(f"a {name} tensor is 0-d, got shape {tuple(temperature.shape)}; take one element of it")
+            raise ValueError(
+                f"expected {name} to be a number or a 0-d tensor, got shape {tuple(temperature.shape)}: "
+                "pass a single element"
+            )
         if temperature.device.type != "cpu":
             return
         temperature = temperature.detach().item()
     if not RANGE[0] <= number(temperature) <= RANGE[1]:
         raise ValueError(
-            f"{name} is a positive number, got {temperature!r}, or a 0-d tensor, within {RANGE[0]:g} … {RANGE[1]:g}; "
-            f"usual values are {usual}"
+            f"expected {name} to be a positive number or 0-d tensor within {RANGE[0]:g} … {RANGE[1]:g}, "
+            f"got {temperature!r}: typical values are {usual}"
         )
 
 

@@ -28,24 +28,24 @@ def check_dense(name: str, value: Tensor) -> None:
         found, remedy = "a tensor on the device meta", "make it on the CPU or a GPU"
     else:
         return
-    raise ValueError(f"{name} come as a dense, strided tensor on a device with values, got {found}; {remedy}")
+    raise ValueError(f"expected {name} to be a dense, strided tensor on a device with values, got {found}: {remedy}")
 
 
 def check_transforms(name: str, rows: Tensor) -> None:
     """Raise if rows are under a torch transform that the operator does not support."""
     if torch.compiler.is_exporting():
-        found, remedy = "torch.export", "export the encoder; a loss is for training"
+        found, remedy = "torch.export", "export only the encoder, since a loss is for training"
     elif torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
-        found, remedy = "torch.jit.trace", "trace the encoder; torch.compile takes a loss"
+        found, remedy = "torch.jit.trace", "trace only the encoder, or use torch.compile"
     elif torch.compiler.is_compiling():
         return
     elif _functorch.is_functorch_wrapped_tensor(rows):
-        found, remedy = "a transform of torch.func", "take torch.autograd.grad, or loss.backward()"
+        found, remedy = "a transform of torch.func", "use torch.autograd.grad or loss.backward()"
     elif forward_ad.unpack_dual(rows).tangent is not None:
-        found, remedy = "forward-mode AD", "take torch.autograd.grad, or loss.backward()"
+        found, remedy = "forward-mode AD", "use torch.autograd.grad or loss.backward()"
     else:
         return
-    raise RuntimeError(f"{name} come as tensors that autograd differentiates backward, got {found}; {remedy}")
+    raise RuntimeError(f"expected {name} to be tensors that autograd differentiates backward, got {found}: {remedy}")
 
 
 def check_floating(name: str, rows: Tensor) -> None:
@@ -54,8 +54,9 @@ def check_floating(name: str, rows: Tensor) -> None:
     check_dense(name, rows)
     if rows.dtype not in FLOATING:
         remedy = (
-            "take .real, or the parts with torch.view_as_real" if rows.is_complex() else "convert them with .float()"
+            "use .real, or both parts with torch.view_as_real" if rows.is_complex() else "convert them with .float()"
         )
         raise ValueError(
-            f"{name} have a floating dtype, float16, bfloat16, float32 or float64, got {rows.dtype}; {remedy}"
+            f"expected {name} to have a floating dtype, float16, bfloat16, float32 or float64, "
+            f"got {rows.dtype}: {remedy}"
         )

@@ -31,8 +31,8 @@ def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     def run(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "a gradient of the gradient was asked for (create_graph=True), got a function with first derivatives "
-                'only; use backend="dense" in one process'
+                "expected a function with second derivatives (create_graph=True), got one with first derivatives only: "
+                'use backend="dense" in one process'
             )
         device = next((gradient.device for gradient in gradients if gradient is not None), torch.device("cpu"))
         with without_autocast(device):

@@ -72,15 +72,15 @@ class MeanSimilarity(LabelSimilarity):
         super().__init__(label_sets, similarity, reference_label_sets)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        alike = self.anchors[rows].to(device, dtype) @ self.similarity.to(device, dtype)
+        weighted = self.anchors[rows].to(device, dtype) @ self.similarity.to(device, dtype)
         sizes, reference_sizes = (size.to(device, dtype).clamp_(min=1) for size in self._sizes)
-        result = alike @ self.references[columns].to(device, dtype).T
+        result = weighted @ self.references[columns].to(device, dtype).T
         return result.div_(sizes[rows, None]).div_(reference_sizes[columns])
 
     def form(self) -> Form:
-        alike = self.anchors.to(self.similarity) @ self.similarity
-        own, others = (size.to(alike).clamp_(min=1) for size in self._sizes)
-        return (Term(EVERYTHING, overlaps=(ThinProduct(alike, self.references, "as it is", (own, others)),)),)
+        weighted = self.anchors.to(self.similarity) @ self.similarity
+        own, others = (size.to(weighted).clamp_(min=1) for size in self._sizes)
+        return (Term(EVERYTHING, overlaps=(ThinProduct(weighted, self.references, "as it is", (own, others)),)),)
 
 
 @final

@@ -297,9 +297,9 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
         )
     strongest = strongest.amax()
     known = [plan for plan in state.parts.plans if plan is not None]
-    alike = all(plan.is_set for plan in known) and (len(known) == 1 or state.numbers[0] is not None)
-    if len([plan for plan in known if any(plan.shape.terms)]) > 1 and not (problem.normalize and alike):
-        alike = False  # each section has its own bound
+    fixable = all(plan.is_set for plan in known) and (len(known) == 1 or state.numbers[0] is not None)
+    if len([plan for plan in known if any(plan.shape.terms)]) > 1 and not (problem.normalize and fixable):
+        fixable = False  # each section has its own bound
     average = state.average
     if average is not None and wanted.queries:
         drawn[id(z)].add_values(lambda: average * (of_rows.share[0] * forth.total[0])[:, None])
@@ -314,7 +314,7 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
             own: Operand, other: Operand, plan: Plan, mine: Rows | None, theirs: Rows | None, *,
             swapped: bool, given: Numbers = given, share: float = 0.0,
         ) -> None:  # fmt: skip
-            each = launches.visit("backward", own, other, plan, given, how, fixable=alike, swapped=swapped)
+            each = launches.visit("backward", own, other, plan, given, how, fixable=fixable, swapped=swapped)
             found = torch.empty(each.splits, len(own.came), device=device) if share else None
 
             def run(out: Tensor) -> None:

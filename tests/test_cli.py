@@ -358,7 +358,7 @@ BAD = {
         "--encoder.width: Expected int. Got value: wide: see likewise train --encoder.help",
     ),
     "config": (["--config", "nowhere.yaml"], "File does not exist: '"),
-    "temperature": (["--loss.temperature", "0"], "temperature is a positive number, got 0"),
+    "temperature": (["--loss.temperature", "0"], "expected temperature to be a positive number"),
     "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two or more views"),
     "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
     "path": (["--data", "Arrays"], "'likewise.data.Arrays'; the following arguments are required: path"),

@@ -371,8 +371,8 @@ def test_a_similarity_by_name_is_told_how_to_make_it(method):
         (nws(Q, Y, P, queue=Q), "queue and queue_labels together, got only one of them: pass both"),
         (nws(Q, Y, P, keys=Q), "keys and key_labels together"),
         (nws(Q, Y, P, keys=Q, key_labels=~Y), "keys to be the samples' own, .* put older keys into the queue"),
-        (nws(Q, Y, P, queue=Q * torch.inf, queue_labels=Y), "queue are finite, got NaN"),
-        (nws(Q, Y, P * torch.nan), "prototypes are finite"),
+        (nws(Q, Y, P, queue=Q * torch.inf, queue_labels=Y), "queue to be finite, got NaN"),
+        (nws(Q, Y, P * torch.nan), "prototypes to be finite"),
         (lambda: lw.MSCLoss()(Q, Y, torch.randn(3, 3)), "prototypes to be one for each label"),
         (lambda: lw.MulSupConLoss()(Q, Y, references=Q), "references and reference_labels together"),
         (

@@ -347,9 +347,9 @@ NAN = torch.full((4, 3), torch.nan)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lw.BCLLoss(temperature=0), "temperature is a positive number"),
-        (lambda: lw.BCLLoss()(NAN, FOUR, ROWS), "embeddings are finite"),
-        (lambda: lw.BCLLoss()(ROWS, FOUR, NAN), "prototypes are finite"),
+        (lambda: lw.BCLLoss(temperature=0), "temperature to be a positive number"),
+        (lambda: lw.BCLLoss()(NAN, FOUR, ROWS), "embeddings to be finite"),
+        (lambda: lw.BCLLoss()(ROWS, FOUR, NAN), "prototypes to be finite"),
         (
             lambda: lw.BCLLoss()(ROWS, FOUR, ROWS[:, :2]),
             "prototypes to be rows, .* with the 3 features of the embeddings",
@@ -371,8 +371,8 @@ NAN = torch.full((4, 3), torch.nan)
         (lambda: lw.PaCoLoss(alpha=math.nan), "alpha to be a number within 0 … 1e\\+06, got nan"),
         (lambda: lw.PaCoLoss()(VIEWS, FOUR, ROWS), r"for each embedding, \(4, 2, C\), got .*\(4, 3\)"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS[:3]), "class_logits to have a logit per class"),
-        (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS.long()), "class_logits have a floating dtype, .* got torch.int64"),
-        (lambda: lw.PaCoLoss()(ROWS, FOUR, NAN), "class_logits are finite"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, ROWS.long()), "class_logits to have a floating dtype, .* got torch.int64"),
+        (lambda: lw.PaCoLoss()(ROWS, FOUR, NAN), "class_logits to be finite"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR, None), "class_logits to be a tensor"),
         (lambda: lw.PaCoLoss()(ROWS, FOUR * 3, ROWS), "within the 3 classes"),
         (lambda: lw.HardNegativeLoss(beta=-1), "beta to be a number within 0 … 1e\\+06, got -1"),

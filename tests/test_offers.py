@@ -284,7 +284,7 @@ def test_the_methods_of_module_and_offer_are_not_arguments():
 
 
 def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_steps():
-    """Keys by the average before the step; the loss; the keys are queued; the optimizer; then the average is updated."""
+    """Keys by the average before the step; the loss; keys are queued; the optimizer; then the average is updated."""
     momentum, size = 0.8, 30
     loss = lw.InfoNCELoss(temperature=0.2)
     offers, encoder, head = _offers(loss, None, [Momentum(momentum), KeyQueue(size)])

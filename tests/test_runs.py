@@ -226,7 +226,7 @@ def test_a_path_to_anything_but_a_class_of_the_kind_is_refused(path):
 
 
 def test_an_abstract_class_is_refused():
-    with pytest.raises(ValueError, match="which is abstract: name one that is whole"):
+    with pytest.raises(ValueError, match="which is abstract: name a subclass of it"):
         class_of("likewise.models.Encoder", nn.Module)
 
 

@@ -211,7 +211,7 @@ def test_a_users_offer_supplies_the_argument_named_by_its_method():
 
 
 def test_an_argument_without_an_offer_is_refused_with_the_offers_that_have_it():
-    with pytest.raises(ValueError, match="Weather needs, got none of weather: add Rain"):
+    with pytest.raises(ValueError, match="Weather needs, got none for weather: add Rain"):
         _offers(Weather())
 
 
@@ -228,12 +228,12 @@ REFUSED = [
     (lw.SupConLoss(), None, None, "classes or label sets as labels for SupConLoss, got no labels: choose one of"),
     (lw.MSCLoss(), "classes", None, "label sets as labels for MSCLoss, got classes: choose one of .*SupConLoss"),
     (lw.KCLLoss(), "label sets", None, "classes as labels for KCLLoss, got label sets: choose one of .*MulSupConLoss"),
-    (lw.KCLLoss(), "classes", [KeyQueue()], "KCLLoss asks for, got KeyQueue, which has queue and queue_labels"),
+    (lw.KCLLoss(), "classes", [KeyQueue()], "KCLLoss asks for, got KeyQueue, which offers queue and queue_labels"),
     (lw.KCLLoss(), "classes", [Momentum()], "KCLLoss asks for, got Momentum"),
     (lw.MSCLoss(), "label sets", [Momentum()], "MSCLoss asks for, got Momentum"),
     (lw.NTXentLoss(), None, [Predictor()], "NTXentLoss asks for, got Predictor"),
-    (lw.InfoNCELoss(), None, [KeyQueue(), KeyQueue()], "one offer of queue, got KeyQueue and KeyQueue: leave one out"),
-    (Weather(), "classes", [Rain(), Rain()], "one offer of weather, got Rain and Rain"),
+    (lw.InfoNCELoss(), None, [KeyQueue(), KeyQueue()], "one offer for queue, got KeyQueue and KeyQueue: leave one out"),
+    (Weather(), "classes", [Rain(), Rain()], "one offer for weather, got Rain and Rain"),
 ]
 
 

@@ -201,7 +201,7 @@ def test_weights_that_explode_stop_the_training():
 def test_a_loss_that_is_not_reduced_is_refused():
     with pytest.raises(ValueError, match=r"reduction mean or sum.*got none"):
         _pretraining(SupConLoss(reduction="none"))
-    with pytest.raises(ValueError, match=r"one loss a batch, got \(1,\)"):
+    with pytest.raises(ValueError, match=r"one loss per batch, got \(1,\)"):
         _fit(Recorder(torch.ones(1)))
 
 
@@ -280,7 +280,7 @@ def test_in_a_training_limited_by_time_the_rate_falls_with_time():
 
 
 def test_an_optimizer_that_evaluates_the_loss_several_times_is_refused():
-    with pytest.raises(ValueError, match="got LBFGS: its views would change within a step"):
+    with pytest.raises(ValueError, match="got LBFGS: choose SGD or AdamW"):
         optimizer_of(torch.nn.Linear(3, 2), torch.optim.LBFGS)
 
 

@@ -1,4 +1,4 @@
-"""Views: held to torchvision image by image, to its statistics, and to what one process would see."""
+"""Views: compared with torchvision image by image and in statistics, and with those of a single process."""
 
 import functools
 import math
@@ -32,7 +32,7 @@ from likewise.data.augmentation.separable import separable
 
 DRAWS = 20_000
 SIGMAS = 4.5
-"""How many standard errors two statistics of independent draws may lie apart: more in one test of 150,000."""
+"""Largest difference between two statistics of independent samples, in standard errors: 1 false alarm in 150,000."""
 
 
 def fitted(augmentation: Augmentation, inputs: torch.Tensor) -> Augmentation:
@@ -54,7 +54,7 @@ def natural_images(count: int, side: int = 32) -> torch.Tensor:
 
 
 def agree(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Hold the mean and the spread of independent draws to each other, within their sampling error."""
+    """Compare mean and standard deviation of independent samples, within their sampling error."""
     for power in (1, 2):
         a, b = ours.double() ** power, theirs.double() ** power
         error = (a.var() / len(a) + b.var() / len(b)).sqrt()
@@ -66,7 +66,7 @@ def agree(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 @st.composite
 def crops(draw):
-    """Draw an image's sides, the sides of what comes out, a box within the image, and a flip.
+    """Sample an image size, an output size, a box within the image, and a flip.
 
     Not one column: there torch's antialiased resize repeats the first row, where without antialias it does not.
     """
@@ -90,25 +90,25 @@ def test_a_resized_crop_is_torchvisions_to_1e_6(case):
     assert crop_error(*case) < 1e-6
 
 
-def test_one_column_is_resized_like_any():
+def test_a_single_column_is_resized_too():
     image = torch.rand(1, 3, 2, 1)
     assert torch.allclose(resized_crop(image, torch.tensor([[0, 0, 2, 1]]), (3, 1))[..., 1, 0], image.mean((2, 3)))
 
 
 @pytest.mark.parametrize("new", [(224, 224), (96, 160), (600, 500)])
-def test_a_resized_crop_of_a_large_image_is_as_near(new):
+def test_a_resized_crop_of_a_large_image_is_as_accurate(new):
     for box in [(0, 0, 500, 375), (17, 230, 301, 97), (499, 374, 1, 1), (3, 1, 200, 333)]:
         assert crop_error((500, 375), new, box, flip=True) < 1e-6
 
 
-def test_the_whole_image_in_its_own_size_stays_bit_for_bit():
+def test_a_crop_of_the_whole_image_at_its_size_is_bit_for_bit_the_image():
     images = torch.rand(2, 3, 32, 48)
     assert torch.equal(resized_crop(images, torch.tensor([[0, 0, 32, 48]] * 2), (32, 48)), images)
 
 
 @functools.cache
 def drawn_boxes(shape, source):
-    """Draw boxes (top, left, height, width) for images of a shape."""
+    """Sample boxes (top, left, height, width) for images of a shape."""
     scale, ratio = (0.2, 1.0), (3 / 4, 4 / 3)
     if source == "ours":
         numbers = Draw(3, rows=DRAWS).uniform(4 * (TRIES + 1))
@@ -134,7 +134,7 @@ def test_boxes_are_distributed_as_torchvisions(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_boxes_lie_within_the_image(shape):
+def test_boxes_are_within_the_image(shape):
     boxes = drawn_boxes(shape, "ours")
     assert torch.equal(boxes, boxes.round())
     assert (boxes[:, :2] >= 0).all()
@@ -158,7 +158,7 @@ def test_a_box_that_never_fits_is_the_centre_of_torchvision():
         assert torch.cat([starts, lengths], dim=1).tolist() == [list(map(float, theirs))] * 4
 
 
-def test_numbers_next_to_one_give_no_box_outside_the_image():
+def test_random_numbers_close_to_one_give_no_box_outside_the_image():
     greatest = torch.full((1, 4 * (TRIES + 1)), 1 - 2**-24)
     greatest.view(1, 4, -1)[:, :2] = 0.5
     for side in (32, 33, 255, 1000):
@@ -179,7 +179,7 @@ def test_half_of_the_crops_are_flipped_without_other_changes():
 
 
 def jitter_by_torchvision(image, factors, turns, grey):
-    """Adjust one image step by step, in its order."""
+    """Adjust one image step by step, in its own order."""
     steps = [
         reference.adjust_brightness,
         reference.adjust_contrast,
@@ -260,7 +260,7 @@ def test_the_affine_form_turns_hue_the_way_hsv_does():
         assert torch.allclose(form(images, third).flatten(), torch.tensor([0.0, 1.0, 0.0]), atol=1e-6)
 
 
-def test_the_affine_form_lies_as_near_to_the_exact_one_as_it_says(real_data):
+def test_the_affine_form_is_as_close_to_the_exact_one_as_documented(real_data):
     images = torch.from_numpy(read_cifar10(real_data)).permute(0, 3, 1, 2) / 255
     draw = [Draw(1, rows=2000) for _ in range(2)]
     difference = ColourJitter()(images, draw[0]) - ColourJitter(hue_form="exact")(images, draw[1])
@@ -276,7 +276,7 @@ def read_cifar10(folder):
     return data["images"][data["test"]][:2000]
 
 
-def test_the_affine_form_lies_near_the_exact_one_on_photographs():
+def test_the_affine_form_is_close_to_the_exact_one_on_photographs():
     images = natural_images(400)
     draw = [Draw(1, rows=400) for _ in range(2)]
     difference = ColourJitter()(images, draw[0]) - ColourJitter(hue_form="exact")(images, draw[1])
@@ -285,7 +285,7 @@ def test_the_affine_form_lies_near_the_exact_one_on_photographs():
     assert difference.square().mean() < 0.06 * changed.square().mean()
 
 
-def test_each_of_the_24_orders_is_drawn_equally_often():
+def test_each_of_the_24_orders_is_equally_frequent():
     change = ColourJitter().drawn(torch.empty(DRAWS, 3, 1, 1), Draw(8, rows=DRAWS))
     orders = change.turns.argsort(dim=1) @ torch.tensor([64, 16, 4, 1])
     counts = torch.unique(orders, return_counts=True)[1].double()
@@ -349,11 +349,11 @@ def test_half_of_the_images_are_blurred_and_the_others_stay():
 
 
 def still(**options):
-    """Make a RandomAffine that does nothing but what is named."""
+    """Make a RandomAffine with only the given changes."""
     return RandomAffine(**{"degrees": 0, "translate": 0, "scale": 0, "shear": 0, "noise": 0, **options})
 
 
-def test_an_affine_map_of_no_size_is_the_identity():
+def test_an_affine_map_of_size_zero_is_the_identity():
     images = torch.rand(3, 1, 5, 9)
     assert torch.allclose(still()(images, Draw(0, rows=3)), images, atol=1e-5)
 
@@ -368,7 +368,7 @@ def test_a_rotation_moves_pixels_on_a_circle_even_in_an_oblong_image():
     assert (radius - 7).abs().max() < 0.2
 
 
-def test_noise_is_measured_in_an_images_own_spread():
+def test_noise_is_relative_to_the_standard_deviation_of_an_image():
     flat, steep = torch.full((1, 1, 64, 64), 0.5), torch.rand(1, 1, 64, 64) * 0.4 + 0.3
     views = still(noise=0.1)(torch.cat([flat, steep]), Draw(0, rows=2))
     assert torch.equal(views[:1], flat)
@@ -386,7 +386,7 @@ def test_a_dropped_feature_takes_its_mean_over_the_training_part():
     assert abs((~kept).float().mean() - 0.3) < SIGMAS * math.sqrt(0.21 / 16000)
 
 
-def test_noise_of_a_feature_is_measured_in_its_spread_over_the_training_part():
+def test_noise_is_relative_to_the_standard_deviation_of_a_feature():
     training = torch.randn(5000, 3) * torch.tensor([0.0, 1.0, 10.0])
     inputs = torch.zeros(5000, 3)
     view = fitted(FeatureDropout(probability=0, noise=0.5), training)(inputs, Draw(0, rows=5000))
@@ -394,7 +394,7 @@ def test_noise_of_a_feature_is_measured_in_its_spread_over_the_training_part():
     assert torch.allclose(view.std(0), expected, rtol=SIGMAS / math.sqrt(2 * 5000))
 
 
-def test_dropped_features_before_fit_or_of_another_number_are_refused():
+def test_feature_dropout_before_fit_or_with_another_number_of_features_is_refused():
     with pytest.raises(ValueError, match=r"call fit\(training inputs\)"):
         FeatureDropout()(torch.zeros(3, 4), Draw(0, rows=3))
     with pytest.raises(ValueError, match=r"expected 4 features .*got 5: call fit again"):
@@ -402,7 +402,7 @@ def test_dropped_features_before_fit_or_of_another_number_are_refused():
 
 
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32])
-def test_tokens_are_masked_as_often_as_asked_and_padding_never(kind):
+def test_tokens_are_masked_with_the_given_probability_and_padding_never(kind):
     tokens = torch.randint(2, 50, (2000, 12), dtype=kind)
     tokens[:, 9:] = 0
     masked = TokenDropout(probability=0.25, mask_id=77)(tokens, Draw(0, rows=2000))
@@ -416,7 +416,7 @@ def test_tokens_are_masked_as_often_as_asked_and_padding_never(kind):
 # --- the recipe, chains, and what suits a shape
 
 
-def test_the_recipe_draws_and_makes_what_its_parts_do():
+def test_simclr_views_equal_the_chain_of_their_parts():
     images = natural_images(64)
     for form in ("affine", "exact"):
         views = SimCLRViews(size=24, strength=0.5, hue_form=form)(images, Draw(3, rows=64))
@@ -425,7 +425,7 @@ def test_the_recipe_draws_and_makes_what_its_parts_do():
         assert (views - parts(images, Draw(3, rows=64))).abs().max() < 1e-6
 
 
-def test_the_recipes_blur_is_the_chains_but_for_clamps_and_means():
+def test_the_blur_of_simclr_views_differs_from_the_chains_only_by_clamps_and_means():
     images = natural_images(64)
     chain = Chain([RandomResizedCrop(), ColourJitter(probability=0), GaussianBlur(probability=0.5)])
     views = SimCLRViews(jitter=0, blur=0.5)(images, Draw(3, rows=64))
@@ -440,7 +440,7 @@ def test_a_chain_fits_each_of_its_parts():
     assert chain(torch.rand(3, 4), Draw(0, rows=3)).shape == (3, 4)
 
 
-def test_what_is_usual_follows_from_an_inputs_shape():
+def test_the_default_augmentation_depends_on_the_input_shape():
     shapes = {(3, 32, 32): SimCLRViews, (1, 28, 28): RandomAffine, (4, 8, 8): RandomAffine, (20,): FeatureDropout}
     for shape, kind in shapes.items():
         assert type(usual_augmentation(shape)) is kind
@@ -479,7 +479,7 @@ def inputs_for(augmentation, shape, count, *, repeated=False):
 
 
 @pytest.mark.parametrize("case", EVERY)
-def test_each_row_gets_a_draw_of_its_own(case):
+def test_each_row_gets_different_random_numbers(case):
     augmentation, shape = EVERY[case]
     inputs = inputs_for(augmentation, shape, 16, repeated=True)
     views = augmentation(inputs, Draw(0, rows=16)).flatten(1)
@@ -487,7 +487,7 @@ def test_each_row_gets_a_draw_of_its_own(case):
 
 
 @pytest.mark.parametrize("case", EVERY)
-def test_a_draw_is_its_seeds_and_no_other_randomness_is_used(case):
+def test_a_draw_depends_only_on_its_seed(case):
     augmentation, shape = EVERY[case]
     inputs = inputs_for(augmentation, shape, 8)
     before = inputs.clone()
@@ -500,7 +500,7 @@ def test_a_draw_is_its_seeds_and_no_other_randomness_is_used(case):
 
 
 @pytest.mark.parametrize("case", EVERY)
-def test_a_process_sees_its_rows_of_what_one_would(case):
+def test_several_processes_see_the_rows_of_a_single_one(case):
     augmentation, shape = EVERY[case]
     inputs = inputs_for(augmentation, shape, 12)
     whole = augmentation(inputs, Draw(5, rows=12))
@@ -535,7 +535,7 @@ def test_autocast_changes_no_pixel(case):
 
 
 class NoLook(TorchDispatchMode):
-    """Refuse what a GPU would have to be waited for, but for constants, which are made once."""
+    """Refuse operations that synchronise a GPU, except for constants, which are made once."""
 
     LOOKS = ("_local_scalar_dense", "nonzero", "masked_select", "equal.default", "is_nonzero", "_to_copy")
 
@@ -567,7 +567,7 @@ def test_an_empty_batch_stays_empty():
 
 
 @pytest.mark.parametrize("case", IMAGES)
-def test_image_augmentations_refuse_vectors_and_name_the_other(case):
+def test_image_augmentations_refuse_vectors_and_name_an_alternative(case):
     with pytest.raises(ValueError, match="choose FeatureDropout for vectors"):
         IMAGES[case](torch.zeros(3, 4), Draw(0, rows=3))
 
@@ -583,7 +583,7 @@ WRONG_INPUTS = {
 
 
 @pytest.mark.parametrize("case", WRONG_INPUTS)
-def test_wrong_inputs_are_named_with_what_to_do(case):
+def test_wrong_inputs_are_refused_with_the_remedy(case):
     augmentation, inputs, words = WRONG_INPUTS[case]
     with pytest.raises(ValueError, match=words):
         augmentation(inputs, Draw(0, rows=2))
@@ -633,6 +633,6 @@ WRONG_PARAMETERS = [
 @pytest.mark.parametrize(
     ("kind", "options"), WRONG_PARAMETERS, ids=lambda value: str(getattr(value, "__name__", value))
 )
-def test_parameters_without_meaning_are_named_with_what_to_do(kind, options):
+def test_invalid_parameters_are_refused_with_the_remedy(kind, options):
     with pytest.raises(ValueError, match=rf"expected {next(iter(options))}.*got .*: \S"):
         kind(**options)

@@ -385,7 +385,7 @@ BAD = {
         "unknown option --data.batch_size, did you mean --batches.batch_size?",
     ),
     "balance": (["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "4"], "classes"),
-    "lbfgs": (["--optimizer", "LBFGS"], "got LBFGS: its views would change within a step"),
+    "lbfgs": (["--optimizer", "LBFGS"], "got LBFGS: choose SGD or AdamW"),
     "tail": (["--subset", "LongTail", "--subset.imbalance", "1000"], "an imbalance that leaves every class a sample"),
     "device": (["--trainer.accelerator", "quantum"], "quantum"),
 }

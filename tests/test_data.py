@@ -70,7 +70,7 @@ def test_uint8_images_stay_uint8_with_channels_first(saved, layout):
     assert loaded.inputs.is_contiguous()
 
 
-def test_images_of_other_numbers_keep_their_brightness(saved):
+def test_images_of_other_dtypes_keep_their_brightness(saved):
     ink = np.random.default_rng(0).random((12, 4, 4)) > 0.5
     assert saved(images=ink).load().inputs[:, 0].tolist() == (ink * 255).tolist()
     wide = saved(images=ink * np.int64(255)).load().inputs
@@ -84,7 +84,7 @@ def test_images_of_other_numbers_keep_their_brightness(saved):
     assert np.allclose(loaded[:, 0].numpy(), grey, atol=1e-7)
 
 
-def test_a_size_cuts_the_middle_square_and_scales_it(saved):
+def test_a_size_crops_the_central_square_and_resizes_it(saved):
     """Of an image with three vertical stripes, only the middle one is kept."""
     images = np.full((2, 8, 24, 3), 50, dtype=np.uint8)
     images[:, :, 8:16] = 200
@@ -115,7 +115,7 @@ def test_labels_of_any_name_become_consecutive_classes(saved):
         assert loaded.labels.tolist() == LABELS.tolist()
 
 
-def test_names_name_the_numbers_of_classes(saved):
+def test_names_label_numbered_classes(saved):
     loaded = saved(vectors=VECTORS, labels=LABELS.astype(np.uint8), names=["crow", "ant"]).load()
     assert loaded.names == ("crow", "ant")
     assert loaded.labels.tolist() == LABELS.tolist()
@@ -174,14 +174,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_arrays_are_named_with_what_came(saved, case):
+def test_wrong_arrays_are_refused_by_name_and_value(saved, case):
     arrays, words = WRONG[case]
     with pytest.raises(ValueError, match=words) as raised:
         saved(**arrays).load()
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_no_npz_is_refused(tmp_path):
+def test_a_file_that_is_not_an_npz_is_refused(tmp_path):
     for name, content in (("text.npz", b"not an archive"), ("empty.npz", b""), ("pickled.npy", None)):
         path = tmp_path / name
         if content is None:
@@ -208,7 +208,7 @@ print(resident() - before, len(parts.train) + len(parts.validation), len(parts.t
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "kept"), [("whole", 50_000), ("long", 10_847)])
-def test_a_set_of_cifars_size_is_loaded_and_parted_within_twice_its_size(tmp_path, form, kept):
+def test_data_of_cifars_size_is_loaded_and_split_within_twice_its_memory(tmp_path, form, kept):
     images = np.random.default_rng(0).integers(0, 256, (60_000, 32, 32, 3), dtype=np.uint8)
     labels = np.arange(60_000) % 100
     np.savez(tmp_path / "large.npz", images=images, labels=labels, test=np.arange(60_000) >= 50_000)
@@ -235,11 +235,11 @@ def test_a_long_tail_of_cifar_100_has_the_published_size(imbalance, total):
     assert (counts[0], counts[-1]) == (500, 500 // imbalance)
 
 
-def test_a_step_has_two_sizes():
+def test_a_step_subset_has_two_class_sizes():
     assert samples_of(*[40] * 5)[LongTail(10, "step")(samples_of(*[40] * 5))].counts.tolist() == [40, 40, 40, 4, 4]
 
 
-def test_a_long_tail_of_unequal_classes_keeps_its_shape_and_never_asks_for_more_than_there_is():
+def test_a_long_tail_of_unequal_classes_keeps_its_shape_and_needs_no_more_samples_than_exist():
     samples = samples_of(100, 60, 90)
     counts = samples[LongTail(4)(samples)].counts
     assert counts.tolist() == [100, 50, 25]
@@ -247,7 +247,7 @@ def test_a_long_tail_of_unequal_classes_keeps_its_shape_and_never_asks_for_more_
     assert counts.tolist() == [60, 30, 15]
 
 
-def test_a_longer_tail_and_a_smaller_fraction_are_within_the_others_and_follow_their_seed():
+def test_subsets_are_nested_and_depend_on_their_seed():
     samples = samples_of(*[50] * 8)
     for make in (lambda size, seed: LongTail(size, seed=seed), lambda size, seed: Fraction(1 / size, seed=seed)):
         small, large = (set(make(size, 3)(samples).tolist()) for size in (20, 2))
@@ -289,7 +289,7 @@ WRONG_SUBSETS = {
 
 
 @pytest.mark.parametrize("case", WRONG_SUBSETS)
-def test_subsets_without_meaning_are_refused(case):
+def test_invalid_subsets_are_refused(case):
     make, words = WRONG_SUBSETS[case]
     with pytest.raises(ValueError, match=words):
         make()
@@ -298,7 +298,7 @@ def test_subsets_without_meaning_are_refused(case):
 # Splits
 
 
-def test_the_digits_keep_the_test_part_that_they_had():
+def test_the_test_part_of_the_digits_does_not_change():
     """The same 449 rows that scikit-learn's stratified split with test size 0.25 and seed 0 holds out."""
     rows = np.arange(1797)
     _, held = train_test_split(rows, test_size=449, stratify=load_digits().target, random_state=0)
@@ -341,7 +341,7 @@ def test_a_split_depends_only_on_its_own_seed():
     assert all(one != another for one, another in zip(held[0], rows_of(other.validation, other.test), strict=True))
 
 
-def test_validation_is_in_proportion_and_leaves_every_class_a_sample_to_train_on():
+def test_validation_is_stratified_and_leaves_every_class_a_training_sample():
     parts = torch.zeros(500 + 60 + 7 + 1 + 4, dtype=torch.int64)
     samples = samples_of(501, 61, 8, 2, parts=parts)
     samples.parts[[int((samples.labels == label).nonzero()[0]) for label in range(4)]] = 2
@@ -350,7 +350,7 @@ def test_validation_is_in_proportion_and_leaves_every_class_a_sample_to_train_on
     assert cut.train.counts.tolist() == [450, 54, 6, 1]
 
 
-def test_a_large_validation_part_still_leaves_every_class_a_sample_to_train_on():
+def test_a_large_validation_part_still_leaves_every_class_a_training_sample():
     samples = samples_of(2, 3, 4, 9, parts=torch.zeros(18, dtype=torch.int64))
     samples.parts[[int((samples.labels == label).nonzero()[0]) for label in range(4)]] = 2
     cut = Stratified(validation=0.95)(samples)
@@ -358,7 +358,7 @@ def test_a_large_validation_part_still_leaves_every_class_a_sample_to_train_on()
     assert cut.validation.counts.tolist() == [0, 1, 2, 7]
 
 
-def test_a_long_tail_is_cut_before_validation_and_never_from_test():
+def test_a_long_tail_is_taken_before_validation_and_never_from_test():
     parts = (torch.arange(6000) % 6 == 0).long() * 2
     labels = torch.arange(6000) // 600
     samples = Samples(torch.arange(6000.0).unsqueeze(1), labels, tuple("abcdefghij"), parts)
@@ -369,7 +369,7 @@ def test_a_long_tail_is_cut_before_validation_and_never_from_test():
     assert cut.train.counts.min() >= 1
 
 
-def test_a_given_validation_part_gives_up_a_class_that_a_subset_leaves_one_sample_of():
+def test_a_given_validation_part_loses_classes_without_a_training_sample_after_a_subset():
     class Two(Subset):
         def __call__(self, samples):
             first = samples.labels == 0
@@ -383,7 +383,7 @@ def test_a_given_validation_part_gives_up_a_class_that_a_subset_leaves_one_sampl
 
 
 @pytest.mark.parametrize("labels", [None, torch.rand(50, 4) > 0.5], ids=["none", "sets"])
-def test_samples_without_classes_are_cut_at_random(labels):
+def test_samples_without_classes_are_split_at_random(labels):
     samples = Samples(torch.arange(50.0).unsqueeze(1), labels, () if labels is None else tuple("abcd"))
     cut = Stratified(test=0.2, validation=0.1, seed=1)(samples)
     parts = rows_of(cut.train, cut.validation, cut.test)
@@ -424,7 +424,7 @@ class Stored:
         return Stored(self.values[rows])
 
 
-def test_joined_rows_read_as_their_tensors_would():
+def test_joined_rows_equal_concatenated_tensors():
     first, second = torch.rand(5, 2, 3), torch.rand(4, 2, 3)
     joined, whole = JoinedRows(Stored(first), Stored(second)), torch.cat([first, second])
     rows = torch.tensor([8, 0, 5, 4, 4])
@@ -463,7 +463,7 @@ WRONG_SPLITS = {
 
 
 @pytest.mark.parametrize("case", WRONG_SPLITS)
-def test_what_cannot_be_parted_is_refused(case):
+def test_data_that_cannot_be_split_is_refused(case):
     make, words = WRONG_SPLITS[case]
     with pytest.raises(ValueError, match=words):
         make()
@@ -477,7 +477,7 @@ def classes_of(parts):
 
 
 @pytest.mark.parametrize("sizes", [{}, {"train": 12, "validation": 0.25, "test": 2}], ids=["fractions", "numbers"])
-def test_parts_by_class_share_no_class_and_keep_all_samples_of_theirs(sizes):
+def test_parts_by_class_are_disjoint_and_keep_all_samples_of_their_classes(sizes):
     samples = samples_of(*range(5, 25), parts=torch.arange(sum(range(5, 25))) % 3)
     cut = ByClass(**sizes, seed=2)(samples)
     names = classes_of(cut)
@@ -490,7 +490,7 @@ def test_parts_by_class_share_no_class_and_keep_all_samples_of_theirs(sizes):
     assert classes_of(ByClass(**sizes, seed=3)(samples)) != names
 
 
-def test_a_source_parted_by_class_stays_so():
+def test_parts_of_a_source_with_disjoint_classes_are_kept():
     labels = samples_of(*[6] * 9).labels
     cut = ByClass(train=5, validation=2, test=2)(samples_of(*[6] * 9, parts=labels // 3))
     assert [sorted(part) for part in classes_of(cut)] == [
@@ -539,7 +539,7 @@ WRONG_BY_CLASS = {
 
 
 @pytest.mark.parametrize("case", WRONG_BY_CLASS)
-def test_splits_by_class_without_meaning_are_refused(case):
+def test_invalid_splits_by_class_are_refused(case):
     options, words = WRONG_BY_CLASS[case]
     with pytest.raises(ValueError, match=words):
         ByClass(**options)(samples_of(*[4] * 10))
@@ -561,7 +561,7 @@ def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
     assert "\n" not in str(raised.value)
 
 
-def test_label_sets_are_not_parted_by_class():
+def test_label_sets_are_not_split_by_class():
     with pytest.raises(ValueError, match="got label sets: choose Stratified"):
         ByClass()(SETS)
 
@@ -569,7 +569,7 @@ def test_label_sets_are_not_parted_by_class():
 # Samplers
 
 
-def test_shuffled_takes_every_sample_at_most_once_an_epoch():
+def test_shuffled_takes_every_sample_at_most_once_per_epoch():
     samples = samples_of(30, 23)
     order = Shuffled().order(samples, 8, seed=1, epoch=4)
     assert order.shape == (6, 8)
@@ -578,7 +578,7 @@ def test_shuffled_takes_every_sample_at_most_once_an_epoch():
 
 
 @pytest.mark.parametrize("sampler", [Shuffled(), Balanced(2)], ids=["shuffled", "balanced"])
-def test_an_order_is_a_function_of_seed_and_epoch_and_of_nothing_else(sampler):
+def test_an_order_depends_only_on_seed_and_epoch(sampler):
     samples = samples_of(*[30] * 6)
     orders = {}
     for seed in (-1, 0, 1, 2, 1_000_003):
@@ -590,7 +590,7 @@ def test_an_order_is_a_function_of_seed_and_epoch_and_of_nothing_else(sampler):
     assert len(set(orders.values())) == len(orders)
 
 
-def test_balanced_batches_hold_as_many_of_each_of_their_classes():
+def test_balanced_batches_hold_equally_many_samples_of_each_class():
     samples = samples_of(40, 9, 25, 90, 13)
     order = Balanced(4).order(samples, 12, seed=0, epoch=0)
     assert order.shape == (177 // 12, 12)
@@ -603,7 +603,7 @@ def test_balanced_batches_hold_as_many_of_each_of_their_classes():
     assert max(times.values()) - min(times.values()) <= 1
 
 
-def test_a_class_comes_round_before_any_of_its_samples_comes_again():
+def test_every_sample_of_a_class_comes_once_before_any_repeats():
     samples = samples_of(50, 7, 3)
     taken = {label: [] for label in range(3)}
     for row in Balanced(4).order(samples, 8, seed=3, epoch=1).flatten().tolist():
@@ -632,7 +632,7 @@ def test_classes_without_a_sample_are_in_no_batch():
     ],
     ids=["classes", "multiple", "sets"],
 )
-def test_balanced_batches_that_cannot_be_are_refused(samples, size, words):
+def test_impossible_balanced_batches_are_refused(samples, size, words):
     with pytest.raises(ValueError, match=words):
         Balanced().order(samples, size, seed=0, epoch=0)
 
@@ -662,7 +662,7 @@ def test_cifar_100_lt_has_the_published_size_and_the_whole_test_part(cifar_100, 
 
 
 @pytest.mark.slow
-def test_cifar_fs_is_parted_as_published(cifar_100, real_data):
+def test_cifar_fs_is_split_as_published(cifar_100, real_data):
     cut = ByClass(file=real_data / "splits" / "cifar_fs_train.txt")(cifar_100)
     for part, published, count in ((cut.train, "train", 64), (cut.validation, "val", 16), (cut.test, "test", 20)):
         names = (real_data / "splits" / f"cifar_fs_{published}.txt").read_text().split()

@@ -24,7 +24,7 @@ from likewise.models import (
 
 
 class Reader:
-    """Rows that are read when they are asked for, and remember which."""
+    """Rows that are read on demand, and record which."""
 
     def __init__(self, images):
         self.images, self.read = images, []
@@ -57,7 +57,7 @@ class Counting(nn.Module):
 
 
 def pixels(*shape):
-    """Draw images of uint8, a channel darker than the one before."""
+    """Sample uint8 images, each channel darker than the one before."""
     dimming = torch.arange(1, shape[1] + 1).view(-1, 1, 1)
     return (torch.randint(0, 256, shape) // dimming).to(torch.uint8)
 
@@ -74,7 +74,7 @@ def encoders(shape=(3, 16, 16)):
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 20), (2, 3, 3), (1, 1, 1)])
 @pytest.mark.parametrize("depth", [1, 4])
-def test_convnet_takes_any_image_and_keeps_its_word_on_the_features(shape, depth):
+def test_convnet_takes_any_image_and_returns_features_of_the_stated_length(shape, depth):
     encoder = ConvNet(shape, width=4, depth=depth)
     assert encoder(torch.rand(2, *shape)).shape == (2, encoder.feature_dim)
     assert encoder.feature_dim == 4 * 2 ** (depth - 1)
@@ -123,7 +123,7 @@ def test_resnet_computes_what_torchvisions_does_with_the_same_weights(depth):
 
 
 @pytest.mark.parametrize(("depth", "millions"), [(20, 0.27), (32, 0.46)])
-def test_resnets_for_cifar_have_as_many_parameters_as_published(depth, millions):
+def test_resnets_for_cifar_have_the_published_number_of_parameters(depth, millions):
     classifier = 64 * 10 + 10
     parameters = sum(value.numel() for value in ResNet((3, 32, 32), depth).parameters())
     assert round((parameters + classifier) / 1e6, 2) == millions
@@ -147,13 +147,13 @@ def test_resnet_refuses_images_too_small_for_its_depth(make, least):
 
 
 @pytest.mark.parametrize("options", [{"depth": 19}, {"stem": "tiny"}, {"width": 0}])
-def test_resnet_refuses_what_it_does_not_have(options):
+def test_resnet_refuses_unknown_options(options):
     with pytest.raises(ValueError, match=rf"expected .*, got {next(iter(options.values()))}: "):
         ResNet((3, 32, 32), **options)
 
 
 @pytest.mark.parametrize("make", [ConvNet, ResNet, lambda shape: Timm(shape, "resnet18")])
-def test_encoders_of_images_refuse_vectors_and_name_the_other_encoder(make):
+def test_encoders_of_images_refuse_vectors_and_name_an_alternative(make):
     with pytest.raises(ValueError, match=r"got \(5,\): choose the encoder MLP"):
         make((5,))
 
@@ -188,7 +188,7 @@ def test_an_encoder_standardises_by_its_own_mean_and_deviation(encoder):
     assert {"mean", "std"} <= encoder.state_dict().keys()
 
 
-def test_integers_other_than_uint8_are_no_images():
+def test_integers_other_than_uint8_are_refused_as_images():
     with pytest.raises(ValueError, match=r"got torch\.int64: convert them to uint8"):
         ConvNet((1, 8, 8))(torch.ones(2, 1, 8, 8, dtype=torch.int64))
 
@@ -272,13 +272,13 @@ def test_encoding_does_not_depend_on_the_batch_size():
     assert torch.allclose(encoder.encode(images, batch_size=3), encoder.encode(images), atol=1e-6)
 
 
-def test_rows_are_read_a_batch_at_a_time():
+def test_rows_are_read_one_batch_at_a_time():
     encoder, reader = ConvNet((1, 8, 8), width=4), Reader(pixels(10, 1, 8, 8))
     assert torch.equal(encoder.encode(reader, batch_size=4), encoder.encode(reader.images, batch_size=4))
     assert reader.read == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_encoding_tells_its_progress():
+def test_encoding_reports_its_progress():
     walked = []
     encoder = ConvNet((1, 8, 8), width=4)
     progress = lambda starts: (walked.append(start) or start for start in starts)  # noqa: E731
@@ -327,14 +327,14 @@ def test_an_encoder_without_maps_says_which_have_them(encoder):
         ("swin_tiny_patch4_window7_224", (3, 32, 32)),
     ],
 )
-def test_timms_networks_keep_their_word_on_the_features(name, shape):
+def test_timms_networks_return_features_of_the_stated_length(name, shape):
     encoder = Timm(shape, name).eval()
     features = encoder(pixels(2, *shape))
     assert features.shape == (2, encoder.feature_dim)
     assert (encoder.feature_dim == encoder.model.num_features) == (name != "mobilenetv3_small_050")
 
 
-def test_a_small_stem_keeps_the_image_and_halves_it_in_the_stages_alone():
+def test_a_small_stem_keeps_the_image_size_until_the_stages():
     shape = (3, 32, 32)
     small, own = Timm(shape, "resnet18", stem="small"), Timm(shape, "resnet18")
     images = torch.rand(2, *shape)
@@ -345,7 +345,7 @@ def test_a_small_stem_keeps_the_image_and_halves_it_in_the_stages_alone():
 
 
 @pytest.mark.parametrize("name", ["convnext_atto", "resnet10t", "vit_tiny_patch16_224"])
-def test_a_small_stem_is_refused_where_the_stem_is_another(name):
+def test_a_small_stem_is_refused_for_other_kinds_of_stem(name):
     with pytest.raises(ValueError, match=f"expected a network with a ResNet's stem.*got {name}: leave"):
         Timm((3, 32, 32), name, stem="small")
 
@@ -359,7 +359,7 @@ def test_a_small_stem_is_refused_where_the_stem_is_another(name):
         ("hf-hub:timm/resnet18", "did you mean resnet18"),
     ],
 )
-def test_names_that_timm_does_not_have_are_answered_with_near_ones(name, told):
+def test_unknown_names_are_refused_with_similar_ones(name, told):
     with pytest.raises(ValueError, match=told):
         Timm((3, 32, 32), name)
 
@@ -371,7 +371,7 @@ def test_networks_too_deep_for_the_images_are_refused_in_one_line(name):
     assert "\n" not in str(told.value)
 
 
-def test_pretrained_weights_without_network_are_one_line_at_once(monkeypatch, tmp_path):
+def test_pretrained_weights_without_network_fail_at_once_in_one_line(monkeypatch, tmp_path):
     waited = []
 
     def refuse(*_, **__):
@@ -434,14 +434,14 @@ def test_weights_of_another_network_are_refused(tmp_path, other):
         Timm((3, 64, 64), "resnet10t", checkpoint=file)
 
 
-def test_a_checkpoint_that_is_no_file_of_weights_is_refused(tmp_path):
+def test_a_checkpoint_that_is_not_a_file_of_weights_is_refused(tmp_path):
     (tmp_path / "weights.pth").write_text("no weights")
     for path in (tmp_path / "missing.pth", tmp_path / "weights.pth"):
         with pytest.raises(ValueError, match=r"expected .*, got .*: "):
             Timm((3, 64, 64), "resnet10t", checkpoint=str(path))
 
 
-def test_a_module_of_ones_own_gives_vectors_or_maps():
+def test_a_wrapped_module_returns_vectors_or_maps():
     images = torch.rand(2, 3, 8, 8)
     vectors = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
     assert torch.equal(Wrapped((3, 8, 8), vectors)(images), vectors(images))
@@ -464,7 +464,7 @@ def test_a_dry_run_changes_no_buffer_and_no_mode():
     assert module.state_dict().keys() == Counting().state_dict().keys()
 
 
-def test_a_dry_run_asks_for_what_a_module_returns_in_evaluation():
+def test_a_dry_run_uses_evaluation_mode():
     class WithAuxiliary(nn.Flatten):
         def forward(self, images):
             features = super().forward(images)
@@ -479,7 +479,7 @@ def test_a_dry_run_gives_lazy_layers_their_shapes():
     assert encoder(torch.rand(2, 3, 8, 8)).shape == (2, 4)
 
 
-def test_a_wrapped_module_may_take_images_as_they_are():
+def test_a_wrapped_module_may_take_images_without_standardisation():
     images = pixels(8, 3, 8, 8)
     encoder = Wrapped((3, 8, 8), nn.Flatten(), standardize=False)
     encoder.observe(images)
@@ -503,7 +503,7 @@ def test_a_wrapped_module_keeps_its_dtype():
         (nn.Module(), "expected Module to take .* got NotImplementedError"),
     ],
 )
-def test_a_module_that_is_no_encoder_is_refused_in_one_line(module, told):
+def test_a_module_that_cannot_be_an_encoder_is_refused_in_one_line(module, told):
     with pytest.raises(ValueError, match=told) as error:
         Wrapped((3, 8, 8), module)
     assert "\n" not in str(error.value)
@@ -596,13 +596,13 @@ def test_onnx_files_give_the_encoders_features_in_batches_of_any_size(encoder, t
 
 
 class Deciding(nn.Module):
-    """Does one thing or another, as the values say, which no graph can hold."""
+    """Branches on values, which an exported graph cannot do."""
 
     def forward(self, images):
         return images.flatten(1) if images.sum() > 0 else -images.flatten(1)
 
 
-def test_what_cannot_be_exported_is_told_in_one_line_and_leaves_no_file(tmp_path, capfd):
+def test_a_failed_export_is_reported_in_one_line_and_leaves_no_file(tmp_path, capfd):
     with pytest.raises(ValueError, match=r"expected an encoder that can be written as ONNX, got .*: export it") as told:
         to_onnx(Wrapped((1, 4, 4), Deciding()), tmp_path / "encoder.onnx")
     assert "\n" not in str(told.value)
@@ -617,14 +617,14 @@ def test_a_file_that_gives_other_features_is_not_kept(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_onnx_without_its_extra_names_it(monkeypatch, tmp_path):
+def test_onnx_names_its_extra_if_that_is_missing(monkeypatch, tmp_path):
     monkeypatch.setattr("likewise.models.onnx.NEEDED", ("a_module_that_nobody_has",))
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'likewise\[onnx\]'") as told:
         to_onnx(MLP((5,)), tmp_path / "encoder.onnx")
     assert told.value.name == "a_module_that_nobody_has"
 
 
-def test_an_encoder_of_ones_own_needs_a_forward_and_a_length():
+def test_a_users_encoder_needs_forward_and_feature_dim():
     class Half(Encoder):
         def forward(self, inputs):
             return inputs

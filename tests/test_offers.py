@@ -1,4 +1,4 @@
-"""What a step offers each loss, and who is refused; the arithmetic of momentum, queue and keys, step by step."""
+"""What each loss is given in a step, and what is refused; the arithmetic of momentum, queue and keys, step by step."""
 
 import copy
 
@@ -38,7 +38,7 @@ def _offers(loss, kind="classes", given=None):
 
 
 def _arguments(loss, kind="classes", given=None, views=V):
-    """What a loss is called with in a first step, and the step."""
+    """The arguments of a loss in a first step, and the step."""
     offers, encoder, head = _offers(loss, kind, given)
     slow = offers.momentum.slow if offers.momentum else None
     step = Step(_batch(kind, views), encoder, head, slow=slow, keyed=offers.asked.keyed)
@@ -93,7 +93,7 @@ SHAPES = {
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_every_loss_is_offered_all_that_it_needs_and_has_a_gradient(name, kind):
-    """A new loss whose names nobody offers fails here."""
+    """A new loss with arguments that no offer supplies fails here."""
     loss = getattr(lw, name)(**ARGUMENTS.get(name, {}))
     offers, encoder, head = _offers(loss, kind)
     slow = offers.momentum.slow if offers.momentum else None
@@ -105,7 +105,7 @@ def test_every_loss_is_offered_all_that_it_needs_and_has_a_gradient(name, kind):
     assert all(of.grad is not None for network in networks for of in network.parameters())
 
 
-def test_every_loss_stands_in_the_table_of_what_it_gets():
+def test_every_loss_is_in_the_table_of_arguments():
     assert {name for name, _ in SHAPES} == set(LOSSES) - EPISODES
 
 
@@ -146,14 +146,14 @@ def test_supcon_has_references_with_momentum_only_and_a_queue_with_its_labels():
     assert torch.equal(moved["reference_labels"], CLASSES)
 
 
-def test_one_view_serves_query_and_key_where_there_is_a_momentum_encoder():
+def test_with_a_momentum_encoder_one_view_is_query_and_key():
     _, named, step, _ = _arguments(lw.NWSLoss(torch.eye(C)), "label sets", views=1)
     assert named["queries"].shape == named["keys"].shape == (B, E)
     assert step.features.shape == (B, 1, 8)
 
 
 @pytest.mark.parametrize("views", [1, 3])
-def test_a_loss_of_pairs_refuses_other_than_two_views(views):
+def test_a_loss_of_pairs_refuses_any_number_of_views_but_two(views):
     with pytest.raises(ValueError, match=rf"two views for InfoNCELoss.*got {views}: set batches.views to 2"):
         _arguments(lw.InfoNCELoss(), views=views)
 
@@ -180,7 +180,7 @@ def test_negatives_of_a_batch_of_one_class_are_another_sample():
     assert (Step(batch, *_networks()).others(1) != torch.arange(B)).all()
 
 
-def test_negatives_are_drawn_uniformly_among_those_of_other_classes():
+def test_negatives_are_sampled_uniformly_from_other_classes():
     labels = torch.tensor([0, 0, 0, 1, 2])
     batch = {"inputs": torch.zeros(5, 2, F), "sample_index": torch.arange(5), "labels": labels}
     step, counts = Step(batch, *_networks()), torch.zeros(5, 5)
@@ -191,32 +191,32 @@ def test_negatives_are_drawn_uniformly_among_those_of_other_classes():
 
 
 class Weather(Loss):
-    """A loss of something that nobody has."""
+    """A loss with an argument that only Rain supplies."""
 
     def forward(self, embeddings, weather):
         return embeddings.mean() * weather
 
 
 class Rain(Offer):
-    """Who has it."""
+    """Supplies it."""
 
     def weather(self, step):
         return step.embeddings.new_ones(())
 
 
-def test_an_offer_of_a_users_own_fills_the_name_of_its_method():
+def test_a_users_offer_supplies_the_argument_named_by_its_method():
     views, named, *_ = _arguments(Weather(), given=[Rain()])
     assert named["weather"] == 1
     assert not views
 
 
-def test_what_nobody_has_is_refused_with_who_could_have_it():
-    with pytest.raises(ValueError, match="Weather needs, got none of weather: add Rain"):
+def test_an_argument_without_an_offer_is_refused_with_the_offers_that_have_it():
+    with pytest.raises(ValueError, match="Weather needs, got none for weather: add Rain"):
         _offers(Weather())
 
 
 class Names(Loss):
-    """A loss of something that no class has."""
+    """A loss with an argument that no class supplies."""
 
     def forward(self, embeddings, phase_of_the_moon):
         return embeddings.mean() * phase_of_the_moon
@@ -228,12 +228,12 @@ REFUSED = [
     (lw.SupConLoss(), None, None, "classes or label sets as labels for SupConLoss, got no labels: choose one of"),
     (lw.MSCLoss(), "classes", None, "label sets as labels for MSCLoss, got classes: choose one of .*SupConLoss"),
     (lw.KCLLoss(), "label sets", None, "classes as labels for KCLLoss, got label sets: choose one of .*MulSupConLoss"),
-    (lw.KCLLoss(), "classes", [KeyQueue()], "KCLLoss asks for, got KeyQueue, which has queue and queue_labels"),
+    (lw.KCLLoss(), "classes", [KeyQueue()], "KCLLoss asks for, got KeyQueue, which offers queue and queue_labels"),
     (lw.KCLLoss(), "classes", [Momentum()], "KCLLoss asks for, got Momentum"),
     (lw.MSCLoss(), "label sets", [Momentum()], "MSCLoss asks for, got Momentum"),
     (lw.NTXentLoss(), None, [Predictor()], "NTXentLoss asks for, got Predictor"),
-    (lw.InfoNCELoss(), None, [KeyQueue(), KeyQueue()], "one offer of queue, got KeyQueue and KeyQueue: leave one out"),
-    (Weather(), "classes", [Rain(), Rain()], "one offer of weather, got Rain and Rain"),
+    (lw.InfoNCELoss(), None, [KeyQueue(), KeyQueue()], "one offer for queue, got KeyQueue and KeyQueue: leave one out"),
+    (Weather(), "classes", [Rain(), Rain()], "one offer for weather, got Rain and Rain"),
 ]
 
 
@@ -243,7 +243,7 @@ def test_offers_and_labels_that_do_not_fit_are_refused_before_training(loss, kin
         _offers(loss, kind, given)
 
 
-def test_a_momentum_encoder_serves_a_queue_where_there_is_one():
+def test_a_momentum_encoder_supplies_the_keys_of_a_queue():
     _, named, step, offers = _arguments(lw.MSCLoss(), "label sets", [Momentum(), KeyQueue()])
     assert named["queries"].shape == (B, E)
     assert "keys" not in named
@@ -260,31 +260,31 @@ def test_recommended_offers_are_made_unless_others_are_given():
     assert {type(of).__name__ for of in bare.all} == {"LabelPrototypes", "Batch", "Pairs"}
 
 
-def test_byol_gets_what_it_cannot_do_without_even_if_none_is_given():
+def test_byol_gets_its_required_offers_even_if_none_is_given():
     offers = _offers(lw.BYOLLoss(), None, [])[0]
     assert {type(of).__name__ for of in offers.all} == {"Predictor", "Momentum", "Batch", "Pairs"}
 
 
-def test_a_given_offer_wins_over_the_one_that_would_be_made():
+def test_a_given_offer_takes_precedence_over_the_default_one():
     mine = LabelPrototypes(rate_factor=10.0)
     offers = _offers(lw.ProxyNCALoss(), "classes", [mine])[0]
     assert offers.by_class["LabelPrototypes"] is mine
     assert offers.by_class["LabelPrototypes"].rate_factors() == {mine.rows.weight: 10.0}
 
 
-def test_a_loss_of_logits_alone_reads_no_embeddings():
+def test_a_loss_of_only_logits_reads_no_embeddings():
     assert not Asked.by(lw.CrossEntropyLoss).of_embeddings
     assert Asked.by(lw.PaCoLoss).of_embeddings
 
 
-def test_the_methods_of_a_module_and_of_an_offer_are_no_names():
+def test_the_methods_of_module_and_offer_are_not_arguments():
     assert Offer.names() == frozenset()
     assert Momentum.names() == {"keys", "references", "key_labels", "reference_labels", "targets"}
     assert KeyQueue.names() == {"queue", "queue_labels"}
 
 
 def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_steps():
-    """Keys by the average before the step; the loss; the keys to the queue; the optimizer; then the average moves."""
+    """Keys by the average before the step; the loss; keys are queued; the optimizer; then the average is updated."""
     momentum, size = 0.8, 30
     loss = lw.InfoNCELoss(temperature=0.2)
     offers, encoder, head = _offers(loss, None, [Momentum(momentum), KeyQueue(size)])
@@ -331,7 +331,7 @@ def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_s
         )
 
 
-def test_samples_say_how_many_labels_there_are():
+def test_samples_give_the_number_of_labels():
     samples = Samples(torch.zeros(B, F), CLASSES, ("a", "b", "c"))
     assert samples.label_kind == "classes"
     assert samples.counts.tolist() == [4, 4, 4]

@@ -1,4 +1,4 @@
-"""The command on several processes: one run, which trains as one process would that holds everything."""
+"""The command on several processes: one run, which trains as a single process would."""
 
 import socket
 
@@ -56,8 +56,8 @@ def _train(folder, arguments, processes):
     ],
     ids=["RASCAL", "MoCo"],
 )
-def test_two_processes_leave_one_run_with_the_weights_the_state_and_the_curves_of_one(arguments, tmp_path):
-    """Views are drawn for the batch of all, rows are gathered, what is logged is of all."""
+def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_single_one(arguments, tmp_path):
+    """Views are sampled for the global batch, rows are gathered, and logs are averaged over all processes."""
     one, two = (_train(tmp_path / str(processes), arguments, processes) for processes in (1, 2))
     weights, others = (load_file(run.weights) for run in (one, two))
     assert weights.keys() == others.keys()

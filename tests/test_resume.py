@@ -1,4 +1,4 @@
-"""A run that is killed, at whatever moment, goes on and ends as if nothing had been."""
+"""A run that is killed at any moment can be resumed, with the results of an uninterrupted run."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ MOMENTS = [  # one after another: a run is killed, goes on, and is killed again
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nothing happened to."""
+    """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     _save_few(folder)
     assert end_of(start(["train", *RUN], folder)) == 0
@@ -50,7 +50,7 @@ def _same(one, other):
 
 
 @pytest.mark.parametrize("moments", MOMENTS, ids=lambda of: ", ".join(f"{kind} {which}" for kind, which in of))
-def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
+def test_a_killed_run_ends_like_an_uninterrupted_one(moments, whole, tmp_path):
     """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
     _save_few(tmp_path)
     words = RUN
@@ -65,7 +65,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_pa
     _same(Run.open(resumed), whole)
 
 
-def test_a_checkpoint_that_is_cut_short_is_passed_over_for_the_one_before(whole, tmp_path):
+def test_a_truncated_checkpoint_is_skipped_for_the_previous_one(whole, tmp_path):
     _save_few(tmp_path)
     assert end_of(start(["train", *RUN], tmp_path, ("batch", 10))) == -signal.SIGKILL
     (left,) = (tmp_path / "runs").iterdir()

@@ -1,4 +1,4 @@
-"""A run's folder: its names, what is written whole or not at all, and an encoder rebuilt from it alone."""
+"""A run's folder: its names, atomic writes, and an encoder rebuilt from it."""
 
 import json
 from collections.abc import Callable
@@ -34,13 +34,13 @@ def test_a_run_takes_its_name_when_it_is_whole_and_is_found_by_either(tmp_path):
     assert whole.finished() == whole
 
 
-def test_runs_of_one_second_do_not_meet(tmp_path):
+def test_runs_started_in_the_same_second_have_different_names(tmp_path):
     runs = [Run.create(tmp_path, "same") for _ in range(3)]
     runs += [Run.create(tmp_path, "same").finished() for _ in range(3)]
     assert len({run.name for run in runs}) == len(list(tmp_path.iterdir())) == 6
 
 
-def test_a_root_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_for_runs_that_cannot_be_created_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="expected a folder to write runs into"):
         Run.create(tmp_path / "file", "x")
@@ -58,7 +58,7 @@ def test_a_run_that_fails_stays_only_if_it_did_work(tmp_path, trained):
     assert getattr(caught.value, "__notes__", []) == [f"left in {run.folder}"] * trained
 
 
-def test_the_stages_follow_what_there_is(tmp_path):
+def test_the_stage_follows_from_the_files(tmp_path):
     run = Run.create(tmp_path, "stages")
     stages = [run.stage]
     run.save_encoder(MLP((3,)))
@@ -66,7 +66,7 @@ def test_the_stages_follow_what_there_is(tmp_path):
     assert [*stages, run.finished().stage] == ["training", "evaluation", "finished"]
 
 
-def test_a_file_is_whole_or_not_there(tmp_path):
+def test_a_file_is_complete_or_absent(tmp_path):
     run = Run.create(tmp_path, "whole")
     run.write("scores.csv", b"before")
     with pytest.raises(RuntimeError), run.writing("scores.csv") as beside:  # noqa: PT012 - as a writer fails
@@ -114,7 +114,7 @@ def test_scores_that_were_damaged_are_told(tmp_path):
         _ = run.outcomes
 
 
-def test_the_checkpoint_before_is_kept(tmp_path):
+def test_the_previous_checkpoint_is_kept(tmp_path):
     run = Run.create(tmp_path, "checkpoints")
     for content in (b"one", b"two", b"three"):
         beside = run.folder / "beside"
@@ -154,7 +154,7 @@ def test_an_encoder_is_rebuilt_with_its_weights_mean_and_deviation_without_the_d
     assert torch.equal(again.encode(inputs), encoder.encode(inputs))
 
 
-def test_an_encoder_from_a_run_goes_on_with_its_weights_and_refuses_other_shapes(tmp_path):
+def test_an_encoder_from_a_run_has_its_weights_and_refuses_other_shapes(tmp_path):
     encoder = MLP((3,))
     run = _run(tmp_path, encoder)
     mine = FromRun((3,), run.folder)
@@ -166,7 +166,7 @@ def test_an_encoder_from_a_run_goes_on_with_its_weights_and_refuses_other_shapes
         FromRun((4,), run.folder)
 
 
-def test_a_run_without_an_encoder_or_with_a_damaged_one_is_told_with_the_remedy(tmp_path):
+def test_a_run_without_an_encoder_or_with_a_damaged_one_is_refused_with_the_remedy(tmp_path):
     run = Run.create(tmp_path, "young")
     with pytest.raises(ValueError, match=r"expected the folder of a run, got .*, which has no run\.json"):
         lw.load_encoder(run.folder)
@@ -182,7 +182,7 @@ def test_a_run_without_an_encoder_or_with_a_damaged_one_is_told_with_the_remedy(
         lw.load_encoder(run.folder)
 
 
-def test_curves_are_read_back_the_loss_first(tmp_path):
+def test_curves_are_read_back_with_the_loss_first(tmp_path):
     run = Run.create(tmp_path, "curves")
     run.write("metrics.csv", b"step,epoch,accuracy,loss\n0,0,,2.5\n1,0,0.5,1.5\n")
     assert list(run.metrics.items()) == [("loss", [(0, 2.5), (1, 1.5)]), ("accuracy", [(1, 0.5)])]
@@ -202,7 +202,7 @@ class Taker:
         self.taken = module, modules, pair, make, plain
 
 
-def test_parts_within_parts_are_made_by_the_kind_their_place_asks_for():
+def test_nested_parts_are_made_by_their_annotated_class():
     relu = {"class_path": "torch.nn.ReLU"}
     spec = {"class_path": f"{__name__}.Taker", "init_args": {"module": relu, "modules": [relu, relu], "pair": [1, 2]}}
     module, modules, pair, *_ = build(spec, Taker).taken
@@ -226,7 +226,7 @@ def test_a_path_to_anything_but_a_class_of_the_kind_is_refused(path):
 
 
 def test_an_abstract_class_is_refused():
-    with pytest.raises(ValueError, match="which is abstract: name one that is whole"):
+    with pytest.raises(ValueError, match="which is abstract: name a subclass of it"):
         class_of("likewise.models.Encoder", nn.Module)
 
 

@@ -1,4 +1,4 @@
-"""Sources that read files: torchvision's sets, and whatever the datasets library reads."""
+"""Sources that read files, by torchvision and by the datasets library."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def picture(height=12, width=16, channels=3):
 
 
 def class_folders(root, classes=("ash", "elm"), count=6, suffix="png", **options):
-    """Write a folder of pictures for each class, and return every picture by its path."""
+    """Write a folder of images for each class, and return every image by its path."""
     written = {}
     for name in classes:
         (root / name).mkdir(parents=True)
@@ -46,7 +46,7 @@ def class_folders(root, classes=("ash", "elm"), count=6, suffix="png", **options
 
 
 def as_tensor(image, size=None):
-    """Decode as anyone would with Pillow: scale the middle square, channels first."""
+    """Decode plainly with Pillow: resize the central square, channels first."""
     image = image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
 
@@ -55,7 +55,7 @@ def as_tensor(image, size=None):
 
 
 @pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
-def test_a_folder_a_class_is_read_pixel_by_pixel(tmp_path, memory):
+def test_class_folders_are_read_pixel_by_pixel(tmp_path, memory):
     written = class_folders(tmp_path / "trees")
     samples = Hub(str(tmp_path / "trees"), size=8, memory=memory).load()
     assert isinstance(samples.inputs, torch.Tensor) == (memory > 0)
@@ -71,7 +71,7 @@ def test_images_of_one_size_need_no_size(tmp_path):
     assert Hub(str(tmp_path / "trees")).load().input_shape == (3, 5, 7)
 
 
-def test_grey_images_have_one_channel_and_one_coloured_makes_them_three(tmp_path):
+def test_grey_images_have_one_channel_and_a_coloured_one_makes_three(tmp_path):
     written = class_folders(tmp_path / "trees", channels=1)
     grey = Hub(str(tmp_path / "trees")).load()
     assert grey.input_shape == (1, 12, 16)
@@ -80,7 +80,7 @@ def test_grey_images_have_one_channel_and_one_coloured_makes_them_three(tmp_path
     assert Hub(str(tmp_path / "trees")).load().input_shape == (3, 12, 16)
 
 
-def test_sixteen_bits_keep_their_high_ones_and_turned_photos_stand_upright(tmp_path):
+def test_sixteen_bit_images_keep_their_high_bits_and_rotated_photos_are_turned_upright(tmp_path):
     deep = rng.integers(0, 65536, (6, 9), dtype=np.uint16)
     for name in ("ash", "elm"):
         (tmp_path / "deep" / name).mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_sixteen_bits_keep_their_high_ones_and_turned_photos_stand_upright(tmp_p
 
 
 def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
-    """A text, an empty file and a photo whose second half is missing: the last shows only when it is decoded."""
+    """A text, an empty file and a truncated photo, which is found only when it is decoded."""
     class_folders(tmp_path / "trees")
     (tmp_path / "trees" / "ash" / "text.png").write_text("no image")
     (tmp_path / "trees" / "elm" / "empty.jpg").write_bytes(b"")
@@ -116,7 +116,7 @@ def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
     assert len(seen) == sum(black) == 1
 
 
-def test_parts_come_from_their_folders_whatever_files_and_classes_are_called(tmp_path):
+def test_parts_come_from_folders_for_any_names_of_files_and_classes(tmp_path):
     for part in ("train", "val", "test"):
         class_folders(
             tmp_path / "trees" / part, classes=("ash", "train"), count={"train": 4, "val": 2, "test": 3}[part]
@@ -133,20 +133,20 @@ def test_parts_come_from_their_folders_whatever_files_and_classes_are_called(tmp
     assert len(samples) == len(classes)
 
 
-def test_a_set_with_validation_alone_is_tested_on_it(tmp_path):
+def test_a_validation_part_without_a_test_part_is_used_for_testing(tmp_path):
     for part in ("train", "val"):
         class_folders(tmp_path / "trees" / part)
     assert Hub(str(tmp_path / "trees")).load().parts.unique().tolist() == [0, 2]
 
 
-def test_images_without_labels_may_lie_anywhere(tmp_path):
+def test_images_without_labels_may_be_in_any_folder(tmp_path):
     class_folders(tmp_path / "trees", classes=("ash",))
     samples = Hub(str(tmp_path / "trees"), label="none").load()
     assert samples.labels is None
     assert len(samples) == 6
 
 
-def test_metadata_beside_the_images_gives_their_labels(tmp_path):
+def test_metadata_next_to_the_images_gives_their_labels(tmp_path):
     class_folders(tmp_path / "trees", classes=("all",))
     lines = [{"file_name": f"all/{k}.png", "label": ["oak", "elm"][: 1 + k % 2]} for k in range(6)]
     (tmp_path / "trees" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -155,7 +155,7 @@ def test_metadata_beside_the_images_gives_their_labels(tmp_path):
     assert samples.labels.sum(0).tolist() == [3, 6]
 
 
-def test_rows_read_when_asked_for_go_through_a_split_and_to_workers(tmp_path):
+def test_rows_read_on_demand_can_be_split_and_sent_to_workers(tmp_path):
     class_folders(tmp_path / "trees", count=20)
     cut = Stratified()(Hub(str(tmp_path / "trees"), size=8, memory=0).load())
     assert [type(part.inputs) for part in (cut.train, cut.validation, cut.test)] == [ImageFiles] * 3
@@ -210,12 +210,12 @@ def test_lists_and_chosen_columns_make_vectors_too(tmp_path):
     assert samples.names == ("7", "9")
 
 
-def test_row_numbers_that_pandas_writes_are_no_input(tmp_path):
+def test_row_numbers_written_by_pandas_are_not_inputs(tmp_path):
     path = write_table(tmp_path / "t.csv", {"": [0, 1, 2, 3], **NUMBERS})
     assert Hub(str(path)).load().input_shape == (2,)
 
 
-def test_tables_are_parts_by_their_names(tmp_path):
+def test_names_of_tables_give_the_parts(tmp_path):
     (tmp_path / "flowers").mkdir()
     for name in ("train-0", "train-1", "dev", "test"):
         write_table(tmp_path / "flowers" / f"{name}.csv", NUMBERS)
@@ -239,7 +239,7 @@ def test_lists_of_labels_are_label_sets(tmp_path, values, options, names, sets):
     assert samples.labels.tolist() == [[name in own for name in names] for own in sets]
 
 
-def test_named_classes_keep_their_numbers_and_a_part_that_hides_them_is_left_out(tmp_path):
+def test_named_classes_keep_their_numbers_and_a_part_with_hidden_labels_is_left_out(tmp_path):
     features = datasets.Features({"x": datasets.Value("float32"), "label": datasets.ClassLabel(names=["oak", "ash"])})
     splits = {
         name: datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "label": labels}, features=features)
@@ -262,7 +262,7 @@ def test_images_in_parquet_are_decoded_from_their_bytes(tmp_path):
         assert torch.equal(inputs[torch.arange(6)], torch.stack([as_tensor(image) for image in images]))
 
 
-def test_paths_in_a_table_start_from_its_folder(tmp_path):
+def test_paths_in_a_table_are_relative_to_its_folder(tmp_path):
     written = class_folders(tmp_path / "trees")
     names = [str(path.relative_to(tmp_path)) for path in written]
     path = write_table(tmp_path / "t.csv", {"file": names, "label": [1, 0] * 6})
@@ -273,7 +273,7 @@ def test_paths_in_a_table_start_from_its_folder(tmp_path):
         assert len(Hub(str(path)).load()) == 11
 
 
-def test_a_name_is_looked_up_on_the_hub_and_its_parts_and_labels_are_taken(monkeypatch):
+def test_a_name_is_looked_up_on_the_hub_with_its_parts_and_labels(monkeypatch):
     asked = []
     table = datasets.Dataset.from_dict({"img": [picture() for _ in range(4)], "fine_label": [3, 5, 5, 3]})
 
@@ -290,8 +290,8 @@ def test_a_name_is_looked_up_on_the_hub_and_its_parts_and_labels_are_taken(monke
 
 
 @pytest.mark.process
-def test_nothing_is_written_but_the_temporary_cache_which_goes_with_its_reader(tmp_path, capfd):
-    """Not a word, not a file beside the data or in the library's own cache; verbosity and bars as they were."""
+def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path, capfd):
+    """No output, no file next to the data or in the library's cache; verbosity and progress bars are restored."""
     class_folders(tmp_path / "trees")
     before = (datasets.logging.get_verbosity(), datasets.utils.are_progress_bars_disabled())
     late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
@@ -414,7 +414,7 @@ def test_what_cannot_be_read_is_refused_in_one_line_with_the_remedy(tmp_path, mo
 
 
 def write_fashion(root, train=60, test=20):
-    """Write files of FashionMNIST's form, and return the images and classes of both parts."""
+    """Write files in FashionMNIST's format, and return the images and classes of both parts."""
     folder = root / "FashionMNIST" / "raw"
     folder.mkdir(parents=True)
     images = rng.integers(0, 256, (train + test, 28, 28), dtype=np.uint8)
@@ -428,7 +428,7 @@ def write_fashion(root, train=60, test=20):
     return images, labels
 
 
-def test_sets_in_arrays_come_as_they_are_with_names_and_parts(tmp_path):
+def test_data_sets_in_arrays_are_unchanged_with_names_and_parts(tmp_path):
     images, labels = write_fashion(tmp_path)
     samples = Torchvision("FashionMNIST", root=tmp_path).load()
     assert samples.inputs.dtype == torch.uint8
@@ -440,7 +440,7 @@ def test_sets_in_arrays_come_as_they_are_with_names_and_parts(tmp_path):
 
 
 @pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
-def test_sets_in_files_are_read_without_their_loader(tmp_path, memory):
+def test_data_sets_in_files_are_read_without_their_loader(tmp_path, memory):
     written = class_folders(tmp_path / "trees")
     samples = Torchvision("ImageFolder", root=tmp_path / "trees", size=8, memory=memory).load()
     assert isinstance(samples.inputs, torch.Tensor) == (memory > 0)
@@ -451,7 +451,7 @@ def test_sets_in_files_are_read_without_their_loader(tmp_path, memory):
     assert samples.parts is None
 
 
-def test_a_set_with_three_splits_keeps_them(tmp_path):
+def test_three_splits_are_kept(tmp_path):
     root = tmp_path / "dtd" / "dtd"
     written = class_folders(root / "images", classes=("dotted", "woven"))
     names = [f"{path.parent.name}/{path.name}" for path in written]
@@ -466,7 +466,7 @@ def test_a_set_with_three_splits_keeps_them(tmp_path):
     assert torch.equal(samples.inputs, torch.stack([as_tensor(images[row]) for row in order]))
 
 
-def test_a_set_with_train_and_val_is_tested_on_val(tmp_path):
+def test_a_val_split_without_a_test_split_is_used_for_testing(tmp_path):
     folders = {"n01440764": "tench, Tinca tinca", "n02102040": "English springer, English springer spaniel"}
     for split, count in (("train", 5), ("val", 2)):
         class_folders(tmp_path / "imagenette2" / split, classes=tuple(folders), count=count, suffix="jpeg")
@@ -475,7 +475,7 @@ def test_a_set_with_train_and_val_is_tested_on_val(tmp_path):
     assert samples.names[:2] == tuple(folders.values())
 
 
-def test_sets_that_open_their_files_themselves_are_left_to_be_opened_later(tmp_path):
+def test_files_that_a_data_set_opens_itself_are_decoded_later(tmp_path):
     root = tmp_path / "caltech101" / "101_ObjectCategories"
     written = {}
     for name in ("accordion", "zebra"):
@@ -530,7 +530,7 @@ def test_generated_images_are_stacked():
         ("VisionDataset", "choose one of|did you mean"),
     ],
 )
-def test_sets_that_cannot_be_had_are_refused_with_the_remedy(tmp_path, name, words):
+def test_unavailable_data_sets_are_refused_with_the_remedy(tmp_path, name, words):
     with pytest.raises(ValueError, match=words) as raised:
         Torchvision(name, root=tmp_path).load()
     assert "\n" not in str(raised.value)

@@ -36,7 +36,7 @@ pytestmark = [
 
 
 class Recorder(ContrastiveLoss):
-    """A loss that keeps what it is called with."""
+    """A loss that records its arguments."""
 
     def __init__(self, scale=1.0):
         super().__init__(temperature=1.0)
@@ -48,7 +48,7 @@ class Recorder(ContrastiveLoss):
 
 
 class Everything(Recorder):
-    """The same, of much that is offered by name, and of something that is not needed."""
+    """The same, with several named arguments and an optional one."""
 
     def forward(self, embeddings, class_logits, prototypes, labels, sample_index, other=None):
         self.calls.append((embeddings, class_logits, prototypes, labels, sample_index, other))
@@ -107,11 +107,11 @@ def test_a_loss_receives_prototypes_and_class_logits_that_are_learned_with_the_r
         assert of.grad.abs().sum() > 0
 
 
-def test_only_a_loss_that_takes_them_brings_prototypes_or_a_classifier():
+def test_prototypes_and_a_classifier_are_made_only_for_losses_that_take_them():
     assert {name.split(".")[0] for name in _pretraining(SupConLoss()).state_dict()} == {"encoder", "head"}
 
 
-def test_a_loss_of_logits_alone_has_no_head():
+def test_a_loss_of_only_logits_has_no_head():
     names = {name.split(".")[0] for name in _pretraining(CrossEntropyLoss()).state_dict()}
     assert names == {"encoder", "offers"}
 
@@ -169,7 +169,7 @@ def test_the_learning_rate_falls_to_zero_over_the_whole_training():
     assert rates == pytest.approx(expected)
 
 
-def test_what_the_loss_did_is_logged_beside_it():
+def test_values_recorded_by_the_loss_are_logged():
     _, trainer = _fit(SupConLoss(), data=_data(), max_steps=1)
     assert {"loss", "learning_rate", "active_anchors", "positives_per_anchor"} <= trainer.logged_metrics.keys()
     assert trainer.logged_metrics["active_anchors"] == 128
@@ -201,11 +201,11 @@ def test_weights_that_explode_stop_the_training():
 def test_a_loss_that_is_not_reduced_is_refused():
     with pytest.raises(ValueError, match=r"reduction mean or sum.*got none"):
         _pretraining(SupConLoss(reduction="none"))
-    with pytest.raises(ValueError, match=r"one loss a batch, got \(1,\)"):
+    with pytest.raises(ValueError, match=r"one loss per batch, got \(1,\)"):
         _fit(Recorder(torch.ones(1)))
 
 
-def test_one_view_is_refused_where_two_are_needed():
+def test_one_view_is_refused_if_two_are_needed():
     with pytest.raises(ValueError, match="two views"):
         _fit(NTXentLoss(), data=_data(views=1))
 
@@ -224,7 +224,7 @@ def test_a_training_without_end_is_refused():
         (lambda: RASCALLoss(1213, 5), {"loss.cache.features", "loss.cache.valid"}),
     ],
 )
-def test_a_checkpoint_gives_features_and_what_the_loss_keeps_back(make, held, tmp_path):
+def test_a_checkpoint_restores_features_and_the_state_of_the_loss(make, held, tmp_path):
     module, trainer = _fit(make())
     trainer.save_checkpoint(tmp_path / "checkpoint.ckpt")
     images = Digits().load().inputs[:400]
@@ -236,7 +236,7 @@ def test_a_checkpoint_gives_features_and_what_the_loss_keeps_back(make, held, tm
 
 
 def test_the_schedule_multiplies_each_group_by_its_own_factor():
-    """Decay for matrices alone; prototypes at ten times the rate; warm-up in a line, then half a cosine."""
+    """Decay only for matrices; prototypes at ten times the rate; linear warm-up, then half a cosine."""
     offers = [LabelPrototypes(rate_factor=10.0)]
     schedule = Cosine(warmup_epochs=1, end=0.1)
     module = _pretraining(ProxyNCALoss(), offers=offers, schedule=schedule)
@@ -262,11 +262,11 @@ def test_the_schedule_multiplies_each_group_by_its_own_factor():
 @pytest.mark.parametrize(
     ("schedule", "expected"), [(Constant(), [1, 1, 1]), (Steps([1, 2], [0.5, 0.1]), [1, 0.5, 0.05])]
 )
-def test_schedules_of_steps_and_of_none(schedule, expected):
+def test_steps_and_constant_schedules(schedule, expected):
     assert [schedule.factor(epoch, 0.0) for epoch in range(3)] == pytest.approx(expected)
 
 
-def test_a_training_that_is_ended_by_time_has_its_rate_fall_by_time():
+def test_in_a_training_limited_by_time_the_rate_falls_with_time():
     rates = []
 
     class Watch(lightning.Callback):
@@ -279,8 +279,8 @@ def test_a_training_that_is_ended_by_time_has_its_rate_fall_by_time():
     assert sorted(rates, reverse=True) == rates
 
 
-def test_an_optimizer_that_asks_for_the_loss_several_times_is_refused():
-    with pytest.raises(ValueError, match="got LBFGS: its views would change within a step"):
+def test_an_optimizer_that_evaluates_the_loss_several_times_is_refused():
+    with pytest.raises(ValueError, match="got LBFGS: choose SGD or AdamW"):
         optimizer_of(torch.nn.Linear(3, 2), torch.optim.LBFGS)
 
 
@@ -297,7 +297,7 @@ def test_a_rising_momentum_ends_at_one():
     assert module.offers.momentum.slow.momentum == 1.0
 
 
-def test_a_batch_and_its_views_depend_on_the_seed_and_the_place_alone():
+def test_a_batch_and_its_views_depend_only_on_seed_and_step():
     def batches(seed, everything_else):
         torch.manual_seed(everything_else)
         data = _data(batch_size=400, seed=seed)
@@ -311,8 +311,8 @@ def test_a_batch_and_its_views_depend_on_the_seed_and_the_place_alone():
     assert not torch.equal(first[0]["inputs"], first[1]["inputs"])
 
 
-def test_processes_together_hold_what_one_would():
-    """The rows of a batch, and the views made of them, bit for bit, whoever makes them."""
+def test_several_processes_together_hold_the_batch_of_a_single_one():
+    """The rows of a batch and their views, bit for bit, on any process."""
     from likewise.training.loader import Loader, Place  # noqa: PLC0415
 
     batches = Views(batch_size=60)

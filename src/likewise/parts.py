@@ -1,7 +1,7 @@
 """Parts by name: a class path with its arguments becomes an object, and nothing else does.
 
-A configuration names classes, and making one runs its code: a configuration is to be trusted like code. What it cannot
-do is run anything but a class of the kind that stands in that place.
+A configuration names classes, and making an object runs code: trust a configuration like code. But each place accepts
+only subclasses of the class expected there.
 """
 
 import inspect
@@ -13,11 +13,11 @@ PLAIN = {type(None), object, list, dict, int, float, bool, str}
 
 
 class Spec(TypedDict):
-    """A part as a configuration has it.
+    """A part in a configuration.
 
     Attributes:
         class_path: The class, as module.Name.
-        init_args: The arguments it is made with: plain values, and Specs of parts within it.
+        init_args: Its arguments: plain values, and Specs of nested parts.
     """
 
     class_path: str
@@ -25,14 +25,14 @@ class Spec(TypedDict):
 
 
 def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
-    """Find a class by its path, and make sure that it is a subclass; nothing is called.
+    """Find a class by its path, and check that it is a subclass of `base`; nothing is called.
 
     Args:
         class_path: module.Name; only that module is imported.
-        base: What the class has to be, or to inherit; any of several.
+        base: The class that it must be or inherit from; any one of several.
 
     Raises:
-        ValueError: There is no such class, or it is something else.
+        ValueError: There is no such class, it is not a subclass of `base`, or it is abstract.
 
     Example:
         >>> from collections import OrderedDict
@@ -46,30 +46,28 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
     except (ImportError, AttributeError) as error:
         missing = getattr(error, "name", None)
         if isinstance(error, ModuleNotFoundError) and missing and not module.startswith(missing):
-            raise  # the module is there, and lacks one of its own
+            raise  # the module exists, but one of its imports does not
         raise ValueError(
             f"expected a class of kind {kind}, got {class_path}, which is not found: "
             "give module.Name of an installed module, or of a file in this folder"
         ) from error
     if not (inspect.isclass(found) and issubclass(found, base)):
-        raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is none: name a subclass of it")
+        raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is not one: name a subclass")
     if inspect.isabstract(found):
-        raise ValueError(
-            f"expected a class of kind {kind}, got {class_path}, which is abstract: name one that is whole"
-        )
+        raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is abstract: name a subclass of it")
     return found
 
 
 def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **filled: Any) -> Any:
-    """Make a part, and first the parts within it.
+    """Make a part, and before it the parts nested in it.
 
     Args:
         spec: class_path and init_args.
-        base: What the class has to be, or to inherit.
-        **filled: Further arguments, which win.
+        base: The class that it must be or inherit from.
+        **filled: Further arguments, which take precedence.
 
     Raises:
-        ValueError: The class is none of its kind; or what the class itself raises.
+        ValueError: The class is not found or not a subclass of `base`; or what the class itself raises.
 
     Example:
         >>> build({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
@@ -81,7 +79,7 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
 
 
 def is_spec(value: Any) -> bool:
-    """Tell whether a value stands for a part.
+    """Return whether a value describes a part.
 
     Example:
         >>> is_spec({"class_path": "torch.nn.ReLU"}), is_spec({"lr": 0.1})
@@ -100,13 +98,13 @@ def _made(value: Any, owner: type, parameter: str) -> Any:
 
 
 def _takes_a_tuple(owner: type, parameter: str) -> bool:
-    """Tell whether a parameter is a pair or the like, which a file of options can only give as a list."""
+    """Return whether a parameter is a tuple, which a file of options can only give as a list."""
     hint = _hint(owner, parameter)
     return any(get_origin(one) is tuple for one in (hint, *get_args(hint)))
 
 
 def _kind(owner: type, parameter: str) -> tuple[type, ...]:
-    """Find the classes that a parameter's annotation names, be it optional, or those of a list's items."""
+    """Find the classes in a parameter's annotation, within optional types and lists too."""
     waiting, kinds = [_hint(owner, parameter)], list[type]()
     while waiting:
         hint = waiting.pop(0)
@@ -121,11 +119,11 @@ def _kind(owner: type, parameter: str) -> tuple[type, ...]:
 
 
 def _hint(owner: type, parameter: str) -> Any:
-    """Return the annotation of a constructor's parameter, its own or, where it is passed on, that of a parent."""
+    """Return the annotation of a constructor's parameter, or that of a parent's if it is passed on."""
     for kind in owner.__mro__:
         try:
             hints = get_type_hints(kind.__init__)
-        except (NameError, TypeError):  # of what is imported for type checkers alone
+        except (NameError, TypeError):  # the annotation is imported only for type checkers
             continue
         if parameter in hints:
             return hints[parameter]

@@ -1,4 +1,4 @@
-"""The data of a run: its three parts, loaded again from what its configuration says, and recognised by a digest."""
+"""The data of a run: its three parts, loaded again from its configuration and checked by a fingerprint."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from likewise.data.subset import Subset
 from likewise.parts import build
 from likewise.runs import Run
 
-FINGERPRINTED = 256  # inputs that go into the digest
+FINGERPRINTED = 256  # inputs in the digest
 
 
 def parts_of(specs: Mapping[str, Any]) -> tuple[Parts, bool]:
     """Load and split the data.
 
     Args:
-        specs: For data and split a `Spec`, for subset a `Spec` or None.
+        specs: A `Spec` for each of data and split, and for subset a `Spec` or None.
 
     Returns:
         The parts, and whether the validation part is trained on too.
 
     Raises:
-        ValueError: What the source, the subset or the split says of the data.
+        ValueError: The source, the subset or the split refuses the data.
 
     Example:
         >>> split = {"class_path": "likewise.data.Stratified", "init_args": {}}
@@ -48,7 +48,7 @@ def parts_of_run(run: Run) -> tuple[Parts, bool]:
         The parts, and whether the validation part was trained on too.
 
     Raises:
-        ValueError: The run has no data of its own, the data can't be read, or it isn't the data of the run.
+        ValueError: The run has no data, its data can't be read, or the data has changed.
     """
     facts = run.facts
     if not facts.get("parts", {}).get("data"):

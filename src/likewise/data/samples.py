@@ -1,4 +1,4 @@
-"""Samples: inputs that can be indexed by rows, with their labels, their names and the parts they belong to."""
+"""Samples: inputs indexed by row, with labels, label names and parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from torch import Tensor
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
-# what data sets call their parts, and the part's number
+# what data sets call their parts, and our number of the part
 PART_NAMES: Mapping[str, int] = {
     **dict.fromkeys(("train", "training"), 0),
     **dict.fromkeys(("validation", "valid", "val", "dev"), 1),
@@ -20,16 +20,16 @@ LabelKind = Literal["classes", "label sets"]
 
 
 class Rows(Protocol):
-    """Inputs that are not in memory, read when they are asked for: what indexing by rows returns is a tensor."""
+    """Inputs that are not in memory and are read on demand: indexing returns a tensor."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, ...), as a tensor of all of them would have."""
+        """(N, ...), as for a tensor of all rows."""
         ...
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of what is read."""
+        """The dtype of the rows."""
         ...
 
     def __len__(self) -> int:
@@ -41,25 +41,25 @@ class Rows(Protocol):
         ...
 
     def take(self, rows: Tensor) -> "Rows":
-        """Return fewer of the rows, given by their indices, without reading them."""
+        """Return a subset of the rows, given by their indices, without reading them."""
         ...
 
 
 @final
 @dataclass(frozen=True)
 class Samples:
-    """Inputs, and what is known of each.
+    """Inputs with their labels and parts.
 
     Args:
         inputs: Images (N, channels, height, width), uint8 or from 0 to 1, or vectors (N, F), finite: a tensor, or
-            `Rows` that are read when they are asked for.
+            `Rows`, which are read on demand.
         labels: Classes (N,), int64 from 0 to C - 1; label sets (N, L), boolean; or None.
-        names: The C classes' or L labels' names, in their order.
-        parts: The part of each sample where the source says so, (N,): 0 train, 1 validation, 2 test; or None.
-        rows: The samples' rows in their source, (N,), once a split has numbered them.
+        names: The names of the C classes or L labels, in order.
+        parts: The part of each sample if the source gives it, (N,): 0 train, 1 validation, 2 test; or None.
+        rows: Row of each sample in the source, (N,), set by a split; or None.
 
     Raises:
-        ValueError: Lengths disagree, an input is not finite, labels are of another kind, or a label has no name.
+        ValueError: Lengths differ, an input is not finite, labels are of another kind, or a label has no name.
 
     Example:
         >>> samples = Samples(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]), ("cat", "dog"))
@@ -76,13 +76,13 @@ class Samples:
     rows: Int[Tensor, " n"] | None = None
 
     def __post_init__(self) -> None:
-        """Check what every user of the samples relies on."""
+        """Check lengths, labels and inputs."""
         given: Mapping[str, Tensor | None] = {"labels": self.labels, "parts": self.parts, "rows": self.rows}
         for name, rows in given.items():
             if rows is not None and len(rows) != len(self.inputs):
                 raise ValueError(
                     f"expected {name} of {len(self.inputs)} samples, one per input, got {len(rows)}: "
-                    f"drop the inputs or the {name} that have no partner"
+                    f"drop the inputs or {name} that have no counterpart"
                 )
         self._check_labels()
         if isinstance(self.inputs, Tensor) and self.inputs.is_floating_point():
@@ -95,7 +95,7 @@ class Samples:
         return len(self.inputs)
 
     def __getitem__(self, rows: Tensor) -> "Samples":
-        """Take the rows given by a mask or by indices; what is read when it is asked for is not read."""
+        """Take the rows given by a mask or by indices, without reading inputs on demand."""
         index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
         return replace(
             self,
@@ -106,30 +106,30 @@ class Samples:
         )
 
     def numbered(self) -> "Samples":
-        """Return the samples with their rows numbered from 0, unless they are already."""
+        """Return the samples with rows numbered from 0, unless they are numbered already."""
         return self if self.rows is not None else replace(self, rows=torch.arange(len(self)))
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """One input's shape: (channels, height, width) of an image, (F,) of a vector."""
+        """The shape of one input: (channels, height, width) for an image, (F,) for a vector."""
         return tuple(self.inputs.shape[1:])
 
     @property
     def label_kind(self) -> LabelKind | None:
-        """What labels there are."""
+        """The kind of the labels, or None."""
         if self.labels is None:
             return None
         return "classes" if self.labels.ndim == 1 else "label sets"
 
     @property
     def counts(self) -> Int[Tensor, " c"]:
-        """How many samples each class or label has, (C,); empty without labels."""
+        """Number of samples of each class or label, (C,); empty without labels."""
         if self.labels is None:
             return torch.zeros(0, dtype=torch.int64)
         return torch.bincount(self.labels, minlength=len(self.names)) if self.labels.ndim == 1 else self.labels.sum(0)
 
     def compact(self) -> "Samples":
-        """Return the samples with the classes that occur alone, numbered from 0 in their order; label sets stay."""
+        """Return the samples with only the classes that occur, renumbered in order; label sets are unchanged."""
         occurring = self.counts.nonzero().flatten()
         if self.labels is None or self.labels.ndim == 2 or len(occurring) == len(self.names):
             return self
@@ -154,6 +154,6 @@ class Samples:
 
 
 def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, " k"], ...]:
-    """Return the rows of each class, in their order, by one sort whatever the number of classes."""
+    """Return the rows of each class, in order, by a single sort."""
     counts = torch.bincount(labels, minlength=classes).tolist()
     return labels.argsort(stable=True).split(counts)

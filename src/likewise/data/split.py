@@ -1,4 +1,4 @@
-"""Splits: samples parted into training, validation and test; the test part is found first and is never cut."""
+"""Splits: samples divided into training, validation and test; the test part is chosen first and never reduced."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from likewise.data.subset import Subset
 @final
 @dataclass(frozen=True)
 class Parts:
-    """What is trained on, what choices are made on, and what is reported.
+    """The parts of a data set.
 
     Args:
         train: The samples to train on.
-        validation: The samples that choose: a penalty, a threshold, an epoch.
-        test: The samples held out from all of that.
+        validation: The samples for model selection, such as a penalty, a threshold or an epoch.
+        test: The samples held out from both.
     """
 
     train: Samples
@@ -29,18 +29,18 @@ class Parts:
     test: Samples
 
     def refitted(self) -> "Parts":
-        """Return parts that train on training and validation samples, for when all choices are made.
+        """Return parts that train on training and validation samples together, for use after model selection.
 
-        Where the two have classes of their own, the validation part's are numbered after the training part's.
+        If the two have different classes, those of the validation part are numbered after those of the training part.
         """
         return replace(self, train=_joined(self.train, self.validation))
 
 
 class Split(ABC):
-    """Abstract: how samples are parted.
+    """Abstract: how samples are split.
 
     Args:
-        refit: Whether to train once more on training and validation samples after the choices are made.
+        refit: Whether to train on training and validation samples together, after model selection.
     """
 
     def __init__(self, *, refit: bool = False) -> None:
@@ -48,34 +48,34 @@ class Split(ABC):
 
     @abstractmethod
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
-        """Part the samples.
+        """Split the samples.
 
         Args:
-            samples: Everything that the source has.
-            subset: A choice made of what is not the test part, before the validation part is cut from it; of
-                everything where it says `every_part`.
+            samples: All samples of the source.
+            subset: Applied to all samples but the test part, before the validation part is split off; or to all
+                samples if its `every_part` is set.
 
         Returns:
-            The parts; each has samples, and none has another's.
+            The parts; none is empty, and they are disjoint.
         """
 
 
 @final
 class Stratified(Split):
-    """Parts with the same classes: those that the source gives, the others cut from each class in proportion.
+    """Parts with the same classes: the parts that the source gives, and a stratified split for the others.
 
-    Label sets, and samples without labels, are cut at random.
+    Label sets, and samples without labels, are split at random.
 
     Args:
-        test: The part of all samples held out; unused where the source gives a test part.
-        validation: The part of the other samples that makes the choices, cut after the subset; unused where the source
-            gives a validation part. Every class keeps a sample to train on, so that the smallest give none.
-        seed: Seed of the cuts. It is not the run's seed, so that runs are compared on the same test part.
-        refit: Whether to train once more on training and validation samples after the choices are made.
+        test: The fraction of all samples held out; unused if the source gives a test part.
+        validation: The fraction of the other samples for model selection, split off after the subset; unused if the
+            source gives a validation part. Every class keeps a training sample, so the smallest may have none here.
+        seed: Seed of the split. It is not the run's seed, so that runs are compared on the same test part.
+        refit: Whether to train on training and validation samples together, after model selection.
 
     Raises:
-        ValueError: A part outside (0, 1); one class only, a class too small to be on both sides of the test's cut, a
-            test class without a training sample, or no class with a sample to spare for validation.
+        ValueError: A fraction is outside (0, 1); there is only one class; a class is too small to split; a test class
+            has no training sample; or no class can spare a sample for validation.
 
     Example:
         >>> samples = Samples(torch.zeros(40, 3), torch.tensor([0, 1] * 20), ("cat", "dog"))
@@ -95,7 +95,7 @@ class Stratified(Split):
         self.seed = seed
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
-        """Part the samples."""
+        """Split the samples."""
         samples = whole_classes(samples, subset)
         given = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
         test = (given == 2).nonzero().flatten() if bool((given == 2).any()) else self._cut_test(samples, given == 0)
@@ -139,8 +139,8 @@ class Stratified(Split):
         shares = _shares(torch.bincount(labels), self.validation)
         if int(shares.sum()) == 0:
             raise ValueError(
-                "expected a class with a sample to train on and one for validation, "
-                f"got {len(rows)} samples of {len(labels.unique())} classes without their test part: add samples"
+                "expected a class with a sample for training and one for validation, "
+                f"got {len(rows)} samples of {len(labels.unique())} classes after the test part: add samples"
             )
         generator = torch.Generator().manual_seed(self.seed)
         chosen: list[Tensor] = []
@@ -150,7 +150,7 @@ class Stratified(Split):
 
 
 def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
-    """Leave out the classes that a subset of every part leaves out, and those without a sample; refuse a single one."""
+    """Number the rows, apply a subset of every part, drop empty classes, and refuse a single class."""
     samples = samples.numbered()
     if subset is not None and subset.every_part:
         samples = samples[subset(samples)]
@@ -165,9 +165,9 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
 
 
 def _shares(counts: Tensor, part: float) -> Tensor:
-    """Return how many samples of each class make a part: in proportion, and each class keeps one.
+    """Return the number of samples of each class in a part: in proportion, but never all of a class.
 
-    What rounding down leaves out goes to the classes with the largest remainders.
+    After rounding down, the classes with the largest remainders get one more.
     """
     exact = counts.double() * part
     shares = exact.floor().long()
@@ -180,7 +180,7 @@ def _shares(counts: Tensor, part: float) -> Tensor:
 
 
 def _less_last_ones(samples: Samples, rest: Tensor, validation: Tensor) -> Tensor:
-    """Leave to training the validation samples of a class that a subset has left no other sample."""
+    """Drop from validation the classes that have no training sample after a subset, and train on them."""
     if samples.labels is None or samples.label_kind != "classes":
         return validation
     trained = samples.labels[rest[~torch.isin(rest, validation)]]
@@ -198,7 +198,7 @@ def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> Non
         lost = ", ".join(samples.names[label] for label in unseen[:3]) + (", ..." if len(unseen) > 3 else "")
         raise ValueError(
             f"expected a {part} part with every class in training, got no training sample for {lost}: "
-            "change the parts, or part by class with ByClass"
+            "change the parts, or split by class with ByClass"
         )
 
 
@@ -206,7 +206,7 @@ def _joined(first: Samples, second: Samples) -> Samples:
     if isinstance(first.inputs, Tensor) and isinstance(second.inputs, Tensor):
         inputs = torch.cat([first.inputs, second.inputs])
     elif isinstance(first.inputs, Tensor) or isinstance(second.inputs, Tensor):
-        raise TypeError("the parts of one source are all in memory, or none is")
+        raise TypeError("expected all parts of a source in memory, or none")
     else:
         inputs = JoinedRows(first.inputs, second.inputs)
     rows = None if first.rows is None or second.rows is None else torch.cat([first.rows, second.rows])

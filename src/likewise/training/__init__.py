@@ -1,7 +1,6 @@
-"""Training: offers, the Lightning module that puts encoder, head, loss and offers together, and what a run saves.
+"""Training: offers, the Lightning module that combines encoder, head, loss and offers, and checkpoints.
 
-Names are imported when they are first asked for: what needs Lightning takes seconds to import, and the command's help
-has no need of it.
+Names are imported on first use: Lightning takes seconds to import, and the command's help does not need it.
 """
 
 from importlib import import_module
@@ -53,7 +52,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module that a name stands in."""
+    """Import the module that defines a name."""
     for module, names in _MODULES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f"likewise.training.{module}"), name)

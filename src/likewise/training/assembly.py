@@ -1,4 +1,4 @@
-"""Assembly: from what was chosen to a training that is ready, each part told what only the parts before it know."""
+"""Assembly: from a configuration to a training that is ready; each part is given what earlier parts determine."""
 
 import inspect
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from likewise.training.offers.choice import check_labels
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
-OBSERVED = 2048  # inputs that are read for their mean and standard deviation, where not all are in memory
+OBSERVED = 2048  # inputs read for their mean and standard deviation, if not all are in memory
 
 
 @final
@@ -29,12 +29,12 @@ class Assembled:
     """A training that is ready.
 
     Args:
-        parts: The samples to train on, to choose by, and to report on.
-        trained: The samples that are trained on: the training part, with the validation part after it in a refit.
-        refit: Whether the validation part is trained on too.
+        parts: The samples for training, validation and test.
+        trained: The samples to train on: the training part, followed by the validation part in a refit.
+        refit: Whether to train on the validation part too.
         module: Encoder, head, loss and offers.
-        data: The training part's batches.
-        specs: For each part the class and the arguments that it was made with.
+        data: Batches of the training part.
+        specs: The class and the arguments of each part.
     """
 
     parts: Parts
@@ -46,7 +46,7 @@ class Assembled:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a run keeps of it, in plain values."""
+        """What a run records about it, as plain values."""
         train = self.trained
         sizes = {"train": len(train), "validation": len(self.parts.validation), "test": len(self.parts.test)}
         return {
@@ -57,18 +57,18 @@ class Assembled:
 
 
 def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
-    """Make the parts of a training, in the order in which they know of each other.
+    """Make the parts of a training, in the order in which they depend on each other.
 
     Args:
-        chosen: For data, subset, split, batches, encoder, head, loss, optimizer and schedule a `Spec`, for offers a
-            list of them; None where a part is left out.
-        seed: Seed of the weights, of the order, of views and dropout.
+        chosen: A `Spec` for each of data, subset, split, batches, encoder, head, loss, optimizer and schedule, and a
+            list of them for offers; None if a part is left out.
+        seed: Seed of weights, order, views and dropout.
 
     Returns:
-        What is ready to be trained.
+        The training.
 
     Raises:
-        ValueError: What a part says of its arguments, of the data, or of the parts before it.
+        ValueError: A part refuses its arguments, the data, or the parts before it.
     """
     specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
@@ -101,7 +101,7 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
 
 
 def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
-    """Make the encoder, and say how to make it again without data: of a run's encoder, as that run's was made."""
+    """Make the encoder and the Spec that rebuilds it; for FromRun, the Spec is that of the run's encoder."""
     spec = _filled(spec, Encoder, input_shape=list(train.input_shape))
     encoder = build(spec, Encoder)
     if isinstance(encoder, FromRun):
@@ -113,7 +113,7 @@ def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
 
 
 def _check_features(encoder: Encoder, inputs: Tensor) -> None:
-    """Raise unless an encoder, mostly one of the user's own, makes of inputs what it says."""
+    """Raise unless an encoder, perhaps a user's own, encodes inputs to features of length feature_dim."""
     name = type(encoder).__name__
     try:
         features = encoder.encode(inputs)
@@ -125,8 +125,8 @@ def _check_features(encoder: Encoder, inputs: Tensor) -> None:
         ) from error
     if features.shape != (len(inputs), encoder.feature_dim):
         raise ValueError(
-            f"expected features ({len(inputs)}, {encoder.feature_dim}) of {name}, got {tuple(features.shape)}: "
-            "let feature_dim say how long they are"
+            f"expected features ({len(inputs)}, {encoder.feature_dim}) from {name}, got {tuple(features.shape)}: "
+            "return their length as feature_dim"
         )
 
 
@@ -137,12 +137,12 @@ def _loss(spec: Spec, train: Samples, embedding_dim: int) -> tuple[Loss, Spec]:
         return build(spec, Loss), spec
     if train.label_kind != "label sets":
         name, has = spec["class_path"].rpartition(".")[2], train.label_kind or "no labels"
-        raise ValueError(f"expected label sets as labels for {name}, got {has}: choose a loss that takes these")
+        raise ValueError(f"expected label sets as labels for {name}, got {has}: choose a loss that takes {has}")
     return build(spec, Loss, label_similarity=label_pair_similarity(train.labels, similarity)), spec  # pyright: ignore[reportArgumentType]
 
 
 def _filled(spec: Spec, base: type, **known: Any) -> Spec:
-    """Add what the class asks for and only other parts know."""
+    """Add the arguments that other parts determine, if the class takes them."""
     asked = inspect.signature(class_of(spec["class_path"], base)).parameters
     passed_on = base is Encoder and any(of.kind is of.VAR_KEYWORD for of in asked.values())
     filled = {name: value for name, value in known.items() if passed_on or name in asked}
@@ -150,7 +150,7 @@ def _filled(spec: Spec, base: type, **known: Any) -> Spec:
 
 
 def _normal(spec: Any) -> Any:
-    """Give a part without arguments an empty set of them."""
+    """Add empty arguments to a part without any."""
     if isinstance(spec, list):
         return [_normal(one) for one in spec]
     return {"init_args": {}, **spec} if is_spec(spec) else spec

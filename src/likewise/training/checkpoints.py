@@ -1,4 +1,4 @@
-"""Checkpoints and curves of a run, written as training goes: the first whole or not at all, the others row by row."""
+"""Checkpoints and curves of a run, written during training: checkpoints atomically, curves row by row."""
 
 import csv
 import io
@@ -17,11 +17,11 @@ from torch import Tensor
 from likewise.runs import Run
 
 TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
-SECONDS_BETWEEN_ROWS = 5.0  # reading values makes an accelerator wait
+SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator
 
 
 class Terminated(SystemExit):
-    """The process was told to end; what there was to save has been saved."""
+    """The process received SIGTERM; what there was to save has been saved."""
 
     def __init__(self) -> None:
         super().__init__(TERMINATED)
@@ -29,21 +29,22 @@ class Terminated(SystemExit):
 
 @final
 class Checkpoints(lightning.Callback):
-    """Save a training's state every epoch and every so many minutes, and its curves.
+    """Save the state of a training every epoch and every few minutes, and its curves.
 
-    A checkpoint falls on a step of the optimizer, since accumulated gradients are not saved. It is written beside the
-    one before, synced, and renamed; the one before is kept. SIGTERM is answered by one more, and the training's end.
+    Checkpoints are saved after a step of the optimizer, since accumulated gradients are not saved. Each is written
+    under a temporary name, synced, and renamed; the previous one is kept. After SIGTERM, one more is saved and the
+    training ends.
 
     Args:
-        run: Where to.
+        run: The run to save to.
         minutes: Minutes between checkpoints within an epoch.
 
     Attributes:
         saves: Whether checkpoints are saved at all.
-        told_to_end: Whether the training is to end after the next step of the optimizer.
+        told_to_end: Whether the training should end after the next step of the optimizer.
 
     Raises:
-        ValueError: The minutes are not positive.
+        ValueError: minutes is not positive.
     """
 
     def __init__(self, run: Run, minutes: float = 10.0) -> None:
@@ -58,12 +59,12 @@ class Checkpoints(lightning.Callback):
         self._steps = 0
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Go on with the curves from where the training stands."""
+        """Continue the curves from the current step."""
         del pl_module
         self._steps = trainer.global_step
         self._last = time.monotonic()
         if threading.current_thread() is threading.main_thread():
-            # in the place of Lightning's, which ends the training at once, between two steps of the optimizer
+            # replaces Lightning's handler, which ends the training at once, even between two steps of the optimizer
             signal.signal(signal.SIGTERM, self._end_soon)
         if trainer.is_global_zero:
             self._curves.go_on(trainer.fit_loop.epoch_loop.batch_progress.total.ready)
@@ -71,7 +72,7 @@ class Checkpoints(lightning.Callback):
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Note what was logged, and save if it is time."""
+        """Record what was logged, and save if it is time."""
         del pl_module, outputs, batch
         number = trainer.fit_loop.epoch_loop.total_batch_idx
         every = int(getattr(trainer, "log_every_n_steps", 1))
@@ -82,11 +83,11 @@ class Checkpoints(lightning.Callback):
             return
         self._steps = trainer.global_step
         ends = batch_idx + 1 >= trainer.num_training_batches
-        told = self._agreed(trainer, told=self.told_to_end)
-        due = told or ends or self._agreed(trainer, told=time.monotonic() - self._last > 60 * self.minutes)
+        ending = self._agreed(trainer, told=self.told_to_end)
+        due = ending or ends or self._agreed(trainer, told=time.monotonic() - self._last > 60 * self.minutes)
         if due and self.saves:
             self.save(trainer)
-        if told:
+        if ending:
             raise Terminated
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -97,33 +98,33 @@ class Checkpoints(lightning.Callback):
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
     ) -> None:
-        """Write the rows there are."""
+        """Write the rows so far."""
         del trainer, pl_module, exception
         self._curves.write()
 
     def save(self, trainer: lightning.Trainer) -> None:
-        """Write a checkpoint beside, and let it take the place of the last, which takes that of the one before."""
+        """Write a checkpoint under a temporary name, then rename it, and keep the last one as the previous."""
         self._curves.write()
-        beside = self.run.folder / f"{self.run.checkpoint.name}.new"
-        trainer.save_checkpoint(beside)  # by all processes; the first writes
+        new = self.run.folder / f"{self.run.checkpoint.name}.new"
+        trainer.save_checkpoint(new)  # called by all processes; the first writes
         if trainer.is_global_zero:
-            self.run.adopt_checkpoint(beside)
+            self.run.adopt_checkpoint(new)
         self._last = time.monotonic()
 
     def _end_soon(self, *_: object) -> None:
         self.told_to_end = True
 
     def _agreed(self, trainer: lightning.Trainer, *, told: bool) -> bool:
-        """Let all processes do what one of them has to."""
+        """Return on all processes whether any of them says so."""
         return trainer.strategy.reduce_boolean_decision(told, all=False) if trainer.world_size > 1 else told
 
 
 @final
 class Curves:
-    """The rows of a run's metrics, in memory until it is time to write them.
+    """The rows of a run's metrics, buffered before they are written.
 
     Args:
-        run: Where to.
+        run: The run to write to.
     """
 
     def __init__(self, run: Run) -> None:
@@ -133,7 +134,7 @@ class Curves:
         self._written = time.monotonic()
 
     def go_on(self, batches: int) -> None:
-        """Drop what was written of batches from this one on: they come again."""
+        """Drop the rows from this batch on, since training repeats them."""
         path = self._run.metrics_file
         if not path.exists():
             return
@@ -146,21 +147,21 @@ class Curves:
         self._run.write(path.name, _lines(self._columns, kept, head=True).encode())
 
     def note(self, batch: int, epoch: int, metrics: Mapping[str, Tensor]) -> None:
-        """Keep a row."""
+        """Add a row."""
         values = {name: value.detach() for name, value in metrics.items()}
         self._waiting.append((batch, epoch, values))
         if time.monotonic() - self._written > SECONDS_BETWEEN_ROWS:
             self.write()
 
     def write(self) -> None:
-        """Write the rows that wait."""
+        """Write the buffered rows."""
         self._written = time.monotonic()
         if not self._waiting:
             return
         rows: list[dict[str, Any]] = []
         for batch, epoch, values in self._waiting:
-            told = {name: repr(float(value)) for name, value in values.items()}
-            rows.append({"step": batch, "epoch": epoch, **told})
+            row = {name: repr(float(value)) for name, value in values.items()}
+            rows.append({"step": batch, "epoch": epoch, **row})
         self._waiting.clear()
         path = self._run.metrics_file
         new = [name for row in rows for name in row if name not in self._columns]
@@ -171,7 +172,7 @@ class Curves:
             file.write(_lines(self._columns, rows, head=False))
 
     def _rewrite(self, path: Path) -> None:
-        """Give the file a head with all columns."""
+        """Rewrite the file with a header of all columns."""
         before: list[dict[str, Any]] = []
         if path.exists():
             with path.open(newline="", encoding="utf-8") as file:
@@ -189,7 +190,7 @@ def _lines(columns: list[str], rows: list[dict[str, Any]], *, head: bool) -> str
 
 
 def readable(checkpoint: Path) -> bool:
-    """Tell whether a checkpoint can be read.
+    """Return whether a checkpoint can be read.
 
     Example:
         >>> readable(Path("nowhere.ckpt"))
@@ -200,6 +201,6 @@ def readable(checkpoint: Path) -> bool:
             if file.testzip() is not None:
                 return False
         torch.load(checkpoint, map_location="meta", weights_only=True)
-    except Exception:  # noqa: BLE001 - whatever is wrong with a file that was cut short
+    except Exception:  # noqa: BLE001 - a truncated file can raise anything
         return False
     return True

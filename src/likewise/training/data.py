@@ -1,4 +1,4 @@
-"""The training part under Lightning's trainer: its loader, and the views made where a batch is trained on."""
+"""The training part for Lightning's trainer: its loader, and views made on the training device."""
 
 import os
 from typing import final
@@ -9,23 +9,23 @@ import torch
 from likewise.data import Batch, Batches, Samples, Views, mixed
 from likewise.training.loader import Loader, Place
 
-DROPOUT = 2  # what is seeded
+DROPOUT = 2  # purpose of a seed
 MOST_WORKERS = 8
 
 
 @final
 class TrainingData(lightning.LightningDataModule):
-    """The training part as Lightning's trainer takes it.
+    """The training part as a data module for Lightning's trainer.
 
-    What is random about a step is a function of the seed and the step: nothing random is saved, and a training that
-    goes on from a checkpoint goes on bit for bit (on a CPU, in one process). Before every step PyTorch's own generator
-    is seeded too, for dropout and the like, by seed, step and rank.
+    The random numbers of a step are a function of the seed and the step. So no random state is saved, and a resumed
+    training continues bit for bit (on a CPU, in one process). Before every step, PyTorch's global generator is seeded
+    too, by seed, step and rank, for dropout and the like.
 
     Args:
         samples: The training part.
-        batches: How it becomes batches. None: Views().
+        batches: How samples become batches. None: Views().
         seed: Seed of everything random.
-        workers: Processes that read inputs which are not in memory; None: as many as there are cores, up to 8.
+        workers: Processes that read inputs not in memory. None: one per core, up to 8.
 
     Example:
         >>> data = TrainingData(Samples(torch.rand(8, 3)), Views(batch_size=4))
@@ -44,11 +44,11 @@ class TrainingData(lightning.LightningDataModule):
         self.batches.fit(samples)
 
     def train_dataloader(self) -> Loader:
-        """Return the loader of batches, which goes on from where the trainer stands."""
+        """Return the loader of batches, which continues from the trainer's current step."""
         return Loader(self.samples, self.batches, seed=self.seed, place=self._place, workers=self.workers)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Make the views where the batch already is, on the device that trains."""
+        """Make the views on the training device."""
         del dataloader_idx
         ready = self.batches.on_device(batch)
         if "share" in batch:

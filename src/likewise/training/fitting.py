@@ -1,4 +1,4 @@
-"""Fitting: Lightning's trainer around an assembled training, on one process or on all that were launched."""
+"""Fitting: Lightning's trainer for an assembled training, in one process or all launched processes."""
 
 import inspect
 import os
@@ -19,7 +19,7 @@ from likewise.training.offers import Momentum
 
 
 def processes() -> int:
-    """Count the processes that a launcher such as torchrun has started for this training.
+    """Return the number of processes that a launcher such as torchrun has started for this training.
 
     Example:
         >>> processes() >= 1
@@ -31,19 +31,19 @@ def processes() -> int:
 def trainer_of(
     options: Mapping[str, Any], callbacks: Sequence[lightning.Callback], checkpoints: Checkpoints | None
 ) -> lightning.Trainer:
-    """Make the trainer: the user's options, and as many processes as were launched.
+    """Make the trainer from the user's options and the number of processes launched.
 
     Args:
         options: The arguments of Lightning's trainer.
         callbacks: Further callbacks.
-        checkpoints: What saves, if anything does.
+        checkpoints: The callback that saves checkpoints, or None.
 
     Raises:
-        ValueError: More processes are asked for than were launched.
+        ValueError: The options ask for more processes than were launched.
     """
     given = dict(options)
     theirs = _as_list(given.pop("callbacks", None))
-    given["logger"] = given.get("logger") or False  # Lightning would make one of its own
+    given["logger"] = given.get("logger") or False  # otherwise Lightning makes one
     if given.pop("enable_checkpointing", None) is False and checkpoints is not None:
         checkpoints.saves = False
     launched = processes()
@@ -59,17 +59,17 @@ def trainer_of(
     )
     if trainer.world_size > launched:
         raise ValueError(
-            f"expected {launched} process{'es' if launched > 1 else ''}, as launched, got {trainer.world_size} by "
+            f"expected {launched} process{'es' if launched > 1 else ''}, as launched, got {trainer.world_size} from "
             "trainer.devices: start several with torchrun --nproc-per-node N -m likewise.cli train"
         )
     return trainer
 
 
 def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
-    """Train, from the run's last whole checkpoint if it has one.
+    """Train, starting from the run's last readable checkpoint if it has one.
 
     Raises:
-        ValueError: The training diverges, or the trainer's options don't go together.
+        ValueError: The training diverges, or the trainer's options are incompatible.
         KeyboardInterrupt: The user ended it.
         Terminated: SIGTERM ended it.
     """
@@ -78,7 +78,7 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
     checkpoint = None if run is None else last_whole(run)
     try:
         trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
-    except SIGTERMException as error:  # it came before the first step: there is nothing to save
+    except SIGTERMException as error:  # before the first step there is nothing to save
         raise Terminated from error
     except SystemExit as error:  # Lightning's answer to Ctrl-C
         if isinstance(error.__context__, KeyboardInterrupt):
@@ -87,7 +87,7 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
 
 
 def synchronize(ready: Assembled) -> None:
-    """Let batch normalisation see the batches of all processes; a momentum encoder's sees its own, as MoCo's does."""
+    """Synchronise batch normalisation across processes, except in a momentum encoder, as in MoCo."""
     module = ready.module
     followers = [offer for offer in module.offers.all if not isinstance(offer, Momentum)]
     for part in (module.encoder, module.head, *followers):
@@ -96,26 +96,26 @@ def synchronize(ready: Assembled) -> None:
 
 
 def last_whole(run: Run) -> str | None:
-    """Return the newest checkpoint of a run that can be read, or None if it has none.
+    """Return the newest readable checkpoint of a run, or None if it has no checkpoint.
 
     Raises:
-        ValueError: There are checkpoints, and none of them can be read.
+        ValueError: There are checkpoints, but none can be read.
     """
     there = [path for path in (run.checkpoint, run.checkpoint_before) if path.exists()]
     for path in there:
         if readable(path):
             return str(path)
-        path.rename(path.with_suffix(".damaged"))  # so that it never takes the place of a whole one
+        path.rename(path.with_suffix(".damaged"))  # so that it never replaces a readable one
     if there:
         raise ValueError(
-            f"expected a checkpoint that can be read, got {len(there)} in {run.folder}, cut short: train anew with "
+            f"expected a checkpoint that can be read, got {len(there)} truncated in {run.folder}: train again with "
             f"likewise train --config {run.configuration}"
         )
     return None
 
 
 def _without_broadcast() -> dict[str, Any]:
-    """Leave buffers alone at every forward: queue and cache are the same on all processes anyway."""
+    """Do not broadcast buffers at every forward: queue and cache are the same on all processes anyway."""
     known = inspect.signature(DistributedDataParallel).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 

@@ -1,4 +1,4 @@
-"""Histograms that a loss notes of its steps, such as RASCAL's of rank drift: summed over an epoch, a row each."""
+"""Histograms that a loss records, such as RASCAL's of rank drift: summed over an epoch, one row each."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ class Histograms(lightning.Callback):
     """Sum the histograms that the loss leaves in `last`, and write them at the end of each epoch.
 
     Args:
-        run: Where they go.
+        run: The run to write to.
     """
 
     def __init__(self, run: Run) -> None:
@@ -26,7 +26,7 @@ class Histograms(lightning.Callback):
         self._sums: dict[str, Tensor] = {}
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Drop the rows of epochs that come again."""
+        """Drop the rows of epochs that training repeats."""
         del pl_module
         if trainer.is_global_zero and self.run.histograms_file.is_file():
             self._write(trainer.current_epoch, {})
@@ -47,11 +47,11 @@ class Histograms(lightning.Callback):
             self._sums = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the sums of an epoch that is under way."""
+        """Return the sums of the current epoch."""
         return {"sums": {name: counts.cpu() for name, counts in self._sums.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the sums of an epoch that was under way."""
+        """Restore the sums of the current epoch."""
         self._sums = {name: torch.as_tensor(counts) for name, counts in state_dict["sums"].items()}
 
     def _write(self, epoch: int, sums: dict[str, Tensor]) -> None:

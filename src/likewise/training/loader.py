@@ -1,4 +1,4 @@
-"""The loader: batches of the training part, in an order that is a function of seed and epoch, from any place on."""
+"""The loader: batches of the training part, in an order given by seed and epoch, from any step on."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -10,12 +10,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from likewise.data import Batch, Batches, Samples, Share, mixed
 
-ON_DEVICE = 0.25  # the part of an accelerator's free memory that the training part's inputs may take
-ORDER, DRAW = 0, 1  # what is seeded
+ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
+ORDER, DRAW = 0, 1  # purposes of seeds
 
 
 class Place(NamedTuple):
-    """Where a training stands: in which epoch, after how many of its batches, and on which of how many processes."""
+    """The state of a training: its epoch, the batches done in it, and which of how many processes this is."""
 
     epoch: int = 0
     batch: int = 0
@@ -26,20 +26,20 @@ class Place(NamedTuple):
 
 @final
 class Loader:
-    """Batches of samples, of which each process holds an equal share.
+    """Batches of samples, split equally among the processes.
 
     Args:
         samples: The training part.
-        batches: How they become batches.
-        seed: Seed of the order and of what is drawn.
-        place: Tells where the training stands, when the first batch is asked for.
-        workers: Processes that read inputs which are not in memory.
+        batches: How samples become batches.
+        seed: Seed of the order and of the views.
+        place: Returns the state of the training; called when iteration starts.
+        workers: Processes that read inputs not in memory.
 
     Raises:
-        ValueError: A batch cannot be shared equally among the processes.
+        ValueError: A batch cannot be split equally among the processes.
 
     Memory:
-        The inputs once more on an accelerator, if they take at most a quarter of its free memory.
+        A copy of the inputs on an accelerator, if they take at most a quarter of its free memory.
 
     Example:
         >>> from likewise.data import Views
@@ -70,14 +70,14 @@ class Loader:
         return self._length
 
     def __iter__(self) -> Iterator[Batch]:
-        """Go on from where the training stands; it is asked when the first batch is."""
+        """Iterate from the current state of the training, queried at the first batch."""
         place = self._place()
         order = self._order(place.epoch)
         size = order.shape[1]
         held, over = divmod(size, place.processes)
         if over:
             raise ValueError(
-                f"expected batches that {place.processes} processes share equally, got {size} samples: "
+                f"expected batches that {place.processes} processes can share equally, got {size} samples: "
                 f"set batches.batch_size to {max(held, 1) * place.processes}"
             )
         own = slice(place.rank * held, (place.rank + 1) * held)
@@ -87,11 +87,11 @@ class Loader:
             yield self._batch(inputs, order[index, own], share)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: where a training stands, it says itself."""
+        """Return nothing: the trainer keeps the state."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take nothing."""
+        """Ignore the state."""
 
     def _order(self, epoch: int) -> Tensor:
         return self.batches.order(self.samples, seed=mixed(self.seed, ORDER), epoch=epoch)
@@ -103,7 +103,7 @@ class Loader:
         return batch
 
     def _inputs(self, rows: Tensor, device: torch.device) -> Iterator[Tensor]:
-        """Yield the inputs of every batch: from the device, from memory, or from wherever they are read."""
+        """Yield the inputs of every batch: from the device, from memory, or read on demand."""
         inputs = self.samples.inputs
         if not isinstance(inputs, Tensor):
             chosen = [batch.tolist() for batch in rows]
@@ -133,7 +133,7 @@ class Loader:
 
 
 class _Fetched(Dataset[Tensor]):
-    """Inputs as PyTorch's loader fetches them: a batch is one indexing operation."""
+    """Inputs for PyTorch's loader, which fetches a batch by one indexing operation."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
@@ -149,7 +149,7 @@ class _Fetched(Dataset[Tensor]):
 
 
 def _outlive(worker: int) -> None:
-    """Leave SIGTERM to the training, which ends its workers when it has saved."""
+    """Ignore SIGTERM in workers: the training ends them after it has saved."""
     del worker
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""The optimizer's groups of parameters: which of them decay, and at which rate each learns."""
+"""The optimizer's parameter groups: weight decay and learning rate of each parameter."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -13,19 +13,18 @@ OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 def optimizer_of(
     module: nn.Module, make: OptimizerCallable, rate_factors: Mapping[nn.Parameter, float] | None = None
 ) -> Optimizer:
-    """Make an optimizer: biases and normalisations don't decay, and some parameters learn at rates of their own.
+    """Make an optimizer without weight decay on biases and normalisations, and with optional learning rate factors.
 
     Args:
-        module: Whose parameters are trained.
-        make: Makes the optimizer from groups of parameters, such as `torch.optim.AdamW` or a partial of it.
-        rate_factors: By what a parameter's learning rate is multiplied; 1 where nothing is said.
+        module: The module to train.
+        make: Makes the optimizer from parameter groups, such as `torch.optim.AdamW` or a partial of it.
+        rate_factors: The factor of a parameter's learning rate. Default: 1.
 
     Returns:
-        The optimizer: at most one group for each kind of parameters; those with less than two dimensions have
-        weight_decay 0.
+        The optimizer. Parameters with fewer than two dimensions have weight_decay 0.
 
     Raises:
-        ValueError: It evaluates the loss several times a step, or there is nothing to train.
+        ValueError: The optimizer evaluates the loss several times per step, or there are no parameters to train.
 
     Example:
         >>> import torch
@@ -39,12 +38,9 @@ def optimizer_of(
         if parameter.requires_grad:
             groups[parameter.ndim >= 2, factors.get(parameter, 1.0)].append(parameter)
     if not groups:
-        raise ValueError("expected parameters to train, got none: an encoder that is frozen needs a head or prototypes")
+        raise ValueError("expected parameters to train, got none: a frozen encoder needs a head or prototypes")
     if getattr(make, "func", make) is LBFGS:
-        raise ValueError(
-            "expected an optimizer that evaluates the loss once a step, got LBFGS: its views would "
-            "change within a step; choose SGD or AdamW"
-        )
+        raise ValueError("expected an optimizer that evaluates the loss once per step, got LBFGS: choose SGD or AdamW")
     optimizer = make([{"params": parameters} for parameters in groups.values()])
     for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
         group["lr"] = group["lr"] * factor

@@ -20,36 +20,35 @@ from likewise.training.optimization import OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
 from likewise.training.step import Step
 
-STEPS_BETWEEN_CHECKS = 50  # looking at a value makes an accelerator wait; a CPU looks at every step
+STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
 
 
 @final
 class Pretraining(lightning.LightningModule):
-    """Train an encoder by a loss, which is given what its forward names.
+    """Train an encoder with a loss. The names of the loss's forward say what it is given.
 
         z = g(f(views)),   minimise loss(what its forward names)
 
-    What there is to name, and who has it, is a matter of `offers`: embeddings, queries, keys, labels, prototypes, a
-    queue, class_logits and more; see `likewise.training.offers`.
+    The `offers` supply those arguments: embeddings, queries, keys, labels, prototypes, a queue, class_logits and more;
+    see `likewise.training.offers`.
 
     Args:
-        encoder: f; what is kept.
-        head: g; what only training uses. None, or a loss that reads no embeddings: none is trained.
-        loss: The loss. What it leaves in `last` is logged, a vector by its mean, but for histograms.
+        encoder: f, which is kept.
+        head: g, used only in training. It is dropped if the loss does not read embeddings. None: no head.
+        loss: The loss. The values in its `last` are logged, vectors by their mean, histograms not.
         optimizer: Makes the optimizer, such as `torch.optim.AdamW` or a partial of it.
-        offers: What is offered beyond what every batch has and the loss cannot do without. None: what the loss
-            recommends.
-        samples: The training part; only its labels are looked at: their kind, and how many there are. None: labels are
-            of the loss's own kind, and there are no prototypes.
-        schedule: By what the learning rate is multiplied as training goes on. None: a cosine to 0.
+        offers: Offers beyond what every batch has and what the loss requires. None: what the loss recommends.
+        samples: The training part, for the kind and number of its labels. None: labels are of the loss's kind, and
+            there are no prototypes.
+        schedule: Schedule of the learning rate. None: a cosine to 0.
 
     Attributes:
         offers: The `Offers` in force.
 
     Raises:
-        ValueError: The loss is not reduced, asks for what nobody has, or takes other labels; see `Offers`. In training,
-            when a loss of two views gets more or fewer, when embeddings or loss stop being finite, and when the
-            trainer's length is infinite.
+        ValueError: The loss is not reduced, has an argument that no offer supplies, or takes other labels; see
+            `Offers`. In training: a loss of two views gets another number of views, embeddings or loss are not finite,
+            or the trainer has no limit.
 
     Example:
         >>> import likewise as lw
@@ -72,7 +71,7 @@ class Pretraining(lightning.LightningModule):
     ) -> None:
         super().__init__()
         if getattr(loss, "reduction", "mean") == "none":
-            raise ValueError("expected a loss with reduction mean or sum, one value a batch, got none: choose mean")
+            raise ValueError("expected a loss with reduction mean or sum, one value per batch, got none: choose mean")
         self.encoder = encoder
         self.head = head if Asked.by(type(loss)).of_embeddings else None
         self.loss = loss
@@ -85,7 +84,7 @@ class Pretraining(lightning.LightningModule):
         return self.encoder(inputs)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Take the loss of one batch."""
+        """Compute the loss of one batch."""
         momentum = self.offers.momentum
         step = Step(
             batch,
@@ -99,7 +98,7 @@ class Pretraining(lightning.LightningModule):
             self._check_finite("embeddings", step.embeddings, batch_idx)
         loss = self.loss(*views, **named)
         if loss.ndim:
-            raise ValueError(f"expected one loss a batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
+            raise ValueError(f"expected one loss per batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
         self._check_finite("loss", loss, batch_idx)
         for offer in self.offers.all:
             offer.after_loss(step)
@@ -107,12 +106,12 @@ class Pretraining(lightning.LightningModule):
         return loss
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """Take the optimizer's step, then let the offers follow."""
+        """Take the optimizer's step, then update the offers."""
         super().optimizer_step(*args, **kwargs)
         self.offers.after_update()
 
     def configure_optimizers(self) -> Any:
-        """Make the optimizer and its schedule, one step a batch."""
+        """Make the optimizer and its schedule, which steps with every optimizer step."""
         steps = self.trainer.estimated_stepping_batches
         if math.isinf(steps) and self._timer() is None:
             raise ValueError(
@@ -125,9 +124,9 @@ class Pretraining(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _factor(self, step: int) -> float:
-        """Return the schedule's factor after so many steps of the optimizer."""
+        """Return the schedule's factor after a number of steps of the optimizer."""
         steps = float(self.trainer.estimated_stepping_batches)
-        batches = self.trainer.num_training_batches  # infinite until the loader is made, which is before the first step
+        batches = self.trainer.num_training_batches  # infinite until the loader is made, before the first step
         epoch = 0.0 if math.isinf(batches) else step / max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
         share = 1.0 if steps == 0 else step / steps
         timer = self._timer()
@@ -137,7 +136,7 @@ class Pretraining(lightning.LightningModule):
         return self.schedule.factor(epoch, min(share, 1.0))
 
     def _timer(self) -> Timer | None:
-        """Return what ends the training by time, if anything does."""
+        """Return the timer that ends the training, if there is one."""
         callbacks: Iterable[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
         timers = (of for of in callbacks if isinstance(of, Timer))
         return next((timer for timer in timers if timer.time_remaining() is not None), None)
@@ -146,7 +145,7 @@ class Pretraining(lightning.LightningModule):
         return {parameter: by for offer in self.offers.all for parameter, by in offer.rate_factors().items()}
 
     def _tell(self, loss: Tensor, count: int) -> None:
-        """Log the loss, the learning rate and what the loss notes, of all processes together."""
+        """Log the loss, the learning rate and the loss's `last`, averaged over all processes."""
         optimizer = self.optimizers()
         rate = optimizer.param_groups[0]["lr"] if isinstance(optimizer, Optimizer) else math.nan
         self.log("loss", loss, prog_bar=True, batch_size=count, sync_dist=True)

@@ -1,4 +1,4 @@
-"""Schedules: by what a learning rate is multiplied as training goes on."""
+"""Schedules: the factor of the learning rate over the training."""
 
 import math
 from abc import ABC, abstractmethod
@@ -6,33 +6,33 @@ from typing import final
 
 
 class Schedule(ABC):
-    """Abstract: a factor for every learning rate, step by step."""
+    """Abstract: a factor for all learning rates at each step."""
 
     @abstractmethod
     def factor(self, epoch: float, share: float) -> float:
         """Return the factor.
 
         Args:
-            epoch: Epochs done, with fractions.
-            share: The part of the training that is done, from 0 to 1: of its steps, or of its time if that is short.
+            epoch: Epochs done, as a fraction.
+            share: Fraction of the training done, from 0 to 1: of its steps, or of its time if that ends it sooner.
         """
 
 
 @final
 class Cosine(Schedule):
-    r"""From 1 to the end on half a cosine, after a linear warm-up.
+    r"""Half a cosine from 1 to `end`, after a linear warm-up.
 
     $$
     \eta(s) = e + (1 - e) \, \frac{1 + \cos \pi s}{2}
     $$
 
-    at the share s of the training. In the warm-up the factor goes in a straight line from its start to what the cosine
-    is at the warm-up's end.
+    at the fraction s of the training. In the warm-up the factor is linear, from warmup_start to the cosine's value at
+    the end of the warm-up.
 
     Args:
-        warmup_epochs: Epochs of warm-up. SupContrast has 10 where a batch is over 256.
+        warmup_epochs: Epochs of warm-up. SupContrast uses 10 for batches over 256.
         warmup_start: The factor at the first step, if there is a warm-up.
-        end: The factor at the end.
+        end: The factor at the end, e.
 
     Raises:
         ValueError: A number is negative.
@@ -49,7 +49,7 @@ class Cosine(Schedule):
     def __init__(self, warmup_epochs: float = 0.0, warmup_start: float = 0.0, end: float = 0.0) -> None:
         for name, value in (("warmup_epochs", warmup_epochs), ("warmup_start", warmup_start), ("end", end)):
             if not 0 <= value < math.inf:
-                raise ValueError(f"expected {name} of at least 0, got {value}: 0 is without")
+                raise ValueError(f"expected {name} of at least 0, got {value}: 0 switches it off")
         self.warmup_epochs = warmup_epochs
         self.warmup_start = warmup_start
         self.end = end
@@ -83,14 +83,14 @@ class Constant(Schedule):
 
 @final
 class Steps(Schedule):
-    """Multiplied anew at each of some epochs.
+    """Multiplied by a number at each of some epochs.
 
     Args:
-        epochs: The epochs, in their order.
-        by: By what, at each of them: one number, or one for each.
+        epochs: The epochs, in increasing order.
+        by: The number, or one for each of the epochs.
 
     Raises:
-        ValueError: The epochs do not rise, or there are not as many numbers.
+        ValueError: The epochs do not increase, or the number of factors differs.
 
     Example:
         >>> schedule = Steps([60, 80], 0.1)
@@ -103,10 +103,10 @@ class Steps(Schedule):
         self.by = [by] * len(epochs) if isinstance(by, int | float) else list(by)
         if sorted(set(self.epochs)) != self.epochs or len(self.by) != len(self.epochs):
             raise ValueError(
-                f"expected epochs that rise and one number or one for each, got {epochs} and {by}: sort them"
+                f"expected increasing epochs and one number or one for each, got {epochs} and {by}: sort the epochs"
             )
 
     def factor(self, epoch: float, share: float) -> float:
-        """Return the product of what has been reached."""
+        """Return the product over the epochs reached."""
         del share
         return math.prod((by for at, by in zip(self.epochs, self.by, strict=True) if epoch >= at), start=1.0)

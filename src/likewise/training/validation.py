@@ -1,4 +1,4 @@
-"""Validation scores during training: the encoder as it is, evaluated every so many epochs."""
+"""Validation scores during training: the encoder, evaluated every few epochs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -11,23 +11,23 @@ from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, 
 from likewise.models import Encoder
 from likewise.runs import Run
 
-MOST_SAMPLES = 10_000  # of each part: a curve needs no more
+MOST_SAMPLES = 10_000  # of each part, enough for a curve
 
 
 @final
 class Validation(lightning.Callback):
-    """Evaluate the validation part at the end of every so many epochs, and save the scores with the run.
+    """Evaluate the validation part every few epochs, and save the scores with the run.
 
-    By kNN where the validation classes are trained on, by retrieval where they are others; with other labels, or
-    without, nothing is evaluated. Of each part at most 10,000 samples, chosen at random, are encoded. Nothing random of
-    the training is touched: it goes on as it would have without.
+    The evaluation is kNN if the validation classes are also trained on, and retrieval if they are not. With other
+    labels, or without labels, nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded.
+    The random numbers of the training do not change.
 
     Args:
-        run: Where scores go.
+        run: The run to save scores to.
         parts: The training and validation samples.
-        every: Epochs between evaluations; 0: none.
-        evaluations: What to evaluate instead.
-        told: Is called with what was found.
+        every: Epochs between evaluations; 0: no evaluation.
+        evaluations: Evaluations to use instead.
+        told: Called with the scores found.
 
     Raises:
         ValueError: `every` is negative.
@@ -42,11 +42,11 @@ class Validation(lightning.Callback):
         told: Callable[[Found], None] | None = None,
     ) -> None:
         if every < 0:
-            raise ValueError(f"expected 0 or more epochs between validation scores, got {every}: 0 is none")
+            raise ValueError(f"expected 0 or more epochs between validation scores, got {every}: 0 switches them off")
         self.run = run
         self.every = every
         self._train, self._validation = (_some(samples) for samples in (parts.train, parts.validation))
-        # of what is evaluated, labels and names decide: features come with each epoch
+        # labels and names decide which evaluation applies; features come with each epoch
         self._evaluations = _applicable(self._labels(), (KNN(), Retrieval()) if evaluations is None else evaluations)
         self._told = told
 

@@ -1,4 +1,4 @@
-"""Offers: who has what a loss's forward names. One offer a file; a new method is a new file."""
+"""Offers: they supply the arguments of a loss's forward. One offer per file; a new method is a new file."""
 
 from likewise.training.offers.asked import Asked
 from likewise.training.offers.batch import Batch

@@ -1,4 +1,4 @@
-"""What a loss asks for: the names of its forward."""
+"""The arguments that a loss asks for."""
 
 import inspect
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ WITHOUT_HEAD = frozenset({"labels", "sample_index", "class_logits"})
 @final
 @dataclass(frozen=True)
 class Asked:
-    """The names of a loss's forward.
+    """The argument names of a loss's forward.
 
     Args:
         loss: The loss's name.
-        required: Names without a default; a `*views` stands for embeddings.
-        optional: Names with one.
-        positional: Whether the forward takes views, one after another, and not by name.
+        required: Names without a default; `*views` counts as embeddings.
+        optional: Names with a default.
+        positional: Whether the forward takes views by position, not by name.
 
     Example:
         >>> import likewise as lw
@@ -54,10 +54,10 @@ class Asked:
 
     @property
     def of_embeddings(self) -> bool:
-        """Whether the loss reads embeddings at all; if not, there is nothing for a head to do."""
+        """Whether the loss reads embeddings; if not, a head has no use."""
         return not self.required <= WITHOUT_HEAD
 
     @property
     def keyed(self) -> bool:
-        """Whether the last view is a key, if there is a momentum encoder: not where the loss takes targets."""
+        """Whether the last view is a key if there is a momentum encoder: not if the loss takes targets."""
         return "targets" not in self.names

@@ -1,4 +1,4 @@
-"""What every batch has: the embeddings of its views, labels, and which samples they are of."""
+"""What every batch offers: embeddings, labels, and the indices of its samples."""
 
 from typing import final
 
@@ -12,10 +12,10 @@ from likewise.training.step import Step
 
 @final
 class Batch(Offer):
-    """What every batch has.
+    """What every batch offers.
 
-    embeddings      z of all views, less a key that is a momentum encoder's, (B, V, E)
-    labels          classes (B,) or label sets (B, L), where the data has some
+    embeddings      z of all views, except a key that goes to a momentum encoder, (B, V, E)
+    labels          classes (B,) or label sets (B, L), if the data has labels
     sample_index    rows in the training part, (B,)
     """
 
@@ -24,11 +24,11 @@ class Batch(Offer):
         self._labelled = True
 
     def build(self, plan: Plan) -> None:
-        """See whether there are labels."""
+        """Record whether there are labels."""
         self._labelled = plan.label_kind is not None
 
     def given_to(self, asked: Asked) -> frozenset[str]:
-        """Return the names that it fills: no labels where there are none."""
+        """Return the names that it supplies, without labels if there are none."""
         return super().given_to(asked) - (frozenset() if self._labelled else {"labels"})
 
     def embeddings(self, step: Step) -> Float[Tensor, "b v e"]:

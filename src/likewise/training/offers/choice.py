@@ -1,4 +1,4 @@
-"""Which offers a loss is trained with, and who of them fills which name of its forward."""
+"""Which offers a loss is trained with, and which of them supplies which argument."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -24,19 +24,19 @@ MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum)
 
 @final
 class Offers(nn.Module):
-    """The offers of a training: every name of the loss's forward, and who fills it.
+    """The offers of a training, and which of them supplies each argument of the loss's forward.
 
-    Those that are given come first; then what the loss cannot do without is made with its defaults; what every batch
-    has comes last. Without any given, the loss's `recommended_offers` are made.
+    The given offers take precedence. Offers for other required arguments are made with defaults. What every batch
+    offers comes last.
 
     Args:
-        loss: Whose forward asks.
+        loss: The loss.
         plan: What offers may need to know.
-        given: The offers chosen; None: those that the loss recommends; none at all: an empty list.
+        given: The offers chosen; an empty list: no offers. None: the loss's `recommended_offers`.
 
     Raises:
-        ValueError: The data has no labels of the loss's kind, two offers have one name, the loss never asks for an
-            offer, or nobody offers what it cannot do without.
+        ValueError: The data has no labels of the loss's kind, two offers supply the same argument, the loss does not
+            take what an offer supplies, or no offer supplies a required argument.
     """
 
     def __init__(self, loss: Loss, plan: Plan, given: Sequence[Offer] | None = None) -> None:
@@ -49,7 +49,7 @@ class Offers(nn.Module):
         made = self._made(chosen)
         if plan.num_labels < 1 and any(isinstance(offer, LabelPrototypes | Classifier) for offer in (*chosen, *made)):
             raise ValueError(
-                f"expected labels for {self.asked.loss}, which learns something for each of them, got none: "
+                f"expected labels for {self.asked.loss}, which learns parameters for each of them, got none: "
                 "pass samples= with labels"
             )
         everyone = [*chosen, *made, Batch(), Pairs()]
@@ -63,21 +63,21 @@ class Offers(nn.Module):
 
     @property
     def all(self) -> Iterator[Offer]:
-        """The offers, those given first."""
+        """All offers, those given first."""
         return (offer for offer in self.by_class.children() if isinstance(offer, Offer))
 
     @property
     def momentum(self) -> Momentum | None:
-        """The momentum encoder, where there is one."""
+        """The momentum encoder, or None."""
         return next((offer for offer in self.all if isinstance(offer, Momentum)), None)
 
     def arguments(self, step: Step) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
-        """Return what the loss is called with, by position and by name."""
+        """Return the loss's arguments, by position and by name."""
         values = {name: getattr(offer, name)(step) for name, offer in self._who.items()}
         return ((values.pop(EMBEDDINGS),) if self.asked.positional else ()), values
 
     def after_update(self) -> None:
-        """Let all offers follow encoder and head, after a step of the optimizer."""
+        """Update all offers after a step of the optimizer."""
         network = self._plan.network
         for offer in self.all:
             offer.after_update(network)
@@ -87,7 +87,7 @@ class Offers(nn.Module):
             both = one.names() & other.names() & self.asked.names
             if both or type(one) is type(other):
                 raise ValueError(
-                    f"expected one offer of {' and '.join(sorted(both)) or 'a kind'}, got {type(one).__name__} and "
+                    f"expected one offer for {' and '.join(sorted(both)) or 'each kind'}, got {type(one).__name__} and "
                     f"{type(other).__name__}: leave one out"
                 )
         offered = frozenset[str]().union(*(offer.names() for offer in chosen))
@@ -95,13 +95,13 @@ class Offers(nn.Module):
             if not offer.serves(self.asked, offered):
                 names = ", ".join(sorted(self.asked.names))
                 raise ValueError(
-                    f"expected offers that {self.asked.loss} asks for, got {type(offer).__name__}, which has "
-                    f"{' and '.join(sorted(offer.names()))}; its forward names {names}: leave it out (--offers [] is "
-                    f"none), or choose another loss"
+                    f"expected offers that {self.asked.loss} asks for, got {type(offer).__name__}, which offers "
+                    f"{' and '.join(sorted(offer.names()))}, not {names}: leave it out (--offers [] for no offers), or "
+                    f"choose another loss"
                 )
 
     def _made(self, chosen: Sequence[Offer]) -> list[Offer]:
-        """Make what is required and not among those chosen."""
+        """Make offers for required arguments that the chosen ones do not supply."""
         had = frozenset[str]().union(*(offer.given_to(self.asked) for offer in (*chosen, Batch(), Pairs())))
         made: list[Offer] = []
         for kind in MADE_IF_REQUIRED:
@@ -114,11 +114,13 @@ class Offers(nn.Module):
         words = " and ".join(name for name in _in_order(type(loss)) if name in lacking)
         able = [kind.__name__ for kind in _known(Offer) if kind.names() & lacking]
         if able:
-            return f"expected offers for all that {self.asked.loss} needs, got none of {words}: add {' or '.join(able)}"
+            return (
+                f"expected offers for all that {self.asked.loss} needs, got none for {words}: add {' or '.join(able)}"
+            )
         return (
             f"expected a loss whose arguments are offered, got {self.asked.loss}, which needs {words}: "
-            f"write an offer with {'these methods' if len(lacking) > 1 else 'that method'}, or call the loss in a loop "
-            f"of your own{_page(type(loss))}"
+            f"write an offer with {'these methods' if len(lacking) > 1 else 'that method'}, or call the loss in your "
+            f"own loop{_page(type(loss))}"
         )
 
 
@@ -126,7 +128,7 @@ def check_labels(loss: Loss, plan: Plan) -> None:
     """Raise unless the data's labels are of a kind that the loss takes.
 
     Raises:
-        ValueError: There are none, or they are of another kind.
+        ValueError: There are no labels, or they are of another kind.
     """
     kinds = loss.label_kinds
     if not kinds or plan.label_kind in kinds:
@@ -143,7 +145,7 @@ def _recommended(loss: Loss) -> list[Offer]:
     if unknown:
         raise ValueError(
             f"expected recommended_offers of {type(loss).__name__} among {', '.join(sorted(kinds))}, "
-            f"got {', '.join(unknown)}: import the module that has them"
+            f"got {', '.join(unknown)}: import their module"
         )
     return [kinds[name]() for name in loss.recommended_offers]
 
@@ -155,7 +157,7 @@ def _fits(kind: type[Loss], plan: Plan) -> bool:
 
 
 def _known(base: type[T]) -> Iterator[type[T]]:
-    """Walk the classes that inherit a class, and can be made."""
+    """Yield the subclasses of a class that have no subclasses themselves."""
     for kind in base.__subclasses__():
         yield from _known(kind)
         if not kind.__subclasses__():
@@ -167,6 +169,6 @@ def _in_order(kind: type[Loss]) -> list[str]:
 
 
 def _page(kind: type[Loss]) -> str:
-    """Point to the loss's page, named as its module is; a user's own loss has none."""
+    """Point to the loss's page, named like its module; a user's own loss has none."""
     room, _, name = kind.__module__.rpartition(".")
     return f"; docs/losses/{name.replace('_', '-')}.md shows its arguments" if room == "likewise.losses" else ""

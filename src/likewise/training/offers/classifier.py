@@ -1,4 +1,4 @@
-"""A classifier on the features, which some losses take beside the embeddings, and some alone."""
+"""A classifier on the features, which some losses take in addition to embeddings or instead of them."""
 
 from typing import final
 
@@ -11,10 +11,10 @@ from likewise.training.step import Step
 
 @final
 class Classifier(Offer):
-    """Logits of every class or label from a linear layer on f(x), (B, V, C).
+    """Logits of every class or label, (B, V, C), from a linear layer on f(x).
 
     Args:
-        rate_factor: By what the layer's learning rate is multiplied.
+        rate_factor: Factor of the layer's learning rate.
 
     Raises:
         ValueError: The factor is not positive.
@@ -25,7 +25,7 @@ class Classifier(Offer):
     def __init__(self, rate_factor: float = 1.0) -> None:
         super().__init__()
         if not rate_factor > 0:
-            raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's own rate")
+            raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's rate")
         self.rate_factor = rate_factor
 
     def build(self, plan: Plan) -> None:

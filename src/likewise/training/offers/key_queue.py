@@ -1,4 +1,4 @@
-"""A queue of earlier keys: MoCo's with a momentum encoder, cross-batch memory without one."""
+"""A queue of earlier keys: MoCo's with a momentum encoder, a cross-batch memory without one."""
 
 from typing import final
 
@@ -13,16 +13,16 @@ from likewise.training.step import Step
 
 @final
 class KeyQueue(Offer):
-    """The newest keys of earlier steps, with their labels; only as many as there have been.
+    """The newest keys of earlier steps, with their labels; fewer than `size` until the queue is full.
 
-        queue           z of the last views, (Q, E): the momentum encoder's, or without one the encoder's own
+        queue           z of the last views, (Q, E): by the momentum encoder if there is one, otherwise by the encoder
         queue_labels    their labels
 
     Args:
-        size: Keys held, S. MoCo's are 65,536.
+        size: Number of keys held, S. MoCo has 65,536.
 
     Raises:
-        ValueError: The size is below 1.
+        ValueError: size is below 1.
 
     Memory:
         O(S·E), with label sets O(S·(E + L)).
@@ -38,13 +38,13 @@ class KeyQueue(Offer):
         self._labelled = True
 
     def build(self, plan: Plan) -> None:
-        """Make the ring."""
+        """Make the queue."""
         self._labelled = plan.label_kind is not None
         sets = plan.num_labels if plan.label_kind == "label sets" else None
         self.ring = Queue(self.size, plan.embedding_dim, num_labels=sets, gather_distributed=True)
 
     def given_to(self, asked: Asked) -> frozenset[str]:
-        """Return the names that it fills: no labels where there are none."""
+        """Return the names that it supplies, without labels if there are none."""
         return super().given_to(asked) - (frozenset() if self._labelled else {"queue_labels"})
 
     def queue(self, step: Step) -> Float[Tensor, "q e"]:
@@ -58,5 +58,5 @@ class KeyQueue(Offer):
         return self.ring.labels
 
     def after_loss(self, step: Step) -> None:
-        """Put the step's keys in the place of the oldest."""
+        """Replace the oldest keys by those of the step."""
         self.ring.enqueue(step.keys, step.labels if self._labelled else None)

@@ -15,8 +15,8 @@ class LabelPrototypes(Offer):
     """Prototypes, (C, E) or (L, E), learned with the encoder.
 
     Args:
-        rate_factor: By what their learning rate is multiplied. Large models that are fine-tuned have rates at which
-            nothing that begins at random would move.
+        rate_factor: Factor of their learning rate. The rates for fine-tuning large models are too low for prototypes,
+            which start at random.
 
     Raises:
         ValueError: The factor is not positive.
@@ -27,18 +27,18 @@ class LabelPrototypes(Offer):
     def __init__(self, rate_factor: float = 1.0) -> None:
         super().__init__()
         if not rate_factor > 0:
-            raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's own rate")
+            raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's rate")
         self.rate_factor = rate_factor
 
     def build(self, plan: Plan) -> None:
-        """Draw the rows."""
+        """Initialise the prototypes at random."""
         self.rows = Prototypes(plan.num_labels, plan.embedding_dim)
 
     def rate_factors(self) -> dict[nn.Parameter, float]:
-        """Return the factor for the rows."""
+        """Return the factor for the prototypes."""
         return dict.fromkeys(self.rows.parameters(), self.rate_factor)
 
     def prototypes(self, step: Step) -> Float[Tensor, "c e"]:
-        """Return the rows."""
+        """Return the prototypes."""
         del step
         return self.rows()

@@ -1,4 +1,4 @@
-"""A momentum encoder: keys as MoCo has them, targets as BYOL has them."""
+"""A momentum encoder: for keys as in MoCo, and targets as in BYOL."""
 
 from typing import final
 
@@ -11,26 +11,26 @@ from likewise.training.offers.asked import Asked
 from likewise.training.offers.offer import Offer, Plan
 from likewise.training.step import Step
 
-QUEUE = "queue"  # its keys are the momentum encoder's, if there is one
+QUEUE = "queue"  # its keys come from the momentum encoder, if there is one
 
 
 @final
 class Momentum(Offer):
-    """The moving average of encoder and head, and what it makes of views, without gradient.
+    """A moving average of encoder and head, and its embeddings z of the views, without gradient.
 
         keys, references                z of the last view, (B, E), which the encoder itself then does not see
         key_labels, reference_labels    its labels
         targets                         z of all views, (B, V, E)
 
-    With one view only, the average sees that view too: keys then differ by the encoder's dropout alone.
+    If there is only one view, both networks see it.
 
     Args:
-        momentum: m, from 0 to 1. MoCo's is 0.999, for 200,000 steps and more; BYOL's rises from 0.996.
-        rising: Whether it rises to 1 over the training, on a cosine, as BYOL has it.
-        buffers: What becomes of the statistics of a batch normalisation; see `likewise.memory.MomentumEncoder`.
+        momentum: m, from 0 to 1. MoCo has 0.999, for 200,000 steps and more; BYOL's rises from 0.996.
+        rising: Whether it rises to 1 over the training along a cosine, as in BYOL.
+        buffers: How batch normalisation statistics are updated; see `likewise.memory.MomentumEncoder`.
 
     Raises:
-        ValueError: The momentum is none.
+        ValueError: momentum is outside [0, 1].
     """
 
     slow: MomentumEncoder
@@ -48,18 +48,18 @@ class Momentum(Offer):
         self.slow = MomentumEncoder(plan.network, self.momentum, buffers=self.buffers_policy)
 
     def start(self, steps: int) -> None:
-        """Let the momentum rise over so many steps, if it is to."""
+        """Let the momentum rise over this number of steps, if `rising`."""
         self.slow.total_steps = max(steps, 1) if self.rising else None
 
     def serves(self, asked: Asked, offered: frozenset[str]) -> bool:
-        """Tell whether the loss has a use for it: for keys of its own, or for those of a queue that is offered."""
+        """Return whether the loss uses it: directly, or through the keys of an offered queue."""
         return bool(self.given_to(asked)) or QUEUE in asked.names & offered
 
     def given_to(self, asked: Asked) -> frozenset[str]:
-        """Return the names that it fills: labels only of what it gives."""
+        """Return the names that it supplies, with labels only for what it supplies."""
         given = super().given_to(asked)
-        alone = {f"{of}_labels" for of in ("key", "reference") if f"{of}s" not in given}
-        return given - alone
+        unused = {f"{of}_labels" for of in ("key", "reference") if f"{of}s" not in given}
+        return given - unused
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:
         """Return z of the last view."""
@@ -82,5 +82,5 @@ class Momentum(Offer):
         return step.targets
 
     def after_update(self, network: nn.Module) -> None:
-        """Move toward encoder and head."""
+        """Update the moving average of encoder and head."""
         self.slow.update(network)

@@ -1,4 +1,4 @@
-"""The abstract offer: who has something that a loss may ask for."""
+"""The abstract offer: a module that supplies arguments of losses."""
 
 import inspect
 from abc import ABC
@@ -16,13 +16,13 @@ from likewise.training.step import Step
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What an offer may need to know to make what it offers.
+    """What an offer may need to know.
 
     Args:
         encoder: f.
         head: g, or None.
-        label_kind: What labels the data has, or None.
-        num_labels: How many classes or labels there are.
+        label_kind: The kind of labels that the data has, or None.
+        num_labels: Number of classes or labels.
     """
 
     encoder: Encoder
@@ -42,47 +42,47 @@ class Plan:
 
 
 class Offer(nn.Module, ABC):
-    """Abstract: a module whose public methods of one `Step` are what it offers, by the names that losses ask for.
+    """Abstract: a module whose public methods take a `Step` and supply the loss argument of the same name.
 
         class Weather(Offer):
             def temperature_outside(self, step: Step) -> Tensor: ...
 
-    is offered to every loss whose forward names `temperature_outside`. What stands below is no offer.
+    supplies `temperature_outside` to every loss whose forward takes it. The methods below are not arguments.
 
     Attributes:
-        only_if_required: Names that it fills only where the loss cannot do without them.
+        only_if_required: Names that it supplies only if the loss requires them.
     """
 
     only_if_required: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def names(cls) -> frozenset[str]:
-        """What the class offers: its public methods that an offer does not have anyway."""
+        """The argument names that the class supplies: its public methods that are not in `Offer`."""
         own = {name for kind in cls.__mro__ for name, of in vars(kind).items() if inspect.isfunction(of)}
         return frozenset(name for name in own if not name.startswith("_") and not hasattr(Offer, name))
 
     def build(self, plan: Plan) -> None:
-        """Make what it needs, once, before training."""
+        """Make parameters and buffers, once, before training."""
 
     def given_to(self, asked: Asked) -> frozenset[str]:
-        """Return the names that it fills for a loss that asks for these."""
+        """Return the names that it supplies to a loss."""
         optional = asked.optional - self.only_if_required
         return self.names() & (asked.required | optional)
 
     def serves(self, asked: Asked, offered: frozenset[str]) -> bool:
-        """Tell whether the loss has a use for it, where all offers together have these names."""
+        """Return whether the loss uses it, given the names that all offers together supply."""
         del offered
         return bool(self.given_to(asked))
 
     def rate_factors(self) -> dict[nn.Parameter, float]:
-        """Return by what each of its parameters' learning rate is multiplied, where that is not 1."""
+        """Return the factors of its parameters' learning rates that are not 1."""
         return {}
 
     def start(self, steps: int) -> None:
-        """Learn how many steps of the optimizer there will be, when training begins."""
+        """Receive the number of steps of the optimizer, when training begins."""
 
     def after_loss(self, step: Step) -> None:
-        """Take from a batch what later ones need, when its loss is known."""
+        """Store what later batches need, after the loss of a batch is computed."""
 
     def after_update(self, network: nn.Module) -> None:
-        """Follow encoder and head, after a step of the optimizer."""
+        """Update after a step of the optimizer; `network` is encoder and head."""

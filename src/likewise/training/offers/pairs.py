@@ -1,4 +1,4 @@
-"""Pairs and triples out of the views of a batch."""
+"""Pairs and triplets from the views of a batch."""
 
 from typing import final
 
@@ -10,18 +10,18 @@ from likewise.training.offers.offer import Offer
 from likewise.training.step import Step
 
 PARTNERS = frozenset({"keys", "positives"})
-NEGATIVES = 1  # what the draw is for
+NEGATIVES = 1  # purpose of the random numbers
 
 
 @final
 class Pairs(Offer):
-    """Pairs out of views.
+    """Pairs and triplets from views.
 
-    queries, anchors    z of all views, less the last where the loss needs keys or positives, or a momentum encoder
-                        takes it: (B, E) of one, (B, V, E) of more
-    keys, positives     where the loss needs them: z of the last view, with gradient
-    negatives           the last view of another sample, of another class where labels are classes
-    key_labels          the labels, where there are keys
+    queries, anchors    z of all views, without the last if the loss needs keys or positives, or if it goes to a
+                        momentum encoder: (B, E) for one view, (B, V, E) for more
+    keys, positives     if the loss needs them: z of the last view, with gradient
+    negatives           z of the last view of another sample, of another class if labels are classes
+    key_labels          the labels, if there are keys
     """
 
     only_if_required = frozenset({"keys", "positives", "negatives", "key_labels"})
@@ -32,18 +32,18 @@ class Pairs(Offer):
         self._loss = ""
 
     def given_to(self, asked: Asked) -> frozenset[str]:
-        """Return the names that it fills, and note whether the last view is somebody's partner."""
+        """Return the names that it supplies, and record whether the last view is the partner of the others."""
         self._apart = bool(asked.required & PARTNERS)
         self._loss = asked.loss
         return super().given_to(asked)
 
     def queries(self, step: Step) -> Tensor:
-        """Return z of the views that are no partner."""
+        """Return z of the views that are not partners."""
         embeddings = step.embeddings
         if self._apart:
             if step.views != 2 and not (step.views == 1 and step.slow is not None):
                 raise ValueError(
-                    f"expected two views for {self._loss}, of which one is the other's partner, got {step.views}: "
+                    f"expected two views for {self._loss}, an anchor and its partner, got {step.views}: "
                     "set batches.views to 2"
                 )
             embeddings = embeddings[:, :1]
@@ -62,7 +62,7 @@ class Pairs(Offer):
         return self.keys(step)
 
     def negatives(self, step: Step) -> Float[Tensor, "b e"]:
-        """Return the last view of other samples."""
+        """Return z of the last view of other samples."""
         return step.embeddings[:, -1][step.others(NEGATIVES)]
 
     def key_labels(self, step: Step) -> Tensor:

@@ -1,4 +1,4 @@
-"""BYOL's predictor: a second head, which predicts the other network's embedding."""
+"""BYOL's predictor: a second head, which predicts the momentum encoder's embedding."""
 
 from typing import final
 
@@ -15,8 +15,8 @@ class Predictor(Offer):
     """Predictions q(z) of all views, (B, V, E).
 
     Args:
-        hidden_dim: Units of the hidden layer; None: as many as an embedding has entries.
-        batch_norm: Whether the hidden layer is normalised, as BYOL's is.
+        hidden_dim: Units of the hidden layer. None: the length of an embedding.
+        batch_norm: Whether the hidden layer is batch-normalised, as in BYOL.
     """
 
     network: PredictionHead
@@ -31,5 +31,5 @@ class Predictor(Offer):
         self.network = PredictionHead(plan.embedding_dim, hidden_dim=self.hidden_dim, batch_norm=self.batch_norm)
 
     def predictions(self, step: Step) -> Float[Tensor, "b v e"]:
-        """Return the predictions, views in their own order."""
+        """Return the predictions for all views, in order."""
         return self.network(step.embeddings.flatten(0, 1)).unflatten(0, step.embeddings.shape[:2])

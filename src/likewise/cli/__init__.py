@@ -10,6 +10,7 @@ from likewise import __version__
 
 VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
+    "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
     "export": "write a run's encoder as safetensors or ONNX",
     "bench": "measure time and peak memory of every loss and backend on this machine, beside the dense form",
 }

@@ -79,11 +79,14 @@ def same_test(first: Subject, second: Subject) -> bool:
 def _rows(settings: Sequence[Setting], evaluation: str, metric: str) -> Iterator[Row]:
     key = (evaluation, metric, ENCODER, ALL)
     having = [setting for setting in settings if any(key in subject.test_scores for subject in setting.subjects)]
-    for place, setting in enumerate(having):
+    for setting in having:
         scores = [subject.test_scores[key] for subject in setting.subjects if key in subject.test_scores]
         row = _of_scores(setting.name, scores)
-        if place == 0:
-            yield row if setting is settings[0] else replace(row, paired="not paired: the first setting lacks it")
+        if setting is settings[0]:
+            yield row
+            continue
+        if settings[0] not in having:
+            yield replace(row, paired="not paired: the first setting lacks it")
             continue
         found, paired = difference(settings[0], setting, evaluation, metric)
         if found is None:

@@ -147,13 +147,16 @@ def _words(settings: Mapping[str, _Settings]) -> dict[str, str]:
     for key, of in settings.items():
         peers = [settings[other].arguments for other, name in by_class.items() if name == by_class[key]]
         paths = [path for path in _differing(peers) if _within(path, parts)] + everywhere
-        ends = [path.rpartition(".")[2] for path in paths]
-        told = [
-            f"{end if ends.count(end) == 1 else path}={of.arguments.get(path, 'default')}"
-            for path, end in zip(paths, ends, strict=True)
-        ]
-        words[key] = ", ".join(filter(None, [by_class[key], *told]))
+        words[key] = ", ".join(filter(None, [by_class[key], *_arguments(of.arguments, paths)]))
     return words
+
+
+def _arguments(arguments: Mapping[str, str], paths: Sequence[str]) -> list[str]:
+    """Write arguments by their names, or by their whole paths where two have one name."""
+    ends = [path.rpartition(".")[2] for path in paths]
+    names = [end if ends.count(end) == 1 else path for path, end in zip(paths, ends, strict=True)]
+    values = [arguments.get(path, "default") for path in paths]
+    return [value if name == "source" else f"{name}={value}" for name, value in zip(names, values, strict=True)]
 
 
 def _differing(settings: Sequence[Mapping[str, str]]) -> list[str]:

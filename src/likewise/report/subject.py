@@ -104,7 +104,7 @@ class Subject:
 
     @cached_property
     def test_part(self) -> Features | None:
-        """The test samples' rows, labels and names, without their features: those of many runs would fill the memory."""
+        """The test samples' rows, labels and names, without features: those of many runs would fill the memory."""
         features = self.__dict__.get("features")
         if features is None and self.run.embeddings.is_file():
             features = load_features(self.run.embeddings)

@@ -15,8 +15,8 @@ from likewise.scores import ENCODER
 MOST = 40  # classes that are shown
 MOST_SETTINGS = 6  # that are compared with the first
 SENTENCE = (
-    "What each class gains over the first setting, in points, with 95 % intervals, paired like the differences above. Of "
-    "20 classes without a difference, about one interval leaves out 0 by chance."
+    "What each class gains over the first setting, in points, with 95 % intervals, paired like the differences above. "
+    "Of 20 classes without a difference, about one interval leaves out 0 by chance."
 )
 
 
@@ -26,10 +26,8 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     if len(settings) < 2:
         return None
     first, *others = settings
-    keys = dict.fromkeys(
-        (*key[:2], key[3]) for subject in first.subjects for key in subject.test_scores if key[2] == ENCODER
-    )
-    classes = [key for key in keys if key[2].startswith(CLASS)]
+    keys = dict.fromkeys(key for subject in first.subjects for key in subject.test_scores)
+    classes = [(*of, subset) for *of, kind, subset in keys if kind == ENCODER and subset.startswith(CLASS)]
     body, sentence = "", SENTENCE
     for evaluation, metric in dict.fromkeys(key[:2] for key in classes):
         names = [subset for *of, subset in classes if of == [evaluation, metric]]

@@ -31,19 +31,19 @@ def section(subjects: Sequence[Subject]) -> Section | None:
 
 def _sentence(rows: Sequence[Row]) -> str:
     sentence = (
-        "Scores of the frozen encoders on the test part, with 95 % intervals. Over seeds: the mean of several runs, with "
-        "Student's interval, which shows how much training varies. Over samples or classes: a single run with its own "
+        "Scores of the frozen encoders on the test part, with 95 % intervals. Over seeds: the mean of several runs, "
+        "with Student's interval, which shows how much training varies. Over samples or classes: a single run with its own "
         "interval, which says nothing about other seeds. "
     )
     if any(row.difference is not None for row in rows):
         sentence += (
-            "Differences are to the first setting: paired by seed, with Student's interval, or for single runs paired by "
-            "test sample. Differences of percentages are in points. "
+            "Differences are to the first setting: paired by seed, with Student's interval, or for single runs paired "
+            "by test sample. Differences of percentages are in points. "
         )
     if any(row.paired == "not paired: other test samples" for row in rows):
         sentence += (
-            "Where the test samples, their labels or their names differ, no difference is given: it would be one between "
-            "samples as much as between settings. "
+            "Where the test samples, their labels or their names differ, no difference is given: it would be one "
+            "between samples as much as between settings. "
         )
     return sentence + "The axis does not begin at 0."
 

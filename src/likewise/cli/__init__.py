@@ -12,6 +12,7 @@ VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
     "evaluate": "evaluate a run, a checkpoint, or an array file of embeddings",
     "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
+    "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
     "export": "write a run's encoder as safetensors or ONNX",
     "bench": "measure time and peak memory of every loss and backend on this machine, beside the dense form",
 }

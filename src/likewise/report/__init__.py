@@ -1,6 +1,9 @@
 """Pages: what a run left, and how several runs compare, each in one file."""
 
+from likewise.report.comparison import compared
 from likewise.report.page import write_page
+from likewise.report.row import Row, rows_as_csv
+from likewise.report.settings import in_settings, settings_of
 from likewise.report.subject import Subject
 
-__all__ = ["Subject", "write_page"]
+__all__ = ["Row", "Subject", "compared", "in_settings", "rows_as_csv", "settings_of", "write_page"]

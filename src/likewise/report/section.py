@@ -34,15 +34,15 @@ class Section:
         return f"<section><h2>{escape(self.heading)}</h2>\n{said}{self.body}</section>"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_ROWS) -> str:
-    """Return an HTML table of text; of many rows the first, with a note.
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_ROWS, file: str = "scores.csv") -> str:
+    """Return an HTML table of text; of many rows the first, and a note on which file has all.
 
     Example:
         >>> table(["", "value"], [["<a>", "1"], ["b", "2"]], most=1).count("<tr>")
         2
     """
     lines = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows[:most])
-    note = "" if len(rows) <= most else f"<p>{most} of {len(rows):,} rows; scores.csv has all.</p>"
+    note = "" if len(rows) <= most else f"<p>{most} of {len(rows):,} rows; {file} has all.</p>"
     return (
         f'<div class="scroll"><table><thead><tr>{_cells("th", head)}</tr></thead><tbody>{lines}</tbody></table></div>'
         f"{note}"

@@ -1,6 +1,7 @@
 """A run as sections read it: each of its files is loaded once, when it is first needed."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, final
 
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.data import Parts, Samples, parts_of_run
-from likewise.evaluation import FeatureParts, load_features
+from likewise.evaluation import FeatureParts, Features, load_features
 from likewise.runs import Curves, Run
 from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score
 
@@ -100,6 +101,16 @@ class Subject:
     def features(self) -> FeatureParts | None:
         """The features of the samples; None where there are none."""
         return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None
+
+    @cached_property
+    def test_part(self) -> Features | None:
+        """The test samples' rows, labels and names, without features: those of many runs would fill the memory."""
+        features = self.__dict__.get("features")
+        if features is None and self.run.embeddings.is_file():
+            features = load_features(self.run.embeddings)
+        if features is None:
+            return None
+        return replace(features.test, vectors=torch.zeros(len(features.test), 0))
 
     @cached_property
     def parts(self) -> Parts | None:

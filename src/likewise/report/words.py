@@ -1,5 +1,6 @@
 """Numbers and parts of a run in words."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -83,3 +84,13 @@ def short_name(spec: Mapping[str, Any]) -> str:
         'SupConLoss'
     """
     return str(spec["class_path"]).rpartition(".")[2]
+
+
+def slug(*words: str) -> str:
+    """Return words as an element's id.
+
+    Example:
+        >>> slug("errors", "linear probe", "<i>")
+        'errors-linear-probe-i'
+    """
+    return re.sub(r"\W+", "-", " ".join(words)).strip("-")

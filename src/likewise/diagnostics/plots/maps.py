@@ -68,5 +68,5 @@ def _groups(
     if len(occurring) > MOST_IN_LEGEND:
         yield "", [palette[label % len(palette)] for label in labels.tolist()], list(range(count))
         return
-    for label in occurring:
+    for label in map(int, occurring):
         yield names[label], palette[label % len(palette)], (labels == label).nonzero().flatten().tolist()

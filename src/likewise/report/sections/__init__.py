@@ -6,12 +6,26 @@ It returns None where it has nothing to show, such as pictures of a run whose sa
 from collections.abc import Callable, Sequence
 
 from likewise.report.section import Section
-from likewise.report.sections import choices, classes, curves, errors, facts, geometry, maps, noted, scores
+from likewise.report.sections import (
+    choices,
+    class_differences,
+    classes,
+    compared,
+    curves,
+    errors,
+    facts,
+    geometry,
+    maps,
+    noted,
+    scores,
+)
 from likewise.report.subject import Subject
 
 SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
     facts.section,
+    compared.section,
     scores.section,
+    class_differences.section,
     classes.section,
     maps.section,
     geometry.section,

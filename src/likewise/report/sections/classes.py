@@ -1,13 +1,12 @@
 """Errors by class, and by how many training samples a class has."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from likewise.diagnostics import plots
 from likewise.report.section import Section, table
 from likewise.report.subject import KINDS, Subject
-from likewise.report.words import dot_of, is_share, score_words
+from likewise.report.words import dot_of, is_share, score_words, slug
 from likewise.scores import ALL, ENCODER, Score
 
 MOST = 40  # classes that are shown
@@ -36,16 +35,6 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         sentence += f" Shown are the {MOST} of {len(classes):,} classes with the lowest scores."
     body = "".join(_figure(found, evaluation, metric, shown) for evaluation, metric in _names(found))
     return Section("Classes", sentence, body + _table(found, [*tail, *shown]))
-
-
-def slug(*words: str) -> str:
-    """Return words as an element's id.
-
-    Example:
-        >>> slug("errors", "linear probe", "<i>")
-        'errors-linear-probe-i'
-    """
-    return re.sub(r"\W+", "-", " ".join(words)).strip("-")
 
 
 def _by_subset(subject: Subject) -> Found:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from likewise.report.section import Section, definitions
+from likewise.report.section import Section, definitions, table
 from likewise.report.subject import Subject
 from likewise.report.words import part_words
 
@@ -11,8 +11,16 @@ PARTS = ("train", "validation", "test")
 
 
 def section(subjects: Sequence[Subject]) -> Section | None:
-    """List what a single run was made of."""
-    return Section("Run", "", definitions(_pairs(subjects[0]))) if len(subjects) == 1 else None
+    """List what a single run was made of; of several, what they share, and which run is which."""
+    if len(subjects) == 1:
+        return Section("Run", "", definitions(_pairs(subjects[0])))
+    pairs = [dict(_pairs(subject)) for subject in subjects]
+    shared = [(name, value) for name, value in pairs[0].items() if all(of.get(name) == value for of in pairs)]
+    rows = [
+        [subject.setting, "" if subject.seed is None else str(subject.seed), subject.run.name] for subject in subjects
+    ]
+    sentence = "What all runs share, and the setting and seed of each. Runs of one setting differ in the seed only."
+    return Section("Runs", sentence, definitions(shared) + table(["setting", "seed", "run"], rows, most=len(rows)))
 
 
 def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,80 @@
+"""A row of a comparison, and how rows are written."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import final
+
+from likewise.evaluation import Difference
+from likewise.report.words import difference_words
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """A score of a setting, and its difference to the first setting.
+
+    Args:
+        setting: The setting.
+        evaluation: See `Score`.
+        metric: See `Score`.
+        runs: Runs that it is the mean of.
+        value: The mean.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        interval: What the interval is over: seeds, or samples or classes of a single run.
+        share: Whether it is a share, to be written in percent.
+        difference: The mean difference to the first setting; None of the first itself, and where nothing can be paired.
+        difference_low: Lower end of its 95 % interval.
+        difference_high: Upper end.
+        paired: What was paired, or why nothing was.
+    """
+
+    setting: str
+    evaluation: str
+    metric: str
+    runs: int
+    value: float
+    low: float
+    high: float
+    interval: str
+    share: bool
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    paired: str = ""
+
+    @property
+    def name(self) -> str:
+        """Evaluation and metric."""
+        return f"{self.evaluation}, {self.metric}"
+
+    @property
+    def score_words(self) -> str:
+        """The mean with its interval."""
+        if self.share:
+            return f"{100 * self.value:.2f} % [{100 * self.low:.2f}, {100 * self.high:.2f}]"
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+    @property
+    def difference_words(self) -> str:
+        """The difference with its interval, of shares in points; empty where there is none."""
+        if self.difference is None or self.difference_low is None or self.difference_high is None:
+            return ""
+        found = Difference(self.difference, self.difference_low, self.difference_high, 0, 0, 0)
+        return difference_words(found, share=self.share)
+
+
+def rows_as_csv(rows: Sequence[Row]) -> str:
+    """Write rows as CSV, with a header.
+
+    Example:
+        >>> rows_as_csv([Row("a", "kNN", "accuracy", 1, 0.9, 0.8, 0.95, "100 samples", True)]).splitlines()[1]
+        'a,kNN,accuracy,1,0.9,0.8,0.95,100 samples,True,,,,'
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return text.getvalue()

@@ -1,0 +1,295 @@
+"""Runs compared: settings and their names, means over seeds, paired differences, and the page."""
+
+import csv
+import math
+import re
+from itertools import count
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from likewise.cli import main
+from likewise.cli.compare import compare
+from likewise.evaluation import FeatureParts, Features, save_features
+from likewise.report import Subject, compared, in_settings, settings_of, write_page
+from likewise.runs import Run
+from likewise.scores import Found, Outcomes, Score
+
+NUMBER = count()
+ROWS = torch.arange(1000, 1060)
+LABELS = torch.arange(60) % 3
+NAMES = ("<cat>", "dog", "cow")
+LOSS = {"class_path": "likewise.losses.SupConLoss", "init_args": {"temperature": 0.1, "num_samples": 60}}
+COLD = {"class_path": "likewise.losses.SupConLoss", "init_args": {"temperature": 0.5, "num_samples": 60}}
+OTHER = {"class_path": "likewise.losses.NTXentLoss", "init_args": {"temperature": 0.5}}
+ENCODER = {"class_path": "likewise.models.MLP", "init_args": {"width": 64}}
+
+
+def outcomes_of(seed, share):
+    return (torch.rand(60, generator=torch.Generator().manual_seed(seed)) < share).float()
+
+
+def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, names=NAMES, **facts):
+    """Make a run whose kNN predicts about a share of the test samples rightly."""
+    run = Run.create(root, f"run{next(NUMBER)}")
+    parts = {"data": {"class_path": "likewise.data.Digits", "init_args": {}}, "encoder": ENCODER, "loss": loss}
+    run.describe({"parts": parts, "seed": seed, "samples": {"fingerprint": "f"}} | facts)
+    values = outcomes_of((seed or 0) + 100 * round(100 * share), share)
+    scores = [("all", values)] + [(f"class {name}", values[labels == label]) for label, name in enumerate(names)]
+    found = [
+        Score("kNN", "accuracy", float(of.mean()), 0.01, 0.99, len(of), subset=subset, choices="k=5")
+        for subset, of in scores
+    ]
+    run.add(Found(tuple(found), outcomes=(Outcomes("kNN", "accuracy", rows, values),)))
+    test = Features(torch.eye(60), labels, names, rows, "test")
+    with run.writing(run.embeddings.name) as path:
+        save_features(path, FeatureParts(test, test, test))
+    run.write("metrics.csv", f"step,epoch,loss\n0,0,{2 + (seed or 0)}\n1,0,1.0\n".encode())
+    return run.finished()
+
+
+def rows_of(runs, names=None):
+    return compared(settings_of(in_settings(runs, names)))
+
+
+def names_of(runs):
+    return [subject.setting for subject in in_settings(runs)]
+
+
+def value_of(run):
+    return next(score.value for score in run.scores if score.subset == "all")
+
+
+def test_runs_that_differ_in_the_seed_only_are_one_setting(tmp_path):
+    runs = [run_of(tmp_path, seed=seed) for seed in range(3)] + [
+        run_of(tmp_path, loss=COLD, seed=seed) for seed in (0, 1)
+    ]
+    assert names_of(runs) == ["temperature=0.1"] * 3 + ["temperature=0.5"] * 2
+    assert names_of(runs[:3]) == ["SupConLoss"] * 3
+
+
+def test_settings_are_named_by_what_differs(tmp_path):
+    runs = [run_of(tmp_path, loss=loss) for loss in (LOSS, COLD, OTHER)]
+    assert names_of(runs) == ["SupConLoss, temperature=0.1", "SupConLoss, temperature=0.5", "NTXentLoss"]
+    assert names_of(runs[1:]) == ["SupConLoss", "NTXentLoss"]
+
+
+def test_differences_that_go_with_the_class_are_named_too(tmp_path):
+    """Not to name them would credit the loss with what another width did."""
+    wide = {"class_path": "likewise.models.MLP", "init_args": {"width": 512, "input_shape": [3]}}
+    parts = {"data": None, "encoder": wide, "loss": OTHER, "offers": [{"class_path": "a.Momentum", "init_args": {}}]}
+    runs = [run_of(tmp_path), run_of(tmp_path, parts=parts)]
+    assert names_of(runs) == ["SupConLoss, no offers, width=64", "NTXentLoss, Momentum, width=512"]
+
+
+def test_options_of_the_trainer_make_settings(tmp_path):
+    runs = [run_of(tmp_path) for _ in range(3)]
+    for run, epochs, logger in zip(runs, (10, 20, 20), ("true", "true", "false"), strict=True):
+        run.write("config.yaml", f"trainer:\n  max_epochs: {epochs}\n  logger: {logger}\n".encode())
+    assert names_of(runs[:2]) == ["max_epochs=10", "max_epochs=20"]
+    assert names_of(runs) == [
+        "max_epochs=10",
+        f"max_epochs=20, {runs[1].name}",
+        f"max_epochs=20, {runs[2].name}",
+    ]
+
+
+def test_data_is_known_by_what_it_holds(tmp_path):
+    moved = {"class_path": "likewise.data.Arrays", "init_args": {"path": "/there/photos.npz"}}
+    parts = {"data": moved, "encoder": ENCODER, "loss": LOSS}
+    same, other = run_of(tmp_path, seed=1, parts=parts), run_of(tmp_path, parts=parts, samples={"fingerprint": "g"})
+    assert names_of([run_of(tmp_path), same]) == ["SupConLoss"] * 2
+    assert names_of([run_of(tmp_path), other]) == ["Digits", "Arrays"]
+
+
+def test_features_of_files_are_named_by_their_files(tmp_path):
+    runs = [run_of(tmp_path, parts={}, source=f"/somewhere/{name}.npz", seed=None) for name in ("clip", "dino")]
+    assert names_of(runs) == ["clip.npz", "dino.npz"]
+
+
+def test_names_that_are_given_win_and_seeds_stay_different(tmp_path):
+    runs = [run_of(tmp_path, seed=seed) for seed in (0, 1, 0)]
+    given = {runs[0].folder: "mine", runs[1].folder: "mine", runs[2].folder: "again"}
+    assert [subject.setting for subject in in_settings(runs, given)] == ["mine", "mine", "again"]
+    with pytest.raises(ValueError, match="one run for each seed of mine, got 3 runs with the seeds 0, 0, 1"):
+        in_settings(runs, dict.fromkeys(given, "mine"))
+
+
+def test_means_over_seeds_have_students_interval_and_are_paired_by_seed(tmp_path):
+    first = [run_of(tmp_path, seed=seed, share=0.5) for seed in range(4)]
+    second = [run_of(tmp_path, loss=OTHER, seed=seed, share=0.8) for seed in (3, 1, 0, 2)]
+    rows = rows_of([*first, *second])
+    ours, theirs = (
+        [value_of(run) for run in runs] for runs in (first, sorted(second, key=lambda run: run.facts["seed"]))
+    )
+    for row, values in zip(rows, (ours, theirs), strict=True):
+        low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+        assert (row.value, row.low, row.high) == pytest.approx((np.mean(values), low, high))
+        assert (row.runs, row.interval) == (4, "4 seeds")
+    expected = stats.ttest_rel(theirs, ours)
+    interval = expected.confidence_interval(0.95)
+    found = rows[1].difference, rows[1].difference_low, rows[1].difference_high
+    assert found == pytest.approx((np.mean(theirs) - np.mean(ours), interval.low, interval.high))
+    assert (rows[0].difference, rows[0].paired, rows[1].paired) == (None, "", "4 seeds")
+
+
+def test_single_runs_are_paired_by_sample(tmp_path):
+    """Against Agresti and Min's interval, written out."""
+    runs = [run_of(tmp_path, share=0.5, seed=3), run_of(tmp_path, loss=OTHER, share=0.8)]
+    first, second = rows_of(runs)
+    ours, theirs = (Subject(run).outcomes["kNN", "accuracy", "encoder", "test"].values for run in reversed(runs))
+    gained = sum(a > b for a, b in zip(ours.tolist(), theirs.tolist(), strict=True))
+    lost = sum(a < b for a, b in zip(ours.tolist(), theirs.tolist(), strict=True))
+    centre = (gained - lost) / 62
+    spread = 1.959964 * math.sqrt((gained + lost + 1) - (gained - lost) ** 2 / 62) / 62
+    assert second.difference == pytest.approx((gained - lost) / 60)
+    assert (second.difference_low, second.difference_high) == pytest.approx(
+        (centre - spread, centre + spread), abs=1e-6
+    )
+    assert second.paired == "60 samples"
+    assert (first.low, first.high, first.interval) == (0.01, 0.99, "60 samples")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"rows": ROWS + 1}, {"labels": LABELS.flip(0)}, {"names": ("<cat>", "dog", "pig")}],
+    ids=["rows", "labels", "names"],
+)
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_other_test_samples_are_not_paired_and_the_page_says_why(tmp_path, changed, seeds):
+    runs = [run_of(tmp_path, seed=seed) for seed in range(seeds)]
+    runs += [run_of(tmp_path, loss=OTHER, seed=seed, **changed) for seed in range(seeds)]
+    rows = rows_of(runs)
+    assert [row.difference for row in rows] == [None, None]
+    assert rows[1].paired == "not paired: other test samples"
+    write_page(tmp_path / "page.html", in_settings(runs))
+    page = (tmp_path / "page.html").read_text(encoding="utf-8").split("</script>", 1)[1]
+    assert "no difference is given" in page
+    assert 'id="differences-' not in page
+
+
+def test_too_few_common_seeds_are_not_paired(tmp_path):
+    runs = [run_of(tmp_path, seed=seed) for seed in (0, 1)] + [
+        run_of(tmp_path, loss=OTHER, seed=seed) for seed in (1, 2)
+    ]
+    assert rows_of(runs)[1].paired == "not paired: fewer than 2 seeds in common"
+
+
+def test_the_seeds_in_common_are_paired(tmp_path):
+    runs = [run_of(tmp_path, seed=seed, share=0.5) for seed in (0, 1, 2)]
+    others = [run_of(tmp_path, loss=OTHER, seed=seed) for seed in (1, 2)]
+    row = rows_of([*runs, *others])[1]
+    each = [value_of(other) - value_of(run) for run, other in zip(runs[1:], others, strict=True)]
+    assert row.difference == pytest.approx(np.mean(each))
+    assert row.paired == "2 seeds"
+
+
+def test_scores_that_the_first_setting_lacks_are_shown_unpaired(tmp_path):
+    runs = [run_of(tmp_path), run_of(tmp_path, loss=COLD), run_of(tmp_path, loss=OTHER)]
+    for run in runs[1:]:
+        run.add(Found((Score("retrieval", "MAP@R", 0.5, 0.4, 0.6, 60, choices="interval over 12 classes"),)))
+    rows = [row for row in rows_of(runs) if row.evaluation == "retrieval"]
+    assert [row.interval for row in rows] == ["12 classes"] * 2
+    assert {row.paired for row in rows} == {"not paired: the first setting lacks it"}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    runs = [run_of(root, share=0.5, seed=seed) for seed in range(2)]
+    return runs + [run_of(root, loss=OTHER, share=0.8, seed=seed) for seed in range(2)]
+
+
+@pytest.fixture(scope="module")
+def page(two, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "of" / "both.html"
+    compare(two, path)
+    return path
+
+
+def test_the_page_compares_scores_curves_and_classes(page, two):
+    text = page.read_text(encoding="utf-8")
+    after = text.split("</script>", 1)[1]
+    assert re.findall(r'<div id="([\w-]+)"', after) == ["compared", "differences-kNN-accuracy", "curves"]
+    for row in rows_of(two):
+        assert f"<td>{row.score_words}</td>" in after
+        assert f"<td>{row.difference_words}</td>" in after
+    for run in two:
+        assert run.name in after
+    assert after.count("<td>SupConLoss</td>") == 3
+    assert "class &lt;cat&gt;" in after
+    assert not re.search(r"(src|href)=", after.split("Plotly.newPlot")[0])
+
+
+def test_the_page_has_the_difference_of_each_class(page, two):
+    after = page.read_text(encoding="utf-8").split("</script>", 1)[1]
+    for name in NAMES:
+        of = [next(score.value for score in run.scores if score.subset == f"class {name}") for run in two]
+        each = [of[2] - of[0], of[3] - of[1]]
+        low, high = stats.t.interval(0.95, 1, np.mean(each), stats.sem(each))
+        assert f"<td>{100 * np.mean(each):+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]</td>" in after
+
+
+def test_single_runs_differ_by_class_on_the_samples_of_the_class(tmp_path):
+    runs = [run_of(tmp_path, share=0.5), run_of(tmp_path, loss=OTHER, share=0.8)]
+    write_page(tmp_path / "page.html", in_settings(runs))
+    after = (tmp_path / "page.html").read_text(encoding="utf-8").split("</script>", 1)[1]
+    for name in NAMES:
+        first, second = (next(score.value for score in run.scores if score.subset == f"class {name}") for run in runs)
+        assert (
+            f"<td>class {name.replace('<', '&lt;').replace('>', '&gt;')}</td><td>{100 * (second - first):+.2f} ["
+            in after
+        )
+
+
+def test_the_table_is_saved_as_it_is_shown(page, two):
+    with page.with_name("comparison.csv").open(newline="", encoding="utf-8") as file:
+        read = list(csv.DictReader(file))
+    for line, row in zip(read, rows_of(two), strict=True):
+        assert (line["setting"], line["interval"], line["paired"]) == (row.setting, row.interval, row.paired)
+        assert float(line["value"]) == row.value
+        assert line["difference"] == ("" if row.difference is None else str(row.difference))
+
+
+def test_the_command_prints_the_table(two, tmp_path, capsys):
+    assert main(["compare", *(str(run.folder) for run in two), "--output", str(tmp_path / "all.html")]) == 0
+    told = capsys.readouterr().out
+    for row in rows_of(two):
+        assert row.score_words in told
+        assert row.difference_words in told
+    assert "paired differences to SupConLoss" in told
+    assert str(tmp_path / "all.html") in told
+
+
+def test_mistakes_are_told_in_one_line(two, tmp_path, capsys):
+    bare = Run.create(tmp_path, "bare")
+    bare.describe({"seed": 0})
+    first = str(two[0].folder)
+    for words, expected in (
+        ([], "two or more runs to compare, got 0"),
+        ([first], "two or more runs to compare, got 1"),
+        ([first, first], "got .* twice"),
+        ([first, str(bare.folder)], "evaluate it first with likewise evaluate"),
+        ([first, str(tmp_path / "none")], "does not exist: likewise train makes one"),
+        ([first, first, "--putout", "x"], "got --putout: see likewise compare --help"),
+        ([first, "--output"], "see likewise compare --help"),
+    ):
+        assert main(["compare", *words]) == 2
+        said = capsys.readouterr().err
+        assert re.search(expected, said)
+        assert said.count("\n") == 1
+    assert list(tmp_path.glob("*.html")) == []
+
+
+def test_scores_that_are_no_shares_keep_their_unit(tmp_path):
+    runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
+    for run, value in zip(runs, (3.0, 5.0), strict=True):
+        values = torch.full((60,), value) + torch.arange(60) % 2
+        run.add(
+            Found((Score("mine", "rank", value, 0.5, 9.0, 60),), outcomes=(Outcomes("mine", "rank", ROWS, values),))
+        )
+    row = [row for row in rows_of(runs) if row.metric == "rank"][1]
+    assert row.score_words == "5 [0.5, 9]"
+    assert row.difference_words == "+2 [+2, +2]"

@@ -10,10 +10,10 @@ import pytest
 
 from memory_worker import steps
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 WORKER = Path(__file__).parent / "memory_worker.py"
-ROWS = 2048
+ROWS = 3072
 
 
 @pytest.fixture(scope="module")

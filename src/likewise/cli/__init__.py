@@ -11,7 +11,7 @@ from likewise import __version__
 VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
     "export": "write a run's encoder as safetensors or ONNX",
-    "bench": "measure time and peak memory of every loss and backend on this machine, beside the dense form",
+    "bench": "measure time and peak memory of every loss and backend on this machine",
 }
 EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),

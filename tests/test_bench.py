@@ -1,6 +1,5 @@
-"""`likewise bench`: what it measures, what it foretells and skips, and what it leaves behind."""
+"""`likewise bench`: what it measures, what it predicts and skips, and what it leaves behind."""
 
-import importlib.util
 import json
 import math
 import os
@@ -10,42 +9,30 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 
 import likewise as lw
-from likewise.benchmark import (
-    ENTRIES,
-    PRIMITIVES,
-    Case,
-    CpuMeter,
-    CudaMeter,
-    Failed,
-    Peak,
-    Result,
-    Schedule,
-    Settings,
-    backends,
-    contenders,
-    machine,
-    missing,
-    prediction,
-    rivals,
-    write,
-)
-from likewise.benchmark.case import Draw, leaves, run
+from likewise.benchmark import MEASUREMENTS, find, prediction, rivals, targets, views
+from likewise.benchmark.case import Case, Failed, Peak, Sampler, leaves, run
+from likewise.benchmark.cpu import CpuMeter
+from likewise.benchmark.cuda import CudaMeter
+from likewise.benchmark.losses import ENTRIES, NAMES, backends, contenders
+from likewise.benchmark.measurement import Measurement
 from likewise.benchmark.prediction import Growth
+from likewise.benchmark.results import Result, machine, write
+from likewise.benchmark.rivals import missing
+from likewise.benchmark.schedule import Schedule, Settings
 from likewise.cli import main
 from likewise.operator import Backend
 
-NAMES = [*ENTRIES, *PRIMITIVES]
 CASE = Case(64, 16, "float32", "cpu")
-OURS = contenders(NAMES, ["dense", "tiled"], "cpu")
+OURS = contenders(list(NAMES), ["dense", "tiled"], "cpu")
+LOSSES = find("losses")(device="cpu", backends=("dense", "tiled"))
+TIMED = ["sup-con", "rascal", "label-sets", "views"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-TARGETS = Path(__file__).parents[1] / "benchmarks/targets.py"
 
 
 def test_every_public_loss_and_primitive_is_measured():
@@ -62,13 +49,13 @@ def test_every_backend_is_measured_where_it_runs():
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_no_two_contenders_have_one_name(device):
-    keys = Counter(each.key for each in contenders(NAMES, backends(device), device))
+    keys = Counter(each.key for each in contenders(list(NAMES), backends(device), device))
     assert set(keys.values()) == {1}
 
 
 @pytest.mark.parametrize("contender", [each for each in OURS if each.name != "torch.compile"], ids=str)
 def test_every_step_gives_a_gradient_to_all_that_is_learned(contender):
-    batch = contender.batch(Draw(CASE))
+    batch = contender.batch(Sampler(CASE))
     run(contender.make(CASE), batch)
     assert leaves(batch)
     for leaf in leaves(batch):
@@ -77,7 +64,7 @@ def test_every_step_gives_a_gradient_to_all_that_is_learned(contender):
 
 
 def _value_and_gradients(contender, case):
-    batch = contender.batch(Draw(case))
+    batch = contender.batch(Sampler(case))
     loss = contender.make(case)(*batch)
     loss.backward()
     return [loss.detach(), *(leaf.grad for leaf in leaves(batch))]
@@ -113,14 +100,14 @@ def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
 
 def test_flex_attention_computes_sup_con():
     """Its forward at least: on the CPU it has no backward."""
-    draw = Draw(Case(256, 16, "float32", "cpu"))
+    draw = Sampler(Case(256, 16, "float32", "cpu"))
     rows, labels = draw.embeddings(256).detach(), draw.classes(256)
     with pytest.warns(UserWarning, match="flex_attention called without torch.compile"):
         found = rivals.flex_sup_con(rows, labels)
     torch.testing.assert_close(found, lw.SupConLoss()(rows, labels), rtol=1e-4, atol=1e-6)
 
 
-def test_time_and_memory_are_foretold_from_the_largest_smaller_size():
+def test_time_and_memory_are_predicted_from_the_largest_smaller_size():
     assert prediction.seconds({}, 4096, Growth()) == 0
     assert prediction.seconds({2048: 1.0, 8192: 3.0}, 16384, Growth()) == 12
     assert prediction.seconds({2048: 1.0, 8192: 3.0}, 4096, Growth(time=1)) == 2
@@ -217,7 +204,7 @@ def test_time_is_kept_for_larger_sizes_and_small_ones_repeat():
 @pytest.mark.process
 def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    meter = CpuMeter()
+    meter = CpuMeter(LOSSES.contenders)
     dense, *_ = (each for each in OURS if each.name == "dense form")
     case = Case(2048, 16, "float32", "cpu")
     peak = meter.peak(dense, case)
@@ -233,7 +220,7 @@ def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
 def test_a_step_that_raises_in_its_process_says_why():
     (patch,) = (each for each in OURS if each.loss == "BYOLLoss")
     with pytest.raises(Failed, match=r"^failed: \w*Error: "):
-        CpuMeter().peak(patch, Case(64, 16, "int8", "cpu"))
+        CpuMeter(LOSSES.contenders).peak(patch, Case(64, 16, "int8", "cpu"))
 
 
 class _Gpu:
@@ -369,6 +356,9 @@ def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkey
         (["--budget", "soon"], "expected --budget to be a number, got soon"),
         (["--out", __file__], "expected --out to be a folder to write into, got "),
         (["--speed", "high"], "unrecognized arguments: --speed high"),
+        (["--sizes"], "expected at least one argument"),
+        (["rascall"], "expected a measurement to be one of losses, "),
+        (["kernels", "--capability", "70"], "expected --capability to be one of 80, 90, 100, got 70"),
     ],
 )
 def test_a_bad_option_ends_in_one_line(options, message, capsys):
@@ -410,15 +400,40 @@ def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
     assert any(each["rows"] == 32 and math.isfinite(each["milliseconds"]) for each in held if not each["skipped"])
 
 
-def _targets():
-    spec = importlib.util.spec_from_file_location("targets", TARGETS)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.mark.parametrize("name", TIMED)
+def test_every_measurement_has_steps_that_run(name):
+    measurement = find(name)(device="cpu")
+    chosen = [each for each in measurement.contenders() if each.name != "torch.compile"]
+    case = Case(64, measurement.features, "float32", "cpu")
+    for contender in chosen:
+        run(contender.make(case), contender.batch(Sampler(case)))
+    assert len({each.key for each in chosen}) == len(chosen) > 2
+
+
+def test_every_measurement_can_be_found():
+    assert all(issubclass(find(name), Measurement) for name in MEASUREMENTS)
+
+
+def test_steps_without_gradient_are_measured(tmp_path, capsys):
+    assert main(["bench", "views", "--sizes", "4", "--budget", "5", "--repeats", "1", "--out", str(tmp_path)]) == 0
+    (results,) = tmp_path.glob("*.json")
+    held = json.loads(results.read_text(encoding="utf-8"))
+    assert (held["measurement"], held["settings"]["side"]) == ("views", 32)
+    measured = [each for each in held["results"] if each["skipped"] is None]
+    assert measured
+    assert all(each["figures"]["operations"] > 10 and each["fastest"] > 0 for each in measured)
+    assert "images/s" in capsys.readouterr().out
+
+
+def test_operations_that_compute_nothing_are_not_counted():
+    with views.Operations() as operations:
+        rows = torch.ones(3, 4)
+        assert (rows.T[1:, :2] + rows.view(4, 3)[1:, :2]).shape == (3, 2)
+    assert operations.counts == {"aten::ones": 1, "aten::add.Tensor": 1}
 
 
 def test_every_target_is_measured_and_held_against_its_limit(tmp_path, monkeypatch, capsys):
-    """With a meter in the GPU's place: who computes faster than all others, and fails to run FlexAttention."""
+    """With a meter in the GPU's place, that says who is faster, and fails to run FlexAttention."""
 
     def tell(contender, rows):
         if contender.name == "FlexAttention":
@@ -426,28 +441,24 @@ def test_every_target_is_measured_and_held_against_its_limit(tmp_path, monkeypat
         dense = contender.name in {"dense form", "torch.compile"}
         return Peak(1000 * rows**2 if dense else 100 * rows, 1e-12 * rows**2 * (30 if dense else 1))
 
-    targets = _targets()
-    monkeypatch.setattr(targets, "CudaMeter", lambda: _Told(tell))
-    monkeypatch.setattr(targets, "machine", lambda _: {"device": "A GPU", "versions": {"torch": "2"}})
-    monkeypatch.setattr(targets, "SECONDS", 0)
+    monkeypatch.setattr("likewise.benchmark.measurement.CudaMeter", lambda: _Told(tell))
+    monkeypatch.setattr("likewise.benchmark.schedule.SECONDS", 0)
+    monkeypatch.setattr("likewise.cli.bench.machine", lambda _: machine("cpu") | {"device": "A GPU"})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(prediction, "free_bytes", lambda _: 140 << 30)
-    assert targets.main(tmp_path) == 0
-    held = json.loads((tmp_path / "A-GPU.json").read_text(encoding="utf-8"))
-    verdicts = {(each["title"], each["rows"], each["dtype"]): each for each in held["targets"]}
-    assert len(verdicts) == len(held["targets"]) == len(list(targets.targets())) == 18
-    assert {each["holds"] for each in held["targets"]} == {"holds", "failed: RuntimeError: no luck"}
-    one = verdicts["SupCon, the whole loss", "1,048,576", "bfloat16"]
-    assert (one["target"], one["measured"]) == ("≤ 2300 ms", "1,100 ms")
-    ratio = verdicts["the dense form beside SupConLoss, time", "16,384", "float32"]
-    assert (ratio["target"], ratio["measured"]) == ("≥ 20 ×", "30 ×")
-    assert verdicts["peak memory over the inputs", "1,048,576", "bfloat16"]["measured"] == "0.105 GB"
-    assert capsys.readouterr().out.count("holds |") == 16
+    monkeypatch.setattr(prediction, "free_bytes", lambda _: 500 << 30)
+    assert main(["bench", "targets", "--out", str(tmp_path)]) == 0
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    verdicts = {tuple(row[:3]): row[3:] for row in rows[1:]}
+    assert len(verdicts) == len(rows) - 1 == len(list(targets.targets())) == 18
+    assert {row[-1] for row in rows[1:]} == {"holds", "failed: RuntimeError: no luck"}
+    assert sum(row[-1] == "holds" for row in rows[1:]) == 16
+    assert verdicts["SupCon, the whole loss", "1,048,576", "bfloat16"][:2] == ["≤ 2300 ms", "1,100 ms"]
+    assert verdicts["dense form / SupConLoss, time", "16,384", "float32"][:2] == ["≥ 20 ×", "30 ×"]
+    assert verdicts["peak memory beyond the inputs", "1,048,576", "bfloat16"][1] == "0.105 GB"
 
 
-@pytest.mark.process
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_the_targets_of_a_gpu_ask_for_one():
-    told = subprocess.run([sys.executable, str(TARGETS)], env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert told.returncode == 2
-    assert told.stderr == "error: torch sees no GPU here, and these are the targets of one\n"
+@pytest.mark.parametrize("name", ["targets", "tiles"])
+def test_what_needs_a_gpu_asks_for_one(name, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["bench", name]) == 2
+    assert capsys.readouterr().err == "error: expected a GPU, torch sees none here: measure on a machine with one\n"

@@ -1,37 +1,30 @@
-"""Time and peak memory of every loss and backend, beside the dense form and other libraries, on this machine."""
+"""What `likewise bench` measures: one module for each measurement, the rest of this package is what they share.
 
-from likewise.benchmark import prediction, rivals
-from likewise.benchmark.case import Case, Contender, Dtype
-from likewise.benchmark.contenders import contenders
-from likewise.benchmark.cpu import CpuMeter
-from likewise.benchmark.cuda import CudaMeter
-from likewise.benchmark.losses import ENTRIES, PRIMITIVES, backends
-from likewise.benchmark.meter import Failed, Meter, Peak
-from likewise.benchmark.prediction import in_units
-from likewise.benchmark.results import Result, machine, write
-from likewise.benchmark.rivals import missing
-from likewise.benchmark.schedule import Schedule, Settings
+To add a measurement, write a module with a class ``Measure``, whose fields are the command's options, and a line below.
+If it times steps and measures their memory, derive it from `measurement.Timed` and define only its ``contenders``.
+"""
 
-__all__ = [
-    "ENTRIES",
-    "PRIMITIVES",
-    "Case",
-    "Contender",
-    "CpuMeter",
-    "CudaMeter",
-    "Dtype",
-    "Failed",
-    "Meter",
-    "Peak",
-    "Result",
-    "Schedule",
-    "Settings",
-    "backends",
-    "contenders",
-    "in_units",
-    "machine",
-    "missing",
-    "prediction",
-    "rivals",
-    "write",
-]
+from importlib import import_module
+
+from likewise.benchmark.measurement import Measurement
+
+MEASUREMENTS = {
+    "losses": "every loss and backend, the dense form, torch.compile and other libraries; the default",
+    "sup-con": "SupCon in all its forms, the matrix products it cannot avoid, and other sets of references",
+    "rascal": "RASCAL's rankings and SupCon, with few and many classes",
+    "label-sets": "losses of label sets with a long queue",
+    "views": "the augmentations, and torchvision's image by image",
+    "targets": "on a GPU: what the fused operator is expected to reach, and whether it does",
+    "kernels": "registers, spills and shared memory of the compiled GPU kernels; needs no GPU",
+    "tiles": "on a GPU: the kernels in other tile sizes than those chosen for them",
+}
+
+
+def find(name: str) -> type[Measurement]:
+    """Return the measurement with a name.
+
+    Example:
+        >>> find("label-sets")(queries=64).sizes
+        (65536,)
+    """
+    return import_module(f"likewise.benchmark.{name.replace('-', '_')}").Measure

@@ -1,4 +1,4 @@
-"""What is measured: a contender, on a case."""
+"""What is timed: a step of one contender, on a random batch of a given size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,90 +9,85 @@ from torch import Tensor
 
 from likewise.benchmark.prediction import Growth
 
-CLASSES, LABELS, LABELS_OF_ONE = 100, 64, 3.4  # classes and label sets are drawn of so many, 3.4 labels a row
+CLASSES, LABELS, LABELS_OF_ONE = 100, 64, 3.4  # labels per row on average
 
+QUADRATIC = Growth()
+Batch = tuple[Any, ...]
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
 class Case(NamedTuple):
-    """A size, and what the rows are made of and lie on.
-
-    Args:
-        rows: How many rows of embeddings a loss contrasts, N; of two views, N/2 samples.
-        features: D.
-        dtype: Of the embeddings.
-        device: "cpu" or "cuda".
-    """
+    """The size of a batch, its dtype and its device."""
 
     rows: int
+    """N, the number of embeddings that a loss contrasts; with two views, of N/2 samples."""
     features: int
     dtype: Dtype
     device: str
 
 
 @final
-class Draw:
-    """Draws the parts of a random batch, the same ones for the same seed.
-
-    Args:
-        case: The size, the dtype and the device.
-        seed: Where the draws begin.
+class Sampler:
+    """Samples a random batch, the same one for the same seed.
 
     Example:
-        >>> Draw(Case(8, 4, "float32", "cpu")).embeddings(2, 3).shape
+        >>> Sampler(Case(8, 4, "float32", "cpu")).embeddings(2, 3).shape
         torch.Size([2, 3, 4])
     """
 
     def __init__(self, case: Case, seed: int = 0) -> None:
-        self.case = case
+        self.case, self.rows = case, case.rows
         self._generator = torch.Generator(case.device).manual_seed(seed)
 
     def embeddings(self, *shape: int, learned: bool = True) -> Tensor:
-        """Return normal values, (*shape, D), with or without a gradient."""
+        """Return normal values, (*shape, D), with or without gradient."""
         return self.values(*shape, self.case.features, learned=learned)
 
     def values(self, *shape: int, learned: bool = True) -> Tensor:
         """Return normal values of the case's dtype."""
-        drawn = torch.randn(shape, generator=self._generator, device=self.case.device)
-        return drawn.to(getattr(torch, self.case.dtype)).requires_grad_(learned)
+        values = torch.randn(shape, generator=self._generator, device=self.case.device)
+        return values.to(getattr(torch, self.case.dtype)).requires_grad_(learned)
 
-    def classes(self, count: int) -> Tensor:
-        """Return the classes of so many rows, in no order: each has as many as the next, about, and four or more."""
+    def integers(self, count: int, end: int) -> Tensor:
+        """Return independent uniform integers below ``end``."""
+        return torch.randint(end, (count,), generator=self._generator, device=self.case.device)
+
+    def classes(self, count: int, classes: int = CLASSES) -> Tensor:
+        """Return random classes of nearly equal size, each with at least four rows."""
         order = torch.randperm(count, generator=self._generator, device=self.case.device)
-        return order % max(1, min(CLASSES, count // 4))
+        return order % max(1, min(classes, count // 4))
 
     def label_sets(self, count: int, labels: int = LABELS) -> Tensor:
-        """Return so many multi-hot label sets, each with one label or more."""
+        """Return multi-hot label sets, (count, labels), none of them empty."""
         some = torch.rand(count, labels, generator=self._generator, device=self.case.device) < LABELS_OF_ONE / labels
-        first = torch.randint(labels, (count, 1), generator=self._generator, device=self.case.device)
-        return some.scatter(1, first, value=True)
+        return some.scatter(1, self.integers(count, labels)[:, None], value=True)
 
 
 @final
 @dataclass(frozen=True)
 class Contender:
-    """One way to compute one loss.
+    """One way to compute something.
 
     Args:
-        loss: The loss, by its public name, or a primitive's.
-        name: Who computes it: "likewise", "dense form", "torch.compile", another library.
-        backend: The operator's backend, or "" of others.
-        make: Returns what computes the loss's value of a batch, a scalar.
-        batch: Returns a batch; its floating tensors with a gradient are what backward is timed for.
-        growth: How its time and memory grow, for what was not measured yet.
-        first: Whether it comes before others where the budget does not reach for all.
-        apart: Whether its threads spin on, so that it takes no turns with others.
-        in_graph: Whether steps are captured in a CUDA graph and replayed.
-        largest: The most rows that it is meant for.
-        module: What it imports, "" if nothing of others.
+        loss: What is computed: a loss, a primitive, or whatever contenders have in common.
+        name: How, or by which library.
+        backend: The operator's backend; "" for others.
+        make: Returns the step for a case: it takes a batch, and what it returns is differentiated if it has a gradient.
+        batch: Samples a batch; its tensors that require a gradient are what the backward is for.
+        growth: How time and memory grow with the size, to predict them.
+        first: Whether it goes first where the budget does not suffice for all.
+        apart: Whether its threads keep spinning, so that it must not alternate with others.
+        in_graph: Whether its steps are captured in a CUDA graph and replayed.
+        largest: The largest number of rows to measure it with.
+        module: The module of another library that it imports.
     """
 
     loss: str
     name: str
     backend: str
-    make: Callable[[Case], Callable[..., Tensor]]
-    batch: Callable[[Draw], tuple[Any, ...]]
-    growth: Growth
+    make: Callable[[Case], Callable[..., Any]]
+    batch: Callable[[Sampler], Batch]
+    growth: Growth = QUADRATIC
     first: bool = False
     apart: bool = False
     in_graph: bool = False
@@ -101,20 +96,49 @@ class Contender:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from all others."""
+        """What identifies it."""
         return self.loss, self.name, self.backend
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.loss, self.name, self.backend)))
+        return " ".join(filter(None, self.key))
 
 
-def leaves(batch: tuple[Any, ...]) -> list[Tensor]:
+class Peak(NamedTuple):
+    """The peak memory of one step beyond its inputs, where the system reports it, and its seconds."""
+
+    bytes: int | None
+    seconds: float
+
+
+class Failed(Exception):  # noqa: N818 - the name is what the table says
+    """A contender's step could not be run."""
+
+    @staticmethod
+    def words(error: BaseException) -> str:
+        r"""Describe an error in one line.
+
+        Example:
+            >>> Failed.words(RuntimeError("no such kernel\nat line 3"))
+            'failed: RuntimeError: no such kernel'
+        """
+        lines = str(error).strip().splitlines() or [""]
+        return f"failed: {type(error).__name__}: {lines[0][:160]}"
+
+
+def leaves(batch: Batch) -> list[Tensor]:
     """Return the tensors of a batch that receive a gradient."""
     return [part for part in batch if isinstance(part, Tensor) and part.requires_grad]
 
 
-def run(loss: Callable[..., Tensor], batch: tuple[Any, ...]) -> None:
-    """Run forward and backward once, from no gradient."""
+def forget(batch: Batch) -> None:
+    """Drop the gradients of the last step."""
     for leaf in leaves(batch):
         leaf.grad = None
-    loss(*batch).backward()
+
+
+def run(step: Callable[..., Any], batch: Batch) -> None:
+    """Run a step once, forward and, if it has a gradient, backward."""
+    forget(batch)
+    found = step(*batch)
+    if isinstance(found, Tensor) and found.requires_grad:
+        found.backward()

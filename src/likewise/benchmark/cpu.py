@@ -1,8 +1,8 @@
-"""Time and peak memory of a step on the CPU: memory in a process of its own, time in this one.
+"""Time and peak memory of a step on the CPU: memory in a fresh process, time in this one.
 
-The peak resident size of a process that has lived is no measure of a step, so each is measured in a fresh one. They are
-forked from a server that has loaded everything and computed nothing, which takes milliseconds and not the seconds that
-loading takes; it runs with a small threshold for returning memory to the system, so that repeats agree.
+The peak resident size of a process that has already computed something does not measure a step, so each step runs in a
+fresh process. A server that has loaded everything and computed nothing forks them, which takes milliseconds instead of
+the seconds that loading takes. The server returns memory to the system early, so that repeated measurements agree.
 """
 
 import multiprocessing
@@ -15,18 +15,20 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, final
+from unittest import mock
 
-from likewise.benchmark.case import Case, Contender, Draw, leaves, run
-from likewise.benchmark.contenders import find
-from likewise.benchmark.meter import Failed, Peak
+from likewise.benchmark.case import Batch, Case, Contender, Failed, Peak, Sampler, forget, run
 
 WARM_ROWS = 128
-QUICK = 1.0  # seconds; a longer step needs no call before the first one that counts
+QUICK = 1.0  # seconds; a longer step needs no warm-up
 ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "65536",
-    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",  # a library's locks, which end with the server
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",  # about a library's locks, which end with the server
 }
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+Contenders = Callable[[], list[Contender]]
 
 
 @final
@@ -34,35 +36,38 @@ class CpuMeter:
     """Measures steps on the CPU.
 
     Args:
-        modules: What contenders import; loaded once, before anything is measured.
+        contenders: Returns all contenders; called again in each process, since contenders cannot be pickled.
+        modules: What contenders import; loaded before anything is measured.
+        clock: "wall" for elapsed time, "cpu" for processor time.
     """
 
     device, inputs = "cpu", 0
 
-    def __init__(self, modules: Sequence[str] = ()) -> None:
+    def __init__(self, contenders: Contenders, modules: Sequence[str] = (), clock: str = "wall") -> None:
+        self._contenders, self._clock = contenders, clock
         for module in modules:
-            with suppress(Exception):  # a contender that cannot be loaded says so in its row
+            with suppress(Exception):  # the contender reports the error in its row
                 import_module(module)
         self._server: Any = None
-        if CLEAR.exists():  # elsewhere a process does not tell its peak
+        if CLEAR.exists():  # other systems do not report a process's peak
             self._server = multiprocessing.get_context("forkserver")
-            self._server.set_forkserver_preload(["likewise.benchmark.cpu", *modules])
+            self._server.set_forkserver_preload([__name__, contenders.__module__, *modules])
             with _settled():
                 idle = self._server.Process()
                 idle.start()
             idle.join()
 
     def peak(self, contender: Contender, case: Case) -> Peak:
-        """Return the peak memory of a step over its inputs, and the seconds of that step, in a process of its own.
+        """Return the peak memory of a step beyond its inputs, and its seconds, measured in a fresh process.
 
         Raises:
-            Failed: The step raised, or was ended by the system.
+            Failed: The step raised, or the system ended its process.
         """
         if self._server is None:
-            batch = contender.batch(Draw(case))
-            return Peak(None, _seconds(contender.make(case), batch))
+            return Peak(None, _seconds(contender.make(case), contender.batch(Sampler(case)), self._clock))
         here, there = multiprocessing.Pipe(duplex=False)
-        process = self._server.Process(target=_measure, args=(contender.key, case, there))
+        given = self._contenders, contender.key, case, self._clock, there
+        process = self._server.Process(target=_measure, args=given)
         with _settled():
             process.start()
         there.close()
@@ -79,59 +84,53 @@ class CpuMeter:
         return found
 
     def turns(self, contender: Contender, case: Case, expected: float) -> Callable[[], float]:
-        """Return what runs a step, made ready by now, and returns its seconds."""
-        loss, batch = contender.make(case), contender.batch(Draw(case))
+        """Return a function that runs a step, warmed up, and returns its seconds."""
+        step, batch = contender.make(case), contender.batch(Sampler(case))
         if expected < QUICK:
-            run(loss, batch)
-        return lambda: _seconds(loss, batch)
+            run(step, batch)
+        return lambda: _seconds(step, batch, self._clock)
 
 
-def _seconds(loss: Callable[..., Any], batch: tuple[Any, ...]) -> float:
-    for leaf in leaves(batch):
-        leaf.grad = None
-    start = time.perf_counter()
-    loss(*batch).backward()
-    return time.perf_counter() - start
+def _seconds(step: Callable[..., Any], batch: Batch, clock: str) -> float:
+    forget(batch)
+    now = CLOCKS[clock]
+    start = now()
+    run(step, batch)
+    return now() - start
 
 
 @contextmanager
 def _settled() -> Generator[None]:
-    """Let the server start with its environment, and with Ctrl-C left to this process."""
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    """Start the server with its environment, and leave Ctrl-C to this process."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    os.environ.update(ENVIRONMENT)
     try:
-        yield
+        with mock.patch.dict(os.environ, ENVIRONMENT):
+            yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _measure(key: tuple[str, str, str], case: Case, there: Connection) -> None:
-    """Measure in this process, and send what was found, or in words why not."""
+def _measure(contenders: Contenders, key: tuple[str, str, str], case: Case, clock: str, there: Connection) -> None:
+    """Measure in this process, and send the result, or the error in words."""
     try:
-        there.send(_peak(find(key, "cpu"), case))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the table tells it
+        there.send(_peak(next(each for each in contenders() if each.key == key), case, clock))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the table shows it
         there.send(Failed.words(error))
 
 
-def _peak(contender: Contender, case: Case) -> Peak:
-    # what is compiled is compiled for its size
+def _peak(contender: Contender, case: Case, clock: str) -> Peak:
+    step = contender.make(case)
+    # compiled code is compiled for one size
     small = case if contender.apart else case._replace(rows=min(case.rows, WARM_ROWS))
-    loss = contender.make(case)
-    run(loss if contender.apart else contender.make(small), contender.batch(Draw(small)))
-    batch = contender.batch(Draw(case))
-    CLEAR.write_text("5", encoding="utf-8")  # the peak starts again from what is resident now
+    run(step if contender.apart else contender.make(small), contender.batch(Sampler(small)))
+    batch = contender.batch(Sampler(case))
+    CLEAR.write_text("5", encoding="utf-8")  # resets the peak to the present size
     before = _resident("VmRSS")
-    seconds = _seconds(loss, batch)
+    seconds = _seconds(step, batch, clock)
     return Peak(max(0, _resident("VmHWM") - before), seconds)
 
 
 def _resident(field: str) -> int:
-    """Return a resident size of this process in bytes, from the kernel's account."""
+    """Return a resident size of this process in bytes, as the kernel reports it."""
     lines = STATUS.read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

@@ -1,4 +1,4 @@
-"""Time and peak memory of a step on an NVIDIA GPU, by its own clock and its own account."""
+"""Time and peak memory of a step on an NVIDIA GPU, by CUDA events and the allocator's statistics."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -7,8 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.benchmark.case import Case, Contender, Draw, leaves, run
-from likewise.benchmark.meter import Failed, Peak
+from likewise.benchmark.case import Batch, Case, Contender, Failed, Peak, Sampler, forget, run
 
 WARM = 3
 COPIES = 64  # of the inputs at most, so that they do not stay in the cache
@@ -16,7 +15,7 @@ COPIES = 64  # of the inputs at most, so that they do not stay in the cache
 
 @final
 class CudaMeter:
-    """Measures steps on the current GPU: CUDA events, inputs rotated, medians of single steps."""
+    """Measures steps on the current GPU, on inputs that rotate."""
 
     device = "cuda"
 
@@ -24,20 +23,20 @@ class CudaMeter:
         self.inputs = 2 * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
 
     def peak(self, contender: Contender, case: Case) -> Peak:
-        """Return the peak of the memory allocated during a step over what was before it, and the step's seconds.
+        """Return the peak memory allocated during a step beyond what was allocated before, and its seconds.
 
         Raises:
-            Failed: The step raised, out of memory among it.
+            Failed: The step raised, for example because memory ran out.
         """
         try:
-            loss, batch = contender.make(case), contender.batch(Draw(case))
-            run(loss, batch)  # compiles and tunes
-            _forget(batch)
+            step, batch = contender.make(case), contender.batch(Sampler(case))
+            run(step, batch)  # compiles and tunes
+            forget(batch)
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-            seconds = _timed(lambda: run(loss, batch))
+            seconds = _timed(lambda: run(step, batch))
             return Peak(torch.cuda.max_memory_allocated() - before, seconds)
         except Exception as error:
             raise Failed(Failed.words(error)) from error
@@ -45,27 +44,27 @@ class CudaMeter:
             torch.cuda.empty_cache()
 
     def turns(self, contender: Contender, case: Case, expected: float) -> Callable[[], float]:
-        """Return what runs a step on the next copy of the inputs and returns its seconds."""
-        loss, batches = contender.make(case), self._copies(contender, case)
+        """Return a function that runs a step on the next copy of the inputs and returns its seconds."""
+        step, batches = contender.make(case), self._copies(contender, case)
         if contender.in_graph:
-            return _replayed(loss, batches)
+            return _replayed(step, batches)
         for batch in batches[: WARM if expected < 1 else 1]:
-            run(loss, batch)
+            run(step, batch)
         following = cycle(batches)
 
         def turn() -> float:
             batch = next(following)
-            _forget(batch)
-            return _timed(lambda: run(loss, batch))
+            forget(batch)
+            return _timed(lambda: run(step, batch))
 
         return turn
 
-    def _copies(self, contender: Contender, case: Case) -> list[tuple[Any, ...]]:
-        """Return as many batches as together are twice the cache, at most COPIES of them; one, if it is larger."""
-        first = contender.batch(Draw(case))
+    def _copies(self, contender: Contender, case: Case) -> list[Batch]:
+        """Return batches that together are twice as large as the cache, at most COPIES of them."""
+        first = contender.batch(Sampler(case))
         size = sum(part.nbytes for part in first if isinstance(part, Tensor))
         count = min(COPIES, -(-self.inputs // max(1, size)))
-        return [first, *(contender.batch(Draw(case, seed)) for seed in range(1, count))]
+        return [first, *(contender.batch(Sampler(case, seed)) for seed in range(1, count))]
 
 
 def _timed(step: Callable[[], None]) -> float:
@@ -78,23 +77,18 @@ def _timed(step: Callable[[], None]) -> float:
     return start.elapsed_time(end) / 1e3
 
 
-def _replayed(loss: Callable[..., Tensor], batches: list[tuple[Any, ...]]) -> Callable[[], float]:
-    """Capture one step for each batch in a CUDA graph, and return what replays them and returns the seconds of one."""
+def _replayed(step: Callable[..., Any], batches: list[Batch]) -> Callable[[], float]:
+    """Capture a step for each batch in one CUDA graph; return a function that replays it and returns seconds a step."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for batch in batches * WARM:
-            run(loss, batch)
+            run(step, batch)
     torch.cuda.current_stream().wait_stream(side)
     for batch in batches:
-        _forget(batch)
+        forget(batch)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for batch in batches:
-            run(loss, batch)
+            run(step, batch)
     return lambda: _timed(graph.replay) / len(batches)
-
-
-def _forget(batch: tuple[Any, ...]) -> None:
-    for leaf in leaves(batch):
-        leaf.grad = None

@@ -1,236 +1,229 @@
-"""Every public loss, and the two primitives: how each is made, and a batch for it."""
+"""Every public loss and the two primitives, in every backend, and what others offer for the same."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from likewise import losses as public
-from likewise.benchmark.case import CLASSES, LABELS, Case, Contender, Draw
+from likewise.benchmark import rivals
+from likewise.benchmark.case import CLASSES, LABELS, Batch, Case, Contender, Dtype, Sampler
+from likewise.benchmark.measurement import DTYPES, Timed, option
 from likewise.benchmark.prediction import Growth
-from likewise.operator import Backend, contrast, log_sum_exp
+from likewise.operator import Backend, contrast, log_sum_exp, no_triton
 from likewise.pairs import NotSelf, PairWeight, SameClass, SharesLabel
 
 TEMPERATURE = 0.1
-DENSE = Growth(memory=2, matrices=8)
-GRAPH_ROWS = 4096  # up to here a step's launches are felt
-CELLS = 16  # of one feature map
+GRAPH_ROWS = 4096  # with fewer rows the launches of a step take a noticeable part of its time
+CELLS = 16  # of a feature map
 WAYS = 5
-
-Options = dict[str, Any]
 
 
 class Entry(NamedTuple):
-    """A loss: how it is made, a batch for it, and what it does not have."""
+    """A loss: a batch for it, and how it is made if that takes more than options."""
 
-    make: Callable[[Case, Options], Callable[..., Tensor]]
-    batch: Callable[[Draw], tuple[Any, ...]]
+    batch: Callable[[Sampler], Batch]
     pairwise: bool = True
-    """Whether it contrasts all rows with all, so that it has backends and its time grows with N²."""
+    """Whether it contrasts all rows with all others, so that it has backends and its time grows with N²."""
+    make: Callable[..., Callable[..., Tensor]] | None = None
 
 
-def _plain(loss: Callable[..., nn.Module]) -> Callable[[Case, Options], Callable[..., Tensor]]:
-    return lambda _, options: loss(**options)
+def _views(sampler: Sampler) -> Batch:
+    return sampler.embeddings(sampler.rows // 2), sampler.embeddings(sampler.rows // 2)
 
 
-def _views(draw: Draw) -> tuple[Any, ...]:
-    return draw.embeddings(draw.case.rows // 2), draw.embeddings(draw.case.rows // 2)
+def _pairs(sampler: Sampler) -> Batch:
+    return sampler.embeddings(sampler.rows), sampler.embeddings(sampler.rows)
 
 
-def _pairs(draw: Draw) -> tuple[Any, ...]:
-    return draw.embeddings(draw.case.rows), draw.embeddings(draw.case.rows)
+def classes(sampler: Sampler) -> Batch:
+    """Return embeddings and their classes."""
+    return sampler.embeddings(sampler.rows), sampler.classes(sampler.rows)
 
 
-def _classes(draw: Draw) -> tuple[Any, ...]:
-    return draw.embeddings(draw.case.rows), draw.classes(draw.case.rows)
+def _sets(sampler: Sampler) -> Batch:
+    return sampler.embeddings(sampler.rows), sampler.label_sets(sampler.rows)
 
 
-def _with_prototypes(draw: Draw) -> tuple[Any, ...]:
-    return *_classes(draw), draw.embeddings(CLASSES)
+def _sets_with_prototypes(sampler: Sampler) -> Batch:
+    return *_sets(sampler), sampler.embeddings(LABELS)
 
 
-def _sets(draw: Draw) -> tuple[Any, ...]:
-    return draw.embeddings(draw.case.rows), draw.label_sets(draw.case.rows)
+def _sample_views(sampler: Sampler) -> Batch:
+    samples = sampler.rows // 2
+    return sampler.embeddings(samples, 2), sampler.classes(samples), torch.arange(samples, device=sampler.case.device)
 
 
-def _sets_with_prototypes(draw: Draw) -> tuple[Any, ...]:
-    return *_sets(draw), draw.embeddings(LABELS)
+def _episode(sampler: Sampler) -> Batch:
+    case, side, queries = sampler.case, int(CELLS**0.5), max(1, sampler.rows // CELLS)
+    maps = (sampler.values(1, count, case.features, side, side) for count in (queries, WAYS))
+    return *maps, sampler.classes(queries).view(1, -1, 1, 1).expand(1, queries, side, side) % WAYS
 
 
-def _sets_with_keys(draw: Draw) -> tuple[Any, ...]:
-    rows, labels, prototypes = _sets_with_prototypes(draw)
-    return rows, labels, prototypes, draw.embeddings(draw.case.rows, learned=False)
+def _tagged(sampler: Sampler) -> Batch:
+    return sampler.values(sampler.rows, LABELS), sampler.label_sets(sampler.rows)
 
 
-def _sample_views(draw: Draw) -> tuple[Any, ...]:
-    samples = draw.case.rows // 2
-    return draw.embeddings(samples, 2), draw.classes(samples), torch.arange(samples, device=draw.case.device)
-
-
-def _episode(draw: Draw) -> tuple[Any, ...]:
-    side, queries = int(CELLS**0.5), max(1, draw.case.rows // CELLS)
-    maps = draw.values(1, queries, draw.case.features, side, side), draw.values(1, WAYS, draw.case.features, side, side)
-    return *maps, draw.classes(queries).view(1, -1, 1, 1).expand(1, queries, side, side) % WAYS
-
-
-def _nws(case: Case, options: Options) -> Callable[..., Tensor]:
+def _nws(case: Case, **options: Any) -> Callable[..., Tensor]:
     similarity = torch.rand(LABELS, LABELS, generator=torch.Generator().manual_seed(1))
     loss = public.NWSLoss((similarity + similarity.T) / 2, **options).to(case.device)
     return lambda rows, labels, prototypes, keys: loss(rows, labels, prototypes, keys=keys, key_labels=labels)
 
 
-def _rascal(case: Case, options: Options) -> nn.Module:
+def _rascal(case: Case, **options: Any) -> nn.Module:
     return public.RASCALLoss(case.rows // 2, case.features, **options).to(case.device)
 
 
-def _tagged(draw: Draw) -> tuple[Any, ...]:
-    return draw.values(draw.case.rows, LABELS), draw.label_sets(draw.case.rows)
-
-
-def _alone(loss: Callable[[], nn.Module]) -> Callable[[Case, Options], Callable[..., Tensor]]:
-    """Make a loss that has no options."""
-    return lambda _, __: loss()
-
-
 ENTRIES: dict[str, Entry] = {
-    "SupConLoss": Entry(_plain(public.SupConLoss), _classes),
-    "NTXentLoss": Entry(_plain(public.NTXentLoss), _views),
-    "InfoNCELoss": Entry(_plain(public.InfoNCELoss), _pairs),
-    "AsymmetricLoss": Entry(_alone(public.AsymmetricLoss), _tagged, pairwise=False),
-    "BCELoss": Entry(_alone(public.BCELoss), _tagged, pairwise=False),
-    "BCLLoss": Entry(_plain(public.BCLLoss), _with_prototypes),
+    "SupConLoss": Entry(classes),
+    "NTXentLoss": Entry(_views),
+    "InfoNCELoss": Entry(_pairs),
+    "AsymmetricLoss": Entry(_tagged, pairwise=False),
+    "BCELoss": Entry(_tagged, pairwise=False),
+    "BCLLoss": Entry(lambda sampler: (*classes(sampler), sampler.embeddings(CLASSES))),
     "BYOLLoss": Entry(
-        _alone(public.BYOLLoss),
-        lambda draw: (draw.embeddings(draw.case.rows), draw.embeddings(draw.case.rows, learned=False)),
+        lambda sampler: (sampler.embeddings(sampler.rows), sampler.embeddings(sampler.rows, learned=False)),
         pairwise=False,
     ),
     "CrossEntropyLoss": Entry(
-        _alone(public.CrossEntropyLoss),
-        lambda draw: (draw.values(draw.case.rows, CLASSES), draw.classes(draw.case.rows)),
+        lambda sampler: (sampler.values(sampler.rows, CLASSES), sampler.classes(sampler.rows)),
         pairwise=False,
     ),
-    "DCLLoss": Entry(_plain(public.DCLLoss), _views),
-    "HardNegativeLoss": Entry(_plain(public.HardNegativeLoss), _views),
-    "KCLLoss": Entry(_plain(public.KCLLoss), _classes),
-    "MSCLoss": Entry(_plain(public.MSCLoss), _sets_with_prototypes),
-    "MulSupConLoss": Entry(_plain(public.MulSupConLoss), _sets),
-    "NPairsLoss": Entry(_plain(public.NPairsLoss), _pairs),
-    "NWSLoss": Entry(_nws, _sets_with_keys),
-    "PaCoLoss": Entry(_plain(public.PaCoLoss), lambda draw: (*_classes(draw), draw.values(draw.case.rows, CLASSES))),
-    "PatchLoss": Entry(_plain(public.PatchLoss), _episode, pairwise=False),
-    "ProxyNCALoss": Entry(_plain(public.ProxyNCALoss), _with_prototypes, pairwise=False),
-    "RASCALLoss": Entry(_rascal, _sample_views),
-    "TripletLoss": Entry(
-        _plain(public.TripletLoss), lambda draw: (*_pairs(draw), draw.embeddings(draw.case.rows)), pairwise=False
+    "DCLLoss": Entry(_views),
+    "HardNegativeLoss": Entry(_views),
+    "KCLLoss": Entry(classes),
+    "MSCLoss": Entry(_sets_with_prototypes),
+    "MulSupConLoss": Entry(_sets),
+    "NPairsLoss": Entry(_pairs),
+    "NWSLoss": Entry(
+        lambda sampler: (*_sets_with_prototypes(sampler), sampler.embeddings(sampler.rows, learned=False)),
+        make=_nws,
     ),
+    "PaCoLoss": Entry(lambda sampler: (*classes(sampler), sampler.values(sampler.rows, CLASSES))),
+    "PatchLoss": Entry(_episode, pairwise=False),
+    "ProxyNCALoss": Entry(lambda sampler: (*classes(sampler), sampler.embeddings(CLASSES)), pairwise=False),
+    "RASCALLoss": Entry(_sample_views, make=_rascal),
+    "TripletLoss": Entry(lambda sampler: (*_pairs(sampler), sampler.embeddings(sampler.rows)), pairwise=False),
 }
-"""Every public loss; those that people compare first come first."""
+"""Every public loss, the ones most often compared first."""
 
-PRIMITIVES = ("contrast", "log_sum_exp")
+PUSHES: dict[str, Callable[[Sampler], PairWeight]] = {
+    "plain": lambda sampler: NotSelf(sampler.rows),
+    "class labels": lambda sampler: SameClass(sampler.classes(sampler.rows)) & NotSelf(sampler.rows),
+    f"label sets, L = {LABELS}": lambda sampler: SharesLabel(sampler.label_sets(sampler.rows)),
+    "label sets, L = 128": lambda sampler: SharesLabel(sampler.label_sets(sampler.rows, 128)),
+}
+"""Weights that cost a kernel more or less."""
+
+NAMES = (*ENTRIES, "contrast", "log_sum_exp")
 
 
 def backends(device: str) -> list[str]:
-    """Return the operator's backends that run on a device, but "auto", which is one of them."""
+    """Return the operator's backends that run on a device, except "auto", which is one of them."""
     return [name for name in get_args(Backend) if name != "auto" and (name != "triton" or device == "cuda")]
 
 
-def ours(names: list[str], chosen: list[str], device: str) -> Iterator[Contender]:
-    """Return the library's own contenders for these losses and primitives, with these backends."""
-    for name in names:
-        if name in ENTRIES:
-            yield from _of_loss(name, ENTRIES[name], chosen, device)
-        else:
-            for backend in chosen:
-                yield from (_contrast(backend, device) if name == "contrast" else _log_sum_exp(backend))
-
-
-def _of_loss(name: str, entry: Entry, chosen: list[str], device: str) -> Iterator[Contender]:
-    def made(backend: str) -> Callable[[Case], Callable[..., Tensor]]:
-        return lambda case: entry.make(case, {"backend": backend} if backend else {})
-
-    if not entry.pairwise:
-        yield Contender(name, "likewise", "", made(""), entry.batch, Growth(time=1))
-        return
-    for backend in chosen:
-        yield Contender(
-            name, "likewise", backend, made(backend), entry.batch, _growth(backend), first=name == "SupConLoss"
-        )
-        if name == "SupConLoss" and device == "cuda" and backend == "triton":
+def ours(name: str, backend: str, device: str) -> Iterator[Contender]:
+    """Return the library's own contenders for a loss or a primitive with a backend."""
+    growth = Growth(memory=2, matrices=8) if backend == "dense" else Growth()
+    if name == "log_sum_exp":
+        for weight, push in PUSHES.items():
+            made = _mean_of(backend)
             yield Contender(
-                name,
-                "likewise, in a CUDA graph",
-                backend,
-                made(backend),
-                entry.batch,
-                _growth(backend),
-                in_graph=True,
-                largest=4 * GRAPH_ROWS,
+                name, weight, backend, made, lambda sampler, push=push: (_unit(sampler), push(sampler)), growth
             )
+        return
+    if name == "contrast":
+        made = _contrast(backend)
+        found = Contender(name, "SupCon's weights", backend, made, _sup_con_weights, growth, first=True)
+    else:
+        found = _of_loss(name, backend, growth)
+    yield found
+    if device == "cuda" and (name == "contrast" or found.key == ("SupConLoss", "likewise", "triton")):
+        largest = GRAPH_ROWS if name == "contrast" else 4 * GRAPH_ROWS
+        yield replace(found, name=f"{found.name}, in a CUDA graph", in_graph=True, largest=largest)
 
 
-def _growth(backend: str) -> Growth:
-    return DENSE if backend == "dense" else Growth()
+def _of_loss(name: str, backend: str, growth: Growth) -> Contender:
+    entry = ENTRIES[name]
+    if not entry.pairwise:
+        backend, growth = "", Growth(time=1)
+    options = {"backend": backend} if backend else {}
+
+    def make(case: Case) -> Callable[..., Tensor]:
+        return entry.make(case, **options) if entry.make else getattr(public, name)(**options)
+
+    return Contender(name, "likewise", backend, make, entry.batch, growth, first=name == "SupConLoss")
 
 
-def unit(draw: Draw) -> Tensor:
-    """Return embeddings of length 1, made outside the step."""
-    return nn.functional.normalize(draw.embeddings(draw.case.rows).detach(), dim=1).requires_grad_()
+def _unit(sampler: Sampler) -> Tensor:
+    """Return embeddings of length 1, normalised outside the step."""
+    rows = sampler.embeddings(sampler.rows, learned=False)
+    return nn.functional.normalize(rows, dim=1).requires_grad_()
 
 
-def sup_con_weights(draw: Draw) -> tuple[Tensor, PairWeight, PairWeight]:
-    """Return rows of length 1, and SupCon's pull and push for them."""
-    not_self = NotSelf(draw.case.rows)
-    return unit(draw), (SameClass(draw.classes(draw.case.rows)) & not_self).mean_over_row(), not_self
+def _sup_con_weights(sampler: Sampler) -> tuple[Tensor, PairWeight, PairWeight]:
+    """Return rows of length 1, and SupCon's pull and push for them, made outside the step."""
+    not_self = NotSelf(sampler.rows)
+    return _unit(sampler), (SameClass(sampler.classes(sampler.rows)) & not_self).mean_over_row(), not_self
 
 
-def _contrast(backend: Any, device: str) -> Iterator[Contender]:
-    """Symmetric SupCon by the operator alone: rows of length 1 and pair weights come ready-made."""
-
-    def make(_: Case) -> Callable[..., Tensor]:
-        return lambda z, pull, push: contrast(z, pull=pull, push=push, temperature=TEMPERATURE, backend=backend).mean()
-
-    name = "SupCon's weights"
-    yield Contender("contrast", name, backend, make, sup_con_weights, _growth(backend), first=True)
-    if device == "cuda":
-        yield Contender(
-            "contrast",
-            f"{name}, in a CUDA graph",
-            backend,
-            make,
-            sup_con_weights,
-            _growth(backend),
-            first=True,
-            in_graph=True,
-            largest=GRAPH_ROWS,
+def _contrast(backend: Any) -> Callable[[Case], Callable[..., Tensor]]:
+    return lambda _: (
+        lambda z, pull, push: contrast(
+            z, pull=pull, push=push, temperature=TEMPERATURE, reduction="mean", backend=backend
         )
+    )
 
 
-def _log_sum_exp(backend: Any) -> Iterator[Contender]:
-    """The primitive with weights that cost a kernel more or less: none but self, classes, label sets."""
+def _mean_of(backend: Any) -> Callable[[Case], Callable[..., Tensor]]:
+    def mean(z: Tensor, push: PairWeight) -> Tensor:
+        found = log_sum_exp(z, push=push, temperature=TEMPERATURE, backend=backend)
+        return torch.where(found.isfinite(), found, 0).mean()
 
-    def make(_: Case) -> Callable[..., Tensor]:
-        def mean(z: Tensor, push: PairWeight) -> Tensor:
-            found = log_sum_exp(z, push=push, temperature=TEMPERATURE, backend=backend)
-            return torch.where(found.isfinite(), found, 0).mean()
+    return lambda _: mean
 
-        return mean
 
-    def pushes(draw: Draw) -> dict[str, Callable[[], PairWeight]]:
-        n = draw.case.rows
-        return {
-            "plain": lambda: NotSelf(n),
-            "class labels": lambda: SameClass(draw.classes(n)) & NotSelf(n),
-            f"label sets, L = {LABELS}": lambda: SharesLabel(draw.label_sets(n)),
-            "label sets, L = 128": lambda: SharesLabel(draw.label_sets(n, 128)),
-        }
+def contenders(names: list[str], chosen: list[str], device: str) -> list[Contender]:
+    """Return the contenders for losses and primitives: the library's own in each backend, and others.
 
-    for name in pushes(Draw(Case(2, 1, "float32", "cpu"))):
-        yield Contender(
-            "log_sum_exp",
-            name,
-            backend,
-            make,
-            lambda draw, name=name: (unit(draw), pushes(draw)[name]()),
-            _growth(backend),
-        )
+    Example:
+        >>> [str(each) for each in contenders(["TripletLoss", "InfoNCELoss"], ["tiled"], "cpu")]
+        ['TripletLoss likewise', 'InfoNCELoss likewise tiled', 'InfoNCELoss dense form']
+    """
+    own = (each for name in names for backend in chosen for each in ours(name, backend, device))
+    batches = {name: entry.batch for name, entry in ENTRIES.items() if name in names}
+    return [*{each.key: each for each in own}.values(), *rivals.rivals(batches, device)]
+
+
+@dataclass(kw_only=True)
+class Measure(Timed):
+    """Measure time and peak memory of every loss and backend on this machine, forward and backward.
+
+    So are the dense form as it is usually written, torch.compile on it, and other libraries if they are installed. A
+    step that is predicted to take too much memory or time is skipped. Results are written as they come, so you can stop
+    at any time.
+    """
+
+    losses: tuple[str, ...] = option(NAMES, "Which losses and primitives.", choices=NAMES)
+    backends: tuple[str, ...] = option((), "Which backends.", choices=get_args(Backend))
+    sizes: tuple[int, ...] = option((256, 1024, 4096, 16384, 65536, 262144, 1048576), "Numbers of rows.", least=32)
+    features: int = option(128, "Features of a row.", least=1)
+    dtype: Dtype = option("float32", "Type of the embeddings.", choices=DTYPES)  # noqa: RUF009 - a field
+    repeats: int = option(5, "Steps to time at least, while time is left.", least=1)
+    budget: float = option(480.0, "Seconds for everything, approximately.", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "triton" in self.backends and self.device != "cuda":
+            why = no_triton(torch.device(self.device)) or "Triton's interpreter says nothing about a kernel's speed"
+            raise ValueError(f"--backends triton cannot be measured here: {why}")
+        self.backends = self.backends or tuple(backends(self.device))
+
+    def contenders(self) -> list[Contender]:
+        return contenders(list(self.losses), list(self.backends), self.device)
+
+    def missing(self) -> dict[str, str]:
+        return rivals.missing(self.device)

@@ -1,37 +1,27 @@
-"""What a step would take, foretold from smaller sizes, so that none runs out of memory or of time."""
+"""The time and memory that a step will take, predicted from smaller ones, so that neither runs out."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-SHARE = 0.6
-"""Of the memory that is free, so much may be taken."""
-
-HIDDEN = 32 << 20
-"""Below so many bytes a measurement drowns in what the process uses again."""
-
-WHOLE_ROWS = 12
-"""Without a measurement: so many copies of its rows a loss that is linear in memory holds, and…"""
-
-TILES = 256 << 20
-"""… so many bytes of tiles."""
-
-FLAT = 1024
-"""Below so many rows a step's time is that of its calls."""
-
-UNTOLD = 4 << 30
-"""What is taken to be free where the system does not tell."""
+SHARE = 0.6  # of the free memory that a step may take
+HIDDEN = 32 << 20  # bytes; less is lost in the memory that the process reuses
+WHOLE_ROWS = 12  # before any measurement: how many copies of its rows a loss with linear memory holds,
+TILES = 256 << 20  # and how many bytes of tiles
+FLAT = 1024  # with fewer rows the time of a step is that of its calls
+UNTOLD = 4 << 30  # bytes assumed to be free where the system does not report it
 
 
 class Growth(NamedTuple):
     """How a contender's time and memory grow with rows.
 
     Args:
-        time: The power of N that its time grows with.
-        memory: The power of N that its memory grows with.
-        matrices: How many times N^memory values of float32 it holds at its peak, where memory > 1.
+        time: The power of N with which its time grows.
+        memory: The power of N with which its memory grows.
+        matrices: How many times N^memory float32 values it holds at its peak, if memory > 1.
         setup: Seconds before its first step at each size.
     """
 
@@ -42,7 +32,7 @@ class Growth(NamedTuple):
 
 
 def seconds(earlier: Mapping[int, float], rows: int, growth: Growth) -> float:
-    """Foretell the seconds of a step from the largest size below it that was measured; 0 where none was.
+    """Predict the seconds of a step from the largest smaller size that was measured; 0 if there is none.
 
     Example:
         >>> seconds({256: 0.5, 2048: 1.0}, 4096, Growth())
@@ -55,7 +45,7 @@ def seconds(earlier: Mapping[int, float], rows: int, growth: Growth) -> float:
 
 
 def memory(earlier: Mapping[int, int], rows: int, features: int, growth: Growth) -> int:
-    """Foretell the peak bytes of a step from the largest size below it, and before that from what its form holds.
+    """Predict the peak bytes of a step from the largest smaller size, or from what its formula holds.
 
     Example:
         >>> memory({}, 16384, 128, Growth(memory=2, matrices=8)) > 8 * 16384**2 * 4
@@ -72,7 +62,7 @@ def memory(earlier: Mapping[int, int], rows: int, features: int, growth: Growth)
 
 
 def why_not(needed: int, free: int, takes: float, left: float) -> str | None:
-    """Say why a step should not run: it would take more than a share of the free memory, or than the time left.
+    """Say why a step should not run: it would take too much of the free memory, or more than the time left.
 
     Example:
         >>> why_not(needed=34 << 30, free=20 << 30, takes=1, left=9)
@@ -90,7 +80,7 @@ def why_not(needed: int, free: int, takes: float, left: float) -> str | None:
 
 
 def in_units(size: float) -> str:
-    """Return bytes in the unit in which they are read.
+    """Return bytes in a readable unit.
 
     Example:
         >>> in_units(34.4 * 2**30), in_units(11.8 * 2**20), in_units(100)
@@ -103,16 +93,15 @@ def in_units(size: float) -> str:
 
 
 def free_bytes(device: str, root: Path = Path("/")) -> int:
-    """Return how much memory is free now: on the device, or on the machine within what its control group allows.
+    """Return how much memory is free now, on the device, or on the machine within the limit of its control group.
 
     Args:
         device: "cpu" or "cuda".
-        root: Where ``proc`` and ``sys`` stand.
+        root: The folder of ``proc`` and ``sys``.
     """
-    if device == "cuda":  # what torch holds and does not use is free for the next step
+    if device == "cuda":  # what torch has reserved and does not use is free for the next step
         return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    account = root / "proc/meminfo"
-    available = _field(account, "MemAvailable:")
+    available = _number(root / "proc/meminfo", "MemAvailable:")
     free = [] if available is None else [1024 * available]
     groups = root / "sys/fs/cgroup"
     for folder, limit, used, cache in (
@@ -121,22 +110,14 @@ def free_bytes(device: str, root: Path = Path("/")) -> int:
     ):
         allowed, taken = _number(folder / limit), _number(folder / used)
         if allowed is not None and taken is not None:
-            free.append(allowed - taken + (_field(folder / "memory.stat", cache) or 0))
+            free.append(allowed - taken + (_number(folder / "memory.stat", cache) or 0))
     return max(0, min(free, default=UNTOLD))
 
 
-def _number(path: Path) -> int | None:
-    """Read a file that holds one number; "max" and no file are none."""
+def _number(path: Path, name: str = "") -> int | None:
+    """Read the number that follows a name at the start of a line; None if there is no file or no number."""
     try:
-        return int(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _field(path: Path, name: str) -> int | None:
-    """Read the number after a name from a file of such lines."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        found = re.search(rf"^{name}\s*(\d+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         return None
-    return next((int(line.split()[1]) for line in lines if line.split()[:1] == [name]), None)
+    return None if found is None else int(found[1])

@@ -2,7 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -11,22 +12,34 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import flex_attention as flex
 
-from likewise.benchmark.case import Case, Contender, Draw
-from likewise.benchmark.losses import ENTRIES, TEMPERATURE
+from likewise.benchmark.case import Case, Contender, Sampler
 from likewise.benchmark.prediction import Growth
 
-NT_XENT, INFO_NCE = 0.5, 0.07  # the temperatures that our losses have by default
+TEMPERATURE, NT_XENT, INFO_NCE = 0.1, 0.5, 0.07  # the default temperatures of our losses
+
+Loss = Callable[..., Tensor]
+Making = Callable[[Case], Loss]
 
 
 class Library(NamedTuple):
     """A library that computes some of the losses."""
 
-    module: str
     install: str
+    """What pip installs; its module has the same name."""
     device: str
     """Where it runs: "" for everywhere, or "cuda"."""
-    losses: dict[str, tuple[Callable[[Case], Callable[..., Tensor]], Growth]]
-    """What it computes, how, and how that grows."""
+    losses: dict[str, tuple[Making, Growth]]
+    """How it computes each loss, and how time and memory grow."""
+
+    @property
+    def module(self) -> str:
+        """What is imported."""
+        return self.install.replace("-", "_")
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it can be imported."""
+        return find_spec(self.module) is not None
 
 
 def dense_sup_con(embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -42,7 +55,7 @@ def dense_sup_con(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 
 def dense_nt_xent(view_0: Tensor, view_1: Tensor) -> Tensor:
-    """Return NT-Xent as the cross entropy of N x N similarities, self left out, with the other view as the class."""
+    """Return NT-Xent as the cross entropy of N x N similarities without self, with the other view as the class."""
     z = functional.normalize(torch.cat([view_0, view_1]), dim=1)
     logits = (z @ z.T / NT_XENT).fill_diagonal_(-torch.inf)
     return functional.cross_entropy(logits, torch.arange(len(z), device=z.device).roll(len(view_0)))
@@ -71,120 +84,91 @@ def flex_sup_con(embeddings: Tensor, labels: Tensor) -> Tensor:
     return (lse - (z * positives).sum(dim=1) / TEMPERATURE).mean()
 
 
-def _metric_sup_con(_: Case) -> Callable[..., Tensor]:
-    from pytorch_metric_learning.losses import SupConLoss  # pyright: ignore  # noqa: PGH003, PLC0415
-
-    return SupConLoss(temperature=TEMPERATURE)
+def _imported(module: str, name: str, **options: Any) -> Making:
+    return lambda _: getattr(import_module(module), name)(**options)
 
 
-def _metric_nt_xent(_: Case) -> Callable[..., Tensor]:
-    from pytorch_metric_learning.losses import NTXentLoss  # pyright: ignore  # noqa: PGH003, PLC0415
-
-    loss: Any = NTXentLoss(temperature=NT_XENT)
+def _metric_nt_xent(_: Case) -> Loss:
+    loss = import_module("pytorch_metric_learning.losses").NTXentLoss(temperature=NT_XENT)
     return lambda *views: loss(torch.cat(views), torch.arange(len(views[0]), device=views[0].device).repeat(2))
 
 
-def _lightly_nt_xent(_: Case) -> Callable[..., Tensor]:
-    from lightly.loss import NTXentLoss  # pyright: ignore  # noqa: PGH003, PLC0415
-
-    return NTXentLoss(temperature=NT_XENT)
-
-
-def _lightly_dcl(_: Case) -> Callable[..., Tensor]:
-    from lightly.loss import DCLLoss  # pyright: ignore  # noqa: PGH003, PLC0415
-
-    return DCLLoss(temperature=TEMPERATURE)
-
-
-def _inf_cl(_: Case) -> Callable[..., Tensor]:
-    from inf_cl import cal_flash_loss  # pyright: ignore  # noqa: PGH003, PLC0415
+def _inf_cl(_: Case) -> Loss:
+    fused = import_module("inf_cl").cal_flash_loss
 
     def loss(queries: Tensor, keys: Tensor) -> Tensor:
         q, k = functional.normalize(queries, dim=1), functional.normalize(keys, dim=1)
-        return cal_flash_loss(q, k, scale=1 / INFO_NCE, head_dim=min(256, q.shape[1])).mean()
+        return fused(q, k, scale=1 / INFO_NCE, head_dim=min(256, q.shape[1])).mean()
 
     return loss
 
 
-def _cut_cross_entropy(_: Case) -> Callable[..., Tensor]:
-    from cut_cross_entropy import linear_cross_entropy  # pyright: ignore  # noqa: PGH003, PLC0415
+def _cut_cross_entropy(_: Case) -> Loss:
+    fused = import_module("cut_cross_entropy").linear_cross_entropy
 
     def loss(queries: Tensor, keys: Tensor) -> Tensor:
         q, k = functional.normalize(queries, dim=1) / INFO_NCE, functional.normalize(keys, dim=1)
-        return linear_cross_entropy(q, k, torch.arange(len(q), device=q.device), filter_eps=None)
+        return fused(q, k, torch.arange(len(q), device=q.device), filter_eps=None)
 
     return loss
 
 
+DENSE = Growth(memory=2, matrices=8)
 LIBRARIES = (
     Library(
-        "pytorch_metric_learning",
         "pytorch-metric-learning",
         "",
         {
-            "SupConLoss": (_metric_sup_con, Growth(memory=2, matrices=16)),
-            # each positive pair is held beside every negative pair of the batch
+            "SupConLoss": (
+                _imported("pytorch_metric_learning.losses", "SupConLoss", temperature=TEMPERATURE),
+                Growth(memory=2, matrices=16),
+            ),
+            # every positive pair is stored with every negative pair of the batch
             "NTXentLoss": (_metric_nt_xent, Growth(time=3, memory=3, matrices=8)),
         },
     ),
     Library(
         "lightly",
-        "lightly",
         "",
         {
-            "NTXentLoss": (_lightly_nt_xent, Growth(memory=2, matrices=8)),
-            "DCLLoss": (_lightly_dcl, Growth(memory=2, matrices=8)),
+            "NTXentLoss": (_imported("lightly.loss", "NTXentLoss", temperature=NT_XENT), DENSE),
+            "DCLLoss": (_imported("lightly.loss", "DCLLoss", temperature=TEMPERATURE), DENSE),
         },
     ),
-    Library("inf_cl", "inf-cl", "cuda", {"InfoNCELoss": (_inf_cl, Growth())}),
-    Library("cut_cross_entropy", "cut-cross-entropy", "cuda", {"InfoNCELoss": (_cut_cross_entropy, Growth())}),
+    Library("inf-cl", "cuda", {"InfoNCELoss": (_inf_cl, Growth())}),
+    Library("cut-cross-entropy", "cuda", {"InfoNCELoss": (_cut_cross_entropy, Growth())}),
 )
 
 
 def missing(device: str) -> dict[str, str]:
-    """Return the libraries that would run on the device and are not installed, with the command that installs each."""
-    return {
-        library.install: f"pip install {library.install}"
-        for library in LIBRARIES
-        if library.device in {"", device} and find_spec(library.module) is None
-    }
+    """Return the libraries that would run on the device but are not installed, with the command that installs each."""
+    absent = (each for each in LIBRARIES if each.device in {"", device} and not each.is_installed)
+    return {library.install: f"pip install {library.install}" for library in absent}
 
 
-def rivals(names: list[str], device: str) -> Iterator[Contender]:
-    """Return the others' contenders for these losses, those of libraries that are installed among them."""
-    written = {"SupConLoss": dense_sup_con, "NTXentLoss": dense_nt_xent, "InfoNCELoss": dense_info_nce}
-    for name in (name for name in written if name in names):
-        yield _contender(name, "dense form", lambda _, of=written[name]: of, Growth(memory=2, matrices=8))
-    if "SupConLoss" in names:
-        compiled = Growth(memory=2, matrices=2, setup=30)
-        yield _contender("SupConLoss", "torch.compile", _compiled(dense_sup_con), compiled, apart=True)
-        if device == "cuda":
-            fused = Growth(setup=30)
-            yield _contender("SupConLoss", "FlexAttention", _compiled(flex_sup_con), fused, apart=True)
+def rivals(batches: Mapping[str, Callable[[Sampler], tuple[Any, ...]]], device: str) -> Iterator[Contender]:
+    """Return what others offer for losses, given a batch for each."""
+
+    def contender(loss: str, name: str, make: Making, growth: Growth, **more: Any) -> Iterator[Contender]:
+        if loss in batches:
+            yield Contender(loss, name, "", make, batches[loss], growth, first=loss == "SupConLoss", **more)
+
+    for loss, form in ("SupConLoss", dense_sup_con), ("NTXentLoss", dense_nt_xent), ("InfoNCELoss", dense_info_nce):
+        yield from contender(loss, "dense form", lambda _, form=form: form, DENSE)
+    growth, apart = Growth(memory=2, matrices=2, setup=30), device == "cpu"
+    yield from contender("SupConLoss", "torch.compile", _compiled(dense_sup_con), growth, apart=apart)
+    if device == "cuda":
+        yield from contender("SupConLoss", "FlexAttention", _compiled(flex_sup_con), Growth(setup=30))
     for library in LIBRARIES:
-        if library.device in {"", device} and find_spec(library.module) is not None:
-            for name, (make, growth) in library.losses.items():
-                if name in names:
-                    yield _contender(name, library.install, make, growth, module=library.module)
+        if library.device in {"", device} and library.is_installed:
+            for loss, (make, growth) in library.losses.items():
+                yield from contender(loss, library.install, make, growth, module=library.module)
 
 
-def _compiled(loss: Callable[..., Tensor]) -> Callable[[Case], Callable[..., Tensor]]:
-    def make(_: Case) -> Callable[..., Tensor]:
+def _compiled(loss: Loss) -> Making:
+    def make(_: Case) -> Loss:
         warnings.filterwarnings("ignore", module=r"torch\._(inductor|dynamo).*")
         logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "no CUDA runtime is found"
         return torch.compile(loss, dynamic=False)
 
     return make
-
-
-def _contender(
-    loss: str,
-    name: str,
-    make: Callable[[Case], Callable[..., Tensor]],
-    growth: Growth,
-    *,
-    apart: bool = False,
-    module: str = "",
-) -> Contender:
-    batch: Callable[[Draw], tuple[Any, ...]] = ENTRIES[loss].batch
-    return Contender(loss, name, "", make, batch, growth, first=loss == "SupConLoss", apart=apart, module=module)

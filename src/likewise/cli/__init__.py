@@ -14,7 +14,7 @@ VERBS = {
     "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
     "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
     "export": "write a run's encoder as safetensors or ONNX",
-    "bench": "measure time and peak memory of every loss and backend on this machine, beside the dense form",
+    "bench": "measure time and peak memory of every loss and backend on this machine",
 }
 EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),

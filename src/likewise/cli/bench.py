@@ -1,48 +1,35 @@
-"""`likewise bench`: time and peak memory of every loss and backend on this machine, a table, a file and a plot."""
+"""`likewise bench`: one measurement on this machine, its results as they come, a file and a plot."""
 
 import argparse
-import re
+import inspect
+import sys
 from collections.abc import Sequence
+from dataclasses import Field, asdict, fields
 from datetime import datetime
 from difflib import get_close_matches
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import torch
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+from tqdm import tqdm
 
-from likewise.benchmark import (
-    ENTRIES,
-    PRIMITIVES,
-    CpuMeter,
-    CudaMeter,
-    Dtype,
-    Result,
-    Schedule,
-    Settings,
-    backends,
-    contenders,
-    machine,
-    missing,
-    write,
-)
-from likewise.cli.table import Table, by_loss, who
+from likewise.benchmark import MEASUREMENTS, find
+from likewise.benchmark.measurement import Measurement
+from likewise.benchmark.results import Result, machine, write
+from likewise.benchmark.table import HEAD, line
 from likewise.diagnostics import plots
-from likewise.operator import no_triton
 
-SIZES = [256, 1024, 4096, 16384, 65536, 262144, 1048576]
-FEWEST_ROWS = 32
-NAMES = [*ENTRIES, *PRIMITIVES]
-DESCRIPTION = """Measure time and peak memory of every loss and backend on this machine, forward and backward.
+EXAMPLES = """
+measurements:
+{measurements}
 
-Beside them: the dense form as it is usually written, torch.compile on it, and other libraries where they are installed.
-A step that would take too much memory or time is foretold from smaller ones and skipped. Every result is written as
-soon as it is there, so it can be stopped at any time.
-
-    likewise bench                                         all of it, in about eight minutes
-    likewise bench --losses SupConLoss --sizes 1024 4096   one loss, two sizes
+examples:
+  likewise bench                                         every loss, in about eight minutes
+  likewise bench --losses SupConLoss --sizes 1024 4096   one loss, two sizes
+  likewise bench rascal --sizes 4096                     another measurement
+  likewise bench rascal --help                           its options
 """
+KINDS: dict[type, str] = {int: "an integer", float: "a number"}
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -52,103 +39,98 @@ def run(arguments: Sequence[str]) -> None:
         ValueError: An argument is not as expected.
         KeyboardInterrupt: The user ended it; a note says where the results are.
     """
-    config = _parsed(arguments)
-    device = _device(config.device)
-    if "triton" in (config.backends or ()) and "triton" not in backends(device):
-        why = no_triton(torch.device(device)) or "Triton's interpreter tells nothing of a kernel's speed"
-        raise ValueError(f"--backends triton cannot be measured here: {why}")
-    chosen = _chosen("--backends", config.backends or backends(device), ["auto", *backends(device)])
-    names = _chosen("--losses", config.losses or NAMES, NAMES)
-    everyone = contenders(names, chosen, device)
-    settings = Settings(config.sizes, config.features, config.dtype, config.budget)
-    about = machine(device)
-    path = _path(config.out, about["device"])
-    facts = about | {
-        "settings": {"device": device, "losses": names, "backends": chosen, **vars(settings)},
-        "not_installed": missing(device),
-    }
-    _say_facts(facts, path)
+    words = list(arguments)
+    name = words.pop(0) if words and not words[0].startswith("-") else "losses"
+    _check("a measurement to be one of", name, MEASUREMENTS)
+    measurement, out = _parsed(name, words)
+    about = machine(measurement.device)
+    path = _path(out, about["device"])
+    facts = {**about, "measurement": name, "settings": asdict(measurement), "not_installed": measurement.missing()}
+    _say_facts(facts, measurement, path)
     results: list[Result] = []
     write(path, facts, results)
     try:
-        with Table(sum(rows <= (each.largest or rows) for each in everyone for rows in config.sizes)) as table:
-            table.say("loading")
-            modules = sorted({each.module for each in everyone} - {""})
-            meter = CudaMeter() if device == "cuda" else CpuMeter(modules)
-            for result in Schedule(everyone, settings, meter, table.say).results():
+        with tqdm(total=measurement.total(), unit="result", file=sys.stderr, disable=None) as bar:  # only on a terminal
+            for result in measurement.results(bar.set_description_str):
+                if not results or result.rows != results[-1].rows:
+                    bar.write(HEAD, file=sys.stdout)
                 results.append(result)
                 write(path, facts, results)
-                table.row(result)
+                bar.write(line(result), file=sys.stdout)
+                sys.stdout.flush()
+                bar.update()
     except KeyboardInterrupt as error:
         error.add_note(f"{len(results)} results are in {path}")
         raise
-    _plot(path.with_suffix(".html"), about, results)
-    print(f"\n{by_loss(results, NAMES)}\n\nresults: {path}\nplot: {path.with_suffix('.html')}")
+    print(f"\n{measurement.summary(results)}\n\nresults: {path}")
+    if any(each.milliseconds is not None for each in results):
+        _plot(path.with_suffix(".html"), about, results)
+        print(f"plot: {path.with_suffix('.html')}")
 
 
-def _parsed(arguments: Sequence[str]) -> Namespace:
-    parser = ArgumentParser(
-        prog="likewise bench",
-        description=DESCRIPTION,
-        formatter_class=_Help,
+def _parsed(name: str, arguments: list[str]) -> tuple[Measurement, Path]:
+    """Return the measurement with its options, and the folder for its results."""
+    kind = find(name)
+    options = [each for each in fields(kind) if each.metadata]
+    listed = "\n".join(f"  {each:<12}{summary}" for each, summary in MEASUREMENTS.items())
+    parser = argparse.ArgumentParser(
+        prog=f"likewise bench {name}",
+        usage="likewise bench [MEASUREMENT] [OPTIONS]",
+        description=inspect.cleandoc(kind.__doc__ or ""),
+        epilog=EXAMPLES.format(measurements=listed),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         exit_on_error=False,
         allow_abbrev=False,
-        usage="likewise bench [OPTIONS]",
     )
-    known = ", ".join(NAMES)
-    parser.add_argument(
-        "--device", type=Literal["auto", "cpu", "cuda"], default="auto", help="Where; auto: a GPU, if any."
-    )
-    parser.add_argument("--losses", type=str, nargs="+", metavar="LOSS", help=f"Which losses. Default: all of {known}.")
-    parser.add_argument("--backends", type=str, nargs="+", metavar="BACKEND", help="Which backends. Default: all.")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="Numbers of rows.")
-    parser.add_argument("--features", type=int, default=128, help="Features of a row.")
-    parser.add_argument("--dtype", type=Dtype, default="float32", help="Type of the embeddings.")
-    parser.add_argument("--budget", type=float, default=480, help="Seconds for everything, about.")
-    parser.add_argument("--out", type=Path, default=Path("bench"), help="The folder that receives the results.")
+    for each in options:
+        shown = " ".join(map(str, each.default)) if isinstance(each.default, tuple) else each.default
+        more: dict[str, Any] = {"action": "store_true"} if each.default is False else {"metavar": each.name.upper()}
+        if isinstance(each.default, tuple):
+            more["nargs"] = "+"
+        parser.add_argument(f"--{each.name}", help=f"{each.metadata['help']} Default: {shown or 'all'}.", **more)
+    parser.add_argument("--out", type=Path, default=Path("bench"), help="The folder for the results. Default: bench.")
     try:
-        config = parser.parse_args(list(arguments))
+        given, unknown = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
-        raise ValueError(f"{_words(str(error))}: see likewise bench --help") from error
-    config.sizes = sorted(set(config.sizes))
-    for option, value, least in (
-        ("--sizes", config.sizes[0], FEWEST_ROWS),
-        ("--features", config.features, 1),
-        ("--budget", config.budget, 1),
-    ):
-        if not least <= value < float("inf"):
-            raise ValueError(f"expected {option} to be {least} or more, got {value:g}")
-    return config
+        raise ValueError(f"{error}: see likewise bench {name} --help") from error
+    if unknown:
+        raise ValueError(f"unrecognized arguments: {' '.join(unknown)}: see likewise bench {name} --help")
+    values = {each.name: getattr(given, each.name) for each in options}
+    return kind(**{each.name: _value(each, values[each.name]) for each in options if values[each.name]}), given.out
 
 
-def _words(message: str) -> str:
-    """Say in one line what the parser says in its own words."""
-    found = re.search(r'Parser key "(\w+)".*?Expected a (.*?)\. Got value: (.*)', message, re.DOTALL)
-    if not found:
-        return " ".join(message.split())
-    option, expected, given = found.groups()
-    choices = re.findall(r"'(\w+)'", expected) if "Literal" in expected else []
-    kind = f"one of {', '.join(choices)}" if choices else "a number" if "float" in expected else "an integer"
-    return f"expected --{option} to be {kind}, got {' '.join(given.split())}"
+def _value(option: "Field[Any]", words: Any) -> Any:
+    """Return the value of an option from the words of the command line."""
+    if not isinstance(option.default, tuple):
+        return words if words is True else _one(option, words, type(option.default))
+    kind = type(option.default[0]) if option.default else str
+    return tuple(dict.fromkeys(_one(option, word, kind) for word in words))
 
 
-def _device(name: str) -> str:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("expected --device auto or cpu, got cuda: torch sees no GPU here")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+def _one(option: "Field[Any]", word: str, kind: type) -> Any:
+    try:
+        value = kind(word)
+    except ValueError as error:
+        raise ValueError(f"expected --{option.name} to be {KINDS[kind]}, got {word}") from error
+    least, choices = option.metadata["least"], option.metadata["choices"]
+    if choices:
+        among = "among" if isinstance(option.default, tuple) else "one of"
+        _check(f"--{option.name} to be {among}", value, choices)
+    if least is not None and not least <= value < float("inf"):
+        raise ValueError(f"expected --{option.name} to be {least} or more, got {value:g}")
+    return value
 
 
-def _chosen(option: str, names: list[str], known: list[str]) -> list[str]:
-    for name in names:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f", did you mean {near[0]}?" if near else ""
-            raise ValueError(f"expected {option} to be among {', '.join(known)}, got {name}{hint}")
-    return list(dict.fromkeys(names))
+def _check(expected: str, value: Any, choices: Any) -> None:
+    if value not in choices:
+        words = [str(each) for each in choices]
+        near = get_close_matches(str(value), words, n=1)
+        hint = f", did you mean {near[0]}?" if near else ""
+        raise ValueError(f"expected {expected} {', '.join(words)}, got {value}{hint}")
 
 
 def _path(folder: Path, device: str) -> Path:
-    """Return where the results go, in a folder that is there."""
+    """Return the file for the results, in a folder that exists."""
     name = "-".join("".join(letter if letter.isalnum() else " " for letter in device).split())
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,32 +139,27 @@ def _path(folder: Path, device: str) -> Path:
     return folder / f"{datetime.now().astimezone().strftime('%Y-%m-%d-%H%M%S')}-{name}.json"
 
 
-def _say_facts(facts: dict[str, Any], path: Path) -> None:
-    settings = facts["settings"]
+def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> None:
     print(f"{facts['device']}, {facts['threads']} threads, torch {facts['versions']['torch']}")
-    print(f"forward and backward, {settings['dtype']}, D = {settings['features']}, about {settings['budget']:g} s")
+    print((measurement.__doc__ or "").splitlines()[0])
     for name, install in facts["not_installed"].items():
         print(f"without {name}, which is not installed: {install}")
     print(f"results as they come: {path}\n", flush=True)
 
 
 def _plot(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
-    """Write the plot as a page that needs nothing else."""
+    """Write the plot as a page that needs no other file."""
     measured: dict[str, dict[str, list[tuple[int, float, float | None]]]] = {}
-    for result in sorted(results, key=lambda result: result.rows):
-        if result.milliseconds is not None:
-            lines = measured.setdefault(result.loss, {})
-            lines.setdefault(who(result), []).append((result.rows, result.milliseconds, result.peak_bytes))
-    ordered = {name: measured[name] for name in NAMES if name in measured}
+    for loss in dict.fromkeys(result.loss for result in results):
+        for result in sorted((each for each in results if each.loss == loss), key=lambda each: each.rows):
+            if result.milliseconds is not None:
+                line = measured.setdefault(loss, {}).setdefault(result.who, [])
+                line.append((result.rows, result.milliseconds, result.peak_bytes))
     title = escape(f"likewise bench: {about['device']}, {about['threads']} threads, torch {about['versions']['torch']}")
-    figure = plots.as_html(plots.costs(ordered), "costs")
+    figure = plots.as_html(plots.costs(measured), "costs")
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
         f"<style>body{{font-family:system-ui,sans-serif;margin:2em}}</style><h1>{title}</h1>"
         f"<script>{plots.script()}</script>{figure}</html>\n",
         encoding="utf-8",
     )
-
-
-class _Help(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
-    """jsonargparse's help, with the description's lines as they stand."""

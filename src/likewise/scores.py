@@ -142,12 +142,11 @@ def from_csv(text: str) -> tuple[Score, ...]:
     scores: list[Score] = []
     for row in csv.DictReader(io.StringIO(text)):
         try:
-            numbers = {name: float(row[name]) for name in ("value", "low", "high")}
-            words = {
-                name: row[name] or "" for name in ("evaluation", "metric", "features", "part", "subset", "choices")
-            }
+            value, low, high = (float(row[name]) for name in ("value", "low", "high"))
+            evaluation, metric, features, part, subset, choices = (row[name] or "" for name in WORDS)
             epoch = int(row["epoch"]) if row["epoch"] else None
-            scores.append(Score(**numbers, **words, count=int(row["count"]), epoch=epoch))
+            count = int(row["count"])
+            scores.append(Score(evaluation, metric, value, low, high, count, features, part, subset, epoch, choices))
         except (KeyError, TypeError, ValueError) as error:
             expected = ", ".join(field.name for field in fields(Score))
             raise ValueError(

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from likewise.cli.explanation import explained
 from likewise.cli.options import LISTS, add_evaluations, plain
-from likewise.cli.printing import say, tell
+from likewise.cli.printing import tell
 
 DESCRIPTION = """Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
 
@@ -62,5 +62,4 @@ def run(arguments: Sequence[str]) -> None:
         made: Any = evaluate_file(source, config.runs, settings)
     else:
         made = evaluate_run(source, config.runs, settings, config.device)
-    say("")
     tell(f"\nreport: {made.report}")

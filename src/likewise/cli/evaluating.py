@@ -1,6 +1,6 @@
 """What `train` and `evaluate` share: encode, evaluate, and save and print every score as soon as it is there."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -108,7 +108,7 @@ def evaluate(
             run.add(_noting(other, raw))
         for score in found.headline:
             tell(_line(score, found, other))
-    _print_classes(run, features.test)
+    _print_classes(run, features.test, {evaluation.name for evaluation in evaluations})
 
 
 def words(score: Score) -> str:
@@ -167,9 +167,10 @@ def _outcomes(found: Found, metric: str) -> Outcomes | None:
     return next((one for one in found.outcomes if one.metric == metric), None)
 
 
-def _print_classes(run: Run, test: Features) -> None:
+def _print_classes(run: Run, test: Features, evaluations: Collection[str]) -> None:
     """Print the accuracy of classes with many, medium and few training samples, and of each class where few exist."""
     final = [score for score in run.scores if score.epoch is None and score.part == "test" and score.subset != ALL]
+    final = [score for score in final if score.evaluation in evaluations]
     if len(test.names) > PRINTED_CLASSES:
         final = [score for score in final if not score.subset.startswith("class ")]
     columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))

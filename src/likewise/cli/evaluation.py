@@ -1,6 +1,7 @@
 """What `likewise evaluate` does: of a run, of a checkpoint, of an array file."""
 
 import platform
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from likewise.evaluation import FeatureParts, applicable, features_of_file, load
 from likewise.models import Encoder
 from likewise.parts import build
 from likewise.report import Subject, write_page
-from likewise.runs import PARTIAL, Run, cared_for
+from likewise.runs import Run, cared_for
 
 
 def evaluate_file(path: Path, root: Path, settings: Settings) -> Run:
@@ -63,7 +64,8 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
         check_applicable(samples, settings.evaluations)
     made, new = before, checkpoint is not None
     if checkpoint is not None:
-        made = Run.create(root, before.name.removesuffix(PARTIAL), f"epoch{_epoch(checkpoint)}")
+        undated = re.sub(r"^\d{4}-\d\d-\d\d-\d{6}-", "", before.name)
+        made = Run.create(root, undated, f"epoch{_epoch(checkpoint)}")
         made.describe(before.facts | {"checkpoint": str(checkpoint)})
     with cared_for(made, _left, new=new):
         if encoder is None or samples is None:

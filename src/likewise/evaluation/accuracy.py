@@ -44,8 +44,8 @@ def accuracy(
     for subset, rows in _subsets(test, training):
         count, correct = int(rows.sum()), int(right[rows].sum())
         low, high = wilson(correct, count)
-        place = {"features": test.kind, "part": test.part, "subset": subset, "choices": choices}
-        scores.append(Score(evaluation, "accuracy", correct / count, low, high, count, **place))
+        where = (test.kind, test.part, subset)
+        scores.append(Score(evaluation, "accuracy", correct / count, low, high, count, *where, choices=choices))
     outcomes = (
         Outcomes(evaluation, metric, test.numbers, values.float(), test.kind, test.part)
         for metric, values in (("accuracy", right), ("prediction", predictions))

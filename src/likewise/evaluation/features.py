@@ -179,7 +179,7 @@ def save_features(path: Path, parts: FeatureParts) -> None:
             arrays[f"{part}_labels"] = features.labels.numpy()
             arrays[f"{part}_names"] = np.array(features.names, dtype=str)
     content = io.BytesIO()
-    np.savez(content, **arrays)
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
     path.write_bytes(content.getvalue())
 
 

@@ -14,6 +14,7 @@ from likewise.evaluation.nearest import nearest
 from likewise.scores import Found
 
 Weights = Literal["uniform", "similarity"]
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
 CLOSER = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
 
@@ -52,12 +53,12 @@ class KNN(Evaluation):
     def __init__(self, k: int | None = None, weights: Weights | None = None, temperature: float = 0.07) -> None:
         if k is not None and k < 1:
             raise ValueError(f"expected k of at least 1, got {k}: leave it out to have it chosen on validation")
-        if weights is not None and weights not in get_args(Weights):
-            raise ValueError(f"expected weights to be one of {', '.join(get_args(Weights))}, got {weights!r}")
+        if weights is not None and weights not in WEIGHTS:
+            raise ValueError(f"expected weights to be one of {', '.join(WEIGHTS)}, got {weights!r}")
         if not temperature > 0:
             raise ValueError(f"expected a temperature above 0, got {temperature}: 0.07 is usual")
         self.k = k
-        self.weights = weights
+        self.weights: Weights | None = weights
         self.temperature = temperature
 
     def refusal(self, parts: FeatureParts) -> str | None:
@@ -84,7 +85,7 @@ class KNN(Evaluation):
         self, train: Features, validation: Features, progress: Progress
     ) -> tuple[int, Weights, Mapping[tuple[int, Weights], Found]]:
         """Try all settings on validation; where the largest k is best, larger ones too."""
-        kinds: Sequence[Weights] = get_args(Weights) if self.weights is None else (self.weights,)
+        kinds: Sequence[Weights] = WEIGHTS if self.weights is None else (self.weights,)
         ks = [min(k, len(train)) for k in (KS if self.k is None else (self.k,))]
         if len(validation) == 0:
             return ks[0], kinds[0], {}
@@ -102,7 +103,9 @@ class KNN(Evaluation):
         self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Progress
     ) -> dict[tuple[int, Weights], Int[Tensor, " m"]]:
         """Predict the classes for every k and kind of weights, from one search."""
-        predictions = {(k, kind): torch.empty(len(test), dtype=torch.int64) for k in ks for kind in kinds}
+        predictions: dict[tuple[int, Weights], Tensor] = {
+            (k, kind): torch.empty(len(test), dtype=torch.int64) for k in ks for kind in kinds
+        }
         for part, similarities, indices in nearest(
             test.vectors, train.vectors, max(ks), progress=progress, doing=f"{self.name}, {test.part}"
         ):

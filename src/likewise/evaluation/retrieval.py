@@ -74,8 +74,8 @@ class Retrieval(Evaluation):
         scores: list[Score] = []
         for metric, value in zip(METRICS, values.T[:, queries], strict=True):
             low, high = _interval(metric, value, test.classes[queries] if unseen else None)
-            place = {"features": test.kind, "part": test.part, "choices": "; ".join(said)}
-            scores.append(Score(self.name, metric, float(value.mean()), low, high, len(value), **place))
+            mean, choices = float(value.mean()), "; ".join(said)
+            scores.append(Score(self.name, metric, mean, low, high, len(value), test.kind, test.part, choices=choices))
         outcomes = (
             Outcomes(self.name, metric, test.numbers[queries], value.float(), test.kind, test.part)
             for metric, value in zip(METRICS, values.T[:, queries], strict=True)

@@ -32,8 +32,8 @@ def section(subjects: Sequence[Subject]) -> Section | None:
 def _sentence(rows: Sequence[Row]) -> str:
     sentence = (
         "Scores of the frozen encoders on the test part, with 95 % intervals. Over seeds: the mean of several runs, "
-        "with Student's interval, which shows how much training varies. Over samples or classes: a single run with its own "
-        "interval, which says nothing about other seeds. "
+        "with Student's interval, which shows how much training varies. Over samples or classes: a single run with its "
+        "own interval, which says nothing about other seeds. "
     )
     if any(row.difference is not None for row in rows):
         sentence += (

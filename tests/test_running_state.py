@@ -4,8 +4,6 @@ import copy
 import math
 import re
 import runpy
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import likewise as lw
+from command_worker import workers
 from likewise.memory import FeatureCache, MomentumEncoder, Prototypes, Queue
 
 WORKER = Path(__file__).parent / "queue_worker.py"
@@ -297,11 +296,7 @@ def test_keys_that_overflow_the_queue_are_refused():
 def two(tmp_path_factory):
     """Run the worker on two ranks, and return what each saved."""
     folder = tmp_path_factory.mktemp("queue")
-    commands = [[sys.executable, str(WORKER), str(rank), "2", str(folder)] for rank in range(2)]
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    for process in processes:
-        errors = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, errors
+    workers(WORKER, *((rank, 2, folder) for rank in range(2)), folder=folder)
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 

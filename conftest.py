@@ -1,4 +1,4 @@
-"""Which rooms are slow as a whole: to import Lightning, scikit-learn or torchvision alone takes a quarter of a minute."""
+"""Which rooms are slow as a whole: Lightning, scikit-learn and torchvision take longer to import than quick tests do."""
 
 import pytest
 

@@ -1,8 +1,10 @@
-"""Which rooms are slow as a whole: they import Lightning, which takes longer than all quick tests together."""
+"""Which rooms are slow as a whole: Lightning, scikit-learn and torchvision take longer to import than quick tests do."""
 
 import pytest
 
-SLOW = ("tests/test_cli.py", "tests/test_training.py", "src/likewise/cli", "src/likewise/training")
+ROOMS = ("cli", "data", "diagnostics", "evaluation", "models", "report", "training")
+TESTS = ("augmentation", "sources", *ROOMS)
+SLOW = [*(f"src/likewise/{room}" for room in ROOMS), *(f"tests/test_{name}.py" for name in TESTS)]
 
 
 def _is_slow(path, config):

@@ -1,22 +1,45 @@
-"""A run of the command in a process of its own: one of several, or killed at a moment of its own choosing."""
+"""A run of the command, or of a worker, in a process of its own: one of several, or killed at a moment it chooses."""
 
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 MODULES = ["likewise.cli.training", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
+MODULES += ["torch.nn.parallel.distributed", "likewise.losses", "likewise.memory"]  # what workers take
 
 
 def start(arguments, folder, kill=None, said=(), **environment):
     """Start `likewise` in a folder, in a process that has imported everything already; said is where its words go."""
+    return _forked(run, arguments, str(folder), kill, list(map(str, said)), environment)
+
+
+def _forked(target, *arguments):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(MODULES)
-    process = context.Process(target=run, args=(arguments, str(folder), kill, list(map(str, said)), environment))
+    process = context.Process(target=target, args=arguments)
     process.start()
     return process
+
+
+def workers(script, *commands, folder):
+    """Run a script of the tests once with each list of arguments, all at the same time, until every one has ended."""
+    said = [Path(folder) / f".stderr-{number}" for number in range(len(commands))]
+    words = [list(map(str, command)) for command in commands]
+    processes = [_forked(_work, str(script), *given) for given in zip(words, map(str, said), strict=True)]
+    for process, errors in zip(processes, said, strict=True):
+        assert end_of(process) == 0, errors.read_text(encoding="utf-8")
+
+
+def _work(script, arguments, errors):
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.__stderr__.fileno())
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.path.insert(0, str(Path(script).parent))
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
 
 
 class Ended(NamedTuple):

@@ -479,6 +479,7 @@ def test_exceptions_are_of_the_table():
     assert set(LOSSES) >= SEPARATED
 
 
+@pytest.mark.slow
 @every_backend
 @every_loss
 @pytest.mark.usefixtures("_one_thread")
@@ -487,6 +488,7 @@ def test_float32_gradients_are_as_near_as_the_plain_formulas(name, backend):
     judge(ratios(name, PROBLEMS, SAMPLES, backend=backend), name, backend)
 
 
+@pytest.mark.slow
 @every_loss
 @pytest.mark.usefixtures("_one_thread")
 def test_float32_gradients_from_many_tiles_in_threads(name, monkeypatch):

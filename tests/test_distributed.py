@@ -1,12 +1,11 @@
 """Several processes: losses and gradients are those of one process that holds everything."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from command_worker import workers
 from likewise.distributed import Shards, gather, total
 from loss_table import LOSSES
 
@@ -19,16 +18,8 @@ DISAGREEING = Path(__file__).parent / "disagreement_worker.py"
 def run(world, folder):
     """Run the worker on every rank, and return what each saved."""
     folder.mkdir()
-    return started([[sys.executable, str(WORKER), str(rank), str(world), str(folder)] for rank in range(world)], folder)
-
-
-def started(commands, folder):
-    """Start a process for each rank, and return what each saved."""
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    for process in processes:
-        errors = process.communicate(timeout=240)[1]
-        assert process.returncode == 0, errors
-    return [torch.load(folder / f"{rank}.pt") for rank in range(len(commands))]
+    workers(WORKER, *((rank, world, folder) for rank in range(world)), folder=folder)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(world)]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +111,8 @@ DIFFERENCES = {
 @pytest.fixture(scope="module")
 def disagreeing(tmp_path_factory):
     folder = tmp_path_factory.mktemp("disagreement")
-    return started([[sys.executable, str(DISAGREEING), str(rank), str(folder)] for rank in range(2)], folder)
+    workers(DISAGREEING, *((rank, folder) for rank in range(2)), folder=folder)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
 @pytest.mark.parametrize("case", DIFFERENCES)

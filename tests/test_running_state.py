@@ -4,8 +4,6 @@ import copy
 import math
 import re
 import runpy
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import likewise as lw
+from command_worker import workers
 from likewise.memory import FeatureCache, MomentumEncoder, Prototypes, Queue
 
 WORKER = Path(__file__).parent / "queue_worker.py"
@@ -301,11 +300,7 @@ def test_keys_that_overflow_the_queue_are_refused():
 def two(tmp_path_factory):
     """Run the worker on two ranks, and return what each saved."""
     folder = tmp_path_factory.mktemp("queue")
-    commands = [[sys.executable, str(WORKER), str(rank), "2", str(folder)] for rank in range(2)]
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    for process in processes:
-        errors = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, errors
+    workers(WORKER, *((rank, 2, folder) for rank in range(2)), folder=folder)
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
@@ -417,7 +412,9 @@ def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
     cache, shuffled = FeatureCache(50, 3), FeatureCache(50, 3)
     cache.write(index, features)
     order = torch.randperm(2000)
-    shuffled.write(index[order], features[order])
+    shuffled.write(
+        index.long()[order].to(index_dtype), features[order]
+    )  # unsigned dtypes have no indexing in torch 2.8
     for sample in range(50):
         of_sample = features[index == sample].double()
         expected = of_sample.mean(dim=0).float() if len(of_sample) else torch.zeros(3)

@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional
 
@@ -119,9 +122,10 @@ class Probe:
     bias: Float[Tensor, " c"]
 
     def logits(self, vectors: Float[Tensor, "m d"]) -> Iterator[Float[Tensor, "chunk c"]]:
-        """Yield the logits, some samples at a time, in the precision of the weights."""
+        """Yield the logits, some samples at a time, in float32 as the fit computed them."""
+        weight, bias = self.weight.float(), self.bias.float()
         for chunk in vectors.split(CHUNK):
-            yield chunk.to(self.weight.dtype) @ self.weight + self.bias
+            yield torch.addmm(bias, chunk.float(), weight)
 
     def predict(self, vectors: Float[Tensor, "m d"]) -> Int[Tensor, " m"]:
         """Predict the classes, (M,)."""
@@ -197,30 +201,26 @@ class Fitting:
         width = self._inputs.shape[1]
         weight, bias = self._standardized(start)
         factor = self._factor(penalty)
-        slope = self._slope if factor is None else torch.linalg.solve_triangular(factor, self._slope, upper=False)
-        largest = max(float(slope.abs().max()), float(self._offset.abs().max()))
-        variables = torch.cat([weight if factor is None else factor.T @ weight, bias.unsqueeze(0)]).requires_grad_()
-        optimizer = torch.optim.LBFGS(
-            [variables],
-            max_iter=1000,
-            tolerance_grad=tolerance * largest,
-            tolerance_change=0,
-            history_size=10,
-            line_search_fn="strong_wolfe",
+        largest = max(float(_solved(factor, self._slope).abs().max()), float(self._offset.abs().max()))
+        start_at = torch.cat([weight if factor is None else factor.T @ weight, bias.unsqueeze(0)])
+
+        def weights(variables: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+            rows = torch.from_numpy(variables).view(width + 1, -1).to(self._inputs.device)
+            return _solved(factor, rows[:width], transposed=True), rows[width]
+
+        def objective(variables: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            loss, slope, offset, self._spread = self._objective(*weights(variables), penalty)
+            gradient = torch.cat([_solved(factor, slope), offset.unsqueeze(0)])
+            return float(loss), gradient.flatten().cpu().numpy()
+
+        found = minimize(
+            objective,
+            start_at.flatten().cpu().numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"gtol": tolerance * largest, "ftol": 0, "maxiter": 1000, "maxfun": 2000},
         )
-
-        def weights() -> Tensor:
-            rows = variables.detach()[:width]
-            return rows if factor is None else torch.linalg.solve_triangular(factor.T, rows, upper=True)
-
-        def closure() -> Tensor:
-            loss, slope, offset, self._spread = self._objective(weights(), variables.detach()[width], penalty)
-            across = slope if factor is None else torch.linalg.solve_triangular(factor, slope, upper=False)
-            variables.grad = torch.cat([across, offset.unsqueeze(0)])
-            return loss
-
-        optimizer.step(closure)
-        return self._probe(weights(), variables.detach()[width])
+        return self._probe(*weights(found.x))
 
     def _objective(self, weight: Tensor, bias: Tensor, penalty: float) -> tuple[Tensor, Tensor, Tensor, float]:
         """Return the objective, its gradient by W and b, and the mean of p(1 - p)."""
@@ -266,6 +266,13 @@ class Fitting:
         """Return the classifier of features as they come."""
         weight = weight / self._deviation.double().unsqueeze(1)
         return Probe(weight, bias - self._mean.double() @ weight)
+
+
+def _solved(factor: Tensor | None, values: Tensor, *, transposed: bool = False) -> Tensor:
+    """Return L⁻¹ X, or L⁻ᵀ X; X where there is no L."""
+    if factor is None:
+        return values
+    return torch.linalg.solve_triangular(factor.T if transposed else factor, values, upper=transposed)
 
 
 def _words(penalty: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.triton]
+pytestmark = [pytest.mark.process, pytest.mark.triton, pytest.mark.slow]
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 

@@ -1,4 +1,4 @@
-"""Which rooms are slow as a whole: Lightning, scikit-learn and torchvision take longer to import than quick tests do."""
+"""Which rooms are slow as a whole: they import Lightning, scikit-learn or torchvision, which takes many seconds."""
 
 import pytest
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.triton]
+pytestmark = [pytest.mark.process, pytest.mark.triton, pytest.mark.slow]
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 

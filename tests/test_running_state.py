@@ -412,9 +412,8 @@ def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
     cache, shuffled = FeatureCache(50, 3), FeatureCache(50, 3)
     cache.write(index, features)
     order = torch.randperm(2000)
-    shuffled.write(
-        index.long()[order].to(index_dtype), features[order]
-    )  # unsigned dtypes have no indexing in torch 2.8
+    again = index.long()[order].to(index_dtype)  # torch 2.8 has no indexing of unsigned integers
+    shuffled.write(again, features[order])
     for sample in range(50):
         of_sample = features[index == sample].double()
         expected = of_sample.mean(dim=0).float() if len(of_sample) else torch.zeros(3)

@@ -54,11 +54,12 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
     Raises:
         ValueError: There is no such run, it has no trained encoder, or an evaluation doesn't apply.
     """
+    place = _device(device)
     checkpoint = path if path.is_file() else None
     before = Run.open(path.parent if checkpoint else path)
     encoder: Any = None
     if checkpoint or not before.embeddings.is_file() or settings.evaluation_samples is not None:
-        encoder = (_of_checkpoint(before, checkpoint) if checkpoint else before.encoder()).to(_device(device))
+        encoder = (_of_checkpoint(before, checkpoint) if checkpoint else before.encoder()).to(place)
     samples, refit = _samples(before, needed=encoder is not None)
     if samples is not None:
         check_applicable(samples, settings.evaluations)

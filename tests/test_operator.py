@@ -175,6 +175,7 @@ def losses_and_gradient(formula, operand, pull, push, temperature, **options):
     return losses.detach().double(), leaf.grad.double()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("temperature", [0.01, 0.05, 0.1, 1.0])

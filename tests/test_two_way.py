@@ -108,6 +108,7 @@ def rounded(result, dtype):
     return (result.to(dtype) if result.ndim == 2 else result).double()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("temperature", [0.003, 0.01, 0.05, 0.2, 1.0])

@@ -106,6 +106,18 @@ def test_a_paired_difference_of_precisions_is_a_paired_t_test():
     assert (difference.low, difference.high) == pytest.approx((expected.low, expected.high))
 
 
+def test_a_paired_difference_of_unseen_classes_is_over_classes():
+    generator = torch.Generator().manual_seed(0)
+    classes, rows = torch.arange(40) % 4, torch.arange(40)
+    first, second = (torch.rand(40, generator=generator) + of * classes for of in (0.2, 0.0))
+    order = torch.randperm(40, generator=generator)
+    difference = paired_difference(
+        Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows[order], second[order]), classes
+    )
+    means = [float((first - second)[classes == c].mean()) for c in range(4)]
+    assert (difference.low, difference.high) == pytest.approx(np.clip(student(means), -1, 1), rel=1e-5)
+
+
 # --- accuracy --------------------------------------------------------------------------------------------------------
 
 
@@ -200,25 +212,34 @@ def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty):
     twin = LogisticRegression(C=1 / (penalty * 150), max_iter=100_000, tol=1e-10)
     twin.fit(((vectors - mean) / deviation).numpy(), train.labels.numpy())
     best = objective(train, penalty, torch.from_numpy(twin.coef_.T), torch.from_numpy(twin.intercept_))
-    probe = Fitting(train).fit(penalty, 1e-6)
+    probe = Fitting(train).fit(penalty, 1e-9)
     weight = probe.weight * deviation[:, None]
     assert objective(train, penalty, weight, probe.bias + mean @ probe.weight) == pytest.approx(best, rel=1e-6)
-    loose = LinearProbe(penalty)(train, train, train)
-    assert (
-        abs(
-            overall(loose).value
-            - float(np.mean(twin.predict(((vectors - mean) / deviation).numpy()) == train.labels.numpy()))
+    usual = Fitting(train).fit(penalty, LinearProbe().tolerance)
+    gap = objective(train, penalty, usual.weight * deviation[:, None], usual.bias + mean @ usual.weight) / best - 1
+    assert 0 <= gap + 1e-6 <= 0.01
+
+
+def test_a_warm_start_is_no_reason_to_stop():
+    """On classes that are far apart, each weaker penalty moves the weights on, as in a fit from zero."""
+    train = blobs(150, "train", 1, spread=0.2)
+    path, probe = Fitting(train), None
+    for penalty in (1e-1, 1e-2, 1e-3, 1e-4):
+        probe = path.fit(penalty, LinearProbe().tolerance, probe)
+        mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)
+        best, there = (
+            objective(train, penalty, of.weight * deviation[:, None], of.bias + mean @ of.weight)
+            for of in (Fitting(train).fit(penalty, 1e-7), probe)
         )
-        <= 0.01
-    )
+        assert there <= 1.05 * best
 
 
 def test_a_path_ends_where_a_fresh_fit_ends():
     train = blobs(150, "train", 1)
     path, probe = Fitting(train), None
     for penalty in (1.0, 1e-1, 1e-2):
-        probe = path.fit(penalty, 1e-6, probe)
-    fresh = Fitting(train).fit(1e-2, 1e-6)
+        probe = path.fit(penalty, 1e-9, probe)
+    fresh = Fitting(train).fit(1e-2, 1e-9)
     torch.testing.assert_close(probe.weight, fresh.weight, rtol=1e-3, atol=1e-4)
 
 
@@ -254,15 +275,15 @@ def test_a_constant_feature_is_left_alone(parts):
 def test_the_path_goes_on_beyond_the_end_that_is_best(parts):
     strong = LinearProbe(penalties=(1e-7, 1e-8))(*parts)
     tried = [score.choices for score in strong.candidates]
-    assert tried[0] not in {"penalty=1e-7", "penalty=1e-8"}
+    assert tried[0] not in {"penalty=1e-07", "penalty=1e-08"}
     chosen = overall(strong).choices
-    assert chosen not in {tried[0], tried[-1]} or chosen in {"penalty=1e3", "penalty=1e-8"}
+    assert chosen not in {tried[0], tried[-1]} or chosen in {"penalty=1000", "penalty=1e-08"}
 
 
 def test_refitting_learns_from_validation_too(parts):
     train, validation, test = parts
     both = Features(torch.cat([train.vectors, validation.vectors]), torch.cat([train.labels, validation.labels]))
-    for evaluation in (KNN(5, "uniform"), LinearProbe(1e-2, tolerance=1e-6)):
+    for evaluation in (KNN(5, "uniform"), LinearProbe(1e-2, tolerance=1e-9)):
         expected = overall(evaluation(both, validation, test)).value
         assert overall(evaluation(train, validation, test, refit=True)).value == expected
 
@@ -392,6 +413,35 @@ def test_features_that_do_not_fit_are_refused(vectors, labels, words):
 def test_settings_without_meaning_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_an_evaluation_is_named_once(parts):
+    with pytest.raises(ValueError, match="kNN twice"):
+        applicable(parts, [KNN(3), KNN(9)])
+
+
+def test_a_classifier_refuses_other_classes_from_python_too(parts):
+    unseen = Features(parts.test.vectors, parts.test.labels, ("x", "y", "z"))
+    for evaluation in (KNN(), LinearProbe()):
+        with pytest.raises(ValueError, match="does not apply: it needs test classes"):
+            evaluation(*parts[:2], unseen)
+
+
+def test_classes_of_any_integer_are_taken_and_others_refused(parts):
+    train, validation, test = (Features(of.vectors, of.labels.to(torch.uint8), of.names) for of in parts)
+    for evaluation in (KNN(5, "uniform"), LinearProbe(1e-2), Retrieval()):
+        assert evaluation(train, validation, test).scores == evaluation(*parts[:2], parts.test).scores
+    with pytest.raises(ValueError, match="labels from 0 to 1"):
+        Features(torch.zeros(3, 1), torch.tensor([0, 1, 2]), ("a", "b"))
+    with pytest.raises(ValueError, match="got -1 to 1"):
+        Features(torch.zeros(2, 1), torch.tensor([-1, 1]), ("a", "b"))
+
+
+def test_many_and_few_are_those_of_the_whole_training_part(parts):
+    capped = Features(parts.train.vectors, parts.train.labels, parts.train.names, part="train").fewer(12)
+    capped = Features(capped.vectors, capped.labels, capped.names, part="train", whole=torch.tensor([500, 50, 5]))
+    scores = {score.subset for score in KNN(3, "uniform")(capped, parts.validation, parts.test).scores}
+    assert {"many", "medium", "few"} <= scores
 
 
 # --- raw inputs ------------------------------------------------------------------------------------------------------

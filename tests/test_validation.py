@@ -58,7 +58,7 @@ def test_scores_are_those_of_the_encoder_at_the_end_of_the_epoch(parts, tmp_path
         Features(module.encoder.encode(of.inputs), of.labels, of.names, part=part)
         for of, part in ((parts.train, "train"), (parts.validation, "validation"))
     ]
-    expected = KNN()(*features, features[1]).headline[0].value
+    expected = KNN(20, "similarity")(*features, features[1]).headline[0].value
     assert next(score for score in run.scores if score.epoch == 4 and score.subset == "all").value == expected
 
 

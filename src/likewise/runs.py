@@ -207,7 +207,11 @@ class Run:
         Raises:
             ValueError: The file can't be read.
         """
-        return from_csv(self.scores_file.read_text(encoding="utf-8")) if self.scores_file.is_file() else ()
+        return (
+            from_csv(self.scores_file.read_bytes().decode(errors="surrogateescape"))
+            if self.scores_file.is_file()
+            else ()
+        )
 
     @property
     def outcomes(self) -> tuple[Outcomes, ...]:
@@ -223,7 +227,9 @@ class Run:
             others = [one for one in self.outcomes if one.key[:1] + one.key[2:] not in keys]
             with self.writing(self.outcomes_file.name) as path:
                 save_outcomes(path, [*others, *found.outcomes])
-        self.write(self.scores_file.name, as_csv([*kept, *found.scores, *found.candidates]).encode())
+        self.write(
+            self.scores_file.name, as_csv([*kept, *found.scores, *found.candidates]).encode(errors="surrogateescape")
+        )
 
     @property
     def histograms(self) -> dict[str, list[tuple[int, tuple[int, ...]]]]:

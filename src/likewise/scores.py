@@ -15,6 +15,7 @@ from torch import Tensor
 ENCODER = "encoder"
 RAW = "raw inputs"
 ALL = "all"
+FEWER = "samples only"  # says in `choices` that raw inputs were evaluated on fewer samples than the encoder
 SEPARATOR = "|"
 WORDS = ("evaluation", "metric", "features", "part", "subset", "choices")
 
@@ -72,6 +73,9 @@ class Outcomes:
         values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query.
         features: See `Score`.
         part: See `Score`.
+
+    Raises:
+        ValueError: A name has a "|" in it, which separates the names of arrays in a file.
     """
 
     evaluation: str
@@ -80,6 +84,12 @@ class Outcomes:
     values: Float[Tensor, " m"]
     features: str = ENCODER
     part: str = "test"
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        wrong = [name for name in self.key if SEPARATOR in name]
+        if wrong:
+            raise ValueError(f"expected a name of an evaluation or metric without {SEPARATOR!r}, got {wrong[0]!r}")
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -118,12 +128,13 @@ def as_csv(scores: Iterable[Score]) -> str:
     Example:
         >>> text = as_csv([Score("kNN", "accuracy", 0.9, 0.8, 0.95, 100, epoch=3)])
         >>> text.splitlines()[1]
-        'kNN,accuracy,0.9,0.8,0.95,100,encoder,test,all,3,'
+        '"kNN","accuracy",0.9,0.8,0.95,100,"encoder","test","all",3,""'
         >>> from_csv(text)[0].epoch
         3
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Score)], lineterminator="\n")
+    names = [field.name for field in fields(Score)]
+    writer = csv.DictWriter(text, names, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writeheader()
     writer.writerows(asdict(score) for score in scores)
     return text.getvalue()
@@ -140,7 +151,7 @@ def from_csv(text: str) -> tuple[Score, ...]:
         ()
     """
     scores: list[Score] = []
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in csv.DictReader(io.StringIO(text, newline="")):
         try:
             value, low, high = (float(row[name]) for name in ("value", "low", "high"))
             evaluation, metric, features, part, subset, choices = (row[name] or "" for name in WORDS)

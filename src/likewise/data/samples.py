@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal, Protocol, final
 
 import torch
@@ -76,7 +77,8 @@ class Samples:
     rows: Int[Tensor, " n"] | None = None
 
     def __post_init__(self) -> None:
-        """Check lengths, labels and inputs."""
+        """Check lengths, labels and inputs, and number the names that occur twice."""
+        object.__setattr__(self, "names", _distinct(self.names))
         given: Mapping[str, Tensor | None] = {"labels": self.labels, "parts": self.parts, "rows": self.rows}
         for name, rows in given.items():
             if rows is not None and len(rows) != len(self.inputs):
@@ -151,6 +153,17 @@ class Samples:
             raise ValueError(f"expected a name for each of {named} labels, got {len(self.names)}: name them all")
         if labels.ndim == 1 and len(labels) and int(labels.min()) < 0:
             raise ValueError(f"expected classes from 0, got {int(labels.min())}: drop samples without a class")
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Number the names that occur again: two classes called crane become "crane" and "crane (2)"."""
+    if len(set(names)) == len(names):
+        return names
+    distinct: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name} ({number})" for number in count(2))
+        distinct[name if name not in distinct else next(of for of in numbered if of not in {*names, *distinct})] = None
+    return tuple(distinct)
 
 
 def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, " k"], ...]:

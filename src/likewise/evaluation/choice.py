@@ -30,6 +30,10 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
     """
     if asked is None:
         return [evaluation for evaluation in (kind() for kind in USUAL) if evaluation.refusal(parts) is None]
+    names = [evaluation.name for evaluation in asked]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ValueError(f"expected every evaluation once, got {twice} twice: evaluate again with the other settings")
     for evaluation in asked:
         refusal = evaluation.refusal(parts)
         if refusal:

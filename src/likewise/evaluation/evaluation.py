@@ -22,6 +22,12 @@ class Evaluation(ABC):
     def refusal(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated, as "it needs ..., and there is ..."; None if they can."""
 
+    def check(self, parts: FeatureParts) -> None:
+        """Raise a ValueError if these parts can't be evaluated."""
+        refusal = self.refusal(parts)
+        if refusal:
+            raise ValueError(f"{type(self).__name__} does not apply: {refusal}")
+
     @abstractmethod
     def __call__(
         self,
@@ -56,7 +62,7 @@ def needs_seen_classes(parts: FeatureParts) -> str | None:
     if not parts.closed:
         return "it needs test classes that were trained on, and these are others"
     if len(parts.train.classes.unique()) < 2:
-        return "it needs at least 2 classes, and there is 1"
+        return "it needs at least 2 training classes, and there is 1"
     if len(parts.test) == 0:
         return "it needs a test part, and there is none"
     return None

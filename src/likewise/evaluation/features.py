@@ -45,6 +45,7 @@ class Features:
         rows: The samples' rows in their source, (N,). None: 0 to N - 1.
         part: "train", "validation" or "test".
         kind: "encoder", or "raw inputs".
+        whole: How many samples each class has in the whole part, (C,), where these are a subset of it.
 
     Raises:
         ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
@@ -61,6 +62,7 @@ class Features:
     rows: Int[Tensor, " n"] | None = None
     part: str = "test"
     kind: str = ENCODER
+    whole: Int[Tensor, " c"] | None = None
 
     def __post_init__(self) -> None:
         """Check the vectors and labels, and number the rows."""
@@ -89,12 +91,26 @@ class Features:
         if labels is not None and not self.names:
             named = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1 if len(labels) else 0
             object.__setattr__(self, "names", tuple(map(str, range(named))))
+        if labels is not None:
+            object.__setattr__(self, "labels", self._checked(labels))
         if self.rows is None:
             object.__setattr__(self, "rows", torch.arange(len(vectors)))
 
     def __len__(self) -> int:
         """Count the samples."""
         return len(self.vectors)
+
+    def _checked(self, labels: Tensor) -> Tensor:
+        """Return classes as int64, and label sets as booleans."""
+        if labels.ndim == 2:
+            return labels.bool()
+        low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, 0)
+        if len(labels) and not 0 <= low <= high < len(self.names):
+            raise ValueError(
+                f"expected {self.part} labels from 0 to {len(self.names) - 1}, one for each of {len(self.names)} "
+                f"names, got {low} to {high}: renumber them"
+            )
+        return labels.long()
 
     def __getitem__(self, index: Tensor) -> "Features":
         """Take some of the samples, by their indices."""
@@ -125,11 +141,17 @@ class Features:
         """How many samples each class has, (C,)."""
         return torch.bincount(self.classes, minlength=len(self.names))
 
+    @property
+    def frequencies(self) -> Int[Tensor, " c"]:
+        """How many samples each class has in the whole part, (C,)."""
+        return self.counts if self.whole is None else self.whole
+
     def fewer(self, most: int, seed: int = 0) -> "Features":
         """Return at most so many samples, chosen at random, in their order."""
         if len(self) <= most:
             return self
-        return self[torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most].sort().values]
+        chosen = self[torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most].sort().values]
+        return replace(chosen, whole=self.frequencies) if self.label_kind == "classes" else chosen
 
 
 class FeatureParts(NamedTuple):
@@ -145,7 +167,10 @@ class FeatureParts(NamedTuple):
     @property
     def closed(self) -> bool:
         """Whether the test classes are those of the training part; if not, no classifier can predict them."""
-        return self.train.names == self.test.names
+        fewer = min(len(self.train.names), len(self.test.names))
+        if self.train.names[:fewer] != self.test.names[:fewer]:
+            return False
+        return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
 
 
 def joined(first: Features, second: Features) -> Features:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -39,7 +39,8 @@ def wilson(correct: int, count: int) -> tuple[float, float]:
     centre = p + square / (2 * n)
     spread = Z_95 * math.sqrt(p * (1 - p) / n + square / (4 * n * n))
     scale = 1 + square / n
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    low, high = (centre - spread) / scale, (centre + spread) / scale
+    return max(0.0, min(low, p)), min(1.0, max(high, p))
 
 
 def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float]:
@@ -118,7 +119,7 @@ class Difference:
     lost: int
 
 
-def paired_difference(first: Outcomes, second: Outcomes) -> Difference:
+def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " m"] | None = None) -> Difference:
     """Compare two predictors on the samples that both were evaluated on.
 
     Outcomes of 0 or 1: with b samples that only the first has right, c that only the second, n in all, and half a
@@ -126,11 +127,12 @@ def paired_difference(first: Outcomes, second: Outcomes) -> Difference:
 
         d = (b - c)/n',   d ± z·sqrt(b + c + 1 - (b - c)²/n') / n'
 
-    Other outcomes: Student's interval of the differences.
+    Other outcomes: Student's interval of the differences. With classes, the interval over classes of the differences.
 
     Args:
         first: The outcomes to compare.
         second: What to compare them with.
+        classes: The class of each of the first's samples, where other classes might have been tested, (m,).
 
     Returns:
         The plain mean difference, and its interval.
@@ -156,6 +158,10 @@ def paired_difference(first: Outcomes, second: Outcomes) -> Difference:
     ours, theirs = ours[known], theirs[known]
     gained, lost = int((ours > theirs).sum()), int((ours < theirs).sum())
     value = float((ours - theirs).mean()) if len(ours) else math.nan
+    if classes is not None:
+        belong, _ = same_rows(replace(first, values=classes), second)
+        low, high = over_classes(ours - theirs, belong[known])
+        return Difference(value, max(-1.0, low), min(1.0, high), len(ours), gained, lost)
     if not bool((torch.cat([ours, theirs]).unique().unsqueeze(1) == torch.tensor([0.0, 1.0])).any(1).all()):
         low, high = student(ours - theirs)
         return Difference(value, low, high, len(ours), gained, lost)

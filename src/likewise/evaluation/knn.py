@@ -75,10 +75,11 @@ class KNN(Evaluation):
         progress: Progress = silent,
     ) -> Found:
         """Choose k and weights on validation, and predict the test classes."""
+        self.check(FeatureParts(train, validation, test))
         k, weights, tried = self._choose(train, validation, progress)
         learned = joined(train, validation) if refit else train
         predictions = self._predict(learned, test, [k], [weights], progress)[k, weights]
-        found = accuracy(self.name, predictions, test, train.counts, _words(k, weights))
+        found = accuracy(self.name, predictions, test, train.frequencies, _words(k, weights))
         return Found(found.scores, tuple(one.headline[0] for one in tried.values()), found.outcomes)
 
     def _choose(
@@ -93,7 +94,7 @@ class KNN(Evaluation):
         while True:
             ks = sorted(set(ks))
             for setting, predictions in self._predict(train, validation, ks, kinds, progress).items():
-                tried[setting] = accuracy(self.name, predictions, validation, train.counts, _words(*setting))
+                tried[setting] = accuracy(self.name, predictions, validation, train.frequencies, _words(*setting))
             best = max(tried, key=lambda setting: (tried[setting].scores[0].value, -setting[0]))
             if self.k is not None or best[0] < max(ks) or best[0] == len(train):
                 return *best, tried

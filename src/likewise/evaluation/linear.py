@@ -21,6 +21,8 @@ PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 WIDEST = (1e-8, 1e3)  # where the path ends, whatever validation prefers
 CHUNK = 2**14  # samples whose logits are in memory at a time
 MOST_CONDITIONED = 4096  # features; with more, the D x D matrix of the preconditioner costs more than it saves
+MOST_STEPS = 1000  # of a fit
+SMALLEST = 1e-12
 CONSTANT = 1e-6  # a feature that varies by less than this part of its mean is constant but for rounding
 
 
@@ -31,13 +33,14 @@ class LinearProbe(Evaluation):
         minimise  1/N Σ_i -log softmax(W x_i + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
 
     From the strongest penalty to the weakest, each fit starting at the one before. The penalty with the highest
-    validation accuracy wins, the lower cross-entropy where accuracies are equal; if it is the first or last of the
-    path, the path goes on beyond it by factors of 10.
+    validation accuracy wins, the lower cross-entropy where accuracies are equal; if the first or last of the path is
+    the most accurate of all, the path goes on beyond it by factors of 10.
 
     Args:
         penalty: The penalty, per sample: 1/(C·N) for scikit-learn's C. None: chosen on validation.
         penalties: The path that is tried first.
-        tolerance: A fit ends when its gradient is this part of the gradient at zero.
+        tolerance: A fit ends when its gap to the minimum, estimated as half the squared gradient in coordinates in
+            which the Hessian is close to the identity, is at most this part of the objective.
 
     Raises:
         ValueError: A penalty or the tolerance isn't positive.
@@ -55,7 +58,7 @@ class LinearProbe(Evaluation):
     name: ClassVar[str] = "linear probe"
 
     def __init__(
-        self, penalty: float | None = None, penalties: Sequence[float] = PENALTIES, tolerance: float = 1e-2
+        self, penalty: float | None = None, penalties: Sequence[float] = PENALTIES, tolerance: float = 2e-3
     ) -> None:
         for name, value in (("penalty", penalty), ("tolerance", tolerance), *(("penalties", of) for of in penalties)):
             if value is not None and not value > 0:
@@ -80,12 +83,13 @@ class LinearProbe(Evaluation):
         progress: Progress = silent,
     ) -> Found:
         """Choose the penalty on validation, and predict the test classes."""
+        self.check(FeatureParts(train, validation, test))
         tried = self._tried(train, validation, progress)
         best = max(tried, key=lambda one: one.rank)
         probe = best.probe
         if refit:
             probe = Fitting(joined(train, validation)).fit(best.penalty, self.tolerance, probe)
-        found = accuracy(self.name, probe.predict(test.vectors), test, train.counts, _words(best.penalty))
+        found = accuracy(self.name, probe.predict(test.vectors), test, train.frequencies, _words(best.penalty))
         candidates = tuple(one.found.headline[0] for one in tried if one.found is not None)
         return Found(found.scores, candidates, found.outcomes)
 
@@ -101,6 +105,8 @@ class LinearProbe(Evaluation):
             tried.sort(key=lambda one: -one.penalty)
             best = max(tried, key=lambda one: one.rank)
             further = best.penalty * (10 if best is tried[0] else 0.1)
+            if len(tried) > 1 and best.rank[0] <= max(one.rank[0] for one in tried if one is not best):
+                break  # no more accurate than another: further penalties would not be, either
             if (best is not tried[0] and best is not tried[-1]) or not WIDEST[0] <= further <= WIDEST[1]:
                 break
             probe = fitting.fit(further, self.tolerance, best.probe)
@@ -157,7 +163,7 @@ class _Tried:
         if len(validation) == 0:
             return cls(penalty, probe, None, (0.0, 0.0))
         predictions = probe.predict(validation.vectors)
-        found = accuracy(LinearProbe.name, predictions, validation, train.counts, _words(penalty))
+        found = accuracy(LinearProbe.name, predictions, validation, train.frequencies, _words(penalty))
         return cls(penalty, probe, found, (found.scores[0].value, -probe.cross_entropy(validation)))
 
 
@@ -186,22 +192,19 @@ class Fitting:
         self._labels = train.classes.to(vectors.device)
         self._classes = len(train.names)
         self._gram = self._second_moment() if vectors.shape[1] <= MOST_CONDITIONED else None
-        # at zero every class has the probability 1/C
-        weight, bias = self._standardized(None)
-        _, self._slope, self._offset, self._spread = self._objective(weight, bias, 0.0)
+        self._spread = (1 - 1 / self._classes) / self._classes  # at zero every class has the probability 1/C
 
     def fit(self, penalty: float, tolerance: float, start: Probe | None = None) -> Probe:
         """Minimise the objective for one penalty.
 
         Args:
             penalty: The penalty, per sample.
-            tolerance: The gradient's largest entry at the end, as a part of that at zero.
+            tolerance: The gap at the end, as a part of the objective; see `LinearProbe`.
             start: Where to start; None: at zero.
         """
         width = self._inputs.shape[1]
         weight, bias = self._standardized(start)
         factor = self._factor(penalty)
-        largest = max(float(_solved(factor, self._slope).abs().max()), float(self._offset.abs().max()))
         start_at = torch.cat([weight if factor is None else factor.T @ weight, bias.unsqueeze(0)])
 
         def weights(variables: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
@@ -210,16 +213,17 @@ class Fitting:
 
         def objective(variables: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             loss, slope, offset, self._spread = self._objective(*weights(variables), penalty)
-            gradient = torch.cat([_solved(factor, slope), offset.unsqueeze(0)])
-            return float(loss), gradient.flatten().cpu().numpy()
+            slope = _solved(factor, slope)
+            gap = 0.5 * float(slope.square().sum() + offset.square().sum() / max(self._spread, SMALLEST))
+            if gap <= tolerance * float(loss):
+                raise _ConvergedError(variables.copy())
+            return float(loss), torch.cat([slope, offset.unsqueeze(0)]).flatten().cpu().numpy()
 
-        found = minimize(
-            objective,
-            start_at.flatten().cpu().numpy(),
-            jac=True,
-            method="L-BFGS-B",
-            options={"gtol": tolerance * largest, "ftol": 0, "maxiter": 1000, "maxfun": 2000},
-        )
+        options = {"gtol": 0, "ftol": 0, "maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS}
+        try:
+            found = minimize(objective, start_at.flatten().cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
+        except _ConvergedError as converged:
+            return self._probe(*weights(converged.variables))
         return self._probe(*weights(found.x))
 
     def _objective(self, weight: Tensor, bias: Tensor, penalty: float) -> tuple[Tensor, Tensor, Tensor, float]:
@@ -268,6 +272,14 @@ class Fitting:
         return Probe(weight, bias - self._mean.double() @ weight)
 
 
+class _ConvergedError(Exception):
+    """The gap is small enough."""
+
+    def __init__(self, variables: NDArray[np.float64]) -> None:
+        super().__init__()
+        self.variables = variables
+
+
 def _solved(factor: Tensor | None, values: Tensor, *, transposed: bool = False) -> Tensor:
     """Return L⁻¹ X, or L⁻ᵀ X; X where there is no L."""
     if factor is None:
@@ -276,4 +288,4 @@ def _solved(factor: Tensor | None, values: Tensor, *, transposed: bool = False) 
 
 
 def _words(penalty: float) -> str:
-    return f"penalty={penalty:.0e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e+")
+    return f"penalty={penalty:.6g}"

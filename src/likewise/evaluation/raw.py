@@ -1,6 +1,7 @@
 """Raw inputs as features: what the same evaluations find without an encoder."""
 
 import torch
+from torch import Tensor
 
 from likewise.data import Parts, Samples
 from likewise.evaluation.features import FeatureParts, Features
@@ -11,14 +12,14 @@ MOST_NUMBERS = 2**24  # of a part: 64 MiB in float32
 MOST_SAMPLES = 5000
 
 
-def raw_features(parts: Parts, seed: int = 0) -> FeatureParts | None:
+def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int = 0) -> FeatureParts | None:
     """Return the inputs of the three parts as vectors: of large parts a random subset.
 
-    A part is cut to 5,000 samples, and to 2²⁴ numbers. The subset of the test part is one of the encoder's test
-    samples, so that the two can be compared in pairs.
+    A part is cut to 5,000 samples, and to 2²⁴ numbers.
 
     Args:
         parts: The samples.
+        features: What the encoder made of them, where it was evaluated on a subset, of which these are one too.
         seed: Seed of the subsets.
 
     Returns:
@@ -37,15 +38,19 @@ def raw_features(parts: Parts, seed: int = 0) -> FeatureParts | None:
         return None
     most = max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
     pairs = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    return FeatureParts(*(_vectors(samples, part, most, seed) for part, samples in pairs))
+    among = [None] * 3 if features is None else [of.numbers for of in features]
+    return FeatureParts(*(_vectors(*pair, rows, most, seed) for pair, rows in zip(pairs, among, strict=True)))
 
 
-def _vectors(samples: Samples, part: str, most: int, seed: int) -> Features:
+def _vectors(part: str, samples: Samples, among: Tensor | None, most: int, seed: int) -> Features:
     """Return a part's inputs as vectors."""
     numbered = samples.numbered()
-    if len(samples) > most:
-        chosen = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:most].sort().values
+    whole = samples.counts if samples.label_kind == "classes" else None
+    if among is not None and numbered.rows is not None:
+        numbered = numbered[torch.isin(numbered.rows, among)]
+    if len(numbered) > most:
+        chosen = torch.randperm(len(numbered), generator=torch.Generator().manual_seed(seed))[:most].sort().values
         numbered = numbered[chosen]
     inputs = numbered.inputs[torch.arange(len(numbered))].flatten(1)
     vectors = inputs.float() if inputs.is_floating_point() else inputs.float() / 255
-    return Features(vectors, numbered.labels, numbered.names, numbered.rows, part, RAW)
+    return Features(vectors, numbered.labels, numbered.names, numbered.rows, part, RAW, whole)

@@ -50,7 +50,8 @@ class Retrieval(Evaluation):
             return f"it needs one class a sample, and there are {kind or 'no labels'}"
         occurring = parts.test.counts[parts.test.counts > 0]
         if len(occurring) < 2:
-            return f"it needs at least 2 classes in the test part, and there are {len(occurring)}"
+            are = "is 1" if len(occurring) else "are none"
+            return f"it needs at least 2 classes in the test part, and there {are}"
         return None if int(occurring.max()) > 1 else "it needs a class with 2 test samples, and every class has 1"
 
     def __call__(
@@ -63,12 +64,14 @@ class Retrieval(Evaluation):
         progress: Progress = silent,
     ) -> Found:
         """Rank the test samples for each query."""
-        del validation, refit
+        parts = FeatureParts(train, validation, test)
+        self.check(parts)
+        del refit
         positives = test.counts[test.classes] - 1
         values = _precisions(test, positives, progress)
         queries = positives > 0
         left = int((~queries).sum())
-        unseen = train.names != test.names
+        unseen = len(train) > 0 and not parts.closed
         said = [f"{left} samples left out, the only ones of their class"] if left else []
         said += [f"interval over {len(test.classes[queries].unique())} classes"] if unseen else []
         scores: list[Score] = []

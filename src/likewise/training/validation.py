@@ -18,7 +18,8 @@ MOST_SAMPLES = 10_000  # of each part, enough for a curve
 class Validation(lightning.Callback):
     """Evaluate the validation part every few epochs, and save the scores with the run.
 
-    The evaluation is kNN if the validation classes are also trained on, and retrieval if they are not. With other
+    The evaluation is kNN (k = 20, weighted by similarity) if the validation classes are also trained on, and retrieval
+    if they are not. With other
     labels, or without labels, nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded.
     The random numbers of the training do not change.
 
@@ -26,7 +27,7 @@ class Validation(lightning.Callback):
         run: The run to save scores to.
         parts: The training and validation samples.
         every: Epochs between evaluations; 0: no evaluation.
-        evaluations: Evaluations to use instead.
+        evaluations: Evaluations to try instead; the first of them that applies is used.
         told: Called with the scores found.
 
     Raises:
@@ -47,7 +48,9 @@ class Validation(lightning.Callback):
         self.every = every
         self._train, self._validation = (_some(samples) for samples in (parts.train, parts.validation))
         # labels and names decide which evaluation applies; features come with each epoch
-        self._evaluations = _applicable(self._labels(), (KNN(), Retrieval()) if evaluations is None else evaluations)
+        self._evaluations = _applicable(
+            self._labels(), (KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
+        )
         self._told = told
 
     def on_train_batch_end(

@@ -85,7 +85,7 @@ def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
         encoder, raw = (score_of(run, probe, "accuracy", of).value for of in ("encoder", "raw inputs"))
         assert line.startswith(f"{probe}, accuracy: {100 * encoder:.2f} % [")
         assert f"raw inputs {100 * raw:.2f} % [" in line
-        assert f", {100 * (encoder - raw):+.2f} points [" in line
+        assert f", difference {100 * (encoder - raw):+.2f} [" in line
     assert (place / last.removeprefix("report: ")).samefile(run / "report.html")
 
 

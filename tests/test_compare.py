@@ -245,7 +245,7 @@ def test_single_runs_differ_by_class_on_the_samples_of_the_class(tmp_path):
 
 
 def test_the_table_is_saved_as_it_is_shown(page, two):
-    with page.with_name("comparison.csv").open(newline="", encoding="utf-8") as file:
+    with page.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
     for line, row in zip(read, rows_of(two), strict=True):
         assert (line["setting"], line["interval"], line["paired"]) == (row.setting, row.interval, row.paired)

@@ -102,10 +102,16 @@ def test_embeddings_of_a_run_are_evaluated_as_the_run_was(run, tmp_path, capsys)
 def test_fewer_samples_are_evaluated_and_none_at_all(few, tmp_path):
     assert main(["train", *few, "--evaluation_samples", "20", "--runs", str(tmp_path / "capped")]) == 0
     (capped,) = (tmp_path / "capped").iterdir()
-    assert [len(part) for part in load_features(Run(capped).embeddings)] == [20, 12, 20]
+    assert [len(part) for part in load_features(Run(capped).embeddings)] == [108, 12, 40]
+    final = [score for score in Run(capped).scores if (score.subset, score.part, score.epoch) == ("all", "test", None)]
+    assert {score.count for score in final if score.metric == "accuracy"} == {20}
+    rows = {of.key: of.rows.tolist() for of in Run(capped).outcomes}
+    both = [rows["kNN", "accuracy", kind, "test"] for kind in ("encoder", "raw inputs")]
+    assert both[0] == both[1]
+    assert set(both[0]) <= set(load_features(Run(capped).embeddings).test.rows.tolist())
     assert main(["train", *few, "--evaluations", "[]", "--runs", str(tmp_path / "none")]) == 0
     (none,) = (tmp_path / "none").iterdir()
-    assert Run(none).scores == ()
+    assert Run(none).scores == ()  # nor is anything validated
     assert not Run(none).embeddings.exists()
     assert main(["evaluate", str(none), "--evaluations", "Retrieval", "--device", "cpu"]) == 0
     assert kinds(Run(none).scores) == {("retrieval", "encoder"), ("retrieval", "raw inputs")}
@@ -226,7 +232,7 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(few, tmp_path, monkey
         *["NTXentLoss"] * 2,
     ]
     assert all(path.stat().st_mtime_ns == time for path, time in done.items())
-    with (folder / "comparison.csv").open(newline="") as file:
+    with (folder / "compare.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     probe = [row for row in rows if row["evaluation"] == "linear probe" and row["metric"] == "accuracy"]
     values = [

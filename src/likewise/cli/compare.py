@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from likewise.report import Row
     from likewise.runs import Run
 
-TABLE = "comparison.csv"
 DESCRIPTION = """Compare runs: a table with intervals and paired differences, curves overlaid, differences by class.
 
-    likewise compare runs/A runs/B                         compare.html, and the table as comparison.csv next to it
+    likewise compare runs/A runs/B                         compare.html, and the table as compare.csv next to it
     likewise compare runs/* --output results/all.html
 
 Runs that differ in the seed only are one setting; the first run's setting is what others are compared with. Scores are
@@ -45,6 +44,8 @@ def run(arguments: Sequence[str]) -> None:
         raise ValueError(f"expected folders of runs and --output, got {unknown[0]}: see likewise compare --help")
     from likewise.runs import Run  # noqa: PLC0415 - once the arguments are understood
 
+    if given.output.suffix != ".html":
+        raise ValueError(f"expected --output to end in .html, got {given.output}: the table is written next to it")
     compare([Run.open(folder) for folder in given.runs], given.output)
 
 
@@ -53,7 +54,7 @@ def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | Non
 
     Args:
         runs: The runs; the first one's setting is what others are compared with.
-        output: Where the page goes; comparison.csv goes next to it.
+        output: Where the page goes; the table, with the ending .csv, next to it.
         names: What the setting of a run's folder is called. None: what its settings don't share with others.
 
     Raises:
@@ -63,16 +64,16 @@ def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | Non
     _check(runs)
     from likewise.report import compared, in_settings, rows_as_csv, settings_of, write_page  # noqa: PLC0415 - slow
 
-    say("comparing …")
+    say("comparing ...")
     subjects = in_settings(runs, names)
     settings = settings_of(subjects)
     rows = compared(settings)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.with_name(TABLE).write_text(rows_as_csv(rows), encoding="utf-8")
+    output.with_suffix(".csv").write_text(rows_as_csv(rows), encoding="utf-8")
     write_page(output, subjects)
     tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     tell(_table(rows))
-    tell(f"\npage: {output}\ntable: {output.with_name(TABLE)}")
+    tell(f"\npage: {output}\ntable: {output.with_suffix('.csv')}")
 
 
 def _check(runs: "Sequence[Run]") -> None:

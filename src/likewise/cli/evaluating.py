@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
+from torch import Tensor
 
 from likewise.cli.printing import say, tell
 from likewise.cli.progress import bar
@@ -23,8 +24,9 @@ from likewise.evaluation import (
 )
 from likewise.models import Encoder
 from likewise.parts import build
+from likewise.report.words import difference_words, is_share, score_words
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, RAW, Outcomes
+from likewise.scores import ALL, ENCODER, FEWER, RAW, Outcomes, same_rows
 
 PRINTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class that is printed
@@ -71,12 +73,12 @@ def check_applicable(parts: Parts, asked: Sequence[Evaluation] | None) -> None:
     applicable(FeatureParts(*blank), asked)
 
 
-def encoded(run: Run, encoder: Encoder, parts: Parts, most: int | None, *, anew: bool = False) -> FeatureParts:
-    """Encode the samples, at most so many of each part, and save the features; or load those that were saved."""
-    if run.embeddings.is_file() and not anew:
+def encoded(run: Run, encoder: Encoder, parts: Parts) -> FeatureParts:
+    """Encode the samples and save the features; or load those that were saved."""
+    if run.embeddings.is_file():
         return load_features(run.embeddings)
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    features = FeatureParts(*(_encoded(encoder, samples, part, most) for part, samples in named))
+    features = FeatureParts(*(_encoded(encoder, samples, part) for part, samples in named))
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
     return features
@@ -98,33 +100,24 @@ def evaluate(
     if not evaluations:
         say("no evaluation applies to these labels")
         return
-    raw = None if samples is None or not len(samples.train) else raw_features(samples)
-    tell(f"\nHeld-out scores, with 95 % intervals{_compared(features, raw)}")
+    raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
+    capped = "" if raw is None else _capped(features, raw)
+    same = "" if raw is None else f"; the same for raw inputs{f', {capped}' if capped else ''}"
+    tell(f"\nHeld-out scores, with 95 % intervals{same}")
     for evaluation in evaluations:
         found = evaluation(*features, refit=refit, progress=bar)
         run.add(found)
         other = None if raw is None or evaluation.refusal(raw) else evaluation(*raw, refit=refit, progress=bar)
         if other is not None:
-            run.add(_noting(other, raw))
+            other = _noting(other, capped)
+            run.add(other)
+        classes = None if features.closed or not len(features.train) else features.test
         for score in found.headline:
-            tell(_line(score, found, other))
+            tell(_line(score, found, other, classes))
     _print_classes(run, features.test, {evaluation.name for evaluation in evaluations})
 
 
-def words(score: Score) -> str:
-    """Say a score with its interval.
-
-    Example:
-        >>> words(Score("kNN", "accuracy", 0.9, 0.8, 0.95, 100))
-        '90.00 % [80.0, 95.0]'
-    """
-    return f"{100 * score.value:.2f} % [{100 * score.low:.1f}, {100 * score.high:.1f}]"
-
-
-def _encoded(encoder: Encoder, samples: Samples, part: str, most: int | None) -> Features:
-    if most is not None and len(samples) > most:
-        samples = samples[torch.randperm(len(samples), generator=torch.Generator().manual_seed(0))[:most].sort().values]
-
+def _encoded(encoder: Encoder, samples: Samples, part: str) -> Features:
     def shown(starts: Iterable[int]) -> Iterable[Any]:
         return bar(starts, f"encoding, {part}")
 
@@ -132,35 +125,37 @@ def _encoded(encoder: Encoder, samples: Samples, part: str, most: int | None) ->
     return Features(vectors, samples.labels, samples.names, samples.rows, part)
 
 
-def _compared(features: FeatureParts, raw: FeatureParts | None) -> str:
-    """Say what raw inputs are, and how many of them are evaluated."""
-    if raw is None:
+def _capped(features: FeatureParts, raw: FeatureParts) -> str:
+    """Say of how many samples raw inputs are evaluated, where these are fewer."""
+    if all(len(few) == len(whole) for few, whole in zip(raw, features, strict=True)):
         return ""
-    of = [f"{len(few):,} of {len(all_):,} {all_.part}" for few, all_ in zip(raw, features, strict=True)]
-    some = any(len(few) < len(all_) for few, all_ in zip(raw, features, strict=True))
-    return f"; the same of raw inputs{f' ({of[0]} and {of[2]} samples)' if some else ''}"
+    return f"on {len(raw.train):,} training and {len(raw.test):,} test {FEWER}"
 
 
-def _noting(found: Found, raw: FeatureParts | None) -> Found:
-    """Note with the scores of raw inputs of how many training samples they are."""
-    if raw is None:
+def _noting(found: Found, capped: str) -> Found:
+    """Note with the scores of raw inputs that they are of fewer samples."""
+    if not capped:
         return found
-    noted = f"{len(raw.train)} training samples"
-    scores = (replace(one, choices="; ".join(filter(None, (one.choices, noted)))) for one in found.scores)
+    scores = (replace(one, choices="; ".join(filter(None, (one.choices, capped)))) for one in found.scores)
     return replace(found, scores=tuple(scores))
 
 
-def _line(score: Score, found: Found, other: Found | None) -> str:
-    line = f"{score.evaluation}, {score.metric}: {words(score)}"
-    beside = None if other is None else next((one for one in other.headline if one.metric == score.metric), None)
-    if beside is not None and other is not None:
+def _line(score: Score, found: Found, other: Found | None, unseen: Features | None) -> str:
+    """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
+    line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
+    raw = None if other is None else next((one for one in other.headline if one.metric == score.metric), None)
+    if raw is not None and other is not None:
+        line += f"; raw inputs {score_words(raw)}"
         ours, theirs = (_outcomes(one, score.metric) for one in (found, other))
-        line += f"; raw inputs {words(beside)}"
-        if ours is not None and theirs is not None:
-            difference = paired_difference(ours, theirs)
-            low, high = 100 * difference.low, 100 * difference.high
-            line += f", {100 * difference.value:+.2f} points [{low:+.2f}, {high:+.2f}]"
+        if ours is not None and theirs is not None and FEWER not in raw.choices:
+            classes = None if unseen is None else _classes(ours, unseen)
+            line += f", difference {difference_words(paired_difference(ours, theirs, classes), share=is_share(score))}"
     return f"{line}; {score.choices}" if score.choices else line
+
+
+def _classes(outcomes: Outcomes, test: Features) -> Tensor:
+    """Return the class of each sample."""
+    return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.classes))[1]
 
 
 def _outcomes(found: Found, metric: str) -> Outcomes | None:
@@ -177,7 +172,7 @@ def _print_classes(run: Run, test: Features, evaluations: Collection[str]) -> No
     rows = list(dict.fromkeys(score.subset for score in final))
     if not rows:
         return
-    cells = {(score.subset, score.evaluation, score.features): words(score) for score in final}
+    cells = {(score.subset, score.evaluation, score.features): score_words(score) for score in final}
     table = [["", *(f"{evaluation}{'' if of == ENCODER else f', {RAW}'}" for evaluation, of in columns)]]
     table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]

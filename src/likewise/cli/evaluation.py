@@ -29,15 +29,18 @@ def evaluate_file(path: Path, root: Path, settings: Settings) -> Run:
     Raises:
         ValueError: The file isn't as expected, or an evaluation doesn't apply.
     """
-    features = settings.capped(features_of_file(path))
+    features = features_of_file(path)
     if not applicable(features, settings.evaluations):
-        raise ValueError(f"expected features that can be evaluated, got {path}: {_why_none(features)}")
+        raise ValueError(
+            f"expected features that can be evaluated, got {path}: kNN, the probe and retrieval do not "
+            f"apply; of retrieval, {_why_none(features)}"
+        )
     made = Run.create(root, "evaluation", path.stem)
     with cared_for(made, _left):
         made.describe({"source": str(path), **_facts(features)})
         with made.writing(made.embeddings.name) as beside:
             save_features(beside, features)
-        evaluate(made, features, None, settings.evaluations, refit=False)
+        evaluate(made, settings.capped(features), None, settings.evaluations, refit=False)
         _report(made, None)
     return made.finished()
 
@@ -58,7 +61,7 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
     checkpoint = path if path.is_file() else None
     before = Run.open(path.parent if checkpoint else path)
     encoder: Any = None
-    if checkpoint or not before.embeddings.is_file() or settings.evaluation_samples is not None:
+    if checkpoint or not before.embeddings.is_file():
         encoder = (_of_checkpoint(before, checkpoint) if checkpoint else before.encoder()).to(place)
     samples, refit = _samples(before, needed=encoder is not None)
     if samples is not None:
@@ -73,8 +76,8 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
             features = load_features(made.embeddings)
         else:
             say("encoding ...")
-            features = encoded(made, encoder, samples, settings.evaluation_samples, anew=True)
-        evaluate(made, features, samples, settings.evaluations, refit=refit)
+            features = encoded(made, encoder, samples)
+        evaluate(made, settings.capped(features), samples, settings.evaluations, refit=refit)
         _report(made, samples)
     return made.finished() if new else made
 
@@ -86,7 +89,7 @@ def _samples(run: Run, *, needed: bool) -> tuple[Parts | None, bool]:
         return None, False
     try:
         return parts_of_run(run)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         if needed:
             raise
         say(f"raw inputs and pictures are left out: {error}")
@@ -98,10 +101,13 @@ def _of_checkpoint(run: Run, path: Path) -> Encoder:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     except Exception as error:
-        raise ValueError(f"expected a checkpoint of a run, got {path}, which can't be read as one: {error}") from error
+        raise ValueError(f"expected a checkpoint of a run, got {path}, which can't be read as one") from error
     encoder: Any = build(run.encoder_spec, torch.nn.Module)
     own = {name.removeprefix("encoder."): of for name, of in state.items() if name.startswith("encoder.")}
-    encoder.load_state_dict(own)
+    try:
+        encoder.load_state_dict(own)
+    except RuntimeError as error:
+        raise ValueError(f"expected a checkpoint of {run.folder}, got {path}, whose encoder is another") from error
     return encoder.eval()
 
 

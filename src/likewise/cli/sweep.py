@@ -26,7 +26,7 @@ Every option of `likewise train` applies to all runs. A setting adds options of 
     likewise sweep --seeds 0,7,9 --grid loss.temperature=0.05,0.1,0.2
     likewise sweep --resume sweeps/SWEEP                  go on with a sweep that was interrupted
 
-The sweep's folder gets a folder for each setting and seed, compare.html and comparison.csv. A run that fails is
+The sweep's folder gets a folder for each setting and seed, compare.html and compare.csv. A run that fails is
 reported, and the others go on.
 """
 
@@ -81,7 +81,8 @@ def run(arguments: Sequence[str]) -> None:
     except BaseException as error:
         error.add_note(f"go on with likewise sweep --resume {folder}")
         raise
-    tell(f"\ncomparison: {page}" if page.is_file() else f"\nrun: {folder}; one run has nothing to compare with")
+    if not page.is_file():
+        tell(f"\nsweep: {folder}; fewer than two runs have scores to compare")
 
 
 def standing(root: Path) -> Run | None:

@@ -13,8 +13,6 @@ from likewise.training.fitting import processes
 
 def check(sweep: Sweep) -> None:
     """Raise a ValueError unless the options of every setting are understood, before anything is trained."""
-    if processes() > 1:
-        raise ValueError(f"expected one process for a sweep, got {processes()}: start it without torchrun")
     for name, words in sweep.settings.items():
         arguments = [*sweep.common, *words]
         try:
@@ -36,9 +34,14 @@ def carry_out(sweep: Sweep, folder: Path) -> Path:
     Raises:
         ValueError: A run failed; the others have been finished and compared.
     """
+    if processes() > 1:
+        raise ValueError(f"expected one process for a sweep, got {processes()}: start it without torchrun")
     whole: dict[Path, str] = {}
     failed: list[str] = []
     everything = list(sweep.runs(folder))
+    done = sum(run is not None and run.stage == "finished" for run in (standing(root) for _, _, root, _ in everything))
+    if done:
+        say(f"{done} of {len(everything)} runs are already finished")
     for number, (name, seed, root, words) in enumerate(everything, 1):
         before = standing(root)
         if before is not None and before.stage == "finished":
@@ -47,15 +50,18 @@ def carry_out(sweep: Sweep, folder: Path) -> Path:
         say(f"\nrun {number} of {len(everything)}: {name}, seed {seed}")
         try:
             made = training.run(words if before is None else ["--resume", str(before.folder)])
-        except (ValueError, OSError) as error:
-            failed.append(f"{name}, seed {seed}: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever ends a run, the others go on
+            failed.append(f"{name}, seed {seed}: {error or type(error).__name__}")
             say(f"failed: {failed[-1]}")
             continue
         if made is not None:
             whole[made.folder] = name
     page = folder / "compare.html"
-    if len(whole) > 1:
-        compare([Run(path) for path in whole], page, whole)
+    order = list(sweep.settings)
+    runs = [Run(path) for path in sorted(whole, key=lambda path: order.index(whole[path]))]
+    runs = [run for run in runs if any(score.part == "test" and score.epoch is None for score in run.scores)]
+    if len(runs) > 1:
+        compare(runs, page, whole)
     if failed:
         raise ValueError(f"{len(failed)} of {len(everything)} runs failed; {failed[0]}")
     return page

@@ -19,13 +19,14 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ProgressBar
 
-from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, words
+from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
 from likewise.cli.options import options, pairs_of, parse, plain, trainer_options
 from likewise.cli.printing import say, tell
 from likewise.cli.progress import RunProgress
 from likewise.evaluation import Found
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
+from likewise.report.words import score_words
 from likewise.runs import Run, cared_for
 from likewise.training import Assembled, Checkpoints, Histograms, Terminated, Validation, assemble
 from likewise.training.fitting import fit, processes, trainer_of
@@ -90,7 +91,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
     encoder = ready.module.encoder
     if made.stage == "training":
         with _timed(made, "training"):
-            _train(made, ready, given, config)
+            _train(made, ready, given, config, settings)
         made.save_encoder(encoder)
     else:
         encoder.load_state_dict(made.encoder().state_dict())
@@ -99,7 +100,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
         if settings.evaluations != []:
             with _timed(made, "evaluation"):
                 say("evaluating ...")
-                features = encoded(made, encoder, ready.parts, settings.evaluation_samples)
+                features = settings.capped(encoded(made, encoder, ready.parts))
                 evaluate(made, features, ready.parts, settings.evaluations, refit=ready.refit)
         say("writing the report ...")
         with made.writing(made.report.name) as page:
@@ -107,8 +108,8 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
     return made.finished()
 
 
-def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any) -> None:
-    every = 0 if ready.refit else config.validation_epochs
+def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, settings: Settings) -> None:
+    every = 0 if ready.refit or settings.evaluations == [] else config.validation_epochs
     callbacks: list[lightning.Callback] = [Validation(made, ready.parts, every, told=_validated), Histograms(made)]
     theirs = given.get("callbacks") or []
     barred = any(isinstance(of, ProgressBar) for of in (theirs if isinstance(theirs, list) else [theirs]))
@@ -125,7 +126,8 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any) -
 
 def _validated(found: Found) -> None:
     """Print the validation scores of an epoch."""
-    say("; ".join(f"validation, {score.evaluation}, {score.metric}: {words(score)}" for score in found.headline))
+    scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline)
+    say(f"validation after epoch {found.headline[0].epoch}: {found.headline[0].evaluation}, {scores}")
 
 
 def _device(given: Mapping[str, Any]) -> torch.device:

@@ -155,7 +155,11 @@ def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor,
 
 
 def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
-    if labels.dtype.kind not in "ui" or labels.min() < 0 or labels.max() >= len(names):
+    if labels.dtype.kind not in "ui":
+        raise ValueError(
+            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, got {labels.dtype}: leave out 'names'"
+        )
+    if labels.min() < 0 or labels.max() >= len(names):
         raise ValueError(
             f"expected labels from 0 to {len(names) - 1} for {len(names)} names, "
             f"got {labels.dtype} from {labels.min()} to {labels.max()}: leave out 'names' or renumber the labels"

@@ -49,9 +49,15 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     key = next((name for name in NAMES if name in arrays), None)
     if key is None and "test_features" in arrays:
         arrays, key = _together(arrays, path), "features"
-    if key is None or "labels" not in arrays:
+    if key is not None and "labels" not in arrays:
+        raise ValueError(
+            f"expected 'labels' (N,) next to {key!r} in {path}, got {', '.join(sorted(arrays))}: save them"
+        )
+    if key is None:
         raise ValueError(f"expected {EXPECTED} in {path}, got {', '.join(sorted(arrays)) or 'no array'}: save these")
     vectors, labels = arrays[key], arrays["labels"]
+    if labels.ndim == 0 or ("parts" in arrays and arrays["parts"].shape != labels.shape[:1]):
+        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {labels.shape} and {_shape(arrays)}")
     if vectors.ndim != 2 or vectors.dtype.kind not in "uif":
         raise ValueError(f"expected {key} (N, D), numbers, got {vectors.shape} of {vectors.dtype}: flatten them")
     if len(vectors) != len(labels):
@@ -75,9 +81,30 @@ def _parted(samples: Samples, split: Split) -> FeatureParts:
     try:
         parts = split(samples)
     except ValueError as error:
+        if len(samples.names) < 2:
+            raise
         raise ValueError(f"{error}; or save parts='test' for all samples, to evaluate them by retrieval") from error
     of_parts = zip((parts.train, parts.validation, parts.test), PARTS, strict=True)
     return FeatureParts(*(_features(part, name) for part, name in of_parts))
+
+
+def _shape(arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...] | None:
+    return arrays["parts"].shape if "parts" in arrays else None
+
+
+def _check_part(arrays: Mapping[str, NDArray[Any]], part: str) -> None:
+    """Raise unless a part has one label for each of its features, and a name for each of its labels."""
+    features, own, names = arrays[f"{part}_features"], arrays[f"{part}_labels"], arrays.get(f"{part}_names")
+    if own.ndim == 0 or len(own) != len(features):
+        count = "one" if own.ndim == 0 else len(own)
+        raise ValueError(f"expected one label for each of {len(features)} {part}_features, got {count} {part}_labels")
+    if names is not None and own.ndim == 1:
+        numbers = own.dtype.kind in "ui" and (len(own) == 0 or (own.min() >= 0 and own.max() < len(names)))
+        if names.ndim != 1 or not numbers:
+            raise ValueError(
+                f"expected {part}_labels as integers from 0 to {len(names) - 1}, the numbers of {part}_names, got "
+                f"{own.dtype}: leave out {part}_names, or renumber the labels"
+            )
 
 
 def _features(samples: Samples, part: str) -> Features:
@@ -97,12 +124,8 @@ def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArr
         raise ValueError(f"expected features of one length in {path}, got {shapes}: encode all parts with one encoder")
     labels: list[NDArray[Any]] = []
     for part in found:
+        _check_part(arrays, part)
         own, names = arrays[f"{part}_labels"], arrays.get(f"{part}_names")
-        if len(own) != len(arrays[f"{part}_features"]):
-            raise ValueError(
-                f"expected one label for each of {len(arrays[f'{part}_features'])} {part}_features, "
-                f"got {len(own)} {part}_labels"
-            )
         labels.append(own if names is None or own.ndim != 1 else names[own])
     parts = np.concatenate([np.full(len(own), part) for part, own in zip(found, labels, strict=True)])
     return {"features": np.concatenate(features), "labels": np.concatenate(labels), "parts": parts}

@@ -233,9 +233,8 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"expected an .npz file of plain arrays, got {path}, which can't be read as one: write it with numpy.savez"
-        ) from error
+        remedy = "save labels.astype(str) instead of objects" if "Object arrays" in str(error) else "use numpy.savez"
+        raise ValueError(f"expected an .npz file of plain arrays, got {path}, which can't be read: {remedy}") from error
 
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:

@@ -106,6 +106,8 @@ def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
     values = [score.value for score in scores]
     low, high = student(values)
     mean = sum(values) / len(values)
+    if share:
+        low, high = max(0.0, low), min(1.0, high)
     return Row(setting, one.evaluation, one.metric, len(values), mean, low, high, f"{len(values)} seeds", share)
 
 
@@ -118,8 +120,9 @@ def _by_sample(
     outcomes = [_of_subset(subject, subject.outcomes.get(key), subset) for subject in (ours, theirs)]
     if outcomes[0] is None or outcomes[1] is None:
         return None, "not paired: no outcomes by sample"
-    found = paired_difference(outcomes[0], outcomes[1])
-    return found, f"{found.count:,} samples"
+    classes = ours.unseen_classes(outcomes[0])
+    found = paired_difference(outcomes[0], outcomes[1], classes)
+    return found, f"{found.count:,} samples" if classes is None else f"{len(classes.unique())} classes"
 
 
 def _of_subset(subject: Subject, outcomes: Outcomes | None, subset: str) -> Outcomes | None:

@@ -10,6 +10,7 @@ from likewise.parts import is_spec
 from likewise.report.subject import Subject
 from likewise.report.words import short_name
 from likewise.runs import Run
+from likewise.scores import ALL, ENCODER
 
 FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # what follows from other parts
 UNTRAINED = {  # options of the trainer that change no training
@@ -74,6 +75,12 @@ def in_settings(runs: Sequence[Run], names: Mapping[Path, str] | None = None) ->
 
 def _called(subjects: Sequence[Subject]) -> list[str]:
     """Return the name of each run's setting."""
+    if any("source" in subject.facts for subject in subjects):  # features from elsewhere have no settings to describe
+        files = [Path(str(subject.facts.get("source", ""))).name or subject.run.name for subject in subjects]
+        return [
+            file if files.count(file) == 1 else f"{file}, {subject.run.name}"
+            for file, subject in zip(files, subjects, strict=True)
+        ]
     prints = [_fingerprint(subject) for subject in subjects]
     described = [_Settings.of(subject, with_data=len(set(prints)) > 1) for subject in subjects]
     keys = [
@@ -117,6 +124,9 @@ class _Settings:
                 found.arguments[f"trainer.{option}"] = _short(value)
         if "source" in subject.facts:
             found.arguments["source"] = _short(str(subject.facts["source"]))
+        for score in subject.test_scores.values():
+            if score.subset == ALL and score.features == ENCODER:
+                found.arguments[f"{score.evaluation}.samples"] = str(score.count)
         return found
 
     def add(self, path: str, value: Any) -> None:

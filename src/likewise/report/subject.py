@@ -13,7 +13,7 @@ from torch import Tensor
 from likewise.data import Parts, Samples, parts_of_run
 from likewise.evaluation import FeatureParts, Features, load_features
 from likewise.runs import Curves, Run
-from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score
+from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score, same_rows
 
 KINDS = (ENCODER, RAW)
 
@@ -111,6 +111,14 @@ class Subject:
         if features is None:
             return None
         return replace(features.test, vectors=torch.zeros(len(features.test), 0))
+
+    def unseen_classes(self, outcomes: Outcomes) -> Int[Tensor, " m"] | None:
+        """Return the class of each sample, (M,), where the test classes were not trained on; else None."""
+        scores = (score for score in self.test_scores.values() if score.evaluation == outcomes.evaluation)
+        if self.test_part is None or not any("interval over" in score.choices for score in scores):
+            return None
+        test = self.test_part
+        return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.classes))[1]
 
     @cached_property
     def parts(self) -> Parts | None:

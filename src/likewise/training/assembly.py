@@ -75,6 +75,8 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
     parts, refit = parts_of(specs)
     train = parts.refitted().train if refit else parts.train
     torch.manual_seed(seed)
+    if issubclass(class_of(specs["encoder"]["class_path"], Encoder), FromRun):
+        specs["from_run"] = str(specs["encoder"]["init_args"].get("run"))
     encoder, specs["encoder"] = _encoder(specs["encoder"], train)
     head = None
     if Asked.by(kind).of_embeddings:

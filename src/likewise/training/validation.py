@@ -65,8 +65,8 @@ class Validation(lightning.Callback):
         if trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
             return
         encoder: Any = pl_module.encoder
-        for found in self.validated(encoder):
-            self.run.add(found.at(epoch))
+        for found in (of.at(epoch) for of in self.validated(encoder)):
+            self.run.add(found)
             metrics = {f"validation {score.evaluation} {score.metric}": score.value for score in found.headline}
             for logger in trainer.loggers:
                 logger.log_metrics(metrics, step=trainer.global_step)

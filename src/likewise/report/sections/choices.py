@@ -24,7 +24,10 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     groups = _tried(subjects[0])
     if not groups:
         return None
-    chosen = {(score.evaluation, score.features): score.choices for score in subjects[0].test_scores.values()}
+    chosen = {
+        (score.evaluation, score.features): score.choices.partition("; ")[0]
+        for score in subjects[0].test_scores.values()
+    }
     panels = _panels(groups, chosen)
     rows = [
         [*of, score.choices, score_words(score), "chosen" if score.choices == chosen[of] else ""]

@@ -62,4 +62,4 @@ def _table(rows: Sequence[Row], first: str) -> str:
         ]
         for row in rows
     ]
-    return table(head, lines, most=MOST, file="comparison.csv")
+    return table(head, lines, most=MOST, file="compare.csv")

@@ -7,7 +7,7 @@ from likewise.evaluation import Difference, paired_difference
 from likewise.report.section import Section, table
 from likewise.report.subject import KINDS, Subject
 from likewise.report.words import difference_words, dot_of, is_share, score_words
-from likewise.scores import ALL, ENCODER, RAW, Score
+from likewise.scores import ALL, ENCODER, FEWER, RAW, Score
 
 SENTENCE = (
     "The encoder is frozen and its head left off. Dots are scores on the test part, whiskers 95 % intervals: Wilson's "
@@ -49,17 +49,22 @@ def lead(subjects: Sequence[Subject]) -> list[str]:
 
 
 def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Difference | None:
-    """Compare the encoder with raw inputs, in pairs; None where one was not evaluated."""
+    """Compare the encoder with raw inputs, in pairs; None where one was not evaluated, or on fewer samples."""
     ours, theirs = (subject.outcomes.get((evaluation, metric, kind, "test")) for kind in KINDS)
-    return None if ours is None or theirs is None else paired_difference(ours, theirs)
+    raw = subject.test_scores.get((evaluation, metric, RAW, ALL))
+    if ours is None or theirs is None or raw is None or FEWER in raw.choices:
+        return None
+    return paired_difference(ours, theirs, subject.unseen_classes(ours))
 
 
 def _sentence(subject: Subject, evaluation: str, metric: str) -> str:
     ours = subject.test_scores[evaluation, metric, ENCODER, ALL]
     theirs = subject.test_scores.get((evaluation, metric, RAW, ALL))
     difference = encoder_less_raw(subject, evaluation, metric)
-    if theirs is None or difference is None:
+    if theirs is None:
         return score_words(ours)
+    if difference is None:
+        return f"{score_words(ours)}; raw inputs {score_words(theirs)}, {theirs.choices.rpartition('; ')[2]}"
     said = f"{score_words(ours)}; raw inputs {score_words(theirs)}; difference {difference_words(difference)}"
     return said + (" points" if is_share(ours) else "")
 
@@ -85,6 +90,6 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
 
 
 def _chosen(ours: Score, theirs: Score | None) -> str:
-    if theirs is None or theirs.choices == ours.choices:
+    if theirs is None or theirs.choices == ours.choices or not theirs.choices:
         return ours.choices
-    return f"{ours.choices}; raw inputs: {theirs.choices}"
+    return "; ".join(filter(None, [ours.choices, f"raw inputs: {theirs.choices}"]))

@@ -599,7 +599,7 @@ def test_an_unknown_verb_is_refused(capsys):
     assert main(["dance"]) == 2
     assert (
         capsys.readouterr().err
-        == "error: expected a verb, one of train, export, bench, got dance: see likewise --help\n"
+        == "error: expected a verb, one of train, evaluate, sweep, compare, export, bench, got dance: see likewise --help\n"
     )
 
 

@@ -25,10 +25,7 @@ MOMENTS = [  # one after another: a run is killed, goes on, and is killed again
     [("checkpoint", 0), ("batch", 3), ("batch", 9), ("file", "embeddings.npz")],
     [("batch", 4), ("checkpoint", 4), ("file", "scores.csv"), ("file", "report.html")],
     [("batch", 14)],
-    pytest.param(
-        [("checkpoint", 4), ("batch", 14)],
-        marks=pytest.mark.xfail(reason="the weights differ in their last bits: what is not restored is not known yet"),
-    ),
+    [("checkpoint", 4), ("batch", 14)],
 ]
 
 

@@ -206,7 +206,7 @@ def test_a_loss_that_is_not_reduced_is_refused():
 
 
 def test_one_view_is_refused_if_two_are_needed():
-    with pytest.raises(ValueError, match="two views"):
+    with pytest.raises(ValueError, match="two or more views"):
         _fit(NTXentLoss(), data=_data(views=1))
 
 

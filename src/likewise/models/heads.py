@@ -31,7 +31,7 @@ class ProjectionHead(Head):
 
     Args:
         feature_dim: Length of a feature vector; the command fills it in from the encoder.
-        hidden_dim: Units of a hidden layer. None: feature_dim.
+        hidden_dim: Units of a hidden layer. None: as many as features.
         out_dim: Length of an embedding.
         layers: Number of hidden layers.
         batch_norm: Whether hidden layers are batch-normalised before relu.

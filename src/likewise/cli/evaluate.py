@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> None:
         "source", metavar="SOURCE", type=Path, help="A run's folder, a checkpoint in it, or an .npz file."
     )
     add_evaluations(parser)
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder that receives a new run's folder.")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder to create a new run's folder in.")
     parser.add_argument("--device", default="auto", help="Where the encoder runs: auto, cpu, cuda ...")
     try:
         config = parser.parse_args(list(arguments))

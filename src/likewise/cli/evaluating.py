@@ -98,7 +98,7 @@ def evaluate(
     """
     evaluations = applicable(features, asked)
     if not evaluations:
-        say("no evaluation applies to these labels")
+        say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return
     raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
     capped = "" if raw is None else _capped(features, raw)

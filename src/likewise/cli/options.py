@@ -25,14 +25,17 @@ from likewise.training.schedule import Schedule
 
 PARTS: dict[str, tuple[type, str]] = {
     "data": (Source, "Where the samples come from."),
-    "subset": (Subset, "Which samples are left out: a long tail, a fraction, classes. Default: none."),
-    "split": (Split, "Which samples train, choose and judge."),
-    "batches": (Batches, "Which samples meet in a step, and the views made of them."),
+    "subset": (
+        Subset,
+        "A subset of the training samples: a long tail, a fraction, some classes. Default: all samples.",
+    ),
+    "split": (Split, "How samples are split into training, validation and test parts."),
+    "batches": (Batches, "Which samples form a batch, and the views made of them."),
     "encoder": (Encoder, "The network that is kept."),
-    "head": (Head, "The network between encoder and loss, left off after training."),
+    "head": (Head, "The network between encoder and loss, dropped after training."),
     "loss": (Loss, "The loss."),
     "optimizer": (Optimizer, "What updates the parameters."),
-    "schedule": (Schedule, "By what the learning rate is multiplied as training goes on."),
+    "schedule": (Schedule, "How the learning rate changes during training."),
 }
 DEFAULTS: dict[str, Any] = {
     "data": {"class_path": "likewise.data.Digits"},
@@ -58,10 +61,10 @@ TOLD = {
     ("loss", "num_classes"): "data",
 }
 EVALUATIONS = (
-    "How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval; [] is not at "
-    "all. Default: all of KNN, LinearProbe, Retrieval that apply."
+    "How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval; [] switches "
+    "evaluation off. Default: those of KNN, LinearProbe and Retrieval that apply."
 )
-OFFERS = "What is offered to the loss beside what it cannot do without: --offers Momentum --offers+ KeyQueue."
+OFFERS = "Further inputs of the loss, such as a queue: --offers Momentum --offers+ KeyQueue."
 LISTS: dict[str, tuple[type, str]] = {"offers": (Offer, OFFERS), "evaluations": (Evaluation, EVALUATIONS)}
 # a run without records is none, and where they go is the run's matter
 WITHOUT: set[str | int] = {"default_root_dir", "barebones"}
@@ -74,17 +77,17 @@ UNTOLD = re.compile(
 DESCRIPTION = """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
 
 Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
-Every part is a class, chosen by name and set by its own parameters:
+Every part is a class, chosen by name and configured by its own parameters:
 
     likewise train --loss NTXentLoss --loss.temperature 0.5 --trainer.max_epochs 100
     likewise train --data Arrays --data.path flowers.npz --encoder MLP --encoder.width 512
     likewise train --loss InfoNCELoss --offers Momentum --offers.momentum 0.999 --offers+ KeyQueue   MoCo
-    likewise train --loss.help NTXentLoss                 what a class can be told
-    likewise train --config runs/RUN/config.yaml          a run again
-    likewise train --resume runs/RUN.partial              a run that was interrupted
+    likewise train --loss.help NTXentLoss                 the parameters of a class
+    likewise train --config runs/RUN/config.yaml          repeat a run
+    likewise train --resume runs/RUN.partial              resume an interrupted run
 
-A second --offers without + replaces the first; --offers [] is none. Classes of your own go by their path, from this
-folder too: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.
+A second --offers without + replaces the first; --offers [] means no offers. Your own classes are given by import path,
+also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.
 """
 
 
@@ -103,8 +106,8 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
         usage="likewise train [OPTIONS]",
     )
     parser.add_argument("--config", action="config", help="A YAML file of options; those after it win.")
-    parser.add_argument("--seed", type=int, default=0, help="Seed of everything random but the split.")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder that receives the run's folder.")
+    parser.add_argument("--seed", type=int, default=0, help="Seed of everything random except the split.")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder to create the run's folder in.")
     parser.add_argument(
         "--checkpoint_minutes", type=float, default=10.0, help="Minutes between checkpoints within an epoch."
     )
@@ -129,7 +132,10 @@ def add_evaluations(parser: ArgumentParser) -> None:
     """Add what `train` and `evaluate` share: which evaluations, of how many samples."""
     parser.add_argument("--evaluations", type=Evaluation | list[Evaluation] | None, default=None, help=EVALUATIONS)
     parser.add_argument(
-        "--evaluation_samples", type=int | None, default=None, help="Evaluate at most so many samples of each part."
+        "--evaluation_samples",
+        type=int | None,
+        default=None,
+        help="The largest number of samples of each part to evaluate.",
     )
 
 

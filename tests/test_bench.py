@@ -98,6 +98,7 @@ def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
     _assert_same(rival, ours, case)
 
 
+@pytest.mark.slow
 def test_flex_attention_computes_sup_con():
     """Its forward at least: on the CPU it has no backward."""
     draw = Sampler(Case(256, 16, "float32", "cpu"))
@@ -307,6 +308,7 @@ def test_the_file_is_valid_json_whatever_it_holds(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
     options = ("--losses", "NPairsLoss", "TripletLoss", "--sizes", "64", "32", "--features", "8", "--device", "cpu")
     assert main(["bench", *options, "--budget", "8", "--out", str(tmp_path / "o")]) == 0
@@ -414,6 +416,7 @@ def test_every_measurement_can_be_found():
     assert all(issubclass(find(name), Measurement) for name in MEASUREMENTS)
 
 
+@pytest.mark.slow
 def test_steps_without_gradient_are_measured(tmp_path, capsys):
     assert main(["bench", "views", "--sizes", "4", "--budget", "5", "--repeats", "1", "--out", str(tmp_path)]) == 0
     (results,) = tmp_path.glob("*.json")

@@ -302,6 +302,7 @@ def summed(anchors, references, x, g, seen):
         ]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(key_pairs(), st.integers(0, 10**6))
 def test_keys_that_are_not_looked_at_sum_to_the_same(both, seed):

@@ -150,6 +150,7 @@ def test_gradcheck(backend, monkeypatch):
     assert torch.autograd.gradcheck(lambda tau: rectangle(z.detach(), v.detach(), tau), (tau,))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 9), st.sampled_from([0.01, 0.03, 0.2, 1.0]), st.integers(0, 10**6))
 def test_tile_size_changes_nothing(n, tile, temperature, seed):

@@ -154,6 +154,7 @@ def close(one, other):
     torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(twins(), st.integers(1, 4), st.integers(1, 9))
 def test_tiles_rows_and_products_agree_with_the_matrix(twin, tile, step):

@@ -9,9 +9,12 @@ from likewise.data import Parts, Samples, Views
 from likewise.evaluation import KNN, Features
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
-from likewise.training import Checkpoints, Histograms, Pretraining, TrainingData, Validation
+from likewise.training import Checkpoints, Pretraining, Statistics, TrainingData, Validation
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
 OFF = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
@@ -28,7 +31,7 @@ def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=())
     run.describe({})
     loss = loss or lw.SupConLoss()
     module = Pretraining(MLP((4,), width=8), ProjectionHead(8), loss, torch.optim.AdamW, samples=parts.train)
-    callbacks = [Validation(run, parts, every), Histograms(run), Checkpoints(run, 1e-9), *also]
+    callbacks = [Validation(run, parts, every), Statistics(run, parts.train.names), Checkpoints(run, 1e-9), *also]
     trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, log_every_n_steps=1, **OFF)
     data = TrainingData(parts.train, Views(batch_size=12), seed=0)
     trainer.fit(module, data, ckpt_path=run.checkpoint if resume else None, weights_only=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, NamedTuple, Self, final
 
 from torch import Tensor, nn
 
@@ -29,6 +29,18 @@ Curves = dict[str, list[tuple[int, float]]]
 """For each metric its (step, value) pairs."""
 
 
+class ClassMean(NamedTuple):
+    """The mean of a statistic over the anchors of a class in an epoch."""
+
+    statistic: str
+    epoch: int
+    label: str
+    """The class's name."""
+    mean: float
+    count: int
+    """How many anchors had a value."""
+
+
 @final
 @dataclass(frozen=True)
 class Run:
@@ -41,7 +53,8 @@ class Run:
         metrics.csv                what the training logged, a row a step
         checkpoint.ckpt            from where training goes on; checkpoint-before.ckpt is the one before
         encoder.safetensors        the trained encoder's weights
-        histograms.csv             counts that the loss noted, a row a histogram and an epoch
+        histograms.csv             counts that the loss recorded, a row for each histogram and epoch
+        classes.csv                means of what the loss recorded, a row for each statistic, epoch and class
         embeddings.npz             features of all samples, with their labels and rows
         scores.csv                 what was measured, a row a number
         outcomes.npz               what each test sample contributed to a score
@@ -160,6 +173,11 @@ class Run:
         return self.folder / "histograms.csv"
 
     @property
+    def class_means_file(self) -> Path:
+        """The file of the means by class."""
+        return self.folder / "classes.csv"
+
+    @property
     def report(self) -> Path:
         """The page that shows the run."""
         return self.folder / "report.html"
@@ -240,6 +258,15 @@ class Run:
                 for name, epoch, *counts in csv.reader(file):
                     noted[name].append((int(epoch), tuple(map(int, counts))))
         return dict(noted)
+
+    @property
+    def class_means(self) -> list[ClassMean]:
+        """What the loss recorded, averaged by class; nothing where it recorded nothing."""
+        if not self.class_means_file.is_file():
+            return []
+        with self.class_means_file.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            rows = list(csv.reader(file))
+        return [ClassMean(of, int(epoch), name, float(mean), int(count)) for of, epoch, name, mean, count in rows]
 
     def encoder(self) -> nn.Module:
         """Rebuild the trained encoder, in evaluation mode; the data is not needed.

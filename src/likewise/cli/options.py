@@ -14,6 +14,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 from torch.optim import Optimizer
 
 from likewise.cli.explanation import explained, option_of, subclasses
+from likewise.cli.recipes import read_words
 from likewise.cli.trainer_help import trainer_help
 from likewise.data import Batches, Source, Split, Subset
 from likewise.evaluation import Evaluation
@@ -25,10 +26,6 @@ from likewise.training.schedule import Schedule
 
 PARTS: dict[str, tuple[type, str]] = {
     "data": (Source, "Where the samples come from."),
-    "subset": (
-        Subset,
-        "A subset of the training samples: a long tail, a fraction, some classes. Default: all samples.",
-    ),
     "split": (Split, "How samples are split into training, validation and test parts."),
     "batches": (Batches, "Which samples form a batch, and the views made of them."),
     "encoder": (Encoder, "The network that is kept."),
@@ -60,12 +57,21 @@ TOLD = {
     ("loss", "feature_dim"): "head",
     ("loss", "num_classes"): "data",
 }
+RECIPE = (
+    "A configuration that comes with likewise, METHOD-DATA: simclr, supcon, moco, byol, rascal or cross-entropy, for "
+    "digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other options win over it."
+)
 EVALUATIONS = (
     "How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval; [] switches "
     "evaluation off. Default: those of KNN, LinearProbe and Retrieval that apply."
 )
+SUBSET = "Fewer training samples: a long tail, a fraction, some classes; with --subset+ several. Default: all samples."
 OFFERS = "Further inputs of the loss, such as a queue: --offers Momentum --offers+ KeyQueue."
-LISTS: dict[str, tuple[type, str]] = {"offers": (Offer, OFFERS), "evaluations": (Evaluation, EVALUATIONS)}
+LISTS: dict[str, tuple[type, str]] = {
+    "subset": (Subset, SUBSET),
+    "offers": (Offer, OFFERS),
+    "evaluations": (Evaluation, EVALUATIONS),
+}
 # a run without records is none, and where they go is the run's matter
 WITHOUT: set[str | int] = {"default_root_dir", "barebones"}
 # a value that only Python can give, with its many subclasses; offers that are always there; a loss of episodes, which
@@ -106,11 +112,13 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
         usage="likewise train [OPTIONS]",
     )
     parser.add_argument("--config", action="config", help="A YAML file of options; those after it win.")
+    parser.add_argument("--recipe", type=str | None, default=None, help=RECIPE)
     parser.add_argument("--seed", type=int, default=0, help="Seed of everything random except the split.")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="The folder to create the run's folder in.")
     parser.add_argument(
         "--checkpoint_minutes", type=float, default=10.0, help="Minutes between checkpoints within an epoch."
     )
+    parser.add_argument("--compile", type=bool, default=False, help="Whether to compile encoder and head.")
     parser.add_argument(
         "--validation_epochs", type=int, default=5, help="Epochs between validation scores during training; 0: none."
     )
@@ -119,6 +127,8 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
         default = {} if part in chosen or part not in DEFAULTS else {"default": DEFAULTS[part]}
         required = part in chosen
         parser.add_subclass_arguments(base, part, required=required, help=help_, skip=set(FILLED), **default)
+        if part == "data":
+            parser.add_argument("--subset", type=Subset | list[Subset] | None, default=None, help=SUBSET)
         if part == "loss":
             parser.add_argument("--offers", type=Offer | list[Offer] | None, default=None, help=OFFERS)
     if not asks_for_help(arguments):
@@ -247,16 +257,10 @@ def _chosen(arguments: Sequence[str]) -> set[str]:
 
 
 def _in_files(arguments: Sequence[str]) -> dict[str, Any]:
-    """Read what the files of options say, the last of them winning; what is wrong with a file the parser will say."""
+    """Read what the files of options say, the last of them winning."""
     said: dict[str, Any] = {}
-    for word, following in pairs_of(arguments):
-        if option_of(word) == "config":
-            path = Path(word.partition("=")[2] or following)
-            try:
-                named = yaml.safe_load(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError, yaml.YAMLError):
-                continue
-            said |= named if isinstance(named, dict) else {}
+    for one in read_words(arguments):
+        said |= one
     return said
 
 

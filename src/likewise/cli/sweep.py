@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import final
 
 from likewise.cli.printing import say, tell
+from likewise.cli.recipes import studies, study
 from likewise.runs import PARTIAL, Run
 
 PLAN = "sweep.json"
@@ -24,6 +25,7 @@ Every option of `likewise train` applies to all runs. A setting adds options of 
     likewise sweep --seeds 5 --setting "uniform: --loss RASCALLoss --loss.ranking uniform" \\
                    --setting "agreement: --loss RASCALLoss" --data Arrays --data.path flowers.npz
     likewise sweep --seeds 0,7,9 --grid loss.temperature=0.05,0.1,0.2
+    likewise sweep --seeds 5 --recipe rascal-ablation-digits     a study: settings that come with likewise
     likewise sweep --resume sweeps/SWEEP                  go on with a sweep that was interrupted
 
 The sweep's folder gets a folder for each setting and seed, compare.html and compare.csv. A run that fails is
@@ -40,11 +42,13 @@ class Sweep:
         common: Options of all runs.
         settings: For each setting's name its own options.
         seeds: The seeds.
+        splits: Whether each seed also is that of its split.
     """
 
     common: list[str] = field(default_factory=list[str])
     settings: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     seeds: list[int] = field(default_factory=list[int])
+    splits: bool = False
 
     def runs(self, folder: Path) -> Iterator[tuple[str, int, Path, list[str]]]:
         """Yield each run's setting, seed, folder to stand in, and options; seed after seed, so that all settings grow.
@@ -56,7 +60,8 @@ class Sweep:
         for seed in self.seeds:
             for number, (name, words) in enumerate(self.settings.items(), 1):
                 root = folder / f"{number}-{_slug(name)}" / f"seed-{seed}"
-                yield name, seed, root, [*self.common, *words, "--seed", str(seed), "--runs", str(root)]
+                seeded = ["--seed", str(seed), *(["--split.seed", str(seed)] if self.splits else [])]
+                yield name, seed, root, [*self.common, *words, *seeded, "--runs", str(root)]
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -105,6 +110,8 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     parser.add_argument("--seeds", default="3", help="how many seeds, from 0; or which, with commas (default: 3)")
     parser.add_argument("--setting", action="append", default=[], help='a setting: "NAME: OPTIONS", or "OPTIONS"')
     parser.add_argument("--grid", action="append", default=[], help="an option with values: loss.temperature=0.1,0.2")
+    parser.add_argument("--recipe", help="a recipe for all runs, METHOD-DATA, or a study with its settings, STUDY-DATA")
+    parser.add_argument("--split_seeds", action="store_true", help="split the data anew with each seed")
     parser.add_argument("--output", type=Path, help="the sweep's folder (default: sweeps/DATE)")
     parser.add_argument("--resume", type=Path, metavar="SWEEP", help="the folder of a sweep to go on with")
     try:
@@ -117,7 +124,12 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     if taken:
         raise ValueError(f"expected no {taken[0]}, which a sweep sets itself, got one: give --seeds and --output")
     folder = given.output or Path("sweeps") / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S")
-    sweep = Sweep(common, _settings(given.setting, given.grid), _seeds(given.seeds))
+    settings = list(given.setting)
+    if given.recipe in studies():
+        settings = [f"{name}: {words}" for name, words in study(given.recipe).items()] + settings
+    elif given.recipe is not None:
+        common = [*common, "--recipe", given.recipe]
+    sweep = Sweep(common, _settings(settings, given.grid), _seeds(given.seeds), given.split_seeds)
     if folder.exists() and any(folder.iterdir()):
         if (folder / PLAN).is_file() and _read(folder) == sweep:
             return sweep, folder

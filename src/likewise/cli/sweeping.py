@@ -6,6 +6,7 @@ from likewise.cli import training
 from likewise.cli.compare import compare
 from likewise.cli.options import options, parse
 from likewise.cli.printing import say
+from likewise.cli.recipes import with_recipe
 from likewise.cli.sweep import Sweep, standing
 from likewise.runs import Run
 from likewise.training.fitting import processes
@@ -14,8 +15,8 @@ from likewise.training.fitting import processes
 def check(sweep: Sweep) -> None:
     """Raise a ValueError unless the options of every setting are understood, before anything is trained."""
     for name, words in sweep.settings.items():
-        arguments = [*sweep.common, *words]
         try:
+            arguments = with_recipe([*sweep.common, *words])
             parse(options(arguments), arguments)
         except ValueError as error:
             raise ValueError(f"setting {name!r}: {error}") from error

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from likewise.cli.options import asks_for_help, options, parse
+from likewise.cli.recipes import with_recipe
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -14,7 +15,8 @@ def run(arguments: Sequence[str]) -> None:
         SystemExit: Help was asked for, or SIGTERM ended it.
     """
     if asks_for_help(arguments):
-        parse(options(arguments), arguments)  # which prints it and exits
+        words = with_recipe(arguments)
+        parse(options(words), words)  # which prints it and exits
     from likewise.cli import training  # noqa: PLC0415 - Lightning takes seconds, which help has no need of
 
     training.run(arguments)

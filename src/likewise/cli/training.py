@@ -23,12 +23,13 @@ from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluat
 from likewise.cli.options import options, pairs_of, parse, plain, trainer_options
 from likewise.cli.printing import say, tell
 from likewise.cli.progress import RunProgress
+from likewise.cli.recipes import with_recipe
 from likewise.evaluation import Found
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
 from likewise.report.words import score_words
 from likewise.runs import Run, cared_for
-from likewise.training import Assembled, Checkpoints, Histograms, Terminated, Validation, assemble
+from likewise.training import Assembled, Checkpoints, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import fit, processes, trainer_of
 
 IRRELEVANT = (
@@ -52,7 +53,7 @@ def run(arguments: Sequence[str]) -> Run | None:
         Terminated: SIGTERM ended it.
     """
     before = _to_resume(arguments)
-    words = list(arguments)
+    words = with_recipe(arguments)
     if before is not None:
         words = ["--config", str(before.configuration), *_without_resume(arguments)]
     parser = options(words)
@@ -72,13 +73,14 @@ def run(arguments: Sequence[str]) -> Run | None:
             if _rank() > 0:
                 if before is None or before.stage == "training":
                     checkpoints = Checkpoints(Run(Path()), config.checkpoint_minutes)
-                    fit(ready, trainer_of(given, [], checkpoints), before)
+                    fit(ready, trainer_of(given, [], checkpoints), before, compiled=config.compile)
                 return None
             made = before or Run.create(config.runs, _name(chosen["loss"]), _name(chosen["data"]))
             with cared_for(made, _left, new=before is None):
                 if before is None:
-                    made.write(made.configuration.name, parser.dump(_without_file(config)).encode())
-                    made.describe(ready.facts | {"seed": config.seed, "versions": _versions()})
+                    made.write(made.configuration.name, parser.dump(_whole(config)).encode())
+                    recipe = {} if config.recipe is None else {"recipe": config.recipe}
+                    made.describe(ready.facts | recipe | {"seed": config.seed, "versions": _versions()})
                 whole = _through(made, ready, given, config, settings)
         except MisconfigurationException as error:
             raise ValueError(_in_our_words(str(error))) from error
@@ -110,7 +112,10 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
 
 def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, settings: Settings) -> None:
     every = 0 if ready.refit or settings.evaluations == [] else config.validation_epochs
-    callbacks: list[lightning.Callback] = [Validation(made, ready.parts, every, told=_validated), Histograms(made)]
+    callbacks: list[lightning.Callback] = [
+        Validation(made, ready.parts, every, told=_validated),
+        Statistics(made, ready.trained.names),
+    ]
     theirs = given.get("callbacks") or []
     barred = any(isinstance(of, ProgressBar) for of in (theirs if isinstance(theirs, list) else [theirs]))
     if given.get("enable_progress_bar") is not False and not barred:
@@ -120,7 +125,7 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     checkpoints = Checkpoints(made, config.checkpoint_minutes)
     trainer = trainer_of({**given, "default_root_dir": made.folder}, callbacks, checkpoints)
     with _terminable(checkpoints):
-        fit(ready, trainer, made)
+        fit(ready, trainer, made, compiled=config.compile)
     ready.module.encoder.to(trainer.strategy.root_device)
 
 
@@ -208,9 +213,11 @@ def _left(folder: Path) -> str:
     return f"what the run had written is left in {folder}; go on with likewise train --resume {folder}"
 
 
-def _without_file(config: Any) -> Any:
+def _whole(config: Any) -> Any:
+    """Return a configuration without the file and the recipe that it came from: it holds all that they say."""
     copy = config.clone()
-    copy.pop("config", None)
+    for source in ("config", "recipe"):
+        copy.pop(source, None)
     return copy
 
 

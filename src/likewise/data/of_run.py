@@ -1,12 +1,16 @@
 """The data of a run: its three parts, loaded again from its configuration and checked by a fingerprint."""
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
 
 from likewise.data.batches import some_inputs
+from likewise.data.samples import Samples
 from likewise.data.source import Source
-from likewise.data.split import Parts, Split
+from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
 from likewise.parts import build
 from likewise.runs import Run
@@ -18,7 +22,8 @@ def parts_of(specs: Mapping[str, Any]) -> tuple[Parts, bool]:
     """Load and split the data.
 
     Args:
-        specs: A `Spec` for each of data and split, and for subset a `Spec` or None.
+        specs: A `Spec` for each of data and split, and for subset a `Spec`, several, or None. Of several subsets, those
+            of every part come first.
 
     Returns:
         The parts, and whether the validation part is trained on too.
@@ -32,10 +37,14 @@ def parts_of(specs: Mapping[str, Any]) -> tuple[Parts, bool]:
         >>> len(parts.test), refit
         (449, False)
     """
-    samples = build(specs["data"], Source).load()
-    subset = build(specs["subset"], Subset) if specs.get("subset") else None
+    samples: Samples = build(specs["data"], Source).load()
+    chosen = specs.get("subset") or []
+    subsets = [build(spec, Subset) for spec in (chosen if isinstance(chosen, list) else [chosen])]
+    for subset in (one for one in subsets if one.every_part):
+        samples = whole_classes(samples, subset)
+    others = [one for one in subsets if not one.every_part]
     split = build(specs["split"], Split)
-    return split(samples, subset), split.refit
+    return split(samples, _InTurn(others) if others else None), split.refit
 
 
 def parts_of_run(run: Run) -> tuple[Parts, bool]:
@@ -68,3 +77,18 @@ def fingerprint(parts: Parts) -> str:
             if tensor is not None:
                 digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+@final
+class _InTurn(Subset):
+    """Several subsets, each taken from what the one before it keeps."""
+
+    def __init__(self, subsets: Sequence[Subset]) -> None:
+        self.subsets = subsets
+
+    def __call__(self, samples: Samples) -> Tensor:
+        """Return the rows to keep."""
+        rows = torch.arange(len(samples))
+        for subset in self.subsets:
+            rows = rows[subset(samples[rows])]
+        return rows

@@ -106,6 +106,7 @@ class RankWeights(WithinClass):
         self.ranking: Ranking = ranking
         self.by_sample = by_sample
         self._sums = torch.zeros(3 + BINS, dtype=widest(current.device), device=current.device)
+        self._drifts = self._sums.new_full((len(self.active),), torch.nan)
         self._counted = 0  # number of anchors included in the sums so far, in the order of blocks
 
     def sums(self) -> Float[Tensor, " t"]:
@@ -113,11 +114,19 @@ class RankWeights(WithinClass):
 
         They are accumulated while weights are computed, which is done here, without keeping any, if not done before.
         """
+        self._complete()
+        return self._sums.clone()
+
+    def drifts(self) -> Float[Tensor, " n"]:
+        """Return the mean drift of each anchor over its positives, NaN where its class is not completely cached."""
+        self._complete()
+        return self._drifts.clone()
+
+    def _complete(self) -> None:
         if not self._counted:
             with without_autocast(self.current.device):
                 for block in self._blocks():
                     self.weights(block)
-        return self._sums.clone()
 
     def weights(self, block: Block) -> Float[Tensor, "g n m"]:
         """Return each anchor's weights from the ranks within its class; recomputing a block gives the same weights."""
@@ -135,7 +144,7 @@ class RankWeights(WithinClass):
         if self.by_sample:
             weights = of.by_view(weights.div_(of.views.clamp(min=1))).mul_(of.inside)
         if block.rows.start >= self._counted:  # a recomputed block has been counted already
-            self._sums += self._summed(weights, moved, span, (ranked > 0) & warm)
+            self._count(of.anchors - self.first, weights, moved, span, (ranked > 0) & warm)
             self._counted = block.rows.stop
         return weights
 
@@ -184,15 +193,18 @@ class RankWeights(WithinClass):
         ranks = doubled_ranks(similarities, views)
         return ranks.gather(1, of.home[:, :, None].expand_as(of.views)) if fewer else ranks
 
-    def _summed(
-        self, weights: Tensor, moved: Tensor, span: Tensor, counted: Bool[Tensor, "g n _"]
-    ) -> Float[Tensor, " t"]:
+    def _count(
+        self, anchors: Int[Tensor, "g n"], weights: Tensor, moved: Tensor, span: Tensor, counted: Bool[Tensor, "g n _"]
+    ) -> None:
+        """Add a block's weights and drifts to the sums, and note the mean drift of each of its anchors."""
         wide, span = widest(weights.device), span.clamp(min=1)
         entropy = torch.special.entr(weights).sum(dtype=wide)
         drift = (moved / span).mul_(counted)
         bins = (moved * BINS).div_(span, rounding_mode="floor").clamp_(max=BINS - 1).masked_fill_(~counted, BINS)
-        drifts = torch.stack([entropy, drift.sum(dtype=wide), drift.square_().sum(dtype=wide)])
-        return torch.cat([drifts, torch.bincount(bins.flatten(), minlength=BINS + 1)[:BINS].to(wide)])
+        of_anchor = drift.sum(dim=2, dtype=wide)
+        self._drifts[anchors] = of_anchor / counted.sum(dim=2)
+        drifts = torch.stack([entropy, of_anchor.sum(), drift.square_().sum(dtype=wide)])
+        self._sums += torch.cat([drifts, torch.bincount(bins.flatten(), minlength=BINS + 1)[:BINS].to(wide)])
 
     def _support(self, device: torch.device) -> Tensor:
         return self.active.to(device)

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from likewise.training.assembly import Assembled, assemble
     from likewise.training.checkpoints import Checkpoints, Terminated
     from likewise.training.data import TrainingData
-    from likewise.training.histograms import Histograms
     from likewise.training.offers import KeyQueue, LabelPrototypes, Momentum, Offer, Plan, Predictor
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
+    from likewise.training.statistics import Statistics
     from likewise.training.step import Step
     from likewise.training.validation import Validation
 
@@ -22,7 +22,6 @@ __all__ = [
     "Checkpoints",
     "Constant",
     "Cosine",
-    "Histograms",
     "KeyQueue",
     "LabelPrototypes",
     "Momentum",
@@ -31,6 +30,7 @@ __all__ = [
     "Predictor",
     "Pretraining",
     "Schedule",
+    "Statistics",
     "Step",
     "Steps",
     "Terminated",
@@ -42,10 +42,10 @@ _MODULES = {
     "assembly": ("Assembled", "assemble"),
     "checkpoints": ("Checkpoints", "Terminated"),
     "data": ("TrainingData",),
-    "histograms": ("Histograms",),
     "offers": ("KeyQueue", "LabelPrototypes", "Momentum", "Offer", "Plan", "Predictor"),
     "pretraining": ("Pretraining",),
     "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
+    "statistics": ("Statistics",),
     "step": ("Step",),
     "validation": ("Validation",),
 }

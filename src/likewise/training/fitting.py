@@ -65,8 +65,14 @@ def trainer_of(
     return trainer
 
 
-def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
+def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compiled: bool = False) -> None:
     """Train, starting from the run's last readable checkpoint if it has one.
+
+    Args:
+        ready: The training.
+        trainer: Lightning's trainer.
+        run: The run whose checkpoints are used. None: training starts anew.
+        compiled: Whether encoder and head, and the momentum encoder, are compiled by `torch.compile`.
 
     Raises:
         ValueError: The training diverges, or the trainer's options are incompatible.
@@ -76,6 +82,11 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None) -> None:
     if trainer.world_size > 1 and trainer.strategy.root_device.type == "cuda":
         synchronize(ready)
     checkpoint = None if run is None else last_whole(run)
+    if compiled:
+        momentum = ready.module.offers.momentum
+        for part in (ready.module.encoder, ready.module.head, None if momentum is None else momentum.slow):
+            if part is not None:
+                part.compile()
     try:
         trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
     except SIGTERMException as error:  # before the first step there is nothing to save

@@ -18,6 +18,7 @@ from likewise.models import Encoder, Head
 from likewise.training.offers import Asked, Offer, Offers, Plan
 from likewise.training.optimization import OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
+from likewise.training.statistics import BY_ANCHOR, HISTOGRAM
 from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
@@ -35,7 +36,7 @@ class Pretraining(lightning.LightningModule):
     Args:
         encoder: f, which is kept.
         head: g, used only in training. It is dropped if the loss does not read embeddings. None: no head.
-        loss: The loss. The values in its `last` are logged, vectors by their mean, histograms not.
+        loss: The loss. The values in its `last` are logged, vectors by their mean; those for `Statistics` are not.
         optimizer: Makes the optimizer, such as `torch.optim.AdamW` or a partial of it.
         offers: Offers beyond what every batch has and what the loss requires. None: what the loss recommends.
         samples: The training part, for the kind and number of its labels. None: labels are of the loss's kind, and
@@ -151,7 +152,7 @@ class Pretraining(lightning.LightningModule):
         self.log("loss", loss, prog_bar=True, batch_size=count, sync_dist=True)
         self.log("learning_rate", rate, batch_size=count)
         for name, value in self.loss.last.items():
-            if not name.endswith("_histogram"):
+            if not name.endswith((HISTOGRAM, BY_ANCHOR)):
                 self.log(name, value.float().mean(), batch_size=count, sync_dist=True)
 
     def _check_finite(self, name: str, value: Tensor, batch_idx: int) -> None:

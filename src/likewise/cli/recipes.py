@@ -1,0 +1,150 @@
+"""Recipes: the configurations that come with likewise, named METHOD-DATA, and the studies that sweep over them.
+
+A recipe is two files, one on top of the other: that of the data set (data, split, batches, encoder, head, optimizer,
+epochs), and that of the method (loss and offers). A third file, named after both, is for what belongs to the pair.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib.resources import files
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from likewise.parts import is_spec
+
+ROOT = files("likewise") / "training" / "recipes"
+
+
+def names() -> list[str]:
+    """List the recipes.
+
+    Example:
+        >>> "supcon-cifar10" in names()
+        True
+    """
+    return [f"{method}-{data}" for data in _listed("data") for method in _listed("methods")]
+
+
+def studies() -> list[str]:
+    """List the studies, STUDY-DATA.
+
+    Example:
+        >>> "rascal-ablation-digits" in studies()
+        True
+    """
+    return [f"{study}-{data}" for data in _listed("data") for study in _listed("studies")]
+
+
+def recipe(name: str) -> dict[str, Any]:
+    """Return a recipe's options.
+
+    Raises:
+        ValueError: There is no such recipe; the message names the nearest.
+
+    Example:
+        >>> recipe("supcon-digits")["loss"]["class_path"]
+        'likewise.losses.SupConLoss'
+    """
+    method, data = _pair(name, "methods", names())
+    options = _merged(_read("data", data), _read("methods", method))
+    return _merged(options, _read("both", name)) if name in _listed("both") else options
+
+
+def study(name: str) -> dict[str, str]:
+    """Return the options of each setting of a study, by the setting's name.
+
+    Raises:
+        ValueError: There is no such study; the message names the nearest.
+
+    Example:
+        >>> study("methods-digits")["SimCLR"]
+        '--recipe simclr-digits'
+    """
+    what, data = _pair(name, "studies", studies())
+    return {setting: options.format(data=data) for setting, options in _read("studies", what).items()}
+
+
+def with_recipe(words: Sequence[str]) -> list[str]:
+    """Put the recipe that a command line or its file of options names in front, as a configuration.
+
+    All other options then win over it, wherever they stand. Of several recipes the last counts.
+
+    Raises:
+        ValueError: There is no such recipe, or no name is given.
+
+    Example:
+        >>> with_recipe(["--seed", "3"])
+        ['--seed', '3']
+        >>> before, *after = with_recipe(["--seed", "3", "--recipe", "supcon-digits"])
+        >>> before[:9], after
+        ('--config=', ['--seed', '3', '--recipe', 'supcon-digits'])
+    """
+    named = [said["recipe"] for said in read_words(words) if said.get("recipe")]
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        option, equal, value = word.partition("=")
+        if option == "--recipe":
+            named.append(value if equal else following)
+    if not named:
+        return list(words)
+    return [f"--config={json.dumps(recipe(named[-1]))}", *words]
+
+
+def read_words(words: Sequence[str]) -> list[dict[str, Any]]:
+    """Read what the `--config` options of a command line say; what is wrong with a file, the parser will say."""
+    said: list[dict[str, Any]] = []
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        option, equal, value = word.partition("=")
+        if option == "--config":
+            given = value if equal else following
+            try:
+                text = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
+                read = yaml.safe_load(text)
+            except (OSError, ValueError, yaml.YAMLError):
+                continue
+            said += [read] if isinstance(read, dict) else []
+    return said
+
+
+def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
+    """Part a name into that of a method or study, and that of the data."""
+    found = [(first, name.removeprefix(f"{first}-")) for first in _listed(room) if name.startswith(f"{first}-")]
+    pairs = [pair for pair in found if pair[1] in _listed("data")]
+    if not pairs:
+        near = get_close_matches(name, known, n=3) or [one for one in known if one.endswith(name) or name in one][:3]
+        remedy = f"did you mean {' or '.join(near)}?" if near else _remedy(room)
+        raise ValueError(f"expected a {'recipe' if room == 'methods' else 'study'}, got {name!r}: {remedy}")
+    return pairs[0]
+
+
+def _remedy(room: str) -> str:
+    return f"name one of {', '.join(_listed(room))}, a hyphen, and one of {', '.join(_listed('data'))}"
+
+
+def _listed(room: str) -> list[str]:
+    return sorted(file.name.removesuffix(".yaml") for file in (ROOT / room).iterdir() if file.name.endswith(".yaml"))
+
+
+def _read(room: str, name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / room / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay options over others; arguments of a class are dropped where another class takes its place.
+
+    Example:
+        >>> _merged({"a": {"class_path": "A", "init_args": {"x": 1}}}, {"a": {"init_args": {"y": 2}}})
+        {'a': {'class_path': 'A', 'init_args': {'x': 1, 'y': 2}}}
+        >>> _merged({"a": {"class_path": "A", "init_args": {"x": 1}}}, {"a": {"class_path": "B"}})
+        {'a': {'class_path': 'B'}}
+    """
+    merged = dict(below)
+    for name, value in above.items():
+        old = merged.get(name)
+        other = is_spec(value) and is_spec(old) and value["class_path"] != old["class_path"]
+        deeper = isinstance(value, Mapping) and isinstance(old, Mapping) and not other
+        merged[name] = _merged(old, value) if deeper else value
+    return merged

@@ -1,0 +1,120 @@
+"""What a loss records of its steps, over each epoch: histograms, and means of the values of anchors, by class."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import lightning
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.data import Batch
+from likewise.runs import ClassMean, Run
+
+HISTOGRAM, BY_ANCHOR = "_histogram", "_by_anchor"
+"""How the names in a loss's `last` end that are not logged as curves, but summed here."""
+
+
+@final
+class Statistics(lightning.Callback):
+    """Sum what the loss leaves in `last`, and write it at the end of each epoch.
+
+    A name that ends in ``_histogram`` holds counts, added over an epoch. One that ends in ``_by_anchor`` holds
+    a value for each anchor of this process, (V·B,), view-major, NaN for an anchor without one; they are averaged over
+    the anchors of each class, if the samples have classes.
+
+    Args:
+        run: The run to write to: histograms.csv and classes.csv.
+        names: The classes' names.
+    """
+
+    def __init__(self, run: Run, names: Sequence[str] = ()) -> None:
+        self.run = run
+        self.names = tuple(names)
+        self._sums: dict[str, Tensor] = {}
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Drop the rows of epochs that training repeats."""
+        del pl_module
+        if trainer.is_global_zero:
+            self._write(trainer.current_epoch, {})
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Add what the step left; at the end of the epoch write the sums."""
+        del outputs
+        last: dict[str, Tensor] = getattr(pl_module.loss, "last", {})
+        for name, value in last.items():
+            if name.endswith(HISTOGRAM):
+                self._add(name, value.detach())
+            elif name.endswith(BY_ANCHOR) and self.names and _has_classes(batch):
+                self._add(name, by_class(value.detach(), batch["labels"].to(value.device), len(self.names)))
+        if batch_idx + 1 >= trainer.num_training_batches and self._sums:
+            sums = {
+                name: trainer.strategy.reduce(value, reduce_op="sum") if name.endswith(BY_ANCHOR) else value
+                for name, value in self._sums.items()
+            }
+            if trainer.is_global_zero and not trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
+                self._write(trainer.current_epoch, sums)
+            self._sums = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sums of the current epoch."""
+        return {"sums": {name: value.cpu() for name, value in self._sums.items()}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the sums of the current epoch."""
+        self._sums = {name: torch.as_tensor(value) for name, value in state_dict["sums"].items()}
+
+    def _add(self, name: str, value: Tensor) -> None:
+        before = self._sums.get(name)
+        self._sums[name] = value.clone() if before is None else before.to(value.device) + value
+
+    def _write(self, epoch: int, sums: Mapping[str, Any]) -> None:
+        """Write the rows of earlier epochs, and those of this one."""
+        histograms = [
+            (name, of, *counts) for name, noted in self.run.histograms.items() for of, counts in noted if of < epoch
+        ]
+        histograms += [(name, epoch, *value.tolist()) for name, value in sums.items() if name.endswith(HISTOGRAM)]
+        means = [mean for mean in self.run.class_means if mean.epoch < epoch]
+        for name, value in sums.items():
+            if name.endswith(BY_ANCHOR):
+                means += _means(name.removesuffix(BY_ANCHOR), epoch, self.names, value)
+        for file, rows in ((self.run.histograms_file, histograms), (self.run.class_means_file, means)):
+            if rows or file.is_file():
+                text = io.StringIO()
+                csv.writer(text, lineterminator="\n").writerows(rows)
+                self.run.write(file.name, text.getvalue().encode(errors="surrogateescape"))
+
+
+def by_class(values: Float[Tensor, " n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
+    """Return the sum of the values of each class, and how many there are; NaN counts for none.
+
+    Args:
+        values: One for each anchor, (V·B,), view-major.
+        labels: Class of each sample, (B,).
+        classes: Number of classes, C.
+
+    Example:
+        >>> by_class(torch.tensor([1.0, 5.0, 3.0, torch.nan]), torch.tensor([0, 1]), 2)
+        tensor([[4., 5.],
+                [2., 1.]], dtype=torch.float64)
+    """
+    known = ~values.isnan()
+    wide = torch.float32 if values.device.type == "mps" else torch.float64
+    of = labels.repeat(len(values) // max(1, len(labels)))
+    kept = torch.stack([values.where(known, 0), known]).to(wide)
+    return torch.zeros(2, classes, dtype=wide, device=values.device).index_add_(1, of, kept)
+
+
+def _has_classes(batch: Batch) -> bool:
+    return "labels" in batch and batch["labels"].ndim == 1
+
+
+def _means(name: str, epoch: int, names: Sequence[str], sums: Tensor) -> list[ClassMean]:
+    """Return the mean of each class that has a value."""
+    pairs = zip(names, *sums.tolist(), strict=True)
+    return [ClassMean(name, epoch, label, total / count, int(count)) for label, total, count in pairs if count]

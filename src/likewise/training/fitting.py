@@ -83,6 +83,7 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
         synchronize(ready)
     checkpoint = None if run is None else last_whole(run)
     if compiled:
+        torch.compiler.reset()  # earlier runs in this process count towards the limit of recompilations
         momentum = ready.module.offers.momentum
         for part in (ready.module.encoder, ready.module.head, None if momentum is None else momentum.slow):
             if part is not None:

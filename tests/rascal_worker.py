@@ -52,7 +52,11 @@ def evaluate(mine, world, **options):
         loss.backward()
         losses.append(loss.detach())
         gradients += [parameter.grad.clone() for parameter in step.parameters()]
-    last = {name: value for name, value in step.loss.last.items() if name != "positives_per_anchor"}
+    last = {
+        name: value
+        for name, value in step.loss.last.items()
+        if name not in {"positives_per_anchor", "rank_drift_by_anchor"}
+    }
     return losses, gradients, last, list(step.loss.cache.buffers())
 
 

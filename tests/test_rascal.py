@@ -402,7 +402,7 @@ def test_statistics_are_those_of_the_pairs(ranking, rank_level):
     criterion.cache.valid[2] = False  # of class −3, which is cold then
     weights = pull_of(criterion, batch, LABELS, INDEX)
     z, labels, index = unit(torch.cat(batch.unbind(dim=1)), dim=1), LABELS.repeat(views), INDEX.repeat(views)
-    drifts = []
+    drifts, by_anchor = [], torch.zeros(2, len(z), dtype=DOUBLE)
     for i in (labels == 5).nonzero().flatten().tolist():
         inside = (labels == 5) & (torch.arange(len(z)) != i)
         if rank_level == "view":
@@ -413,9 +413,13 @@ def test_statistics_are_those_of_the_pairs(ranking, rank_level):
             means = {s: unit(z[index == s].mean(dim=0), dim=0) for s in (0, 4, 9)}
             now = [np.inf, *(means[int(index[i])] @ means[s] for s in others)]
             before = [np.inf, *(criterion.cache.features[index[i]] @ criterion.cache.features[s] for s in others)]
-        drifts += moved(now, before, "agreement")
+        own = moved(now, before, "agreement")
+        drifts += own
+        by_anchor[:, i] = torch.tensor([sum(own), len(own)])
     drifts += [0.0, 0.0]  # of class 40: each of two views is the other's one positive
+    by_anchor[1, labels == 40] = 1
     last = criterion.last
+    torch.testing.assert_close(last["rank_drift_by_anchor"], by_anchor)
     assert last["rank_drift_mean"].item() == pytest.approx(np.mean(drifts), rel=1e-6)
     assert last["rank_drift_std"].item() == pytest.approx(np.std(drifts), rel=1e-6)
     bins = np.histogram(np.array(drifts) + 1e-9, bins=10, range=(0, 1 + 2e-9))[0]

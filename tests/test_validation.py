@@ -93,17 +93,37 @@ class Noted(lightning.Callback):
     def __init__(self):
         self.steps = []
 
-    def on_train_batch_end(self, trainer, pl_module, *_):
-        self.steps.append((trainer.current_epoch, pl_module.loss.last["rank_drift_histogram"].clone()))
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, *_):
+        last = {name: value.clone() for name, value in pl_module.loss.last.items()}
+        self.steps.append((trainer.current_epoch, last["rank_drift_histogram"], last, batch["labels"].tolist()))
 
 
 def test_histograms_are_sums_over_the_steps_of_an_epoch(parts, tmp_path):
     noted = Noted()
     run, _ = train(tmp_path, parts, loss=lw.RASCALLoss(36, 64), epochs=3, also=[noted])
     (rows,) = run.histograms.values()
-    expected = [(epoch, tuple(sum(counts for of, counts in noted.steps if of == epoch).tolist())) for epoch in range(3)]
+    expected = [(epoch, tuple(sum(counts for of, counts, *_ in noted.steps if of == epoch).tolist())) for epoch in range(3)]
     assert rows == expected
     assert sum(rows[2][1]) > 0
+
+
+def test_values_of_anchors_are_averaged_by_class_over_an_epoch(parts, tmp_path):
+    noted = Noted()
+    run, _ = train(tmp_path, parts, loss=lw.RASCALLoss(36, 64), epochs=3, also=[noted])
+    expected = {}
+    for epoch, _, last, labels in noted.steps:
+        for view in (0, 1):
+            for place, label in enumerate(labels):
+                total, count = last["rank_drift_by_anchor"][:, view * len(labels) + place].tolist()
+                before = expected.get((epoch, "abc"[label]), (0.0, 0))
+                expected[epoch, "abc"[label]] = (before[0] + total, before[1] + int(count))
+    found = {(mean.epoch, mean.label): mean for mean in run.class_means}
+    assert {of for of, (_, count) in expected.items() if count} == set(found)
+    assert len(found) >= 6
+    for of, mean in found.items():
+        assert mean.statistic == "rank_drift"
+        assert mean.count == expected[of][1]
+        assert mean.mean == pytest.approx(expected[of][0] / expected[of][1])
 
 
 @pytest.mark.parametrize("batch", [4, 6, 8])
@@ -113,4 +133,5 @@ def test_a_training_that_was_interrupted_saves_the_same(batch, parts, tmp_path):
         train(tmp_path / "cut", parts, loss=lw.RASCALLoss(36, 64), also=[Kill(batch)])
     cut, _ = train(tmp_path / "cut", parts, loss=lw.RASCALLoss(36, 64), resume=True)
     assert cut.histograms == whole.histograms
+    assert cut.class_means == whole.class_means
     assert cut.scores == whole.scores

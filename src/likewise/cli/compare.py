@@ -62,7 +62,7 @@ def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | Non
         OSError: A file can't be written.
     """
     _check(runs)
-    from likewise.report import compared, in_settings, rows_as_csv, settings_of, write_page  # noqa: PLC0415 - slow
+    from likewise.report import compared, in_settings, rows_as_csv, settings_of, verdict, write_page  # noqa: PLC0415 - slow
 
     say("comparing ...")
     subjects = in_settings(runs, names)
@@ -73,6 +73,7 @@ def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | Non
     write_page(output, subjects)
     tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     tell(_table(rows))
+    tell("\n" + "\n".join(verdict(rows)))
     tell(f"\npage: {output}\ntable: {output.with_suffix('.csv')}")
 
 

@@ -106,7 +106,7 @@ class RankWeights(WithinClass):
         self.ranking: Ranking = ranking
         self.by_sample = by_sample
         self._sums = torch.zeros(3 + BINS, dtype=widest(current.device), device=current.device)
-        self._drifts = self._sums.new_full((len(self.active),), torch.nan)
+        self._drifts = self._sums.new_zeros(2, len(self.active))
         self._counted = 0  # number of anchors included in the sums so far, in the order of blocks
 
     def sums(self) -> Float[Tensor, " t"]:
@@ -117,8 +117,8 @@ class RankWeights(WithinClass):
         self._complete()
         return self._sums.clone()
 
-    def drifts(self) -> Float[Tensor, " n"]:
-        """Return the mean drift of each anchor over its positives, NaN where its class is not completely cached."""
+    def drifts(self) -> Float[Tensor, "2 n"]:
+        """Return each anchor's sum of drifts, and how many there are: 0 where its class is not completely cached."""
         self._complete()
         return self._drifts.clone()
 
@@ -196,13 +196,13 @@ class RankWeights(WithinClass):
     def _count(
         self, anchors: Int[Tensor, "g n"], weights: Tensor, moved: Tensor, span: Tensor, counted: Bool[Tensor, "g n _"]
     ) -> None:
-        """Add a block's weights and drifts to the sums, and note the mean drift of each of its anchors."""
+        """Add a block's weights and drifts to the sums, and note the drifts of each of its anchors."""
         wide, span = widest(weights.device), span.clamp(min=1)
         entropy = torch.special.entr(weights).sum(dtype=wide)
         drift = (moved / span).mul_(counted)
         bins = (moved * BINS).div_(span, rounding_mode="floor").clamp_(max=BINS - 1).masked_fill_(~counted, BINS)
         of_anchor = drift.sum(dim=2, dtype=wide)
-        self._drifts[anchors] = of_anchor / counted.sum(dim=2)
+        self._drifts[:, anchors] = torch.stack([of_anchor, counted.sum(dim=2).to(wide)])
         drifts = torch.stack([entropy, of_anchor.sum(), drift.square_().sum(dtype=wide)])
         self._sums += torch.cat([drifts, torch.bincount(bins.flatten(), minlength=BINS + 1)[:BINS].to(wide)])
 

@@ -63,8 +63,8 @@ class RASCALLoss(ContrastiveLoss):
             share of the batch's samples that were cached; ``"weight_entropy"``, the mean of −Σ W log W over active
             anchors, in nats; and ``"rank_drift_mean"``, ``"rank_drift_std"`` and ``"rank_drift_histogram"``, counts in
             10 equal bins of [0, 1]. The drifts are those of all pairs of an anchor and a ranked positive whose class is
-            completely cached, with any ranking; without such pairs, all three are 0. ``"rank_drift_by_anchor"``, (N,),
-            has the mean of each of this process's anchors, NaN where there are none.
+            completely cached, with any ranking; without such pairs, all three are 0. ``"rank_drift_by_anchor"``, (2,
+            N), has the sum of the drifts of each of this process's anchors, and how many there are.
 
     Returns:
         A call returns the mean over active anchors, a scalar; with ``reduction="none"``, one loss for each

@@ -5,5 +5,6 @@ from likewise.report.page import write_page
 from likewise.report.row import Row, rows_as_csv
 from likewise.report.settings import in_settings, settings_of
 from likewise.report.subject import Subject
+from likewise.report.verdict import verdict
 
-__all__ = ["Row", "Subject", "compared", "in_settings", "rows_as_csv", "settings_of", "write_page"]
+__all__ = ["Row", "Subject", "compared", "in_settings", "rows_as_csv", "settings_of", "verdict", "write_page"]

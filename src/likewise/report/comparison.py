@@ -15,10 +15,11 @@ from likewise.report.words import is_share
 from likewise.scores import ALL, ENCODER, Outcomes, Score
 
 CLASS = "class "
+FREQUENCIES = ("many", "medium", "few")
 
 
 def compared(settings: Sequence[Setting]) -> list[Row]:
-    """Compare settings by every score of the encoder over all test samples.
+    """Compare settings by every score of the encoder over all test samples, and over classes with many or few samples.
 
     The mean over the seeds of a setting has Student's interval; the score of a single run has its own. Differences to
     the first setting are paired: by seed where two or more seeds are in both, with Student's interval of the
@@ -32,7 +33,12 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
     """
     subjects = [subject for setting in settings for subject in setting.subjects]
     keys = dict.fromkeys(key for subject in subjects for key in subject.headlines)
-    return [row for evaluation, metric in keys for row in _rows(settings, evaluation, metric)]
+    return [
+        row
+        for evaluation, metric in keys
+        for subset in (ALL, *FREQUENCIES)
+        for row in _rows(settings, evaluation, metric, subset)
+    ]
 
 
 def difference(
@@ -45,7 +51,7 @@ def difference(
         other: The setting.
         evaluation: See `Score`.
         metric: See `Score`.
-        subset: "all", or "class NAME".
+        subset: "all"; "many", "medium" or "few"; or "class NAME".
 
     Returns:
         The difference, other less first, and what was paired; or None, and why nothing was.
@@ -76,8 +82,8 @@ def same_test(first: Subject, second: Subject) -> bool:
     return torch.equal(ours.labels, theirs.labels)
 
 
-def _rows(settings: Sequence[Setting], evaluation: str, metric: str) -> Iterator[Row]:
-    key = (evaluation, metric, ENCODER, ALL)
+def _rows(settings: Sequence[Setting], evaluation: str, metric: str, subset: str) -> Iterator[Row]:
+    key = (evaluation, metric, ENCODER, subset)
     having = [setting for setting in settings if any(key in subject.test_scores for subject in setting.subjects)]
     for setting in having:
         scores = [subject.test_scores[key] for subject in setting.subjects if key in subject.test_scores]
@@ -88,7 +94,7 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str) -> Iterator
         if settings[0] not in having:
             yield replace(row, paired="not paired: the first setting lacks it")
             continue
-        found, paired = difference(settings[0], setting, evaluation, metric)
+        found, paired = difference(settings[0], setting, evaluation, metric, subset)
         if found is None:
             yield replace(row, paired=paired)
         else:
@@ -102,13 +108,15 @@ def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
     if len(scores) == 1:
         over = re.search(r"interval over (\d+ classes)", one.choices)
         interval = over[1] if over else f"{one.count:,} samples"
-        return Row(setting, one.evaluation, one.metric, 1, one.value, one.low, one.high, interval, share)
+        row = Row(setting, one.evaluation, one.metric, 1, one.value, one.low, one.high, interval, share)
+        return replace(row, subset=one.subset)
     values = [score.value for score in scores]
     low, high = student(values)
     mean = sum(values) / len(values)
     if share:
         low, high = max(0.0, low), min(1.0, high)
-    return Row(setting, one.evaluation, one.metric, len(values), mean, low, high, f"{len(values)} seeds", share)
+    row = Row(setting, one.evaluation, one.metric, len(values), mean, low, high, f"{len(values)} seeds", share)
+    return replace(row, subset=one.subset)
 
 
 def _by_sample(
@@ -128,8 +136,10 @@ def _by_sample(
 def _of_subset(subject: Subject, outcomes: Outcomes | None, subset: str) -> Outcomes | None:
     """Return the outcomes of the samples of a class; None where there are none."""
     test = subject.test_part
-    if outcomes is None or subset == ALL or test is None or test.labels is None:
+    if outcomes is None or subset == ALL:
         return outcomes
+    if test is None or test.labels is None or subset in FREQUENCIES:
+        return None
     label = test.names.index(subset.removeprefix(CLASS))
     chosen = torch.isin(outcomes.rows, test.numbers[test.labels == label])
     return replace(outcomes, rows=outcomes.rows[chosen], values=outcomes.values[chosen]) if bool(chosen.any()) else None

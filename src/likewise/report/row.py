@@ -8,6 +8,7 @@ from typing import final
 
 from likewise.evaluation import Difference
 from likewise.report.words import difference_words
+from likewise.scores import ALL
 
 
 @final
@@ -29,6 +30,7 @@ class Row:
         difference_low: Lower end of its 95 % interval.
         difference_high: Upper end.
         paired: What was paired, or why nothing was.
+        subset: See `Score`.
     """
 
     setting: str
@@ -44,11 +46,19 @@ class Row:
     difference_low: float | None = None
     difference_high: float | None = None
     paired: str = ""
+    subset: str = ALL
 
     @property
     def name(self) -> str:
-        """Evaluation and metric."""
-        return f"{self.evaluation}, {self.metric}"
+        """Evaluation and metric, and the subset if there is one."""
+        return ", ".join([self.evaluation, self.metric, *([] if self.subset == ALL else [self.subset])])
+
+    @property
+    def decided(self) -> int:
+        """1 if it is higher than the first setting's, -1 if it is lower, 0 if the interval of the difference has 0."""
+        if self.difference_low is None or self.difference_high is None:
+            return 0
+        return (self.difference_low > 0) - (self.difference_high < 0)
 
     @property
     def score_words(self) -> str:
@@ -71,7 +81,7 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
 
     Example:
         >>> rows_as_csv([Row("a", "kNN", "accuracy", 1, 0.9, 0.8, 0.95, "100 samples", True)]).splitlines()[1]
-        'a,kNN,accuracy,1,0.9,0.8,0.95,100 samples,True,,,,'
+        'a,kNN,accuracy,1,0.9,0.8,0.95,100 samples,True,,,,,all'
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from likewise.data import Parts, Samples, parts_of_run
 from likewise.evaluation import FeatureParts, Features, load_features
-from likewise.runs import Curves, Run
+from likewise.runs import ClassMean, Curves, Run
 from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score, same_rows
 
 KINDS = (ENCODER, RAW)
@@ -75,6 +75,19 @@ class Subject:
     def histograms(self) -> Mapping[str, list[tuple[int, tuple[int, ...]]]]:
         """The histograms that the loss recorded."""
         return self.run.histograms
+
+    @cached_property
+    def class_means(self) -> list[ClassMean]:
+        """What the loss recorded of its anchors, by class and epoch."""
+        return self.run.class_means
+
+    @cached_property
+    def class_sizes(self) -> dict[str, int]:
+        """Training samples of each class by its name; empty where features were not saved, or there are no classes."""
+        features = self.features
+        if features is None or features.train.label_kind != "classes":
+            return {}
+        return dict(zip(features.train.names, features.train.counts.tolist(), strict=True))
 
     @cached_property
     def scores(self) -> tuple[Score, ...]:

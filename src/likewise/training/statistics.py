@@ -22,8 +22,8 @@ class Statistics(lightning.Callback):
     """Sum what the loss leaves in `last`, and write it at the end of each epoch.
 
     A name that ends in ``_histogram`` holds counts, added over an epoch. One that ends in ``_by_anchor`` holds
-    a value for each anchor of this process, (V·B,), view-major, NaN for an anchor without one; they are averaged over
-    the anchors of each class, if the samples have classes.
+    the sum of some values for each anchor of this process, and how many there are, (2, V·B), view-major; if the samples
+    have classes, the values of each class's anchors are averaged over an epoch.
 
     Args:
         run: The run to write to: histograms.csv and classes.csv.
@@ -90,24 +90,21 @@ class Statistics(lightning.Callback):
                 self.run.write(file.name, text.getvalue().encode(errors="surrogateescape"))
 
 
-def by_class(values: Float[Tensor, " n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
-    """Return the sum of the values of each class, and how many there are; NaN counts for none.
+def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
+    """Add the sums and counts of anchors by class.
 
     Args:
-        values: One for each anchor, (V·B,), view-major.
+        sums: For each anchor the sum of its values and how many there are, (2, V·B), view-major.
         labels: Class of each sample, (B,).
         classes: Number of classes, C.
 
     Example:
-        >>> by_class(torch.tensor([1.0, 5.0, 3.0, torch.nan]), torch.tensor([0, 1]), 2)
+        >>> by_class(torch.tensor([[1.0, 5.0, 3.0, 0.0], [1.0, 2.0, 1.0, 0.0]]), torch.tensor([0, 1]), 2)
         tensor([[4., 5.],
-                [2., 1.]], dtype=torch.float64)
+                [2., 2.]])
     """
-    known = ~values.isnan()
-    wide = torch.float32 if values.device.type == "mps" else torch.float64
-    of = labels.repeat(len(values) // max(1, len(labels)))
-    kept = torch.stack([values.where(known, 0), known]).to(wide)
-    return torch.zeros(2, classes, dtype=wide, device=values.device).index_add_(1, of, kept)
+    of = labels.repeat(sums.shape[1] // max(1, len(labels)))
+    return sums.new_zeros(2, classes).index_add_(1, of, sums)
 
 
 def _has_classes(batch: Batch) -> bool:

@@ -8,10 +8,12 @@ from likewise.diagnostics.plots.heat_maps import heat_maps
 from likewise.diagnostics.plots.images import image_rows
 from likewise.diagnostics.plots.intervals import Dot, bars, dots
 from likewise.diagnostics.plots.maps import maps
+from likewise.diagnostics.plots.scatter import Point, scatter
 from likewise.diagnostics.plots.similarities import similarities
 
 __all__ = [
     "Dot",
+    "Point",
     "Tried",
     "as_html",
     "bars",
@@ -22,6 +24,7 @@ __all__ = [
     "heat_maps",
     "image_rows",
     "maps",
+    "scatter",
     "script",
     "similarities",
 ]

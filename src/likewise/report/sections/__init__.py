@@ -9,6 +9,7 @@ from likewise.report.section import Section
 from likewise.report.sections import (
     choices,
     class_differences,
+    class_means,
     classes,
     compared,
     curves,
@@ -33,6 +34,7 @@ SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
     choices.section,
     curves.section,
     noted.section,
+    class_means.section,
 )
 
 __all__ = ["SECTIONS"]

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from likewise.diagnostics import plots
 from likewise.report.comparison import compared
 from likewise.report.row import Row
-from likewise.report.section import Section, table
+from likewise.report.section import Section, paragraphs, table
 from likewise.report.settings import settings_of
 from likewise.report.subject import Subject
+from likewise.report.verdict import verdict
 
 MOST = 400  # rows of the table
 
@@ -26,7 +27,8 @@ def section(subjects: Sequence[Subject]) -> Section | None:
             dot = plots.Dot(100 * row.value, 100 * row.low, 100 * row.high, f"{row.score_words}, over {row.interval}")
             dots.setdefault(row.name, {})[row.setting] = dot
     figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "compared") if dots else ""
-    return Section("Scores", _sentence(rows), figure + _table(rows, settings[0].name))
+    judged = paragraphs(verdict(rows), "lead")
+    return Section("Scores", _sentence(rows), judged + figure + _table(rows, settings[0].name))
 
 
 def _sentence(rows: Sequence[Row]) -> str:
@@ -38,7 +40,8 @@ def _sentence(rows: Sequence[Row]) -> str:
     if any(row.difference is not None for row in rows):
         sentence += (
             "Differences are to the first setting: paired by seed, with Student's interval, or for single runs paired "
-            "by test sample. Differences of percentages are in points. "
+            "by test sample. Differences of percentages are in points. Where there is none, one interval in 20 leaves "
+            "out 0 by chance. "
         )
     if any(row.paired == "not paired: other test samples" for row in rows):
         sentence += (

@@ -1,0 +1,230 @@
+"""Recipes and studies: their names, what wins over them, and that every method trains from the command."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from likewise.cli import main
+from likewise.cli.options import options, parse, plain
+from likewise.cli.recipes import names, recipe, studies, study, with_recipe
+from likewise.cli.sweep import Sweep
+from likewise.data import LongTail, parts_of
+from likewise.parts import build
+from likewise.runs import Run
+from test_sources import write_fashion
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
+
+METHODS = ("simclr", "supcon", "moco", "byol", "rascal", "cross-entropy")
+DATA = ("digits", "omniglot", "cifar10", "cifar100", "cifar100-lt", "image-folder", "cifar10-fast", "cifar100-fast")
+FEW = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu")
+SMALL = ("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4")
+
+
+def parsed(*words):
+    words = with_recipe(words)
+    parser = options(words)
+    return plain(parser, parse(parser, words))
+
+
+def refused(capsys, *words):
+    """Return the one line of an error."""
+    assert main(list(map(str, words))) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+def metrics_of(root):
+    (run,) = root.iterdir()
+    with Run(run).metrics_file.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_there_is_a_recipe_of_every_method_for_every_data_set():
+    assert {f"{method}-{data}" for method in METHODS for data in DATA} <= set(names())
+    assert all(recipe(name)["loss"]["class_path"].startswith("likewise.losses.") for name in names())
+
+
+def within(given, said):
+    """Whether everything given is also said."""
+    if isinstance(given, dict):
+        return all(within(value, said.get(name)) for name, value in given.items())
+    if isinstance(given, list):
+        return len(given) == len(said) and all(map(within, given, said))
+    return given == said
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_every_value_of_a_recipe_is_an_option_that_is_understood(data):
+    for method in METHODS:
+        said = parsed("--recipe", f"{method}-{data}")
+        assert said["recipe"] == f"{method}-{data}"
+        assert within(recipe(f"{method}-{data}"), said)
+
+
+def test_options_win_over_a_recipe_wherever_they_stand():
+    before = parsed("--loss.temperature", "0.3", "--recipe", "supcon-cifar10", "--trainer.max_epochs", "7")
+    assert before["loss"]["init_args"]["temperature"] == 0.3
+    assert before["trainer"]["max_epochs"] == 7
+    assert before["batches"]["init_args"]["batch_size"] == 1024
+    other = parsed("--recipe", "supcon-cifar10", "--encoder", "ConvNet", "--recipe", "simclr-cifar10")
+    assert other["recipe"] == "simclr-cifar10"
+    assert other["loss"] == {**other["loss"], "class_path": "likewise.losses.NTXentLoss"}
+    assert other["encoder"]["class_path"] == "likewise.models.ConvNet"
+
+
+def test_a_file_of_options_may_name_a_recipe(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: byol-digits\ntrainer:\n  max_epochs: 3\n")
+    said = parsed("--config", str(file))
+    assert said["loss"]["class_path"] == "likewise.losses.BYOLLoss"
+    assert [offer["class_path"].rpartition(".")[2] for offer in said["offers"]] == ["Momentum", "Predictor"]
+    assert said["trainer"]["max_epochs"] == 3
+
+
+def test_the_recipe_of_supcontrast_is_that_of_its_authors():
+    """Khosla et al.'s code: the numbers of its README and argument parser."""
+    whole = recipe("supcon-cifar100")
+    assert whole["encoder"]["init_args"] == {"depth": 50, "stem": "small"}
+    assert whole["optimizer"]["init_args"] == {"lr": 0.5, "momentum": 0.9, "weight_decay": 1e-4}
+    assert whole["trainer"]["max_epochs"] == 1000
+    assert whole["schedule"]["init_args"]["warmup_start"] * whole["optimizer"]["init_args"]["lr"] == pytest.approx(0.01)
+    assert whole["loss"]["init_args"]["temperature"] == 0.1
+    assert recipe("simclr-cifar100")["loss"]["init_args"]["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "--recipe", "supcn-digits"], "did you mean supcon-digits"),
+        (["train", "--recipe", "nothing"], "name one of byol, cross-entropy"),
+        (["train", "--recipe", "cifar10"], "did you mean"),
+        (["train", "--recipe"], "expected a recipe, got ''"),
+        (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
+        (["train", "--recipe", "supcon-cifar10", "--data", "Digits"], "ConvNet"),
+        (["train", "--recipe", "moco-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to 26"),
+        (["train", "--recipe", "supcon-cifar10", "--data.root", "nowhere"], "add --data.download true"),
+    ],
+)
+def test_a_recipe_that_is_unknown_or_does_not_fit_is_refused_with_the_remedy(
+    words, expected, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert expected in refused(capsys, *words)
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_recipe_of_images_refuses_vectors(tmp_path, capsys):
+    file = tmp_path / "points.csv"
+    file.write_text("x,y,class\n" + "".join(f"{row},1.5,{'ab'[row % 2]}\n" for row in range(40)))
+    line = refused(capsys, "train", "--recipe", "supcon-image-folder", "--data.path", file, "--data.size", "null")
+    assert "images" in line
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_from_the_command_on_images_in_files_and_in_arrays(method, tmp_path):
+    """A few steps on files of torchvision's, by the recipe of another data set."""
+    write_fashion(tmp_path, train=80, test=20)
+    words = ["--recipe", f"{method}-cifar10", "--data.name", "FashionMNIST", "--data.root", str(tmp_path), *SMALL, *FEW]
+    words += ["--batches.augmentation", "RandomAffine", "--batches.batch_size", "16", "--evaluations", "KNN"]
+    assert main(["train", *words, "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert Run(run).facts["recipe"] == f"{method}-cifar10"
+    assert "recipe" not in yaml.safe_load(Run(run).configuration.read_text())
+    assert len(metrics_of(tmp_path / "runs")) == 2
+    assert Run(run).encoder() is not None
+
+
+@pytest.mark.parametrize("level", ["view", "sample"])
+def test_uniform_ranks_follow_supcons_curve_bit_for_bit(level, tmp_path):
+    few = ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--evaluations", "[]", "--encoder.width", "4"]
+    uniform = ["--recipe", "rascal-digits", "--loss.ranking", "uniform", "--loss.rank_level", level]
+    assert main(["train", "--recipe", "supcon-digits", *few, "--runs", str(tmp_path / "supcon")]) == 0
+    assert main(["train", *uniform, *few, "--runs", str(tmp_path / "uniform")]) == 0
+    supcon, rascal = (metrics_of(tmp_path / name) for name in ("supcon", "uniform"))
+    assert len(supcon) > 10
+    assert [row["loss"] for row in supcon] == [row["loss"] for row in rascal]
+    weights = [next((tmp_path / of).iterdir()) / "encoder.safetensors" for of in ("supcon", "uniform")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_a_study_names_its_settings_for_every_data_set():
+    assert "rascal-ablation-omniglot" in studies()
+    settings = study("rascal-ablation-cifar100-lt")
+    assert settings["SupCon"] == "--recipe supcon-cifar100-lt"
+    rankings = [options for name, options in settings.items() if name.startswith("RASCAL")]
+    assert {("uniform" in of, "current" in of, "agreement" in of) for of in rankings} == {
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    }
+
+
+def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdict(tmp_path, capsys):
+    few = ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--encoder.width", "4", "--evaluations", "KNN"]
+    words = ["sweep", "--recipe", "rascal-ablation-digits", "--seeds", "2", "--split_seeds", *few]
+    assert main([*words, "--output", str(tmp_path / "sweep")]) == 0
+    told = capsys.readouterr().out
+    assert "kNN, accuracy: " in told
+    assert "no difference from SupCon larger than chance: RASCAL, uniform (+0.00 [+0.00, +0.00], 2 seeds)" in told
+    with (tmp_path / "sweep" / "compare.csv").open() as file:
+        rows = {row["setting"]: row for row in csv.DictReader(file)}
+    assert list(rows) == list(study("rascal-ablation-digits"))
+    assert rows["SupCon"]["value"] == rows["RASCAL, uniform"]["value"]
+    runs = [Run(path) for path in (tmp_path / "sweep").glob("*/*/*") if path.is_dir()]
+    assert len(runs) == 16
+    splits = {(run.facts["seed"], run.facts["parts"]["split"]["init_args"]["seed"]) for run in runs}
+    assert splits == {(0, 0), (1, 1)}
+    steps = {len(run.metrics["loss"]) for run in runs}
+    assert len(steps) == 1  # matched
+    page = (tmp_path / "sweep" / "compare.html").read_text()
+    assert "Recorded by the loss, by class" in page
+    assert "rank drift" in page
+    agreement = next(run for run in runs if "agreement-view" in str(run.folder))
+    for name in ("rank_drift_mean", "rank_drift_std", "weight_entropy", "cache_hit_rate", "positives_per_anchor"):
+        assert len(agreement.metrics[name]) == len(agreement.metrics["loss"])
+    assert agreement.metrics["cache_hit_rate"][0][1] == 0  # a cold cache
+    assert agreement.metrics["cache_hit_rate"][-1][1] == 1
+    assert {mean.epoch for mean in agreement.class_means} == {1}  # nothing moves in the first
+
+
+def test_seeds_may_split_anew():
+    runs = Sweep([], {"a": []}, [3], splits=True).runs
+    ((*_, words),) = runs(Path("sweep"))
+    assert words[:4] == ["--seed", "3", "--split.seed", "3"]
+
+
+def test_subsets_are_taken_in_turn_and_those_of_every_part_first():
+    specs = {
+        "data": {"class_path": "likewise.data.Digits"},
+        "split": {"class_path": "likewise.data.Stratified", "init_args": {}},
+        "subset": [
+            {"class_path": "likewise.data.LongTail", "init_args": {"imbalance": 5}},
+            {"class_path": "likewise.data.Classes", "init_args": {"count": 4}},
+        ],
+    }
+    parts, _ = parts_of(specs)
+    assert parts.train.names == parts.test.names == ("0", "1", "2", "3")
+    rest = parts.refitted().train
+    alone, _ = parts_of(specs | {"subset": specs["subset"][1:]})
+    everything = alone.refitted().train
+    kept = LongTail(5)(everything[everything.rows.argsort()])
+    assert torch.equal(rest.rows.sort().values, everything.rows.sort().values[kept])
+    assert rest.counts[0] // rest.counts[3] == 5
+
+
+def test_several_subsets_are_named_by_the_command():
+    words = ["--subset", "Classes", "--subset.count", "4", "--subset+", "LongTail", "--subset.imbalance", "5"]
+    said = parsed(*words)["subset"]
+    assert [one["class_path"].rpartition(".")[2] for one in said] == ["Classes", "LongTail"]
+    assert said[1]["init_args"]["imbalance"] == 5.0
+    assert build(said[0]).count == 4
+    assert json.dumps(said)

@@ -9,6 +9,7 @@ from likewise.diagnostics.plots.images import image_rows
 from likewise.diagnostics.plots.intervals import Dot, bars, dots
 from likewise.diagnostics.plots.maps import maps
 from likewise.diagnostics.plots.similarities import similarities
+from likewise.diagnostics.plots.strengths import strengths
 
 __all__ = [
     "Dot",
@@ -24,4 +25,5 @@ __all__ = [
     "maps",
     "script",
     "similarities",
+    "strengths",
 ]

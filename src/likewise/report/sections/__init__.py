@@ -15,6 +15,7 @@ from likewise.report.sections import (
     errors,
     facts,
     geometry,
+    gradients,
     maps,
     noted,
     scores,
@@ -32,6 +33,7 @@ SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
     errors.section,
     choices.section,
     curves.section,
+    gradients.section,
     noted.section,
 )
 

@@ -314,6 +314,8 @@ def test_a_section_tells_what_the_hardest_supply(kind, given, tmp_path):
             in page.body
         )
         assert f"negatives {100 * shares.push:.0f} % of the push" in page.body
+        repelling = 100 * float((found.coefficients[found.positives] > 0).double().mean())
+        assert (f"{repelling:.0f} % of the positives are closer" in page.body) == (repelling > 0)
 
 
 def test_a_section_compares_the_first_run_of_each_setting(tmp_path):

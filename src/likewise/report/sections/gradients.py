@@ -24,7 +24,8 @@ SENTENCE = (
     "How strongly each positive and negative acts on its anchor: the length of its part of the gradient, |P − X|/τ or "
     "P/τ times sqrt(1 − cosine²), averaged over pairs with about the same cosine, in the last batch of the first and "
     "of the last epoch. Hard positives are on the left, hard negatives on the right. Very close references lose "
-    "strength, since only what is orthogonal to the anchor's embedding moves it."
+    "strength, since only what is orthogonal to the anchor's embedding moves it. Strength has no sign: a positive that "
+    "is very close can also repel."
 )
 
 
@@ -54,10 +55,10 @@ def form_of(subject: Subject) -> Form | None:
     With offers, the references may be the keys of a momentum encoder or a queue, which no file has.
     """
     parts = subject.facts.get("parts", {})
-    loss = parts.get("loss") or {"class_path": ""}
-    given = loss.get("init_args") or {}
-    if short_name(loss) not in LOSSES or not str(loss["class_path"]).startswith("likewise."):
+    loss = parts.get("loss")
+    if not loss or short_name(loss) not in LOSSES or not loss["class_path"].startswith("likewise."):
         return None
+    given = loss.get("init_args") or {}
     if parts.get("offers") or given.get("normalize") is False:
         return None
     return "in" if given.get("form") == "in" else "out"
@@ -83,6 +84,9 @@ def _words(found: AnchorGradients, batch: Snapshot) -> str:
             f"the least similar tenth of the positives supplies {100 * shares.pull:.0f} % of the pull, the most "
             f"similar tenth of the negatives {100 * shares.push:.0f} % of the push; without mining, each would be 10 %."
         )
+    repelling = float((found.coefficients[found.positives] > 0).double().mean())
+    if repelling > 0:
+        words += f" {100 * repelling:.0f} % of the positives are closer than the loss asks for and repel."
     if len(found.anchors) < len(rows):
         words += f" {len(found.anchors):,} of {len(rows):,} rows are the anchors."
     if len(batch.embeddings) < batch.samples:

@@ -3,7 +3,7 @@
 import pytest
 
 ROOMS = ("cli", "data", "diagnostics", "evaluation", "models", "report", "training")
-TESTS = ("augmentation", "sources", *ROOMS)
+TESTS = ("augmentation", "gradients", "snapshots", "sources", *ROOMS)
 SLOW = [*(f"src/likewise/{room}" for room in ROOMS), *(f"tests/test_{name}.py" for name in TESTS)]
 
 

@@ -44,7 +44,7 @@ def _save_few(folder):
 
 
 def _same(one, other):
-    for file in ("weights", "metrics_file", "scores_file", "histograms_file", "class_means_file"):
+    for file in ("weights", "metrics_file", "scores_file", "histograms_file", "class_means_file", "batches"):
         assert getattr(one, file).read_bytes() == getattr(other, file).read_bytes(), file
     states = [torch.load(of.checkpoint, weights_only=True)["state_dict"] for of in (one, other)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())

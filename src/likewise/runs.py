@@ -55,6 +55,7 @@ class Run:
         encoder.safetensors        the trained encoder's weights
         histograms.csv             counts that the loss recorded, a row for each histogram and epoch
         classes.csv                means of what the loss recorded, a row for each statistic, epoch and class
+        batches.npz                embeddings that the loss received in a step of the first epoch and one of the last
         embeddings.npz             features of all samples, with their labels and rows
         scores.csv                 what was measured, a row a number
         outcomes.npz               what each test sample contributed to a score
@@ -151,6 +152,11 @@ class Run:
     def weights(self) -> Path:
         """The file of the trained encoder's weights; where it stands, training is over."""
         return self.folder / "encoder.safetensors"
+
+    @property
+    def batches(self) -> Path:
+        """The file of the embeddings that the loss received in two steps."""
+        return self.folder / "batches.npz"
 
     @property
     def embeddings(self) -> Path:

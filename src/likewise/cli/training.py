@@ -29,7 +29,7 @@ from likewise.parts import Spec
 from likewise.report import Subject, write_page
 from likewise.report.words import score_words
 from likewise.runs import Run, cared_for
-from likewise.training import Assembled, Checkpoints, Statistics, Terminated, Validation, assemble
+from likewise.training import Assembled, Checkpoints, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import fit, processes, trainer_of
 
 IRRELEVANT = (
@@ -115,6 +115,7 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     callbacks: list[lightning.Callback] = [
         Validation(made, ready.parts, every, told=_validated),
         Statistics(made, ready.trained.names),
+        Snapshots(made),
     ]
     theirs = given.get("callbacks") or []
     barred = any(isinstance(of, ProgressBar) for of in (theirs if isinstance(theirs, list) else [theirs]))

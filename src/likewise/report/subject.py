@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.data import Parts, Samples, parts_of_run
+from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
 from likewise.runs import ClassMean, Curves, Run
 from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score, same_rows
@@ -75,6 +76,11 @@ class Subject:
     def histograms(self) -> Mapping[str, list[tuple[int, tuple[int, ...]]]]:
         """The histograms that the loss recorded."""
         return self.run.histograms
+
+    @property
+    def batches(self) -> Mapping[str, Snapshot]:
+        """What the loss received in a step of the first epoch and in one of the last; empty where there is no file."""
+        return load_snapshots(self.run.batches) if self.run.batches.is_file() else {}
 
     @cached_property
     def class_means(self) -> list[ClassMean]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from likewise.training.offers import KeyQueue, LabelPrototypes, Momentum, Offer, Plan, Predictor
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
+    from likewise.training.snapshots import Snapshots
     from likewise.training.statistics import Statistics
     from likewise.training.step import Step
     from likewise.training.validation import Validation
@@ -30,6 +31,7 @@ __all__ = [
     "Predictor",
     "Pretraining",
     "Schedule",
+    "Snapshots",
     "Statistics",
     "Step",
     "Steps",
@@ -45,6 +47,7 @@ _MODULES = {
     "offers": ("KeyQueue", "LabelPrototypes", "Momentum", "Offer", "Plan", "Predictor"),
     "pretraining": ("Pretraining",),
     "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
+    "snapshots": ("Snapshots",),
     "statistics": ("Statistics",),
     "step": ("Step",),
     "validation": ("Validation",),

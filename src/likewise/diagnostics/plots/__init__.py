@@ -10,6 +10,7 @@ from likewise.diagnostics.plots.intervals import Dot, bars, dots
 from likewise.diagnostics.plots.maps import maps
 from likewise.diagnostics.plots.scatter import Point, scatter
 from likewise.diagnostics.plots.similarities import similarities
+from likewise.diagnostics.plots.strengths import strengths
 
 __all__ = [
     "Dot",
@@ -27,4 +28,5 @@ __all__ = [
     "scatter",
     "script",
     "similarities",
+    "strengths",
 ]

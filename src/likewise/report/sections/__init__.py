@@ -16,6 +16,7 @@ from likewise.report.sections import (
     errors,
     facts,
     geometry,
+    gradients,
     maps,
     noted,
     scores,
@@ -33,6 +34,7 @@ SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
     errors.section,
     choices.section,
     curves.section,
+    gradients.section,
     noted.section,
     class_means.section,
 )

@@ -1,0 +1,197 @@
+"""The gradient of SupCon and NT-Xent, anchor by anchor: which references pull, which push, and how strongly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.losses.checks import check_embeddings, check_labels, check_tensor, one_of
+from likewise.losses.sup_con import Form
+from likewise.operator import normalized
+from likewise.operator.contrast import check_temperature
+
+
+@final
+@dataclass(frozen=True)
+class AnchorGradients:
+    """The gradient of each anchor's loss, split by positive and negative: float64, on the CPU.
+
+    N rows are the references of A anchors. In the row of an inactive anchor, one without positives, every weight and
+    every gradient is 0, and no reference is a positive or a negative.
+
+    Args:
+        anchors: The anchors' rows, (A,).
+        similarities: Cosines of the anchors with all rows, (A, N).
+        positives: Which rows are positives of an anchor, (A, N).
+        negatives: Which rows are its negatives, (A, N). The anchor itself is neither.
+        probabilities: P, the softmax of cosine/τ over every row except the anchor, (A, N).
+        targets: X, what P would have to be on the positives for the pull to vanish, (A, N); 0 elsewhere.
+        strengths: The length of each reference's part of the gradient with respect to an unnormalised embedding of
+            length 1: |coefficient|/τ · sqrt(1 - cosine²), (A, N).
+        pull: The positives' part of the gradient with respect to z, (A, D).
+        push: The negatives' part, (A, D).
+    """
+
+    anchors: Int[Tensor, " a"]
+    similarities: Float[Tensor, "a n"]
+    positives: Bool[Tensor, "a n"]
+    negatives: Bool[Tensor, "a n"]
+    probabilities: Float[Tensor, "a n"]
+    targets: Float[Tensor, "a n"]
+    strengths: Float[Tensor, "a n"]
+    pull: Float[Tensor, "a d"]
+    push: Float[Tensor, "a d"]
+
+    @property
+    def coefficients(self) -> Float[Tensor, "a n"]:
+        """The factor of each reference in the braces of equation 4: P - X on positives, P on negatives."""
+        return self.probabilities - self.targets
+
+    @property
+    def active(self) -> Bool[Tensor, " a"]:
+        """Which anchors have a positive."""
+        return self.positives.any(dim=1)
+
+    @property
+    def gradient(self) -> Float[Tensor, "a d"]:
+        """The gradient of each anchor's loss with respect to its normalised embedding z."""
+        return self.pull + self.push
+
+
+def anchor_gradients(
+    embeddings: Float[Tensor, "..."],
+    labels: Int[Tensor, "..."] | None = None,
+    *,
+    temperature: float | Tensor = 0.1,
+    form: Form = "out",
+    anchors: Int[Tensor, " a"] | Sequence[int] | None = None,
+) -> AnchorGradients:
+    """Split the gradient of each anchor's own loss into pull and push, by positive and negative.
+
+        ∂ℓ_i/∂z_i = (1/τ)·{ Σ_{p∈P(i)} z_p (P_ip - X_ip) + Σ_{n∈N(i)} z_n P_in }
+        P_ix = e^(z_i·z_x/τ) / Σ_{a≠i} e^(z_i·z_a/τ)
+        X_ip = 1/|P(i)| for "out",   e^(z_i·z_p/τ) / Σ_{p'∈P(i)} e^(z_i·z_p'/τ) for "in"
+
+    The encoder's output w is normalised to z = w/‖w‖, and only what is orthogonal to z reaches w: a reference's part
+    of the gradient with respect to w of length 1 has the length |P - X|/τ · sqrt(1 - (z_i·z_p)²) or
+    P/τ · sqrt(1 - (z_i·z_n)²). It vanishes for a positive that is already close. It is large for a positive that is
+    far, and for a negative that is close: implicit hard mining.
+
+    This is the gradient of ℓ_i only. In the loss of a batch, z_i is also a reference of all other anchors, and these
+    terms are not included. Nor is the division by the number of active anchors.
+
+    Args:
+        embeddings: One view of each sample, (N, D), or V views, (B, V, D), flattened view-major to N = V·B rows as in
+            the losses; L2-normalised here.
+        labels: Classes of the samples, (B,), or label sets, multi-hot (B, L), where positives share a label. None:
+            the positives are the other views of the sample, as in NT-Xent.
+        temperature: τ > 0.
+        form: "out", with the mean over positives outside the logarithm, or "in", inside it. The same for one positive.
+        anchors: Rows of the anchors, (A,), from 0 to N-1. None: all rows.
+
+    Returns:
+        An `AnchorGradients`, computed in float64 on the CPU.
+
+    Raises:
+        ValueError: Embeddings or labels are invalid, nothing defines the positives, τ ≤ 0, form is unknown, or an
+            anchor is not a row.
+
+    Memory:
+        O(N·D + A·N): four float64 matrices (A, N) are kept. For a large N, choose some anchors.
+
+    Source:
+        Khosla et al., "Supervised Contrastive Learning", 2020, equations 4 and 5; hard positives and negatives in the
+        supplement.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])  # anchor, hard positive, easy negative
+        >>> found = anchor_gradients(embeddings, torch.tensor([0, 0, 1]), temperature=1.0, anchors=[0])
+        >>> [round(of, 3) for of in found.coefficients[0].tolist()]
+        [0.0, -0.269, 0.269]
+        >>> [round(of, 3) for of in found.strengths[0].tolist()]
+        [0.0, 0.269, 0.0]
+    """
+    check_temperature(temperature)
+    one_of("form", form, Form)
+    rows, keys = _rows_and_keys(embeddings, labels)
+    chosen = _chosen(anchors, len(rows))
+    others = torch.arange(len(rows)) != chosen.unsqueeze(1)
+    positives = _same(keys[chosen], keys) & others
+    others &= positives.any(dim=1, keepdim=True)
+    similarities = rows[chosen] @ rows.T
+    logits = similarities / float(temperature)
+    probabilities = _softmax(logits, others)
+    targets = _softmax(torch.zeros_like(logits) if form == "out" else logits, positives)
+    weights = (probabilities - targets) / float(temperature)
+    return AnchorGradients(
+        anchors=chosen,
+        similarities=similarities,
+        positives=positives,
+        negatives=others & ~positives,
+        probabilities=probabilities,
+        targets=targets,
+        strengths=weights.abs() * _across(similarities, rows, chosen),
+        pull=weights.where(positives, 0) @ rows,
+        push=weights.where(~positives, 0) @ rows,
+    )
+
+
+def _softmax(logits: Tensor, among: Tensor) -> Tensor:
+    """Return the softmax over some entries of each row, 0 on the others; a row without any is 0."""
+    return logits.masked_fill(~among, -torch.inf).softmax(dim=1).where(among, 0)
+
+
+def _across(similarities: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
+    """Return the length of each reference's part that is orthogonal to the anchor, (A, N).
+
+    This is sqrt(1 - cosine²), but 0 where either is a zero row.
+    """
+    lengths = rows.square().sum(dim=1)
+    return (lengths - similarities.square()).clamp(min=0).sqrt() * (lengths[chosen] > 0).unsqueeze(1)
+
+
+def _rows_and_keys(embeddings: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Check the batch; return its rows in float64, and what their positives have in common: ids or label sets."""
+    check_tensor("embeddings", embeddings)
+    embeddings = embeddings.detach().cpu()
+    check_embeddings("embeddings", embeddings)
+    views = embeddings.shape[1] if embeddings.ndim == 3 else 1
+    rows = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
+    if labels is None and views == 1:
+        raise ValueError(
+            f"expected labels or several views, (B, V, D), got only embeddings of shape {tuple(embeddings.shape)}: "
+            "without labels the positives are the other views of a sample"
+        )
+    if labels is None:
+        return normalized(rows.double()), torch.arange(len(embeddings)).repeat(views)
+    check_tensor("labels", labels)
+    labels = labels.cpu()
+    check_labels("labels", labels, "samples", len(embeddings))
+    if labels.shape[1:] == (1,):
+        raise ValueError(
+            "expected labels to be classes, (B,), or label sets over several labels, (B, L), "
+            f"got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]"
+        )
+    return normalized(rows.double()), torch.cat([labels] * views)
+
+
+def _chosen(anchors: Tensor | Sequence[int] | None, count: int) -> Tensor:
+    """Return the anchors' rows; raise unless they are among the rows."""
+    if anchors is None:
+        return torch.arange(count)
+    given = torch.as_tensor(anchors).detach().cpu()
+    whole = given.ndim == 1 and (not given.numel() or not (given.is_floating_point() or given.dtype == torch.bool))
+    if not whole or (given.numel() and not 0 <= int(given.min()) <= int(given.max()) < count):
+        raise ValueError(
+            f"expected anchors to be rows, integers (A,) from 0 to {count - 1}, got {given.dtype} of shape "
+            f"{tuple(given.shape)}: turn a mask into rows with mask.nonzero().flatten()"
+        )
+    return given.long()
+
+
+def _same(keys: Tensor, others: Tensor) -> Tensor:
+    """Return which pairs have equal ids, (A,) and (N,), or share a label, (A, L) and (N, L)."""
+    return keys.unsqueeze(1) == others if keys.ndim == 1 else keys.double() @ others.double().T > 0

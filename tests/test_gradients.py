@@ -1,0 +1,372 @@
+"""The gradient of SupCon split into pull and push, against autograd and loops; its special cases; its section."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+import likewise as lw
+from likewise.diagnostics import Snapshot, anchor_gradients, hardest_shares, save_snapshots, strength_by_similarity
+from likewise.report import Subject
+from likewise.report.sections import gradients
+from likewise.runs import Run
+
+TAU = 0.2
+FORMS = ["out", "in"]
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def clusters(count):
+    """Classes whose rows differ in the fifth decimal."""
+    centres = normal(3, 5, seed=1)
+    return centres[torch.arange(count) % 3] + 1e-5 * normal(count, 5)
+
+
+CASES = {
+    "one view": (normal(9, 5), torch.arange(9) % 3),
+    "several views": (normal(6, 3, 4), torch.arange(6) % 2),
+    "views only": (normal(5, 2, 4), None),
+    "label sets": (normal(6, 2, 4), torch.tensor([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0], [1, 0, 1]])),
+    "without a positive": (normal(6, 4), torch.tensor([0, 1, 0, 2, 1, 3])),
+    "tight clusters": (clusters(9), torch.arange(9) % 3),
+    "ties": (normal(4, 5).repeat(3, 1), torch.arange(12) % 4 // 2),
+    "long and short": (normal(8, 5) * 10 ** normal(8, 1, seed=2), torch.arange(8) % 2),
+}
+
+
+def rows_of(embeddings, labels):
+    """Return unit rows, and for every pair whether it is a positive, in plain loops."""
+    views = [embeddings] if embeddings.ndim == 2 else list(embeddings.unbind(dim=1))
+    rows = [row / row.norm() for view in views for row in view]
+    samples = [sample for view in views for sample in range(len(view))]
+
+    def shares(i, j):
+        if labels is None:
+            return samples[i] == samples[j]
+        one, other = labels[samples[i]], labels[samples[j]]
+        return bool((one * other).sum() > 0) if labels.ndim == 2 else bool(one == other)
+
+    count = len(rows)
+    return torch.stack(rows), [[i != j and shares(i, j) for j in range(count)] for i in range(count)]
+
+
+def plain_loss(z, rows, positive, i, form):
+    """Return the loss of an anchor z, the references being constants, as the paper has it."""
+    logits = {j: (z @ row) / TAU for j, row in enumerate(rows.detach()) if j != i}
+    denominator = torch.stack(list(logits.values())).logsumexp(0)
+    terms = [logits[j] - denominator for j in logits if positive[i][j]]
+    if form == "out":
+        return -sum(terms) / len(terms)
+    return -(torch.stack(terms).logsumexp(0) - math.log(len(terms)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", CASES)
+def test_pull_and_push_add_up_to_the_gradient_of_the_anchors_own_loss(case, form):
+    embeddings, labels = CASES[case]
+    rows, positive = rows_of(embeddings, labels)
+    found = anchor_gradients(embeddings, labels, temperature=TAU, form=form)
+    assert torch.equal(found.anchors, torch.arange(len(rows)))
+    for i, row in enumerate(rows):
+        assert found.active[i] == any(positive[i])
+        if not any(positive[i]):
+            assert not found.gradient[i].any()
+            assert not found.strengths[i].any()
+            assert not found.probabilities[i].any()
+            assert not (found.positives | found.negatives)[i].any()
+            continue
+        z = row.clone().requires_grad_()
+        plain_loss(z, rows, positive, i, form).backward()
+        torch.testing.assert_close(found.gradient[i], z.grad, rtol=1e-10, atol=1e-12)
+        assert found.positives[i].tolist() == positive[i]
+        assert found.negatives[i].tolist() == [j != i and not of for j, of in enumerate(positive[i])]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_library_s_own_loss_has_this_gradient(form):
+    """References apart, so that only the anchor gets a gradient."""
+    embeddings, labels = CASES["one view"]
+    z = torch.nn.functional.normalize(embeddings)
+    found = anchor_gradients(embeddings, labels, temperature=TAU, form=form)
+    loss_of = lw.SupConLoss(temperature=TAU, form=form, normalize=False, reduction="none")
+    for i in range(len(z)):
+        anchor, others = z[i : i + 1].clone().requires_grad_(), torch.arange(len(z)) != i
+        loss_of(anchor, labels[i : i + 1], references=z[others], reference_labels=labels[others]).sum().backward()
+        torch.testing.assert_close(found.gradient[i], anchor.grad[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", ["one view", "several views", "tight clusters", "ties"])
+def test_strength_is_the_length_of_what_reaches_the_unnormalised_embedding(case, form):
+    """One reference at a time, through the projection that normalising applies to its part of the gradient."""
+    embeddings, labels = CASES[case]
+    rows, positive = rows_of(embeddings, labels)
+    found = anchor_gradients(embeddings, labels, temperature=TAU, form=form)
+    for i, z in enumerate(rows):
+        exps = [0.0 if j == i else math.exp(float(z @ row) / TAU) for j, row in enumerate(rows)]
+        among = sum(of for of, is_positive in zip(exps, positive[i], strict=True) if is_positive)
+        for j, row in enumerate(rows):
+            share = 1 / sum(positive[i]) if form == "out" else exps[j] / among
+            coefficient = exps[j] / sum(exps) - (share if positive[i][j] else 0)
+            assert float(found.coefficients[i, j]) == pytest.approx(coefficient, abs=1e-14)
+            part = coefficient / TAU * (row - (row @ z) * z)
+            assert float(found.strengths[i, j]) == pytest.approx(float(part.norm()), abs=1e-7)  # sqrt of rounding
+
+
+def test_the_encoder_s_output_receives_the_part_across_z():
+    """Autograd through normalising gives the same as projecting pull and push."""
+    embeddings, labels = CASES["one view"]
+    rows, positive = rows_of(embeddings, labels)
+    found = anchor_gradients(embeddings, labels, temperature=TAU)
+    for i, z in enumerate(rows):
+        w = z.clone().requires_grad_()
+        plain_loss(w / w.norm(), rows, positive, i, "out").backward()
+        torch.testing.assert_close(found.gradient[i] - (found.gradient[i] @ z) * z, w.grad, rtol=1e-10, atol=1e-12)
+
+
+def test_some_anchors_are_rows_of_all():
+    embeddings, labels = CASES["several views"]
+    every, some = (anchor_gradients(embeddings, labels, temperature=TAU, anchors=of) for of in (None, [7, 0, 12]))
+    for name, value in vars(some).items():
+        torch.testing.assert_close(value, getattr(every, name)[[7, 0, 12]])
+
+
+def test_a_zero_embedding_receives_and_exerts_nothing():
+    embeddings = normal(5, 3)
+    embeddings[[1, 2]] = 0
+    found = anchor_gradients(embeddings, torch.tensor([0, 0, 1, 1, 0]))
+    assert not found.strengths[1:3].any()
+    assert not found.strengths[:, 1:3].any()
+    assert torch.isfinite(found.gradient).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_narrower_embeddings_are_widened_first(dtype):
+    embeddings = normal(6, 4).to(dtype)
+    labels = torch.arange(6) % 2
+    found = anchor_gradients(embeddings, labels)
+    assert torch.equal(found.gradient, anchor_gradients(embeddings.double(), labels).gradient)
+
+
+def at(cosines):
+    """Return an anchor and unit references at these cosines to it, otherwise orthogonal to each other."""
+    rows = torch.zeros(1 + len(cosines), 1 + len(cosines), dtype=torch.float64)
+    rows[0, 0] = 1
+    for place, cosine in enumerate(cosines, 1):
+        rows[place, 0], rows[place, place] = cosine, math.sqrt(1 - cosine**2)
+    return rows
+
+
+def test_hard_positives_and_hard_negatives_act_more_strongly_than_easy_ones():
+    """Positives at 0 and 0.99, negatives at 0.5 and -0.99."""
+    found = anchor_gradients(at([0.0, 0.99, 0.5, -0.99]), torch.tensor([0, 0, 0, 1, 1]), temperature=0.5, anchors=[0])
+    _, hard_positive, easy_positive, hard_negative, easy_negative = found.strengths[0].tolist()
+    assert hard_positive > 5 * easy_positive
+    assert hard_negative > 50 * easy_negative
+    assert hardest_shares(found, 0.5) == pytest.approx((1.0, hard_negative / (hard_negative + easy_negative)))
+
+
+def test_more_negatives_raise_the_strength_of_a_hard_positive_towards_its_limit():
+    """As the paper's supplement has it: for a positive at 0, 1 - P rises to 1."""
+    strengths = []
+    for count in (1, 10, 100):
+        labels = torch.tensor([0, 0] + [1] * count)
+        strengths.append(float(anchor_gradients(at([0.0] * (1 + count)), labels, temperature=1.0).strengths[0, 1]))
+    assert strengths == pytest.approx([1 / 2, 10 / 11, 100 / 101])
+
+
+def test_only_the_mean_outside_pulls_a_far_positive():
+    """Positives at .9, .9, .9 and .1: "out" asks for a quarter of each, "in" for next to nothing of the far one."""
+    embeddings, labels = at([0.9, 0.9, 0.9, 0.1, 0.2]), torch.tensor([0, 0, 0, 0, 0, 1])
+    out, inside = (anchor_gradients(embeddings, labels, form=form, anchors=[0]) for form in FORMS)
+    assert out.targets[0, 1:5].tolist() == [0.25] * 4
+    assert float(inside.targets[0, 4]) == pytest.approx(math.exp(-8) / (3 + math.exp(-8)))
+    assert float(out.strengths[0, 4]) > 1000 * float(inside.strengths[0, 4])
+    losses = [
+        lw.SupConLoss(temperature=0.1, form=form, reduction="none")(embeddings, labels)[0].item() for form in FORMS
+    ]
+    assert losses[1] < losses[0]  # Jensen
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_n_pairs_is_sup_con_with_one_positive_and_temperature_one(seed):
+    anchors, positives = normal(7, 5, seed=seed), normal(7, 5, seed=seed + 10)
+    classes = torch.arange(7)
+    for form in FORMS:
+        loss_of = lw.SupConLoss(temperature=1.0, form=form, normalize=False, reduction="none")
+        losses = loss_of(anchors, classes, references=positives, reference_labels=classes)
+        torch.testing.assert_close(losses, lw.NPairsLoss(reduction="none")(anchors, positives), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 1.0])
+def test_soft_triplet_without_margin_is_sup_con_with_one_positive_and_one_negative(temperature):
+    triples = normal(6, 3, 5)
+    soft = lw.TripletLoss(temperature=temperature, reduction="none")(*triples.unbind(dim=1))
+    loss_of = lw.SupConLoss(temperature=temperature, reduction="none")
+    losses = torch.stack([loss_of(triple, torch.tensor([0, 0, 1]))[0] for triple in triples])
+    torch.testing.assert_close(soft, losses, rtol=1e-12, atol=1e-15)
+
+
+def triplet_errors(x, temperature=0.1):
+    """SupCon's loss of a unit triple with (s_n - s_p)/τ = x, less its expansions in ‖a-p‖² - ‖a-n‖²; both times τ."""
+    s_p, s_n = 0.2 - temperature * x / 2, 0.2 + temperature * x / 2
+    a, p, n = at([s_p, s_n])
+    loss = float(
+        lw.SupConLoss(temperature=temperature, reduction="none")(torch.stack([a, p, n]), torch.tensor([0, 0, 1]))[0]
+    )
+    distances = float((a - p).square().sum() - (a - n).square().sum())
+    exact = 4 * temperature * loss - (distances + 4 * temperature * math.log(2))
+    paper = 2 * temperature * loss - (distances + 2 * temperature)
+    return exact, paper
+
+
+def test_the_triplet_loss_is_the_first_order_expansion_where_both_are_equally_close():
+    """log(1 + e^x) = log 2 + x/2 + x²/8 - …: the error falls by four when x halves."""
+    errors = [triplet_errors(x)[0] for x in (0.8, 0.4, 0.2, 0.1)]
+    assert [one / other for one, other in itertools.pairwise(errors)] == pytest.approx([4] * 3, rel=0.03)
+    assert errors[-1] == pytest.approx(4 * 0.1 * 0.1**2 / 8, rel=0.01)
+
+
+def test_the_paper_s_margin_of_two_tau_is_off_by_a_constant_there():
+    """log(1 + e^x) ≈ e^x holds for e^x ≪ 1, e^x ≈ 1 + x for |x| ≪ 1: never both, and 1 is not log 2."""
+    errors = [triplet_errors(x)[1] for x in (0.1, 0.01, 0.001)]
+    assert errors[-1] == pytest.approx(2 * 0.1 * (math.log(2) - 1), rel=1e-2)
+
+
+def test_strengths_are_averaged_by_cosine():
+    embeddings, labels = CASES["several views"]
+    found = anchor_gradients(embeddings, labels, temperature=TAU)
+    edges, positive, negative = strength_by_similarity(found, bins=6)
+    for pairs, means in ((found.positives, positive), (found.negatives, negative)):
+        for place, mean in enumerate(means.tolist()):
+            inside = [
+                float(found.strengths[i, j])
+                for i, j in pairs.nonzero().tolist()
+                if edges[place] <= found.similarities[i, j] < edges[place + 1]
+            ]
+            assert mean == pytest.approx(sum(inside) / len(inside) if inside else math.nan, nan_ok=True)
+
+
+def test_shares_without_pairs_are_nan():
+    found = anchor_gradients(normal(3, 2), torch.arange(3))
+    assert all(math.isnan(of) for of in hardest_shares(found))
+    with pytest.raises(ValueError, match=r"expected fraction above 0 and at most 1, got 0: "):
+        hardest_shares(found, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((torch.zeros(3),), {}, "expected embeddings to be rows of at least one feature"),
+        (([1.0],), {}, "expected embeddings to be a tensor, got list: "),
+        ((torch.tensor([[1.0, math.nan]]), torch.zeros(1).long()), {}, "expected embeddings to be finite"),
+        ((torch.zeros(3, 2),), {}, r"expected labels or several views, .* got only embeddings of shape \(3, 2\): "),
+        ((torch.zeros(3, 1, 2),), {}, "expected labels or several views"),
+        ((torch.zeros(3, 2), torch.zeros(4).long()), {}, "one entry for each of 3 samples, got 4"),
+        ((torch.zeros(3, 2), torch.zeros(3, 1).long()), {}, r"expected labels to be classes, .* got shape \(3, 1\)"),
+        ((torch.zeros(3, 2), torch.zeros(3).long()), {"temperature": 0}, "expected temperature to be a positive"),
+        (
+            (torch.zeros(3, 2), torch.zeros(3).long()),
+            {"form": "mean"},
+            "expected form to be one of out, in, got 'mean'",
+        ),
+        ((torch.zeros(3, 2), torch.zeros(3).long()), {"anchors": [3]}, "expected anchors to be rows, .* from 0 to 2"),
+        ((torch.zeros(3, 2), torch.zeros(3).long()), {"anchors": torch.ones(3).bool()}, "mask.nonzero"),
+    ],
+)
+def test_bad_input_is_told_with_the_remedy(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        anchor_gradients(*arguments, **options)
+
+
+def run_with(folder, kind="SupConLoss", parts=None, **given):
+    run = Run.create(folder, "run")
+    loss = {"class_path": f"likewise.losses.{kind}", "init_args": given}
+    run.describe({"parts": {"loss": loss} | (parts or {})})
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(20) % 4
+    wide = torch.randn(20, 2, 8, generator=generator)
+    near = torch.nn.functional.one_hot(labels, 8).unsqueeze(1) + 0.2 * wide
+    batches = {
+        name: Snapshot(rows, torch.arange(20), labels, epoch, step, 20, 0.1)
+        for name, rows, epoch, step in (("first", wide, 1, 4), ("last", near, 3, 14))
+    }
+    with run.writing(run.batches.name) as path:
+        save_snapshots(path, batches)
+    return run, batches
+
+
+@pytest.mark.parametrize(("kind", "given"), [("SupConLoss", {}), ("SupConLoss", {"form": "in"}), ("NTXentLoss", {})])
+def test_a_section_tells_what_the_hardest_supply(kind, given, tmp_path):
+    run, batches = run_with(tmp_path, kind, **given)
+    page = gradients.section([Subject(run)])
+    assert page.body.count('id="pull-and-push"') == 1
+    for batch in batches.values():
+        labels = batch.labels if kind == "SupConLoss" else None
+        found = anchor_gradients(batch.embeddings, labels, temperature=0.1, form=given.get("form", "out"))
+        shares = hardest_shares(found)
+        assert (
+            f"Epoch {batch.epoch}: the least similar tenth of the positives supplies {100 * shares.pull:.0f} %"
+            in page.body
+        )
+        assert f"negatives {100 * shares.push:.0f} % of the push" in page.body
+        repelling = 100 * float((found.coefficients[found.positives] > 0).double().mean())
+        assert (f"{repelling:.0f} % of the positives are closer" in page.body) == (repelling > 0)
+
+
+def test_a_section_compares_the_first_run_of_each_setting(tmp_path):
+    runs = [run_with(tmp_path / str(number))[0] for number in range(7)]
+    subjects = [Subject(run, setting=f"setting {max(0, number - 1)}") for number, run in enumerate(runs)]
+    page = gradients.section(subjects)
+    assert page.body.count("the least similar tenth") == 2 * gradients.MOST_SETTINGS
+    assert "setting 3, epoch 3" in page.body
+    assert "setting 4" not in page.body
+    assert "Shown are the first 4 settings." in page.sentence
+
+
+def test_a_section_says_which_rows_it_is_about(tmp_path, monkeypatch):
+    monkeypatch.setattr(gradients, "MOST_ANCHORS", 16)
+    run, batches = run_with(tmp_path)
+    first = batches["first"]
+    with run.writing(run.batches.name) as path:
+        save_snapshots(path, {"first": Snapshot(first.embeddings, first.sample_index, first.labels, 1, 4, 50, 0.1)})
+    body = gradients.section([Subject(run)]).body
+    assert "14 of 40 rows are the anchors" in body
+    assert "among the 20 of 50 samples that were kept" in body
+
+
+def test_collapsed_embeddings_have_a_section_that_says_so(tmp_path):
+    run, batches = run_with(tmp_path)
+    first = batches["first"]
+    with run.writing(run.batches.name) as path:
+        save_snapshots(path, {"first": Snapshot(torch.ones(20, 2, 8), first.sample_index, first.labels, 1, 4, 20, 0.1)})
+    assert "all embeddings have the same direction" in gradients.section([Subject(run)]).body
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("RASCALLoss", {}),
+        ("SupConLoss", {"normalize": False}),
+        ("SupConLoss", {"parts": {"offers": [{"class_path": "likewise.training.offers.Momentum"}]}}),
+    ],
+)
+def test_losses_with_other_weights_or_references_have_no_section(kind, options, tmp_path):
+    assert gradients.section([Subject(run_with(tmp_path, kind, **options)[0])]) is None
+
+
+def test_a_run_without_batches_has_no_section(tmp_path):
+    run, _ = run_with(tmp_path)
+    run.batches.unlink()
+    assert gradients.section([Subject(run)]) is None
+
+
+def test_a_damaged_file_is_told(tmp_path):
+    run, _ = run_with(tmp_path)
+    run.write(run.batches.name, b"PK")
+    with pytest.raises(ValueError, match=r"expected the snapshots of a training in .*batches.npz, got a file"):
+        gradients.section([Subject(run)])

@@ -109,8 +109,8 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
         (["train", "--recipe", "cifar10"], "did you mean"),
         (["train", "--recipe"], "expected a recipe, got ''"),
         (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
-        (["train", "--recipe", "supcon-cifar10", "--data", "Digits"], "ConvNet"),
-        (["train", "--recipe", "moco-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to 26"),
+        (["train", "--recipe", "moco-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to"),
+        (["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"], "lower it to"),
         (["train", "--recipe", "supcon-cifar10", "--data.root", "nowhere"], "add --data.download true"),
     ],
 )
@@ -192,7 +192,7 @@ def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdi
     for name in ("rank_drift_mean", "rank_drift_std", "weight_entropy", "cache_hit_rate", "positives_per_anchor"):
         assert len(agreement.metrics[name]) == len(agreement.metrics["loss"])
     assert agreement.metrics["cache_hit_rate"][0][1] == 0  # a cold cache
-    assert agreement.metrics["cache_hit_rate"][-1][1] == 1
+    assert agreement.metrics["cache_hit_rate"][-1][1] > 0.9
     assert {mean.epoch for mean in agreement.class_means} == {1}  # nothing moves in the first
 
 

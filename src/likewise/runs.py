@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, final
+from typing import Any, Literal, Self, final
 
 from torch import Tensor, nn
 
@@ -29,16 +29,24 @@ Curves = dict[str, list[tuple[int, float]]]
 """For each metric its (step, value) pairs."""
 
 
-class ClassMean(NamedTuple):
-    """The mean of a statistic over the anchors of a class in an epoch."""
+@final
+@dataclass(frozen=True)
+class ClassMean:
+    """The mean of a statistic over the anchors of a class in an epoch.
+
+    Args:
+        statistic: What was averaged, such as "rank_drift".
+        epoch: The epoch, from 0.
+        label: The class's name.
+        mean: The mean.
+        count: How many values it is of.
+    """
 
     statistic: str
     epoch: int
     label: str
-    """The class's name."""
     mean: float
     count: int
-    """How many anchors had a value."""
 
 
 @final

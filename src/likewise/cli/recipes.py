@@ -14,8 +14,6 @@ from typing import Any
 
 import yaml
 
-from likewise.parts import is_spec
-
 ROOT = files("likewise") / "training" / "recipes"
 
 
@@ -114,14 +112,21 @@ def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
     found = [(first, name.removeprefix(f"{first}-")) for first in _listed(room) if name.startswith(f"{first}-")]
     pairs = [pair for pair in found if pair[1] in _listed("data")]
     if not pairs:
-        near = get_close_matches(name, known, n=3) or [one for one in known if one.endswith(name) or name in one][:3]
-        remedy = f"did you mean {' or '.join(near)}?" if near else _remedy(room)
-        raise ValueError(f"expected a {'recipe' if room == 'methods' else 'study'}, got {name!r}: {remedy}")
+        raise ValueError(unknown(name, known, room))
     return pairs[0]
 
 
-def _remedy(room: str) -> str:
-    return f"name one of {', '.join(_listed(room))}, a hyphen, and one of {', '.join(_listed('data'))}"
+def unknown(name: str, known: Sequence[str], room: str = "methods") -> str:
+    """Say that a name is unknown, and which are near it.
+
+    Example:
+        >>> unknown("supcn-digits", names())
+        "expected a recipe, got 'supcn-digits': did you mean supcon-digits?"
+    """
+    near = get_close_matches(name, known, n=1) or [one for one in known if name and name in one][:2]
+    every = f"name one of {', '.join(_listed(room))}, a hyphen, and one of {', '.join(_listed('data'))}"
+    remedy = f"did you mean {' or '.join(near)}?" if near else every
+    return f"expected a {'recipe' if room == 'methods' else 'study'}, got {name!r}: {remedy}"
 
 
 def _listed(room: str) -> list[str]:
@@ -144,7 +149,12 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     merged = dict(below)
     for name, value in above.items():
         old = merged.get(name)
-        other = is_spec(value) and is_spec(old) and value["class_path"] != old["class_path"]
-        deeper = isinstance(value, Mapping) and isinstance(old, Mapping) and not other
-        merged[name] = _merged(old, value) if deeper else value
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and _same_class(value, old):
+            merged[name] = _merged(old, value)
+        else:
+            merged[name] = value
     return merged
+
+
+def _same_class(value: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    return value.get("class_path", old.get("class_path")) == old.get("class_path")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import final
 
 from likewise.cli.printing import say, tell
-from likewise.cli.recipes import studies, study
+from likewise.cli.recipes import names, studies, study, unknown
 from likewise.runs import PARTIAL, Run
 
 PLAN = "sweep.json"
@@ -127,6 +127,8 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     settings = list(given.setting)
     if given.recipe in studies():
         settings = [f"{name}: {words}" for name, words in study(given.recipe).items()] + settings
+    elif given.recipe is not None and given.recipe not in names():
+        raise ValueError(unknown(given.recipe, [*studies(), *names()], "studies"))
     elif given.recipe is not None:
         common = [*common, "--recipe", given.recipe]
     sweep = Sweep(common, _settings(settings, given.grid), _seeds(given.seeds), given.split_seeds)

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, final
 
 import lightning
@@ -79,10 +80,10 @@ class Statistics(lightning.Callback):
             (name, of, *counts) for name, noted in self.run.histograms.items() for of, counts in noted if of < epoch
         ]
         histograms += [(name, epoch, *value.tolist()) for name, value in sums.items() if name.endswith(HISTOGRAM)]
-        means = [mean for mean in self.run.class_means if mean.epoch < epoch]
+        means = [astuple(mean) for mean in self.run.class_means if mean.epoch < epoch]
         for name, value in sums.items():
             if name.endswith(BY_ANCHOR):
-                means += _means(name.removesuffix(BY_ANCHOR), epoch, self.names, value)
+                means += map(astuple, _means(name.removesuffix(BY_ANCHOR), epoch, self.names, value))
         for file, rows in ((self.run.histograms_file, histograms), (self.run.class_means_file, means)):
             if rows or file.is_file():
                 text = io.StringIO()

@@ -8,6 +8,7 @@ from likewise.diagnostics.plots.heat_maps import heat_maps
 from likewise.diagnostics.plots.images import image_rows
 from likewise.diagnostics.plots.intervals import Dot, bars, dots
 from likewise.diagnostics.plots.maps import maps
+from likewise.diagnostics.plots.reliability import reliability
 from likewise.diagnostics.plots.similarities import similarities
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "heat_maps",
     "image_rows",
     "maps",
+    "reliability",
     "script",
     "similarities",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from likewise.report.section import Section
 from likewise.report.sections import (
+    calibration,
     choices,
     class_differences,
     classes,
@@ -17,6 +18,7 @@ from likewise.report.sections import (
     geometry,
     maps,
     noted,
+    robustness,
     scores,
 )
 from likewise.report.subject import Subject
@@ -27,6 +29,8 @@ SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
     scores.section,
     class_differences.section,
     classes.section,
+    calibration.section,
+    robustness.section,
     maps.section,
     geometry.section,
     errors.section,

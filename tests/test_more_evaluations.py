@@ -508,17 +508,20 @@ def test_features_know_their_origin_and_leave_it_behind(digits):
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
+SHORT = ["--trainer.max_epochs", "1", "--encoder.width", "4", "--trainer.accelerator", "cpu"]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run of one epoch on a few digits, evaluated by kNN only, and a file of other images."""
+    """A run of one epoch on a few digits, evaluated by kNN and under one severity, and a file of other images."""
     root = tmp_path_factory.mktemp("trained")
     images, labels = load_digits(return_X_y=True)
     np.savez(root / "few.npz", images=images[:200].reshape(-1, 8, 8) / 16, labels=labels[:200])
     other = np.random.default_rng(0).random((50, 8, 8))
     np.savez(root / "other.npz", images=other)
     data = ["--data", "Arrays", "--data.path", str(root / "few.npz"), "--batches.batch_size", "36"]
-    short = ["--trainer.max_epochs", "1", "--encoder.width", "4", "--trainer.accelerator", "cpu"]
-    assert main(["train", *data, *short, "--evaluations", "KNN", "--runs", str(root / "runs")]) == 0
+    some = ["--evaluations", "KNN", "--evaluations+", "Robustness", "--evaluations.severities", "[1]"]
+    assert main(["train", *data, *SHORT, *some, "--runs", str(root / "runs")]) == 0
     return next((root / "runs").iterdir()), root / "other.npz"
 
 
@@ -532,6 +535,8 @@ def test_a_run_is_evaluated_by_name_from_its_saved_features(trained, tmp_path, c
     folder, other = trained
     run = Run(shutil.copytree(folder, tmp_path / folder.name))
     embeddings = run.embeddings.read_bytes()
+    before = {score.subset: score for score in run.scores if score.metric == "accuracy" and "severity" in score.subset}
+    assert len(before) == len(CORRUPTIONS)
     assert main(["evaluate", str(run.folder), *MORE, "--evaluations.outside.path", str(other), "--device", "cpu"]) == 0
     assert run.embeddings.read_bytes() == embeddings
     scores = [score for score in Run(run.folder).scores if score.part == "test" and score.subset == "all"]
@@ -541,8 +546,9 @@ def test_a_run_is_evaluated_by_name_from_its_saved_features(trained, tmp_path, c
     assert kinds == expected | {("robustness", "encoder")}
     found = {(score.metric, score.features): score for score in scores}
     assert found["AUROC, kNN distance", "raw inputs"].value > 0.99  # noise is no digit
-    subsets = {score.subset for score in Run(run.folder).scores if score.evaluation == "robustness"}
-    assert subsets == {"all"} | {f"{name} severity {severity}" for name in CORRUPTIONS for severity in (1, 5)}
+    after = {score.subset: score for score in Run(run.folder).scores if "severity" in score.subset}
+    assert set(after) == {f"{name} severity {severity}" for name in CORRUPTIONS for severity in (1, 5)}
+    assert {subset: after[subset] for subset in before} == before  # from saved features as from those just encoded
     page = run.report.read_text(encoding="utf-8")
     assert all(f"<h2>{name}</h2>" in page for name in ("Robustness", "Calibration", "Scores"))
     assert 'id="reliability"' in page
@@ -581,6 +587,17 @@ def test_features_from_anywhere_are_compared_with_vectors_of_their_length(traine
     assert main(["train", *data, *runs, "--batches", "Views", "--evaluations", "Robustness"]) == 2
     assert "inputs are vectors of shape (6,)" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()  # refused before training
+
+
+def test_samples_without_labels_are_told_from_others(trained, tmp_path, capsys):
+    folder, other = trained
+    data = ["--data", "Arrays", "--data.path", str(other), "--loss", "NTXentLoss", "--batches.batch_size", "16"]
+    outside = ["--evaluations", "OutOfDistribution", "--evaluations.outside", "Arrays", "--evaluations.outside.path"]
+    few = str(folder.parent.parent / "few.npz")
+    assert main(["train", *data, *SHORT, *outside, few, "--runs", str(tmp_path)]) == 0
+    (made,) = tmp_path.iterdir()
+    assert {score.metric for score in Run(made).scores} == {"AUROC, kNN distance", "FPR at 95 % TPR, kNN distance"}
+    assert "did you mean Arrays?" in (main(["train", *outside[:3], "Arays"]), capsys.readouterr().err)[1]
 
 
 def test_only_evaluations_that_are_named_are_made():

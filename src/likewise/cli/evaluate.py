@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from likewise.cli.explanation import explained
-from likewise.cli.options import LISTS, add_evaluations, plain
+from likewise.cli.options import LISTS, NESTED, add_evaluations, plain
 from likewise.cli.printing import tell
 
 DESCRIPTION = """Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> None:
     try:
         config = parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
-        raise ValueError(explained(parser, str(error), list(arguments), LISTS, (), verb="evaluate")) from error
+        raise ValueError(explained(parser, str(error), list(arguments), LISTS | NESTED, (), verb="evaluate")) from error
     from likewise.cli.evaluating import Settings  # noqa: PLC0415 - once the arguments are understood
     from likewise.cli.evaluation import evaluate_file, evaluate_run  # noqa: PLC0415 - likewise
 

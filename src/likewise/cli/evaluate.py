@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from likewise.cli.explanation import explained
-from likewise.cli.options import LISTS, add_evaluations, plain
+from likewise.cli.options import LISTS, NESTED, add_evaluations, plain
 from likewise.cli.printing import tell
 
 DESCRIPTION = """Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
@@ -17,6 +17,8 @@ DESCRIPTION = """Evaluate a frozen encoder by k nearest neighbours, a linear pro
     likewise evaluate runs/RUN/checkpoint.ckpt          the encoder of a checkpoint, as a run of its own
     likewise evaluate embeddings.npz                    features and labels from anywhere, as a run of its own
     likewise evaluate runs/RUN --evaluations Retrieval  one evaluation only
+
+Calibration, OutOfDistribution (needs --evaluations.outside, other data) and Robustness run only if they are named.
 
 An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
 or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in proportion.
@@ -52,7 +54,7 @@ def run(arguments: Sequence[str]) -> None:
     try:
         config = parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
-        raise ValueError(explained(parser, str(error), list(arguments), LISTS, (), verb="evaluate")) from error
+        raise ValueError(explained(parser, str(error), list(arguments), LISTS | NESTED, (), verb="evaluate")) from error
     from likewise.cli.evaluating import Settings  # noqa: PLC0415 - once the arguments are understood
     from likewise.cli.evaluation import evaluate_file, evaluate_run  # noqa: PLC0415 - likewise
 

@@ -1,6 +1,6 @@
 """What `train` and `evaluate` share: encode, evaluate, and save and print every score as soon as it is there."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -9,12 +9,13 @@ from torch import Tensor
 
 from likewise.cli.printing import say, tell
 from likewise.cli.progress import bar
-from likewise.data import Parts, Samples
+from likewise.data import Parts, Rows, Samples
 from likewise.evaluation import (
     Evaluation,
     FeatureParts,
     Features,
     Found,
+    Origin,
     Score,
     applicable,
     load_features,
@@ -30,6 +31,9 @@ from likewise.scores import ALL, ENCODER, FEWER, RAW, Outcomes, same_rows
 
 PRINTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class that is printed
+PRINTED_SUBSETS = ("many", "medium", "few")  # and classes; of other subsets there is more than fits a terminal
+MOST_NUMBERS = 2**24  # of inputs encoded at a time: 64 MiB in float32
+MOST_INPUTS = 1024
 
 
 @final
@@ -69,19 +73,37 @@ class Settings:
 def check_applicable(parts: Parts, asked: Sequence[Evaluation] | None) -> None:
     """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    blank = (Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named)
-    applicable(FeatureParts(*blank), asked)
+    blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
+    applicable(with_origin(blank, parts, _no_encoder), asked)
 
 
 def encoded(run: Run, encoder: Encoder, parts: Parts) -> FeatureParts:
     """Encode the samples and save the features; or load those that were saved."""
     if run.embeddings.is_file():
-        return load_features(run.embeddings)
-    named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    features = FeatureParts(*(_encoded(encoder, samples, part) for part, samples in named))
-    with run.writing(run.embeddings.name) as path:
-        save_features(path, features)
-    return features
+        features = load_features(run.embeddings)
+    else:
+        named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
+        features = FeatureParts(*(_encoded(encoder, samples, part) for part, samples in named))
+        with run.writing(run.embeddings.name) as path:
+            save_features(path, features)
+    return with_origin(features, parts, lambda: encoder)
+
+
+def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:
+    """Tell features which samples they come from, and how more are encoded.
+
+    Args:
+        features: The features.
+        parts: The samples that they come from.
+        encoder: Returns the encoder; called when inputs are to be encoded.
+    """
+
+    def encode(inputs: Tensor | Rows) -> Tensor:
+        numbers = max(1, torch.Size(tuple(inputs.shape[1:])).numel())
+        return encoder().encode(inputs, max(1, min(MOST_INPUTS, MOST_NUMBERS // numbers)))
+
+    pairs = zip(features, (parts.train, parts.validation, parts.test), strict=True)
+    return FeatureParts(*(replace(of, origin=Origin(samples, encode)) for of, samples in pairs))
 
 
 def evaluate(
@@ -111,10 +133,15 @@ def evaluate(
         if other is not None:
             other = _noting(other, capped)
             run.add(other)
-        classes = None if features.closed or not len(features.train) else features.test
+        unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
+        classes = features.test if unseen else None
         for score in found.headline:
             tell(_line(score, found, other, classes))
     _print_classes(run, features.test, {evaluation.name for evaluation in evaluations})
+
+
+def _no_encoder() -> Encoder:
+    raise ValueError("expected an evaluation that encodes nothing before training, got one that does")
 
 
 def _encoded(encoder: Encoder, samples: Samples, part: str) -> Features:
@@ -166,6 +193,7 @@ def _print_classes(run: Run, test: Features, evaluations: Collection[str]) -> No
     """Print the accuracy of classes with many, medium and few training samples, and of each class where few exist."""
     final = [score for score in run.scores if score.epoch is None and score.part == "test" and score.subset != ALL]
     final = [score for score in final if score.evaluation in evaluations]
+    final = [score for score in final if score.subset in PRINTED_SUBSETS or score.subset.startswith("class ")]
     if len(test.names) > PRINTED_CLASSES:
         final = [score for score in final if not score.subset.startswith("class ")]
     columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))

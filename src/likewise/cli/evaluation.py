@@ -2,13 +2,14 @@
 
 import platform
 import re
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
+from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, with_origin
 from likewise.cli.printing import say
 from likewise.data import Parts, parts_of_run
 from likewise.evaluation import FeatureParts, applicable, features_of_file, load_features, save_features
@@ -62,7 +63,7 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
     before = Run.open(path.parent if checkpoint else path)
     encoder: Any = None
     if checkpoint or not before.embeddings.is_file():
-        encoder = (_of_checkpoint(before, checkpoint) if checkpoint else before.encoder()).to(place)
+        encoder = (_of_checkpoint(before, checkpoint) if checkpoint else _of_run(before)).to(place)
     samples, refit = _samples(before, needed=encoder is not None)
     if samples is not None:
         check_applicable(samples, settings.evaluations)
@@ -74,6 +75,8 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
     with cared_for(made, _left, new=new):
         if encoder is None or samples is None:
             features = load_features(made.embeddings)
+            if samples is not None:
+                features = with_origin(features, samples, cache(lambda: _of_run(before).to(place)))
         else:
             say("encoding ...")
             features = encoded(made, encoder, samples)
@@ -94,6 +97,12 @@ def _samples(run: Run, *, needed: bool) -> tuple[Parts | None, bool]:
             raise
         say(f"raw inputs and pictures are left out: {error}")
         return None, refit
+
+
+def _of_run(run: Run) -> Encoder:
+    """Rebuild the trained encoder."""
+    encoder: Any = run.encoder()
+    return encoder
 
 
 def _of_checkpoint(run: Run, path: Path) -> Encoder:

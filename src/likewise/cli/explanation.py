@@ -71,7 +71,7 @@ def explained(
 def _shortened(message: str) -> tuple[str, str, list[str]]:
     """Return the option that the parser's message is about, and the message in one line."""
     _, *nested = message.split('Parser key "')
-    option = ".".join(text.partition('"')[0] for text in nested)
+    option = ".".join(dict.fromkeys(name for text in nested for name in text.partition('"')[0].split(".")))
     text = nested[-1].partition('":')[2] if nested else message
     lines = [
         line.strip().removeprefix("- ").rstrip(":")

@@ -72,6 +72,8 @@ LISTS: dict[str, tuple[type, str]] = {
     "offers": (Offer, OFFERS),
     "evaluations": (Evaluation, EVALUATIONS),
 }
+# options that name a class within one of these
+NESTED: dict[str, tuple[type, str]] = {"evaluations.outside": (Source, "")}
 # a run without records is none, and where they go is the run's matter
 WITHOUT: set[str | int] = {"default_root_dir", "barebones"}
 # a value that only Python can give, with its many subclasses; offers that are always there; a loss of episodes, which
@@ -175,7 +177,7 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
         config = parser.parse_args(words)
     except argparse.ArgumentError as error:
         said = [*_words(chosen), *words]
-        raise ValueError(explained(parser, str(error), said, PARTS | LISTS, FILLED, verb="train")) from error
+        raise ValueError(explained(parser, str(error), said, PARTS | LISTS | NESTED, FILLED, verb="train")) from error
     if issubclass(class_of(config.loss.class_path, Loss), ContrastiveLoss) and "gather_distributed" not in told:
         config["loss.init_args.gather_distributed"] = True  # alone there is nothing to gather
     _spell_out(config)

@@ -15,6 +15,7 @@ from likewise.data.augmentation import (
 )
 from likewise.data.batches import Batch, Batches, Share, Views, mixed, some_inputs
 from likewise.data.by_class import ByClass
+from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.digits import Digits
 from likewise.data.hub import Hub
 from likewise.data.of_run import fingerprint, parts_of, parts_of_run
@@ -26,6 +27,7 @@ from likewise.data.subset import Classes, Fraction, LongTail, Subset
 from likewise.data.torchvision import Torchvision
 
 __all__ = [
+    "CORRUPTIONS",
     "Arrays",
     "Augmentation",
     "Balanced",
@@ -35,6 +37,7 @@ __all__ = [
     "Chain",
     "Classes",
     "ColourJitter",
+    "CorruptedRows",
     "Digits",
     "Draw",
     "FeatureDropout",
@@ -59,6 +62,7 @@ __all__ = [
     "TokenDropout",
     "Torchvision",
     "Views",
+    "corrupted",
     "fingerprint",
     "mixed",
     "parts_of",

@@ -1,26 +1,34 @@
 """What frozen features are worth: each evaluation takes features and labels, and knows no trainer."""
 
 from likewise.evaluation.array_file import features_of_file
+from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, load_features, save_features
 from likewise.evaluation.intervals import Difference, paired_difference
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
+from likewise.evaluation.origin import Origin
+from likewise.evaluation.out_of_distribution import OutOfDistribution
 from likewise.evaluation.raw import raw_features
 from likewise.evaluation.retrieval import Retrieval
+from likewise.evaluation.robustness import Robustness
 from likewise.scores import Found, Outcomes, Score
 
 __all__ = [
     "KNN",
+    "Calibration",
     "Difference",
     "Evaluation",
     "FeatureParts",
     "Features",
     "Found",
     "LinearProbe",
+    "Origin",
+    "OutOfDistribution",
     "Outcomes",
     "Retrieval",
+    "Robustness",
     "Score",
     "applicable",
     "features_of_file",

@@ -4,7 +4,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data.samples import LabelKind
+from likewise.evaluation.origin import Origin
 from likewise.scores import ENCODER
 
 PARTS = ("train", "validation", "test")
@@ -46,6 +47,8 @@ class Features:
         part: "train", "validation" or "test".
         kind: "encoder", or "raw inputs".
         whole: How many samples each class has in the whole part, (C,), where these are a subset of it.
+        origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
+            pickled.
 
     Raises:
         ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
@@ -63,6 +66,7 @@ class Features:
     part: str = "test"
     kind: str = ENCODER
     whole: Int[Tensor, " c"] | None = None
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the vectors and labels, and number the rows."""
@@ -99,6 +103,10 @@ class Features:
     def __len__(self) -> int:
         """Count the samples."""
         return len(self.vectors)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the origin out: features are pickled without their encoder and inputs."""
+        return {name: value for name, value in vars(self).items() if name != "origin"}
 
     def _checked(self, labels: Tensor) -> Tensor:
         """Return classes as int64, and label sets as booleans."""
@@ -174,10 +182,11 @@ class FeatureParts(NamedTuple):
 
 
 def joined(first: Features, second: Features) -> Features:
-    """Put the samples of two parts with the same classes together."""
+    """Put the samples of two parts with the same classes together; the result has no origin."""
     labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])
     vectors = torch.cat([first.vectors, second.vectors])
-    return replace(first, vectors=vectors, labels=labels, rows=torch.cat([first.numbers, second.numbers]))
+    rows = torch.cat([first.numbers, second.numbers])
+    return replace(first, vectors=vectors, labels=labels, rows=rows, origin=None)
 
 
 def save_features(path: Path, parts: FeatureParts) -> None:

@@ -1,7 +1,7 @@
-"""95 % intervals: of a share, of a mean, of a mean over classes, and of paired differences."""
+"""95 % intervals: of a share, of a mean, of a mean over classes, of paired differences, and by the bootstrap."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from likewise.scores import Outcomes, same_rows
 
 Z_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
+RESAMPLES = 1000  # of a bootstrap
+BLOCK = 2**22  # indices of resamples at a time: 32 MiB
 
 
 def wilson(correct: int, count: int) -> tuple[float, float]:
@@ -95,6 +97,34 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
     spread = _t(count - 1) * math.sqrt(count / (count - 1) * float(sums.square().sum())) / len(values)
     mean = float(values.double().mean())
     return mean - spread, mean + spread
+
+
+def resampled(*counts: int, seed: int = 0, times: int = RESAMPLES) -> Iterator[tuple[Int[Tensor, "b n"], ...]]:
+    """Yield the indices of bootstrap samples: as many with replacement as there are, the same for the same seed.
+
+    Args:
+        counts: The sizes of the sets that are resampled, independently of each other.
+        seed: Seed of the random numbers.
+        times: How often.
+
+    Yields:
+        For some resamples at a time the indices within each set, (b, count).
+
+    Memory:
+        About 2²² indices at a time.
+
+    Source:
+        B. Efron, Bootstrap Methods: Another Look at the Jackknife, 1979.
+
+    Example:
+        >>> [indices.shape for indices in next(resampled(5, 3))]
+        [torch.Size([1000, 5]), torch.Size([1000, 3])]
+    """
+    generator = torch.Generator().manual_seed(seed)
+    block = max(1, BLOCK // max(1, sum(counts)))
+    for start in range(0, times, block):
+        some = min(block, times - start)
+        yield tuple(torch.randint(count, (some, count), generator=generator) for count in counts)
 
 
 @final

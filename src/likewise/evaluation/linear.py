@@ -15,7 +15,7 @@ from torch.nn import functional
 from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
-from likewise.scores import Found
+from likewise.scores import Found, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 WIDEST = (1e-8, 1e3)  # where the path ends, whatever validation prefers
@@ -84,14 +84,28 @@ class LinearProbe(Evaluation):
     ) -> Found:
         """Choose the penalty on validation, and predict the test classes."""
         self.check(FeatureParts(train, validation, test))
+        chosen = self.choose(train, validation, refit=refit, progress=progress)
+        found = accuracy(self.name, chosen.probe.predict(test.vectors), test, train.frequencies, chosen.words)
+        return Found(found.scores, chosen.candidates, found.outcomes)
+
+    def choose(
+        self, train: Features, validation: Features, *, refit: bool = False, progress: Progress = silent
+    ) -> "Chosen":
+        """Fit the path of penalties, and return the probe that is best on validation.
+
+        Args:
+            train: What is learned from.
+            validation: What the penalty is chosen by.
+            refit: Whether to fit once more to both parts, with the chosen penalty.
+            progress: Wraps the fits.
+        """
         tried = self._tried(train, validation, progress)
         best = max(tried, key=lambda one: one.rank)
         probe = best.probe
         if refit:
             probe = Fitting(joined(train, validation)).fit(best.penalty, self.tolerance, probe)
-        found = accuracy(self.name, probe.predict(test.vectors), test, train.frequencies, _words(best.penalty))
         candidates = tuple(one.found.headline[0] for one in tried if one.found is not None)
-        return Found(found.scores, candidates, found.outcomes)
+        return Chosen(best.penalty, probe, best.probe, candidates)
 
     def _tried(self, train: Features, validation: Features, progress: Progress) -> list["_Tried"]:
         """Fit the path of penalties, and beyond its ends while they are best."""
@@ -145,6 +159,29 @@ class Probe:
         pairs = zip(self.logits(features.vectors), labels, strict=True)
         total = sum(float(functional.cross_entropy(logits, part, reduction="sum")) for logits, part in pairs)
         return total / max(1, len(features))
+
+
+@final
+@dataclass(frozen=True)
+class Chosen:
+    """The probe that is best on validation.
+
+    Args:
+        penalty: Its penalty.
+        probe: The probe, fitted to the validation part too if a refit was asked for.
+        held_out: The probe fitted to the training part only.
+        candidates: The validation score of every penalty that was tried.
+    """
+
+    penalty: float
+    probe: Probe
+    held_out: Probe
+    candidates: tuple[Score, ...]
+
+    @property
+    def words(self) -> str:
+        """The choice, as scores note it."""
+        return _words(self.penalty)
 
 
 @final

@@ -1,6 +1,7 @@
 """Raw inputs as features: what the same evaluations find without an encoder."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from likewise.data import Parts, Samples
@@ -42,6 +43,17 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     return FeatureParts(*(_vectors(*pair, rows, most, seed) for pair, rows in zip(pairs, among, strict=True)))
 
 
+def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
+    """Return all inputs as vectors, those of uint8 divided by 255.
+
+    Example:
+        >>> as_vectors(Samples(torch.full((2, 1, 2, 2), 255, dtype=torch.uint8))).tolist()
+        [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
+    """
+    inputs = samples.inputs[torch.arange(len(samples))].flatten(1)
+    return inputs.float() if inputs.is_floating_point() else inputs.float() / 255
+
+
 def _vectors(part: str, samples: Samples, among: Tensor | None, most: int, seed: int) -> Features:
     """Return a part's inputs as vectors."""
     numbered = samples.numbered()
@@ -51,6 +63,4 @@ def _vectors(part: str, samples: Samples, among: Tensor | None, most: int, seed:
     if len(numbered) > most:
         chosen = torch.randperm(len(numbered), generator=torch.Generator().manual_seed(seed))[:most].sort().values
         numbered = numbered[chosen]
-    inputs = numbered.inputs[torch.arange(len(numbered))].flatten(1)
-    vectors = inputs.float() if inputs.is_floating_point() else inputs.float() / 255
-    return Features(vectors, numbered.labels, numbered.names, numbered.rows, part, RAW, whole)
+    return Features(as_vectors(numbered), numbered.labels, numbered.names, numbered.rows, part, RAW, whole)

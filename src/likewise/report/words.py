@@ -8,6 +8,9 @@ from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
 from likewise.scores import Score
 
+NUMBERS = ("negative log-likelihood", "Brier score")  # how metrics begin that are never in percent
+ERRORS = (*NUMBERS, "expected calibration error", "FPR")  # and those of which lower is better
+
 
 def is_share(score: Score) -> bool:
     """Tell whether a score is a share, to be written in percent.
@@ -16,7 +19,17 @@ def is_share(score: Score) -> bool:
         >>> is_share(Score("kNN", "accuracy", 0.9, 0.8, 1.0, 100)), is_share(Score("mine", "rank", 3.0, 2.0, 4.0, 100))
         (True, False)
     """
-    return 0 <= score.low <= score.value <= score.high <= 1
+    return 0 <= score.low <= score.value <= score.high <= 1 and not score.metric.startswith(NUMBERS)
+
+
+def is_error(metric: str) -> bool:
+    """Tell whether lower is better.
+
+    Example:
+        >>> is_error("FPR at 95 % TPR, kNN distance"), is_error("accuracy")
+        (True, False)
+    """
+    return metric.startswith(ERRORS)
 
 
 def score_words(score: Score) -> str:

@@ -8,6 +8,7 @@ from likewise.diagnostics.plots.heat_maps import heat_maps
 from likewise.diagnostics.plots.images import image_rows
 from likewise.diagnostics.plots.intervals import Dot, bars, dots
 from likewise.diagnostics.plots.maps import maps
+from likewise.diagnostics.plots.reliability import reliability
 from likewise.diagnostics.plots.scatter import Point, scatter
 from likewise.diagnostics.plots.similarities import similarities
 from likewise.diagnostics.plots.strengths import strengths
@@ -25,6 +26,7 @@ __all__ = [
     "heat_maps",
     "image_rows",
     "maps",
+    "reliability",
     "scatter",
     "script",
     "similarities",

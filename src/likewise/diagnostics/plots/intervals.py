@@ -46,7 +46,7 @@ def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = Fal
             go.Scatter(
                 x=[dot.value for _, dot in shown],
                 y=[row + apart * (place - (len(kinds) - 1) / 2) for row, _ in shown],
-                error_x=_whiskers([dot for _, dot in shown]) | {"color": shade},
+                error_x=whiskers([dot for _, dot in shown]) | {"color": shade},
                 name=told(kind),
                 mode="markers",
                 marker={"color": shade, "size": 11 if len(kinds) <= 2 else 8},
@@ -86,7 +86,7 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
             go.Bar(
                 x=[names.index(name) for name in of],
                 y=[dot.value for dot in of.values()],
-                error_y=_whiskers(list(of.values())) | {"color": GREY},
+                error_y=whiskers(list(of.values())) | {"color": GREY},
                 name=told(kind),
                 marker={"color": color(place, len(kinds))},
                 hovertext=[told(f"{name}: {dot.words}", 200) for name, dot in of.items()],
@@ -102,8 +102,13 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
     return styled(figure, height=340, showlegend=len(kinds) > 1)
 
 
-def _whiskers(shown: Sequence[Dot]) -> dict[str, Any]:
-    """Return Plotly's error bars; an interval without an end has no whisker."""
+def whiskers(shown: Sequence[Dot]) -> dict[str, Any]:
+    """Return Plotly's error bars; an interval without an end has no whisker.
+
+    Example:
+        >>> whiskers([Dot(90, 88, 93)])["array"]
+        [3]
+    """
     above = [dot.high - dot.value if math.isfinite(dot.high) else 0.0 for dot in shown]
     below = [dot.value - dot.low if math.isfinite(dot.low) else 0.0 for dot in shown]
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.4}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from likewise.report.section import Section
 from likewise.report.sections import (
+    calibration,
     choices,
     class_differences,
     class_means,
@@ -19,6 +20,7 @@ from likewise.report.sections import (
     gradients,
     maps,
     noted,
+    robustness,
     scores,
 )
 from likewise.report.subject import Subject
@@ -29,6 +31,8 @@ SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
     scores.section,
     class_differences.section,
     classes.section,
+    calibration.section,
+    robustness.section,
     maps.section,
     geometry.section,
     errors.section,

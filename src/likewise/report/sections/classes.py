@@ -38,12 +38,12 @@ def section(subjects: Sequence[Subject]) -> Section | None:
 
 
 def _by_subset(subject: Subject) -> Found:
-    """Return the shares of subsets: of evaluations with scores by class."""
+    """Return the shares of subsets, of evaluations with scores by class."""
     found: dict[tuple[str, str, str], dict[str, Score]] = {}
     for (evaluation, metric, kind, subset), score in subject.test_scores.items():
         if subset != ALL and is_share(score) and kind in KINDS:
             found.setdefault((evaluation, metric, kind), {})[subset] = score
-    return found
+    return {of: subsets for of, subsets in found.items() if any(name.startswith(PREFIX) for name in subsets)}
 
 
 def _names(found: Found) -> Iterable[tuple[str, str]]:

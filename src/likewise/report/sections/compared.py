@@ -9,6 +9,7 @@ from likewise.report.section import Section, paragraphs, table
 from likewise.report.settings import settings_of
 from likewise.report.subject import Subject
 from likewise.report.verdict import verdict
+from likewise.report.words import is_error
 
 MOST = 400  # rows of the table
 
@@ -23,7 +24,7 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         return None
     dots: dict[str, dict[str, plots.Dot]] = {}
     for row in rows:
-        if row.share:
+        if row.share and not is_error(row.metric):
             dot = plots.Dot(100 * row.value, 100 * row.low, 100 * row.high, f"{row.score_words}, over {row.interval}")
             dots.setdefault(row.name, {})[row.setting] = dot
     figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "compared") if dots else ""

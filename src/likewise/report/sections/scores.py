@@ -6,13 +6,17 @@ from likewise.diagnostics import plots
 from likewise.evaluation import Difference, paired_difference
 from likewise.report.section import Section, table
 from likewise.report.subject import KINDS, Subject
-from likewise.report.words import difference_words, dot_of, is_share, score_words
+from likewise.report.words import difference_words, dot_of, is_error, is_share, score_words
 from likewise.scores import ALL, ENCODER, FEWER, RAW, Score
 
 SENTENCE = (
     "The encoder is frozen and its head left off. Dots are scores on the test part, whiskers 95 % intervals: Wilson's "
     "for accuracies and precision@1, Student's for other means; where the last column says so, over classes instead of "
     "samples. The axis does not begin at 0. Settings were chosen on the validation part."
+)
+WITH_ERRORS = (
+    " AUROC has DeLong's interval; calibration error and FPR, whose intervals are by the bootstrap, and other numbers "
+    "of which lower is better are in the table only."
 )
 WITH_RAW = (
     " Raw inputs go through the same evaluations without an encoder; differences are paired by sample, in percentage "
@@ -26,11 +30,16 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         return None
     subject = subjects[0]
     both = dict(_rows(subject))
-    shares = {name: {kind: dot_of(of) for kind, of in kinds.items() if is_share(of)} for name, kinds in both.items()}
+    shares = {
+        name: {kind: dot_of(of) for kind, of in kinds.items() if is_share(of) and not is_error(of.metric)}
+        for name, kinds in both.items()
+    }
     shares = {name: kinds for name, kinds in shares.items() if kinds}
     figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else ""
     raw = any(RAW in kinds for kinds in both.values())
-    return Section("Scores", SENTENCE + (WITH_RAW if raw else ""), figure + _table(subject, both, raw=raw))
+    errors = any(is_error(metric) for _, metric in subject.headlines)
+    sentence = SENTENCE + (WITH_ERRORS if errors else "") + (WITH_RAW if raw else "")
+    return Section("Scores", sentence, figure + _table(subject, both, raw=raw))
 
 
 def lead(subjects: Sequence[Subject]) -> list[str]:
@@ -64,7 +73,8 @@ def _sentence(subject: Subject, evaluation: str, metric: str) -> str:
     if theirs is None:
         return score_words(ours)
     if difference is None:
-        return f"{score_words(ours)}; raw inputs {score_words(theirs)}, {theirs.choices.rpartition('; ')[2]}"
+        fewer = theirs.choices.rpartition("; ")[2]
+        return f"{score_words(ours)}; raw inputs {score_words(theirs)}" + (f", {fewer}" if FEWER in fewer else "")
     said = f"{score_words(ours)}; raw inputs {score_words(theirs)}; difference {difference_words(difference)}"
     return said + (" points" if is_share(ours) else "")
 

@@ -1,0 +1,218 @@
+"""Calibration: does a linear probe's probability say how often it is right?"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
+from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.intervals import resampled, student, wilson
+from likewise.evaluation.linear import CHUNK, LinearProbe, Probe
+from likewise.scores import Found, Outcomes, Score
+
+ECE = "expected calibration error"
+LOG_LIKELIHOOD = "negative log-likelihood"
+BRIER = "Brier score"
+CONFIDENCE = "confidence"  # how the rows of bins begin
+MOST_BINS = 100
+HOTTEST = 20.0  # temperatures lie between 1/20 and 20
+
+
+@final
+class Calibration(Evaluation):
+    """Compare the probabilities of a linear probe with how often its predictions are right.
+
+    With p_i the softmax of sample i's logits, y_i its class, conf_i = max_c p_ic, and bins B_1 ... B_M of equal width:
+
+        expected calibration error = Σ_m |B_m|/n · |acc(B_m) - conf(B_m)|,   B_m = {i: conf_i in ((m - 1)/M, m/M]}
+        negative log-likelihood    = 1/n Σ_i -log p_{i, y_i}
+        Brier score                = 1/n Σ_i Σ_c (p_ic - [c = y_i])²
+
+    acc and conf of a bin are the share of right predictions and the mean of conf_i. The probe is that of `LinearProbe`.
+
+    The negative log-likelihood and the Brier score, from 0 to 2, have Student's intervals and outcomes by sample. The
+    calibration error is biased upwards, and its bootstrap samples are biased once more. So its interval is the basic
+    bootstrap's, [2v - q_97.5, 2v - q_2.5] for the value v and quantiles q of 1,000 resamples, widened to hold v. Its
+    lower end is 0 if at least 2.5 % of 1,000 random outcomes with the stated probabilities have an error of v or more.
+
+    The accuracy and the mean confidence of each bin that isn't empty are scores of subsets, for a reliability diagram.
+
+    Args:
+        bins: M, at most 100.
+        temperature_scaling: Whether to divide the logits by a temperature that minimises the negative log-likelihood of
+            the validation part, for a probe that has not learned from it.
+        penalty: The probe's penalty. None: chosen on validation.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ValueError: The number of bins is not from 1 to 100, or the penalty isn't positive.
+
+    Memory:
+        As the probe, and 2²² resampled indices.
+
+    Source:
+        C. Guo et al., On Calibration of Modern Neural Networks, 2017, equation 3 and section 4.2; G. W. Brier,
+        Verification of Forecasts Expressed in Terms of Probability, 1950.
+
+    Example:
+        >>> train = Features(torch.tensor([[1.0], [2.0], [5.0], [6.0]]), torch.tensor([0, 0, 1, 1]), part="train")
+        >>> test = Features(torch.tensor([[0.0], [7.0]]), torch.tensor([0, 1]))
+        >>> [score.metric for score in Calibration()(train, test, test).headline]
+        ['expected calibration error', 'negative log-likelihood', 'Brier score']
+    """
+
+    name: ClassVar[str] = "calibration"
+
+    def __init__(
+        self, bins: int = 15, *, temperature_scaling: bool = False, penalty: float | None = None, seed: int = 0
+    ) -> None:
+        if not 1 <= bins <= MOST_BINS:
+            raise ValueError(f"expected bins from 1 to {MOST_BINS}, got {bins}: 15 is usual")
+        self.bins = bins
+        self.temperature_scaling = temperature_scaling
+        self.seed = seed
+        self._probe = LinearProbe(penalty)
+
+    def refusal(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        if self.temperature_scaling and len(parts.validation) == 0:
+            return "temperature_scaling needs a validation part, and there is none"
+        return needs_seen_classes(parts)
+
+    def __call__(
+        self,
+        train: Features,
+        validation: Features,
+        test: Features,
+        *,
+        refit: bool = False,
+        progress: Progress = silent,
+    ) -> Found:
+        """Choose the penalty on validation, and compare probabilities with outcomes on the test part."""
+        self.check(FeatureParts(train, validation, test))
+        chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
+        heat = temperature(chosen.held_out, validation) if self.temperature_scaling else 1.0
+        choices = f"{chosen.words}, temperature={heat:.4g}" if self.temperature_scaling else chosen.words
+        stated = _Stated.of(chosen.probe, test, heat)
+        error = calibration_error(stated.confidence, stated.right, self.bins)
+        bounds = _bounds(error, stated, self.bins, self.seed)
+        where = (len(test), test.kind, test.part)
+        scores = [Score(self.name, ECE, error, *bounds, *where, choices=choices)]
+        outcomes: list[Outcomes] = []
+        for metric, values, most in ((LOG_LIKELIHOOD, stated.surprise, math.inf), (BRIER, stated.brier, 2.0)):
+            low, high = student(values)
+            bounds = (max(0.0, low), min(most, high))
+            scores.append(Score(self.name, metric, float(values.mean()), *bounds, *where, choices=choices))
+            outcomes.append(Outcomes(self.name, metric, test.numbers, values.float(), test.kind, test.part))
+        scores += _of_bins(stated, self.bins, test, choices)
+        return Found(tuple(scores), outcomes=tuple(outcomes))
+
+
+def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = 15) -> float:
+    """Return the expected calibration error.
+
+    Args:
+        confidence: The largest probability of each sample, (N,).
+        right: Whether its class is the true one, (N,).
+        bins: How many bins of equal width.
+
+    Example:
+        >>> round(calibration_error(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])), 4)
+        0.4
+    """
+    gaps = torch.zeros(bins, dtype=torch.float64)
+    gaps.index_add_(0, binned(confidence, bins), confidence.double() - right.double())
+    return float(gaps.abs().sum()) / len(confidence)
+
+
+def binned(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]:
+    """Return the bin of each probability, from 0: bin m holds those above m/M, up to (m + 1)/M.
+
+    Example:
+        >>> binned(torch.tensor([0.1, 0.5, 0.6, 1.0]), 2)
+        tensor([0, 0, 1, 1])
+    """
+    return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
+
+
+def temperature(probe: Probe, held_out: Features) -> float:
+    """Return the temperature from 1/20 to 20 that minimises the negative log-likelihood of held-out samples.
+
+    Args:
+        probe: The probe, which has not learned from these samples.
+        held_out: The samples.
+    """
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes a second to import
+
+    def loss(logarithm: float) -> float:
+        return float(_Stated.of(probe, held_out, math.exp(logarithm)).surprise.mean())
+
+    most = math.log(HOTTEST)
+    found = minimize_scalar(loss, bounds=(-most, most), method="bounded", options={"xatol": 1e-4})
+    return math.exp(float(found.x))
+
+
+@final
+@dataclass(frozen=True)
+class _Stated:
+    """What a probe states of each sample, and what is true: each (N,), float64 but for `right`."""
+
+    confidence: Tensor
+    right: Tensor
+    surprise: Tensor
+    brier: Tensor
+
+    @classmethod
+    def of(cls, probe: Probe, features: Features, heat: float) -> "_Stated":
+        chunks: list[tuple[Tensor, ...]] = []
+        for logits, labels in zip(probe.logits(features.vectors), features.classes.split(CHUNK), strict=True):
+            logs = (logits.cpu().double() / heat).log_softmax(dim=1)
+            own = logs.gather(1, labels.cpu().unsqueeze(1)).squeeze(1)
+            probabilities = logs.exp()
+            top, predicted = probabilities.max(dim=1)
+            brier = probabilities.square().sum(dim=1) - 2 * own.exp() + 1
+            chunks.append((top.clamp(max=1), predicted == labels.cpu(), -own, brier))
+        return cls(*(torch.cat(column) for column in zip(*chunks, strict=True)))
+
+
+def _bounds(error: float, stated: _Stated, bins: int, seed: int) -> tuple[float, float]:
+    """Return the interval of the calibration error that `Calibration` describes."""
+    count, place = len(stated.confidence), binned(stated.confidence, bins)
+    gaps = stated.confidence - stated.right.double()
+    generator = torch.Generator().manual_seed(seed)
+    again: list[Tensor] = []
+    calibrated: list[Tensor] = []
+    for (index,) in resampled(count, seed=seed):
+        again.append(_errors(place[index], gaps[index], bins))
+        uniform = torch.rand(index.shape, generator=generator, dtype=torch.float64)
+        random = stated.confidence - (uniform < stated.confidence).double()
+        calibrated.append(_errors(place.expand_as(index), random, bins))
+    low, high = (2 * error - float(torch.cat(again).quantile(share)) for share in (0.975, 0.025))
+    explained = float((torch.cat(calibrated) >= error).double().mean()) >= 0.025
+    return 0.0 if explained else min(error, max(0.0, low)), min(1.0, max(error, high))
+
+
+def _errors(place: Tensor, gaps: Tensor, bins: int) -> Tensor:
+    """Return the calibration error of each resample, (b,), from bins and gaps (b, N)."""
+    sums = torch.zeros(len(place), bins, dtype=torch.float64).scatter_add_(1, place, gaps)
+    return sums.abs().sum(dim=1) / place.shape[1]
+
+
+def _of_bins(stated: _Stated, bins: int, test: Features, choices: str) -> Iterator[Score]:
+    """Yield the accuracy and the mean confidence of each bin that isn't empty."""
+    place = binned(stated.confidence, bins)
+    for number in place.unique().tolist():
+        chosen = place == number
+        count, correct = int(chosen.sum()), int(stated.right[chosen].sum())
+        subset = f"{CONFIDENCE} {number / bins:.2f} to {(number + 1) / bins:.2f}"
+        where = (count, test.kind, test.part, subset)
+        yield Score(Calibration.name, "accuracy", correct / count, *wilson(correct, count), *where, choices=choices)
+        low, high = student(stated.confidence[chosen])
+        bounds = (max(0.0, low), min(1.0, high))
+        mean = float(stated.confidence[chosen].mean())
+        yield Score(Calibration.name, CONFIDENCE, mean, *bounds, *where, choices=choices)

@@ -1,0 +1,136 @@
+"""Robustness: does a probe that was fitted on clean images stay accurate on corrupted ones?"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from likewise.data.corruptions import CORRUPTIONS, SEVERITIES, CorruptedRows, corruption_named
+from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
+from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.intervals import student, wilson
+from likewise.evaluation.linear import LinearProbe
+from likewise.scores import Found, Outcomes, Score
+
+MEAN = "mean accuracy under corruption"
+CLEAN = "clean accuracy"
+
+
+@final
+class Robustness(Evaluation):
+    """Fit a linear probe to clean training features, and predict the classes of corrupted test images.
+
+        mean accuracy under corruption = 1/n Σ_i a_i,   a_i = share of corruptions and severities under which i is right
+
+    Every test image is corrupted in every way and encoded again. The probe is that of `LinearProbe`, its penalty chosen
+    on clean validation samples. The mean has Student's interval over samples, accuracies have Wilson's. The accuracy
+    under each corruption and severity is a score of a subset, such as "gaussian noise severity 3".
+
+    Accuracies under different choices of corruptions, severities or seed can't be compared.
+
+    Args:
+        corruptions: Names, see `corrupted`. None: all.
+        severities: From 1 to 5.
+        penalty: The probe's penalty. None: chosen on validation.
+        seed: Seed of what is random in the corruptions.
+
+    Raises:
+        ValueError: A corruption or severity is unknown or occurs twice, or the penalty isn't positive.
+
+    Memory:
+        As the probe, and one batch of corrupted images.
+
+    Source:
+        After D. Hendrycks and T. Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and
+        Perturbations, 2019; corruptions and strengths are ours.
+
+    Example:
+        >>> Robustness(["rotation", "shot_noise"], severities=[2]).settings
+        [('rotation', 2), ('shot noise', 2)]
+    """
+
+    name: ClassVar[str] = "robustness"
+
+    def __init__(
+        self,
+        corruptions: Sequence[str] | None = None,
+        severities: Sequence[int] = (1, 3, 5),
+        *,
+        penalty: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.corruptions = [corruption_named(name) for name in (CORRUPTIONS if corruptions is None else corruptions)]
+        self.severities = list(severities)
+        for name, given in (("corruptions", self.corruptions), ("severities", self.severities)):
+            if not given or len(set(given)) < len(given):
+                got = ", ".join(map(str, given)) or "none"
+                raise ValueError(f"expected at least one of {name}, each once, got {got}: leave them out for the usual")
+        wrong = next((severity for severity in self.severities if severity not in SEVERITIES), None)
+        if wrong is not None:
+            raise ValueError(f"expected severities from 1 to {len(SEVERITIES)}, got {wrong}: 1 is the mildest")
+        self.seed = seed
+        self._probe = LinearProbe(penalty)
+
+    @property
+    def settings(self) -> list[tuple[str, int]]:
+        """Each corruption with each severity."""
+        return [(corruption, severity) for corruption in self.corruptions for severity in self.severities]
+
+    def refusal(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        origin = parts.test.origin
+        if origin is None:
+            return "it needs images and their encoder, and there are only vectors: evaluate a run that has its data"
+        if len(origin.input_shape) != 3:
+            return f"it needs images, and the inputs are vectors of shape {origin.input_shape}"
+        return needs_seen_classes(parts)
+
+    def __call__(
+        self,
+        train: Features,
+        validation: Features,
+        test: Features,
+        *,
+        refit: bool = False,
+        progress: Progress = silent,
+    ) -> Found:
+        """Choose the penalty on clean validation samples, and predict the classes of corrupted test images."""
+        self.check(FeatureParts(train, validation, test))
+        chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
+        clean = chosen.probe.predict(test.vectors) == test.classes
+        hits = torch.zeros(len(test), dtype=torch.int64)
+        subsets: list[Score] = []
+        for corruption, severity in progress(self.settings, self.name):
+            predictions = chosen.probe.predict(self._encoded(test, corruption, severity))
+            hit = predictions == test.classes
+            hits += hit
+            where = (test.kind, test.part, f"{corruption} severity {severity}")
+            subsets.append(Score(self.name, "accuracy", *_share(hit), len(test), *where, choices=chosen.words))
+        right = hits.double() / len(self.settings)
+        low, high = student(right)
+        mean = (float(right.mean()), max(0.0, low), min(1.0, high))
+        said = f"{chosen.words}; {len(self.corruptions)} corruptions, severities {', '.join(map(str, self.severities))}"
+        scores = [
+            Score(self.name, MEAN, *mean, len(test), test.kind, test.part, choices=said),
+            Score(self.name, CLEAN, *_share(clean), len(test), test.kind, test.part, choices=chosen.words),
+        ]
+        outcomes = (
+            Outcomes(self.name, metric, test.numbers, values.float(), test.kind, test.part)
+            for metric, values in ((MEAN, right), (CLEAN, clean))
+        )
+        return Found((*scores, *subsets), outcomes=tuple(outcomes))
+
+    def _encoded(self, test: Features, corruption: str, severity: int) -> Tensor:
+        """Return the features of the corrupted test images, (M, D), checked to be finite."""
+        if test.origin is None:
+            raise ValueError("expected features that know their images and encoder, got none: see Features.origin")
+        images = CorruptedRows(test.origin.inputs(test.numbers), test.numbers, corruption, severity, self.seed)
+        return replace(test, vectors=test.origin.encode(images)).vectors
+
+
+def _share(right: Tensor) -> tuple[float, float, float]:
+    """Return a share of samples with Wilson's interval."""
+    correct, count = int(right.sum()), len(right)
+    return (correct / count, *wilson(correct, count))

@@ -1,6 +1,7 @@
 """What each loss is given in a step, and what is refused; the arithmetic of momentum, queue and keys, step by step."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -329,6 +330,52 @@ def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_s
         assert torch.allclose(
             offers.by_class["KeyQueue"].queue(step).sort(dim=0).values, queue.sort(dim=0).values, atol=1e-5
         )
+
+
+def test_byols_targets_and_predictions_are_those_of_a_plain_loop_after_each_of_three_steps():
+    """Targets by the average before the step, of the other view; then the optimizer; then the average, rising to 1."""
+    steps, loss = 3, lw.BYOLLoss()
+    offers, encoder, head = _offers(loss, None, [Momentum(0.5, rising=True), Predictor(hidden_dim=6)])
+    offers.momentum.start(steps)
+    predictor = offers.by_class["Predictor"].network
+    network = nn.ModuleList([encoder, head, predictor])
+    plain = copy.deepcopy(network)
+    average = copy.deepcopy(nn.Sequential(plain[0], plain[1]))
+    optimizer, other = (torch.optim.SGD(of.parameters(), lr=0.5) for of in (network, plain))
+    for number in range(steps):
+        torch.manual_seed(20 + number)
+        inputs = torch.randn(B, V, F)
+        batch = {"inputs": inputs, "sample_index": torch.arange(B)}
+        step = Step(batch, encoder, head, slow=offers.momentum.slow, keyed=offers.asked.keyed)
+        views, named = offers.arguments(step)
+        value = loss(*views, **named)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        for offer in offers.all:
+            offer.after_update(nn.Sequential(encoder, head))
+
+        rows = torch.cat([inputs[:, 0], inputs[:, 1]])
+        predictions = plain[2](plain[1](plain[0](torch.stack([inputs[:, 0], inputs[:, 1]], 1).flatten(0, 1))))
+        predictions = predictions.unflatten(0, (B, V))
+        with torch.no_grad():
+            targets = average(rows).unflatten(0, (V, B))
+        unit = nn.functional.normalize
+        expected = sum(
+            (2 - 2 * (unit(predictions[:, view], dim=1) * unit(targets[1 - view], dim=1)).sum(1)).mean()
+            for view in range(V)
+        )
+        other.zero_grad()
+        expected.backward()
+        other.step()
+        momentum = 1 - (1 - 0.5) * (math.cos(math.pi * number / steps) + 1) / 2  # Grill et al., 2020, section 3.2
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), nn.Sequential(plain[0], plain[1]).parameters(), strict=True):
+                slow.mul_(momentum).add_(fast, alpha=1 - momentum)
+        assert value.item() == pytest.approx(expected.item(), abs=1e-5)
+        mine = dict(offers.momentum.slow.encoder.named_buffers())
+        for name, tensor in average.named_parameters():
+            assert torch.allclose(mine[name], tensor, atol=1e-6)
 
 
 def test_samples_give_the_number_of_labels():

@@ -4,9 +4,11 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from sklearn.datasets import load_digits
 
 from likewise.cli import main
 from likewise.cli.options import options, parse, plain
@@ -78,7 +80,20 @@ def test_options_win_over_a_recipe_wherever_they_stand():
     other = parsed("--recipe", "supcon-cifar10", "--encoder", "ConvNet", "--recipe", "simclr-cifar10")
     assert other["recipe"] == "simclr-cifar10"
     assert other["loss"] == {**other["loss"], "class_path": "likewise.losses.NTXentLoss"}
-    assert other["encoder"]["class_path"] == "likewise.models.ConvNet"
+    assert other["encoder"] == parsed("--encoder", "ConvNet")["encoder"]  # and not with the depth of a ResNet
+
+
+def test_another_class_of_a_part_does_not_take_over_the_recipes_arguments(tmp_path):
+    """Arguments of one name mean other things in another class: a crop's scale is no affine map's."""
+    plain = parsed("--batches.augmentation", "RandomAffine")["batches"]["init_args"]["augmentation"]
+    said = parsed("--recipe", "simclr-cifar10", "--batches.augmentation=RandomAffine")
+    assert said["batches"]["init_args"]["augmentation"] == plain
+    assert said["batches"]["init_args"]["batch_size"] == 1024
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: simclr-cifar10\nencoder:\n  class_path: likewise.models.ConvNet\n")
+    assert parsed("--config", str(file))["encoder"] == parsed("--encoder", "ConvNet")["encoder"]
+    same = parsed("--recipe", "simclr-cifar10", "--encoder", "ResNet", "--encoder.width", "8")
+    assert same["encoder"]["init_args"]["depth"] == 50
 
 
 def test_a_file_of_options_may_name_a_recipe(tmp_path):
@@ -143,6 +158,20 @@ def test_every_method_trains_from_the_command_on_images_in_files_and_in_arrays(m
     assert Run(run).encoder() is not None
 
 
+def test_the_fast_recipe_compiles_and_trains_in_bfloat16(tmp_path):
+    """On a CPU as on a GPU; the weights are float32 and named as those of a network that is not compiled."""
+    write_fashion(tmp_path, train=64, test=20)
+    words = ["--recipe", "supcon-cifar10-fast", "--data.name", "FashionMNIST", "--data.root", str(tmp_path), *FEW]
+    words += ["--encoder", "ConvNet", "--encoder.width", "4", "--batches.augmentation", "RandomAffine"]
+    words += ["--batches.batch_size", "16", "--evaluations", "[]", "--runs", str(tmp_path / "runs")]
+    assert main(["train", *words]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    said = yaml.safe_load(Run(run).configuration.read_text())
+    assert (said["compile"], said["trainer"]["precision"]) == (True, "bf16-mixed")
+    assert len(metrics_of(tmp_path / "runs")) == 2
+    assert {value.dtype for value in Run(run).encoder().parameters()} == {torch.float32}
+
+
 @pytest.mark.parametrize("level", ["view", "sample"])
 def test_uniform_ranks_follow_supcons_curve_bit_for_bit(level, tmp_path):
     few = ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--evaluations", "[]", "--encoder.width", "4"]
@@ -169,7 +198,10 @@ def test_a_study_names_its_settings_for_every_data_set():
 
 
 def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdict(tmp_path, capsys):
-    few = ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--encoder.width", "4", "--evaluations", "KNN"]
+    digits = load_digits()
+    np.savez(tmp_path / "few.npz", images=digits.images[:300] / 16, labels=digits.target[:300])
+    few = ["--data", "Arrays", "--data.path", str(tmp_path / "few.npz"), "--batches.batch_size", "32"]
+    few += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--encoder.width", "4", "--evaluations", "KNN"]
     words = ["sweep", "--recipe", "rascal-ablation-digits", "--seeds", "2", "--split_seeds", *few]
     assert main([*words, "--output", str(tmp_path / "sweep")]) == 0
     told = capsys.readouterr().out

@@ -5,7 +5,7 @@ epochs), and that of the method (loss and offers). A third file, named after bot
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from itertools import zip_longest
@@ -69,7 +69,8 @@ def study(name: str) -> dict[str, str]:
 def with_recipe(words: Sequence[str]) -> list[str]:
     """Put the recipe that a command line or its file of options names in front, as a configuration.
 
-    All other options then win over it, wherever they stand. Of several recipes the last counts.
+    All other options then win over it, wherever they stand. Where they name another class for a part, the recipe says
+    nothing about that part. Of several recipes the last counts.
 
     Raises:
         ValueError: There is no such recipe, or no name is given.
@@ -88,7 +89,10 @@ def with_recipe(words: Sequence[str]) -> list[str]:
             named.append(value if equal else following)
     if not named:
         return list(words)
-    return [f"--config={json.dumps(recipe(named[-1]))}", *words]
+    options = recipe(named[-1])
+    for path, name in _classes_in(words):
+        options = _without_other(options, path.split("."), name.rpartition(".")[2])
+    return [f"--config={json.dumps(options)}", *words]
 
 
 def read_words(words: Sequence[str]) -> list[dict[str, Any]]:
@@ -105,6 +109,47 @@ def read_words(words: Sequence[str]) -> list[dict[str, Any]]:
                 continue
             said += [read] if isinstance(read, dict) else []
     return said
+
+
+def _classes_in(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield every option of a command line, and every class in its files, with its value."""
+    for said in read_words(words):
+        yield from _classes(said)
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if word.startswith("--"):
+            option, equal, value = word.removeprefix("--").partition("=")
+            path = option.removesuffix("+").removesuffix(".class_path").replace(".init_args.", ".")
+            yield path, value if equal else following
+
+
+def _classes(said: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in said.items():
+        if isinstance(value, Mapping):
+            if isinstance(value.get("class_path"), str):
+                yield f"{before}{name}", value["class_path"]
+            yield from _classes(value.get("init_args") or {}, f"{before}{name}.")
+        elif isinstance(value, str):
+            yield f"{before}{name}", value
+
+
+def _without_other(options: Mapping[str, Any], path: Sequence[str], name: str) -> dict[str, Any]:
+    """Leave out the part at a path if it is of another class.
+
+    Example:
+        >>> options = {"loss": {"class_path": "losses.A", "init_args": {"x": 1}}}
+        >>> _without_other(options, ["loss"], "B"), _without_other(options, ["loss"], "A") == options
+        ({}, True)
+    """
+    first, *rest = path
+    part = options.get(first)
+    if not isinstance(part, Mapping) or "class_path" not in part:
+        return dict(options)
+    if rest:
+        inner = _without_other(part.get("init_args") or {}, rest, name)
+        return {**options, first: {**part, "init_args": inner}}
+    if part["class_path"].rpartition(".")[2] == name:
+        return dict(options)
+    return {of: value for of, value in options.items() if of != first}
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:

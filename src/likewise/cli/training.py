@@ -36,6 +36,7 @@ IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
     ".*LeafSpec.*",  # Lightning's debt to PyTorch
     ".*exists and is not empty.*",  # the run's folder is new, and holds the configuration
+    ".*grad attribute of a Tensor that is not a leaf.*",  # torch's compiler looks at it, and training doesn't
 )
 SEEDS = 2**32  # NumPy takes no more
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "offers", "optimizer", "schedule")

@@ -12,6 +12,7 @@ MEASUREMENTS = {
     "losses": "every loss and backend, the dense form, torch.compile and other libraries; the default",
     "sup-con": "SupCon in all its forms, the matrix products it cannot avoid, and other sets of references",
     "rascal": "RASCAL's rankings and SupCon, with few and many classes",
+    "steps": "a training step of a small network, and its pieces: encoder, views, losses",
     "label-sets": "losses of label sets with a long queue",
     "views": "the augmentations, and torchvision's image by image",
     "evaluation": "the linear probe, kNN and retrieval of frozen features",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Compare runs: a table with intervals and paired differences, curves overlaid, differences by class.
 
-    likewise compare runs/A runs/B                         compare.html, and the table as compare.csv next to it
+    likewise compare runs/A runs/B                         compare.html, and the table as compare.csv and .md
     likewise compare runs/* --output results/all.html
 
 Runs that differ in the seed only are one setting; the first run's setting is what others are compared with. Scores are
@@ -50,11 +50,11 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | None = None) -> None:
-    """Compare runs: print the table, and write it as CSV next to a page that shows more.
+    """Compare runs: print the table, and write it as CSV and Markdown next to a page that shows more.
 
     Args:
         runs: The runs; the first one's setting is what others are compared with.
-        output: Where the page goes; the table, with the ending .csv, next to it.
+        output: Where the page goes; the table, with the endings .csv and .md, next to it.
         names: What the setting of a run's folder is called. None: what its settings don't share with others.
 
     Raises:
@@ -62,19 +62,20 @@ def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | Non
         OSError: A file can't be written.
     """
     _check(runs)
-    from likewise.report import compared, in_settings, rows_as_csv, settings_of, verdict, write_page  # noqa: PLC0415 - slow
+    from likewise import report  # noqa: PLC0415 - slow
 
     say("comparing ...")
-    subjects = in_settings(runs, names)
-    settings = settings_of(subjects)
-    rows = compared(settings)
+    subjects = report.in_settings(runs, names)
+    settings = report.settings_of(subjects)
+    rows = report.compared(settings)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.with_suffix(".csv").write_text(rows_as_csv(rows), encoding="utf-8")
-    write_page(output, subjects)
+    output.with_suffix(".csv").write_text(report.rows_as_csv(rows), encoding="utf-8")
+    output.with_suffix(".md").write_text(report.rows_as_markdown(rows, settings[0].name), encoding="utf-8")
+    report.write_page(output, subjects)
     tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     tell(_table(rows))
-    tell("\n" + "\n".join(verdict(rows)))
-    tell(f"\npage: {output}\ntable: {output.with_suffix('.csv')}")
+    tell("\n" + "\n".join(report.verdict(rows)))
+    tell(f"\npage: {output}\ntable: {output.with_suffix('.csv')} and .md")
 
 
 def _check(runs: "Sequence[Run]") -> None:

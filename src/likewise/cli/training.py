@@ -19,6 +19,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ProgressBar
 
+from likewise.benchmark.results import machine
 from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
 from likewise.cli.options import options, pairs_of, parse, plain, trainer_options
 from likewise.cli.printing import say, tell
@@ -81,7 +82,11 @@ def run(arguments: Sequence[str]) -> Run | None:
                 if before is None:
                     made.write(made.configuration.name, parser.dump(_whole(config)).encode())
                     recipe = {} if config.recipe is None else {"recipe": config.recipe}
-                    made.describe(ready.facts | recipe | {"seed": config.seed, "versions": _versions()})
+                    made.describe(
+                        ready.facts
+                        | recipe
+                        | {"seed": config.seed, "device": _device_words(given), "versions": _versions()}
+                    )
                 whole = _through(made, ready, given, config, settings)
         except MisconfigurationException as error:
             raise ValueError(_in_our_words(str(error))) from error
@@ -221,6 +226,15 @@ def _whole(config: Any) -> Any:
     for source in ("config", "recipe"):
         copy.pop(source, None)
     return copy
+
+
+def _device_words(given: Mapping[str, Any]) -> str:
+    """Name the device that trains, and how many threads a processor may use."""
+    device = _device(given)
+    name = machine(device.type)["device"]
+    if device.type != "cpu":
+        return f"{processes()} x {name}"
+    return f"{name}, {torch.get_num_threads()} threads" + (f", {processes()} processes" if processes() > 1 else "")
 
 
 def _versions() -> dict[str, str]:

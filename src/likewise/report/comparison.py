@@ -87,7 +87,7 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, subset: str
     having = [setting for setting in settings if any(key in subject.test_scores for subject in setting.subjects)]
     for setting in having:
         scores = [subject.test_scores[key] for subject in setting.subjects if key in subject.test_scores]
-        row = _of_scores(setting.name, scores)
+        row = replace(_of_scores(setting.name, scores), seconds=_seconds(setting))
         if setting is settings[0]:
             yield row
             continue
@@ -117,6 +117,13 @@ def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
         low, high = max(0.0, low), min(1.0, high)
     row = Row(setting, one.evaluation, one.metric, len(values), mean, low, high, f"{len(values)} seeds", share)
     return replace(row, subset=one.subset)
+
+
+def _seconds(setting: Setting) -> float | None:
+    """Return the mean seconds that the runs of a setting trained."""
+    each = [subject.facts.get("seconds", {}).get("training") for subject in setting.subjects]
+    known = [float(seconds) for seconds in each if seconds is not None]
+    return sum(known) / len(known) if len(known) == len(each) else None
 
 
 def _by_sample(

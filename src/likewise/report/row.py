@@ -31,6 +31,7 @@ class Row:
         difference_high: Upper end.
         paired: What was paired, or why nothing was.
         subset: See `Score`.
+        seconds: Mean seconds that a run trained; None where a run does not say.
     """
 
     setting: str
@@ -47,6 +48,7 @@ class Row:
     difference_high: float | None = None
     paired: str = ""
     subset: str = ALL
+    seconds: float | None = None
 
     @property
     def name(self) -> str:
@@ -81,10 +83,42 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
 
     Example:
         >>> rows_as_csv([Row("a", "kNN", "accuracy", 1, 0.9, 0.8, 0.95, "100 samples", True)]).splitlines()[1]
-        'a,kNN,accuracy,1,0.9,0.8,0.95,100 samples,True,,,,,all'
+        'a,kNN,accuracy,1,0.9,0.8,0.95,100 samples,True,,,,,all,'
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     return text.getvalue()
+
+
+def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
+    """Write rows as a Markdown table for each score, the highest first.
+
+    Args:
+        rows: The rows.
+        first: The setting that others are compared with.
+
+    Example:
+        >>> print(rows_as_markdown([Row("a", "kNN", "accuracy", 1, 0.9, 0.8, 0.95, "100 samples", True)], "a"))
+        **kNN, accuracy**
+        <BLANKLINE>
+        | setting | runs | score, 95 % interval | over | difference to a | paired over | training |
+        |---|---|---|---|---|---|---|
+        | a | 1 | 90.00 % [80.00, 95.00] | 100 samples |  |  |  |
+        <BLANKLINE>
+    """
+    lines: list[str] = []
+    for name in dict.fromkeys(row.name for row in rows):
+        head = ["setting", "runs", "score, 95 % interval", "over", f"difference to {first}", "paired over", "training"]
+        lines += [f"**{name}**", "", _line(head), "|" + "---|" * len(head)]
+        for row in sorted((row for row in rows if row.name == name), key=lambda row: -row.value):
+            took = "" if row.seconds is None else f"{row.seconds:,.0f} s"
+            cells = [row.setting, str(row.runs), row.score_words, row.interval, row.difference_words, row.paired, took]
+            lines.append(_line(cells))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

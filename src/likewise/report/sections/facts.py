@@ -25,6 +25,7 @@ def section(subjects: Sequence[Subject]) -> Section | None:
 
 def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:
     facts = subject.facts
+    yield from ((name, str(facts[name])) for name in ("recipe", "device") if facts.get(name))
     for part, spec in facts.get("parts", {}).items():
         if spec:
             yield part, part_words(spec)

@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -13,7 +14,16 @@ from scipy import stats
 from likewise.cli import main
 from likewise.cli.compare import compare
 from likewise.evaluation import FeatureParts, Features, save_features
-from likewise.report import Subject, compared, in_settings, settings_of, write_page
+from likewise.report import (
+    Row,
+    Subject,
+    compared,
+    in_settings,
+    rows_as_markdown,
+    settings_of,
+    verdict,
+    write_page,
+)
 from likewise.runs import Run
 from likewise.scores import Found, Outcomes, Score
 
@@ -133,6 +143,63 @@ def test_means_over_seeds_have_students_interval_and_are_paired_by_seed(tmp_path
     found = rows[1].difference, rows[1].difference_low, rows[1].difference_high
     assert found == pytest.approx((np.mean(theirs) - np.mean(ours), interval.low, interval.high))
     assert (rows[0].difference, rows[0].paired, rows[1].paired) == (None, "", "4 seeds")
+
+
+def test_classes_with_many_and_few_samples_have_rows_of_their_own_paired_by_seed(tmp_path):
+    def with_tail(loss, seed, few):
+        run = run_of(tmp_path, loss=loss, seed=seed)
+        (all_, *classes) = (score for score in run.scores)
+        tail = replace(all_, subset="few", value=few, low=0.0, high=1.0, count=20)
+        run.add(Found((all_, tail, *classes)))
+        return run
+
+    first = [with_tail(LOSS, seed, few) for seed, few in enumerate((0.1, 0.2, 0.3))]
+    second = [with_tail(OTHER, seed, few) for seed, few in enumerate((0.35, 0.40, 0.55))]
+    rows = {(row.name, row.setting): row for row in rows_of([*first, *second])}
+    row = rows["kNN, accuracy, few", "NTXentLoss"]
+    interval = stats.ttest_rel((0.35, 0.40, 0.55), (0.1, 0.2, 0.3)).confidence_interval(0.95)
+    found = row.difference, row.difference_low, row.difference_high
+    assert found == pytest.approx((0.7 / 3, interval.low, interval.high))
+    single = {(row.name, row.setting): row for row in rows_of([first[0], second[0]])}
+    assert single["kNN, accuracy, few", "NTXentLoss"].difference is None
+
+
+def row(setting, value, *bounds, metric="accuracy", evaluation="kNN", paired="3 seeds"):
+    differences = dict(zip(("difference", "difference_low", "difference_high"), bounds, strict=False))
+    low, high = value - 0.1, value + 0.1
+    return Row(setting, evaluation, metric, 3, value, low, high, "3 seeds", share=True, **differences, paired=paired)
+
+
+def test_the_verdict_follows_the_intervals_of_the_differences():
+    rows = [
+        row("A", 0.5, paired=""),
+        row("B", 0.6, 0.1, 0.05, 0.15),
+        row("C", 0.4, -0.1, -0.15, -0.05),
+        row("D", 0.51, 0.01, -0.02, 0.04),
+        row("E", 0.5, 0.0, 0.0, 0.0),
+        row("F", 0.9, paired="not paired: other test samples"),
+        row("B", 0.2, -0.3, -0.4, -0.2, metric="another"),
+        row("A", 0.5, evaluation="linear probe", paired=""),
+    ]
+    (told,) = verdict(rows)
+    assert told == (
+        "kNN, accuracy: higher than A: B (+10.00 [+5.00, +15.00], 3 seeds); lower than A: C (-10.00 [-15.00, -5.00], "
+        "3 seeds); no difference from A larger than chance: D (+1.00 [-2.00, +4.00], 3 seeds), E (+0.00 [+0.00, "
+        "+0.00], 3 seeds); not paired: F."
+    )
+
+
+def test_a_table_in_markdown_has_the_highest_first_and_the_mean_time_of_training(tmp_path):
+    runs = [
+        run_of(tmp_path, loss=loss, seed=seed, share=share, seconds={"training": 10.0 + seed, "evaluation": 1.0})
+        for loss, share in ((LOSS, 0.5), (OTHER, 0.8))
+        for seed in (0, 2)
+    ]
+    text = rows_as_markdown(rows_of(runs), "SupConLoss")
+    lines = text.splitlines()
+    assert lines[0] == "**kNN, accuracy**"
+    assert [line.split(" | ")[0] for line in lines[4:6]] == ["| NTXentLoss", "| SupConLoss"]
+    assert all(line.endswith("| 11 s |") for line in lines[4:6])
 
 
 def test_single_runs_are_paired_by_sample(tmp_path):

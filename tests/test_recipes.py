@@ -25,7 +25,18 @@ pytestmark = [
 ]
 
 METHODS = ("simclr", "supcon", "moco", "byol", "rascal", "cross-entropy")
-DATA = ("digits", "omniglot", "cifar10", "cifar100", "cifar100-lt", "image-folder", "cifar10-fast", "cifar100-fast")
+DATA = (
+    "digits",
+    "omniglot",
+    "cifar10",
+    "cifar100",
+    "cifar100-lt",
+    "image-folder",
+    "cifar10-fast",
+    "cifar100-fast",
+    "cifar100-20",
+    "cifar100-20-lt50",
+)
 FEW = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu")
 SMALL = ("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4")
 

@@ -15,7 +15,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         rows: The rows of a comparison, as `compared` returns them.
 
     Returns:
-        A sentence or two for each evaluation; none for those without a paired difference.
+        A sentence for each evaluation; none for those without a paired difference.
 
     Example:
         >>> first = Row("A", "kNN", "accuracy", 5, 0.9, 0.88, 0.92, "5 seeds", True)
@@ -43,7 +43,7 @@ def _judged(first: str, rows: Sequence[Row]) -> str:
         ],
         "not paired": [row for row in rows if row.difference is None and row.setting != first],
     }
-    return " ".join(f"{words}: {', '.join(map(_words, of))}." for words, of in groups.items() if of)
+    return "; ".join(f"{words}: {', '.join(map(_words, of))}" for words, of in groups.items() if of) + "."
 
 
 def _words(row: Row) -> str:

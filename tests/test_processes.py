@@ -68,3 +68,8 @@ def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_sing
         assert torch.allclose(value.double(), states[1][name].double(), atol=1e-4), name
     for name, curve in one.metrics.items():
         assert [value for _, value in two.metrics[name]] == pytest.approx([value for _, value in curve], abs=1e-3), name
+    assert [(of.epoch, of.label, of.count) for of in one.class_means] == [
+        (of.epoch, of.label, of.count) for of in two.class_means
+    ]
+    assert [of.mean for of in one.class_means] == pytest.approx([of.mean for of in two.class_means], abs=1e-3)
+    assert bool(one.class_means) == ("RASCALLoss" in arguments)

@@ -75,7 +75,8 @@ def run(arguments: Sequence[str]) -> Run | None:
             if _rank() > 0:
                 if before is None or before.stage == "training":
                     checkpoints = Checkpoints(Run(Path()), config.checkpoint_minutes)
-                    fit(ready, trainer_of(given, [], checkpoints), before, compiled=config.compile)
+                    statistics = Statistics(Run(Path()), ready.trained.names)
+                    fit(ready, trainer_of(given, [statistics], checkpoints), before, compiled=config.compile)
                 return None
             made = before or Run.create(config.runs, _name(chosen["loss"]), _name(chosen["data"]))
             with cared_for(made, _left, new=before is None):

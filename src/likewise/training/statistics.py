@@ -24,7 +24,8 @@ class Statistics(lightning.Callback):
 
     A name that ends in ``_histogram`` holds counts, added over an epoch. One that ends in ``_by_anchor`` holds
     the sum of some values for each anchor of this process, and how many there are, (2, V·B), view-major; if the samples
-    have classes, the values of each class's anchors are averaged over an epoch.
+    have classes, the values of the anchors of each class, of all processes, are averaged over an epoch. All processes
+    need it; the first one writes.
 
     Args:
         run: The run to write to: histograms.csv and classes.csv.
@@ -52,14 +53,11 @@ class Statistics(lightning.Callback):
             if name.endswith(HISTOGRAM):
                 self._add(name, value.detach())
             elif name.endswith(BY_ANCHOR) and self.names and _has_classes(batch):
-                self._add(name, by_class(value.detach(), batch["labels"].to(value.device), len(self.names)))
+                own = by_class(value.detach(), batch["labels"].to(value.device), len(self.names))
+                self._add(name, trainer.strategy.reduce(own, reduce_op="sum"))  # a checkpoint is that of one process
         if batch_idx + 1 >= trainer.num_training_batches and self._sums:
-            sums = {
-                name: trainer.strategy.reduce(value, reduce_op="sum") if name.endswith(BY_ANCHOR) else value
-                for name, value in self._sums.items()
-            }
             if trainer.is_global_zero and not trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
-                self._write(trainer.current_epoch, sums)
+                self._write(trainer.current_epoch, self._sums)
             self._sums = {}
 
     def state_dict(self) -> dict[str, Any]:

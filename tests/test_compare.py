@@ -14,6 +14,7 @@ from scipy import stats
 from likewise.cli import main
 from likewise.cli.compare import compare
 from likewise.evaluation import FeatureParts, Features, save_features
+from likewise.evaluation.intervals import student
 from likewise.report import (
     Row,
     Subject,
@@ -164,29 +165,56 @@ def test_classes_with_many_and_few_samples_have_rows_of_their_own_paired_by_seed
     assert single["kNN, accuracy, few", "NTXentLoss"].difference is None
 
 
-def row(setting, value, *bounds, metric="accuracy", evaluation="kNN", paired="3 seeds"):
-    differences = dict(zip(("difference", "difference_low", "difference_high"), bounds, strict=False))
-    low, high = value - 0.1, value + 0.1
-    return Row(setting, evaluation, metric, 3, value, low, high, "3 seeds", share=True, **differences, paired=paired)
+def row(setting, value, each=(), metric="accuracy", evaluation="kNN", paired=""):
+    """A row whose difference is the mean of some, each of a seed."""
+    bounds = {}
+    if each:
+        low, high = student(each)
+        bounds = {"difference": float(np.mean(each)), "difference_low": low, "difference_high": high}
+        bounds |= {"pairs": len(each), "paired": f"{len(each)} seeds"}
+    rest = {"paired": paired} | bounds
+    return Row(setting, evaluation, metric, 3, value, value - 0.1, value + 0.1, "3 seeds", share=True, **rest)
 
 
-def test_the_verdict_follows_the_intervals_of_the_differences():
-    rows = [
-        row("A", 0.5, paired=""),
-        row("B", 0.6, 0.1, 0.05, 0.15),
-        row("C", 0.4, -0.1, -0.15, -0.05),
-        row("D", 0.51, 0.01, -0.02, 0.04),
-        row("E", 0.5, 0.0, 0.0, 0.0),
-        row("F", 0.9, paired="not paired: other test samples"),
-        row("B", 0.2, -0.3, -0.4, -0.2, metric="another"),
-        row("A", 0.5, evaluation="linear probe", paired=""),
-    ]
+def groups_of(told):
+    """The settings of each group in a verdict."""
+    parts = [part.split(": ") for part in told.partition(": ")[2].partition(". Tested")[0].split("; ")]
+    return {words: re.findall(r"[A-Z](?= |$|,|\.)", of) for words, of in parts}
+
+
+def test_the_verdict_is_holms_of_the_paired_differences():
+    each = {
+        "B": (0.10, 0.11, 0.12, 0.10, 0.11),
+        "C": (-0.2, -0.21, -0.19, -0.2, -0.22),
+        "D": (0.01, -0.02, 0.03, 0.0, 0.01),
+        "E": (0.0, 0.07, 0.09, 0.11, 0.03),  # its own interval leaves out 0, but not that of four together
+        "G": (0.0, 0.0, 0.0, 0.0, 0.0),
+        "H": (0.02, 0.02, 0.02, 0.02, 0.02),  # no spread to judge by
+    }
+    rows = [row("A", 0.5), *(row(name, 0.5, of) for name, of in each.items())]
+    rows += [row("F", 0.9, paired="not paired: other test samples"), row("B", 0.2, (0.1, 0.1, 0.2), metric="another")]
+    rows += [row("A", 0.5, evaluation="linear probe")]
+    values = {name: stats.ttest_1samp(of, 0).pvalue for name, of in each.items() if np.std(of) > 1e-9}
+    for name, expected in values.items():
+        assert next(of for of in rows if of.setting == name).p_value == pytest.approx(expected)
+    assert values["E"] < 0.05 < 3 * values["E"]
     (told,) = verdict(rows)
-    assert told == (
-        "kNN, accuracy: higher than A: B (+10.00 [+5.00, +15.00], 3 seeds); lower than A: C (-10.00 [-15.00, -5.00], "
-        "3 seeds); no difference from A larger than chance: D (+1.00 [-2.00, +4.00], 3 seeds), E (+0.00 [+0.00, "
-        "+0.00], 3 seeds); not paired: F."
-    )
+    assert groups_of(told) == {
+        "higher than A": ["B"],
+        "lower than A": ["C"],
+        "no difference from A larger than chance": ["D", "E", "G", "H"],
+        "not paired": ["F"],
+    }
+    assert told.endswith("Tested together, 6 differences.")
+
+
+def test_no_verdict_of_many_settings_without_an_effect_is_wrong_more_often_than_said():
+    generator, wrong = np.random.default_rng(0), 0
+    for _ in range(200):
+        noise = generator.normal(size=(8, 5))
+        rows = [row("A", 0.5), *(row(str(place), 0.5, tuple(of - noise[0])) for place, of in enumerate(noise[1:]))]
+        wrong += "than A:" in verdict(rows)[0]
+    assert wrong <= stats.binom.ppf(0.999, 200, 0.05)
 
 
 def test_a_table_in_markdown_has_the_highest_first_and_the_mean_time_of_training(tmp_path):

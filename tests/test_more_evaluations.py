@@ -239,10 +239,10 @@ def test_out_of_distribution_measures_both_distances(parts):
     distances = torch.cat([measured.distances(of) for of in (parts.test.vectors, outside)])
     assert found.headline[2].value == pytest.approx(roc_auc_score(truth, distances.numpy()))
     assert [(score.metric, score.choices, score.count) for score in found.headline] == [
-        ("AUROC, kNN distance", "k=4; 40 outside samples", 100),
-        ("FPR at 95 % TPR, kNN distance", "k=4; 40 outside samples", 40),
-        ("AUROC, Mahalanobis distance", "40 outside samples", 100),
-        ("FPR at 95 % TPR, Mahalanobis distance", "40 outside samples", 40),
+        ("AUROC, kNN distance", "k=4; 40 outside samples of Given", 100),
+        ("FPR at 95 % TPR, kNN distance", "k=4; 40 outside samples of Given", 40),
+        ("AUROC, Mahalanobis distance", "40 outside samples of Given", 100),
+        ("FPR at 95 % TPR, Mahalanobis distance", "40 outside samples of Given", 40),
     ]
 
 
@@ -250,7 +250,7 @@ def test_out_of_distribution_needs_no_labels_and_takes_a_subset(parts):
     plain = FeatureParts(*(Features(of.vectors, None, part=of.part) for of in parts))
     found = OutOfDistribution(Given(torch.randn(40, 5)), k=1000, most=7)(*plain)
     assert [score.metric for score in found.headline] == ["AUROC, kNN distance", "FPR at 95 % TPR, kNN distance"]
-    assert found.headline[0].choices == "k=90; 7 outside samples"
+    assert found.headline[0].choices == "k=90; 7 outside samples of Given"
 
 
 def test_outside_inputs_are_encoded_where_the_encoder_is_known(parts):

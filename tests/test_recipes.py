@@ -78,7 +78,8 @@ def within(given, said):
 @pytest.mark.parametrize("data", DATA)
 def test_every_value_of_a_recipe_is_an_option_that_is_understood(data):
     for method in METHODS:
-        said = parsed("--recipe", f"{method}-{data}")
+        path = ["--data.path", "photos"] if data == "image-folder" else []
+        said = parsed("--recipe", f"{method}-{data}", *path)
         assert said["recipe"] == f"{method}-{data}"
         assert within(recipe(f"{method}-{data}"), said)
 
@@ -107,6 +108,22 @@ def test_another_class_of_a_part_does_not_take_over_the_recipes_arguments(tmp_pa
     assert same["encoder"]["init_args"]["depth"] == 50
 
 
+def test_what_is_added_to_a_list_of_a_recipe_leaves_the_others_there():
+    said = parsed("--recipe", "supcon-cifar100-lt", "--subset+", "Classes", "--subset.count", "20")["subset"]
+    assert [one["class_path"].rpartition(".")[2] for one in said] == ["LongTail", "Classes"]
+    assert said[0]["init_args"]["imbalance"] == 100
+    said = parsed("--recipe", "supcon-cifar100-20-lt10", "--subset", "Fraction", "--subset.fraction", "0.5")["subset"]
+    assert said["class_path"] == "likewise.data.Fraction"
+    assert recipe("moco-cifar100-20-lt50")["offers"][1]["init_args"] == {"size": 512}  # that of its likeness
+
+
+def test_the_recipe_that_is_recorded_is_the_one_that_was_used(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: byol-digits\n")
+    said = parsed("--recipe", "simclr-digits", "--config", str(file))
+    assert (said["recipe"], said["loss"]["class_path"]) == ("simclr-digits", "likewise.losses.NTXentLoss")
+
+
 def test_a_file_of_options_may_name_a_recipe(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("recipe: byol-digits\ntrainer:\n  max_epochs: 3\n")
@@ -120,9 +137,12 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
     """Khosla et al.'s code: the numbers of its README and argument parser."""
     whole = recipe("supcon-cifar100")
     assert whole["encoder"]["init_args"] == {"depth": 50, "stem": "small"}
-    assert whole["optimizer"]["init_args"] == {"lr": 0.5, "momentum": 0.9, "weight_decay": 1e-4}
+    scaled = whole["optimizer"]["init_args"]
+    assert scaled["lr"] * 0.07 / 0.1 == pytest.approx(0.5, rel=1e-5)  # their loss is multiplied by τ / 0.07
+    assert scaled["lr"] * scaled["weight_decay"] == pytest.approx(0.5 * 1e-4, rel=1e-5)
+    assert scaled["momentum"] == 0.9
     assert whole["trainer"]["max_epochs"] == 1000
-    assert whole["schedule"]["init_args"]["warmup_start"] * whole["optimizer"]["init_args"]["lr"] == pytest.approx(0.01)
+    assert whole["schedule"]["init_args"]["warmup_start"] * 0.5 == pytest.approx(0.01)
     assert whole["loss"]["init_args"]["temperature"] == 0.1
     assert recipe("simclr-cifar100")["loss"]["init_args"]["temperature"] == 0.5
 
@@ -132,8 +152,12 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
     [
         (["train", "--recipe", "supcn-digits"], "did you mean supcon-digits"),
         (["train", "--recipe", "nothing"], "name one of byol, cross-entropy"),
+        (["train", "--recipe", "methods-digits"], "likewise sweep --recipe methods-digits"),
+        (["train", "--config", "five.yaml"], "expected the name of a recipe, got 5"),
+        (["train", "--recipe", "simclr-image-folder"], "data"),
+        (["sweep", "--grid", "seed=1,2"], "which a sweep sets itself"),
         (["train", "--recipe", "cifar10"], "did you mean"),
-        (["train", "--recipe"], "expected a recipe, got ''"),
+        (["train", "--recipe"], "got ''"),
         (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
         (["train", "--recipe", "moco-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to"),
         (["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"], "lower it to"),
@@ -144,6 +168,7 @@ def test_a_recipe_that_is_unknown_or_does_not_fit_is_refused_with_the_remedy(
     words, expected, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "five.yaml").write_text("recipe: 5\n")
     assert expected in refused(capsys, *words)
     assert not list(tmp_path.glob("*/*"))
 
@@ -175,7 +200,7 @@ def test_the_fast_recipe_compiles_and_trains_in_bfloat16(tmp_path):
     words = ["--recipe", "supcon-cifar10-fast", "--data.name", "FashionMNIST", "--data.root", str(tmp_path), *FEW]
     words += ["--encoder", "ConvNet", "--encoder.width", "4", "--batches.augmentation", "RandomAffine"]
     words += ["--batches.batch_size", "16", "--evaluations", "[]", "--runs", str(tmp_path / "runs")]
-    assert main(["train", *words]) == 0
+    assert main(["train", *words, "--trainer.log_every_n_steps", "1"]) == 0
     (run,) = (tmp_path / "runs").iterdir()
     said = yaml.safe_load(Run(run).configuration.read_text())
     assert (said["compile"], said["trainer"]["precision"]) == (True, "bf16-mixed")

@@ -119,7 +119,8 @@ def test_values_of_anchors_are_averaged_by_class_over_an_epoch(parts, tmp_path):
             for place, label in enumerate(labels):
                 total, count = last["rank_drift_by_anchor"][:, view * len(labels) + place].tolist()
                 before = expected.get((epoch, "abc"[label]), (0.0, 0))
-                expected[epoch, "abc"[label]] = (before[0] + total, before[1] + int(count))
+                own = (total / count, 1) if count else (0.0, 0)
+                expected[epoch, "abc"[label]] = (before[0] + own[0], before[1] + own[1])
     found = {(mean.epoch, mean.label): mean for mean in run.class_means}
     assert {of for of, (_, count) in expected.items() if count} == set(found)
     assert len(found) >= 6

@@ -39,7 +39,7 @@ class ClassMean:
         epoch: The epoch, from 0.
         label: The class's name.
         mean: The mean.
-        count: How many values it is of.
+        count: How many anchors it is of.
     """
 
     statistic: str

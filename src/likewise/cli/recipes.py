@@ -1,7 +1,9 @@
 """Recipes: the configurations that come with likewise, named METHOD-DATA, and the studies that sweep over them.
 
 A recipe is two files, one on top of the other: that of the data set (data, split, batches, encoder, head, optimizer,
-epochs), and that of the method (loss and offers). A third file, named after both, is for what belongs to the pair.
+epochs), and that of the method (loss and offers). A third file, named after both, is for what belongs to the pair. A
+data set whose file says "like: NAME" has what the other one has, and what belongs to its pairs, unless it says
+otherwise.
 """
 
 import json
@@ -48,8 +50,16 @@ def recipe(name: str) -> dict[str, Any]:
         'likewise.losses.SupConLoss'
     """
     method, data = _pair(name, "methods", names())
-    options = _merged(_read("data", data), _read("methods", method))
-    return _merged(options, _read("both", name)) if name in _listed("both") else options
+    chain = [data]
+    while "like" in (said := _read("data", chain[-1])):
+        chain.append(said["like"])
+    options: dict[str, Any] = {}
+    for of in reversed(chain):
+        options = _merged(options, _read("data", of))
+    options = _merged(options, _read("methods", method))
+    pair = next((f"{method}-{of}" for of in chain if f"{method}-{of}" in _listed("both")), None)
+    options = options if pair is None else _merged(options, _read("both", pair))
+    return {part: value for part, value in options.items() if part != "like"}
 
 
 def study(name: str) -> dict[str, str]:
@@ -80,19 +90,23 @@ def with_recipe(words: Sequence[str]) -> list[str]:
         ['--seed', '3']
         >>> before, *after = with_recipe(["--seed", "3", "--recipe", "supcon-digits"])
         >>> before[:9], after
-        ('--config=', ['--seed', '3', '--recipe', 'supcon-digits'])
+        ('--config=', ['--seed', '3', '--recipe', 'supcon-digits', '--recipe=supcon-digits'])
     """
-    named = [said["recipe"] for said in read_words(words) if said.get("recipe")]
+    named = [said["recipe"] for said in read_words(words) if said.get("recipe") is not None]
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         option, equal, value = word.partition("=")
         if option == "--recipe":
             named.append(value if equal else following)
     if not named:
         return list(words)
+    if not isinstance(named[-1], str):
+        raise ValueError(  # noqa: TRY004 - a mistake in a file
+            f"expected the name of a recipe, got {named[-1]!r}: {names()[0]} is one"
+        )
     options = recipe(named[-1])
     for path, name in _classes_in(words):
-        options = _without_other(options, path.split("."), name.rpartition(".")[2])
-    return [f"--config={json.dumps(options)}", *words]
+        options = _without_other(options, path.split("."), name)
+    return [f"--config={json.dumps(options)}", *words, f"--recipe={named[-1]}"]
 
 
 def read_words(words: Sequence[str]) -> list[dict[str, Any]]:
@@ -112,13 +126,16 @@ def read_words(words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _classes_in(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield every option of a command line, and every class in its files, with its value."""
+    """Yield every option of a command line, and every class in its files, with its value.
+
+    What "+" adds to a list is left out: it replaces nothing.
+    """
     for said in read_words(words):
         yield from _classes(said)
     for word, following in zip_longest(words, words[1:], fillvalue=""):
-        if word.startswith("--"):
-            option, equal, value = word.removeprefix("--").partition("=")
-            path = option.removesuffix("+").removesuffix(".class_path").replace(".init_args.", ".")
+        option, equal, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and not option.endswith("+"):
+            path = option.removesuffix(".class_path").replace(".init_args.", ".")
             yield path, value if equal else following
 
 
@@ -147,7 +164,8 @@ def _without_other(options: Mapping[str, Any], path: Sequence[str], name: str) -
     if rest:
         inner = _without_other(part.get("init_args") or {}, rest, name)
         return {**options, first: {**part, "init_args": inner}}
-    if part["class_path"].rpartition(".")[2] == name:
+    own = name.startswith("likewise.") or "." not in name
+    if part["class_path"] == name or (own and part["class_path"].rpartition(".")[2] == name.rpartition(".")[2]):
         return dict(options)
     return {of: value for of, value in options.items() if of != first}
 
@@ -156,22 +174,23 @@ def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
     """Part a name into that of a method or study, and that of the data."""
     found = [(first, name.removeprefix(f"{first}-")) for first in _listed(room) if name.startswith(f"{first}-")]
     pairs = [pair for pair in found if pair[1] in _listed("data")]
+    if not pairs and name in studies():
+        raise ValueError(f"expected a recipe, got the study {name!r}: likewise sweep --recipe {name}")
     if not pairs:
-        raise ValueError(unknown(name, known, room))
+        raise ValueError(unknown(name, known))
     return pairs[0]
 
 
-def unknown(name: str, known: Sequence[str], room: str = "methods") -> str:
+def unknown(name: str, known: Sequence[str]) -> str:
     """Say that a name is unknown, and which are near it.
 
     Example:
         >>> unknown("supcn-digits", names())
-        "expected a recipe, got 'supcn-digits': did you mean supcon-digits?"
+        "expected a recipe or a study, got 'supcn-digits': did you mean supcon-digits?"
     """
     near = get_close_matches(name, known, n=1) or [one for one in known if name and name in one][:2]
-    every = f"name one of {', '.join(_listed(room))}, a hyphen, and one of {', '.join(_listed('data'))}"
-    remedy = f"did you mean {' or '.join(near)}?" if near else every
-    return f"expected a {'recipe' if room == 'methods' else 'study'}, got {name!r}: {remedy}"
+    every = f"name one of {', '.join(_listed('methods'))}, a hyphen, and one of {', '.join(_listed('data'))}"
+    return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)
 
 
 def _listed(room: str) -> list[str]:

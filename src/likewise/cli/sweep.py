@@ -120,7 +120,8 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
         raise ValueError(f"{error}: see likewise sweep --help") from error
     if given.resume is not None:
         return _resumed(given.resume, arguments)
-    taken = [word for word in common if word.partition("=")[0] in OWN]
+    inner = [word for text in (*given.setting, *(f"--{grid}" for grid in given.grid)) for word in text.split()]
+    taken = [word for word in (*common, *inner) if word.partition("=")[0] in OWN]
     if taken:
         raise ValueError(f"expected no {taken[0]}, which a sweep sets itself, got one: give --seeds and --output")
     folder = given.output or Path("sweeps") / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S")
@@ -128,7 +129,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     if given.recipe in studies():
         settings = [f"{name}: {words}" for name, words in study(given.recipe).items()] + settings
     elif given.recipe is not None and given.recipe not in names():
-        raise ValueError(unknown(given.recipe, [*studies(), *names()], "studies"))
+        raise ValueError(unknown(given.recipe, [*studies(), *names()]))
     elif given.recipe is not None:
         common = [*common, "--recipe", given.recipe]
     sweep = Sweep(common, _settings(settings, given.grid), _seeds(given.seeds), given.split_seeds)

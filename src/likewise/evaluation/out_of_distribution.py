@@ -108,7 +108,7 @@ class OutOfDistribution(Evaluation):
         scores: list[Score] = []
         for kind, choices, distances in self._measures(learned, progress):
             inside, outside = distances(test.vectors), distances(others)
-            said = "; ".join(filter(None, (choices, f"{len(outside):,} outside samples")))
+            said = "; ".join(filter(None, (choices, f"{len(outside):,} outside samples of {self._source}")))
             for metric, values, count in (
                 (AREA, auroc(inside, outside), len(inside) + len(outside)),
                 (RATE, false_positives(inside, outside, self.seed), len(outside)),
@@ -128,6 +128,12 @@ class OutOfDistribution(Evaluation):
         yield "kNN", f"k={k}", to_neighbour
         if train.label_kind == "classes" and train.vectors.shape[1] <= WIDEST:
             yield "Mahalanobis", "", Mahalanobis(train).distances
+
+    @property
+    def _source(self) -> str:
+        """The source of outside samples in words: its class, and its name or path."""
+        known = (getattr(self.outside, name, None) for name in ("name", "path"))
+        return " ".join([type(self.outside).__name__, *(str(of) for of in known if of is not None)])
 
     @cached_property
     def _outside_shape(self) -> tuple[int, ...]:

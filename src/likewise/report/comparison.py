@@ -57,6 +57,8 @@ def difference(
         The difference, other less first, and what was paired; or None, and why nothing was.
     """
     if len(first.subjects) == len(other.subjects) == 1:
+        if subset in FREQUENCIES:
+            return None, "not paired: single runs"
         return _by_sample(other.subjects[0], first.subjects[0], evaluation, metric, subset)
     key = (evaluation, metric, ENCODER, subset)
     ours, theirs = other.by_seed, first.by_seed
@@ -99,7 +101,7 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, subset: str
             yield replace(row, paired=paired)
         else:
             bounds = {"difference": found.value, "difference_low": found.low, "difference_high": found.high}
-            yield replace(row, **bounds, paired=paired)
+            yield replace(row, **bounds, paired=paired, pairs=_count(paired))
 
 
 def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
@@ -117,6 +119,16 @@ def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
         low, high = max(0.0, low), min(1.0, high)
     row = Row(setting, one.evaluation, one.metric, len(values), mean, low, high, f"{len(values)} seeds", share)
     return replace(row, subset=one.subset)
+
+
+def _count(paired: str) -> int:
+    """Read how many pairs there are from the words that say what was paired.
+
+    Example:
+        >>> _count("1,200 samples")
+        1200
+    """
+    return int(paired.split(maxsplit=1)[0].replace(",", ""))
 
 
 def _seconds(setting: Setting) -> float | None:
@@ -145,7 +157,7 @@ def _of_subset(subject: Subject, outcomes: Outcomes | None, subset: str) -> Outc
     test = subject.test_part
     if outcomes is None or subset == ALL:
         return outcomes
-    if test is None or test.labels is None or subset in FREQUENCIES:
+    if test is None or test.labels is None:
         return None
     label = test.names.index(subset.removeprefix(CLASS))
     chosen = torch.isin(outcomes.rows, test.numbers[test.labels == label])

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import final
 
+from scipy.stats import t
+
 from likewise.evaluation import Difference
-from likewise.report.words import difference_words
+from likewise.report.words import difference_words, is_error
 from likewise.scores import ALL
+
+ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers
 
 
 @final
@@ -32,6 +36,7 @@ class Row:
         paired: What was paired, or why nothing was.
         subset: See `Score`.
         seconds: Mean seconds that a run trained; None where a run does not say.
+        pairs: How many pairs the difference is the mean of.
     """
 
     setting: str
@@ -49,6 +54,7 @@ class Row:
     paired: str = ""
     subset: str = ALL
     seconds: float | None = None
+    pairs: int = 0
 
     @property
     def name(self) -> str:
@@ -56,11 +62,17 @@ class Row:
         return ", ".join([self.evaluation, self.metric, *([] if self.subset == ALL else [self.subset])])
 
     @property
-    def decided(self) -> int:
-        """1 if it is higher than the first setting's, -1 if it is lower, 0 if the interval of the difference has 0."""
-        if self.difference_low is None or self.difference_high is None:
-            return 0
-        return (self.difference_low > 0) - (self.difference_high < 0)
+    def p_value(self) -> float:
+        """The p-value of no difference, two-sided, that belongs to the interval by Student's distribution.
+
+        1 where nothing is paired, and where all differences are equal, which says nothing of their spread.
+        """
+        if self.difference is None or self.difference_low is None or self.difference_high is None or self.pairs < 2:
+            return 1.0
+        freedom = self.pairs - 1
+        error = (self.difference_high - self.difference_low) / 2 / float(t.ppf(0.975, freedom))
+        centre = (self.difference_high + self.difference_low) / 2
+        return 1.0 if error <= ROUNDING * abs(centre) else 2 * float(t.sf(abs(centre) / error, freedom))
 
     @property
     def score_words(self) -> str:
@@ -83,7 +95,7 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
 
     Example:
         >>> rows_as_csv([Row("a", "kNN", "accuracy", 1, 0.9, 0.8, 0.95, "100 samples", True)]).splitlines()[1]
-        'a,kNN,accuracy,1,0.9,0.8,0.95,100 samples,True,,,,,all,'
+        'a,kNN,accuracy,1,0.9,0.8,0.95,100 samples,True,,,,,all,,0'
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
@@ -93,7 +105,7 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
 
 
 def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
-    """Write rows as a Markdown table for each score, the highest first.
+    """Write rows as a Markdown table for each score, the best first.
 
     Args:
         rows: The rows.
@@ -112,7 +124,8 @@ def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
     for name in dict.fromkeys(row.name for row in rows):
         head = ["setting", "runs", "score, 95 % interval", "over", f"difference to {first}", "paired over", "training"]
         lines += [f"**{name}**", "", _line(head), "|" + "---|" * len(head)]
-        for row in sorted((row for row in rows if row.name == name), key=lambda row: -row.value):
+        own = [row for row in rows if row.name == name]
+        for row in sorted(own, key=lambda row: row.value if is_error(row.metric) else -row.value):
             took = "" if row.seconds is None else f"{row.seconds:,.0f} s"
             cells = [row.setting, str(row.runs), row.score_words, row.interval, row.difference_words, row.paired, took]
             lines.append(_line(cells))

@@ -5,11 +5,15 @@ from collections.abc import Sequence
 from likewise.report.row import Row
 from likewise.scores import ALL
 
+LEVEL = 0.05  # the probability, at most, that any of the differences of an evaluation is called one by chance
+
 
 def verdict(rows: Sequence[Row]) -> list[str]:
     """Say for the first metric of each evaluation which settings score higher than the first one, lower, or neither.
 
-    A setting scores higher or lower where the 95 % interval of its paired difference leaves out 0.
+    The paired differences of an evaluation are tested together, by Holm's procedure on the p-values that belong to
+    their intervals, so that with probability 0.95 none is called a difference by chance. This asks for more than an
+    interval that leaves out 0. Differences that are all equal have no spread to judge by, and are never called one.
 
     Args:
         rows: The rows of a comparison, as `compared` returns them.
@@ -17,9 +21,13 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     Returns:
         A sentence for each evaluation; none for those without a paired difference.
 
+    Source:
+        S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
+
     Example:
         >>> first = Row("A", "kNN", "accuracy", 5, 0.9, 0.88, 0.92, "5 seeds", True)
-        >>> higher = Row("B", "kNN", "accuracy", 5, 0.95, 0.94, 0.96, "5 seeds", True, 0.05, 0.02, 0.08, "5 seeds")
+        >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "pairs": 5}
+        >>> higher = Row("B", "kNN", "accuracy", 5, 0.95, 0.94, 0.96, "5 seeds", True, **bounds, paired="5 seeds")
         >>> verdict([first, higher])
         ['kNN, accuracy: higher than A: B (+5.00 [+2.00, +8.00], 5 seeds).']
     """
@@ -35,15 +43,26 @@ def verdict(rows: Sequence[Row]) -> list[str]:
 
 
 def _judged(first: str, rows: Sequence[Row]) -> str:
+    tested = [row for row in rows if row.difference is not None]
+    different = _different(tested)
     groups = {
-        f"higher than {first}": [row for row in rows if row.decided > 0],
-        f"lower than {first}": [row for row in rows if row.decided < 0],
-        f"no difference from {first} larger than chance": [
-            row for row in rows if row.difference is not None and not row.decided
-        ],
+        f"higher than {first}": [row for row in different if (row.difference or 0) > 0],
+        f"lower than {first}": [row for row in different if (row.difference or 0) < 0],
+        f"no difference from {first} larger than chance": [row for row in tested if row not in different],
         "not paired": [row for row in rows if row.difference is None and row.setting != first],
     }
-    return "; ".join(f"{words}: {', '.join(map(_words, of))}" for words, of in groups.items() if of) + "."
+    said = "; ".join(f"{words}: {', '.join(map(_words, of))}" for words, of in groups.items() if of)
+    return f"{said}. Tested together, {len(tested)} differences." if len(tested) > 1 else f"{said}."
+
+
+def _different(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows whose differences Holm's procedure calls differences, in their order."""
+    found: list[Row] = []
+    for place, row in enumerate(sorted(rows, key=lambda row: row.p_value)):
+        if row.p_value > LEVEL / (len(rows) - place):
+            break
+        found.append(row)
+    return [row for row in rows if row in found]
 
 
 def _words(row: Row) -> str:

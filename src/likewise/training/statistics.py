@@ -24,7 +24,7 @@ class Statistics(lightning.Callback):
 
     A name that ends in ``_histogram`` holds counts, added over an epoch. One that ends in ``_by_anchor`` holds
     the sum of some values for each anchor of this process, and how many there are, (2, V·B), view-major; if the samples
-    have classes, the values of the anchors of each class, of all processes, are averaged over an epoch. All processes
+    have classes, the means of the anchors of each class, of all processes, are averaged over an epoch. All processes
     need it; the first one writes.
 
     Args:
@@ -90,7 +90,7 @@ class Statistics(lightning.Callback):
 
 
 def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
-    """Add the sums and counts of anchors by class.
+    """Add the means of anchors by class, and count the anchors that have one.
 
     Args:
         sums: For each anchor the sum of its values and how many there are, (2, V·B), view-major.
@@ -99,11 +99,12 @@ def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int
 
     Example:
         >>> by_class(torch.tensor([[1.0, 5.0, 3.0, 0.0], [1.0, 2.0, 1.0, 0.0]]), torch.tensor([0, 1]), 2)
-        tensor([[4., 5.],
-                [2., 2.]])
+        tensor([[4.0000, 2.5000],
+                [2.0000, 1.0000]])
     """
     of = labels.repeat(sums.shape[1] // max(1, len(labels)))
-    return sums.new_zeros(2, classes).index_add_(1, of, sums)
+    means = torch.stack([sums[0] / sums[1].clamp(min=1), (sums[1] > 0).to(sums.dtype)])
+    return sums.new_zeros(2, classes).index_add_(1, of, means)
 
 
 def _has_classes(batch: Batch) -> bool:

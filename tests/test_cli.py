@@ -64,6 +64,7 @@ def test_a_run_leaves_everything_under_its_name(finished):
     _, _, run = finished
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}-SupConLoss-Digits", run.name)
     assert {path.name for path in run.iterdir()} == {
+        "batches.npz",
         "checkpoint-before.ckpt",
         "checkpoint.ckpt",
         "config.yaml",

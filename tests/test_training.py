@@ -175,12 +175,15 @@ def test_values_recorded_by_the_loss_are_logged():
     assert trainer.logged_metrics["active_anchors"] == 128
 
 
-def test_a_histogram_of_the_loss_is_not_logged_as_a_number():
+def test_histograms_and_values_of_anchors_are_not_logged_as_numbers():
     loss = RASCALLoss(1213, 5)
     _, trainer = _fit(loss, data=_data(batch_size=1213), max_steps=4)
     assert loss.last["rank_drift_histogram"].sum() > 0
     told = trainer.logged_metrics
-    assert told.keys() - {"loss", "learning_rate"} == loss.last.keys() - {"rank_drift_histogram"}
+    assert told.keys() - {"loss", "learning_rate"} == loss.last.keys() - {
+        "rank_drift_histogram",
+        "rank_drift_by_anchor",
+    }
     assert all(math.isfinite(value) for value in told.values())
     assert told["cache_hit_rate"] == 1
 

@@ -43,7 +43,7 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
 
 def difference(
     first: Setting, other: Setting, evaluation: str, metric: str, subset: str = ALL
-) -> tuple[Difference | None, str]:
+) -> tuple[Difference | None, str, int]:
     """Compare a setting with the first one, in pairs.
 
     Args:
@@ -54,24 +54,24 @@ def difference(
         subset: "all"; "many", "medium" or "few"; or "class NAME".
 
     Returns:
-        The difference, other less first, and what was paired; or None, and why nothing was.
+        The difference, other less first, what was paired, and how many pairs; or None, why nothing was, and 0.
     """
     if len(first.subjects) == len(other.subjects) == 1:
         if subset in FREQUENCIES:
-            return None, "not paired: single runs"
+            return None, "not paired: single runs", 0
         return _by_sample(other.subjects[0], first.subjects[0], evaluation, metric, subset)
     key = (evaluation, metric, ENCODER, subset)
     ours, theirs = other.by_seed, first.by_seed
     seeds = [seed for seed in ours if seed in theirs]
     seeds = [seed for seed in seeds if key in ours[seed].test_scores and key in theirs[seed].test_scores]
     if len(seeds) < 2:
-        return None, "not paired: fewer than 2 seeds in common"
+        return None, "not paired: fewer than 2 seeds in common", 0
     if not all(same_test(ours[seed], theirs[seed]) for seed in seeds):
-        return None, "not paired: other test samples"
+        return None, "not paired: other test samples", 0
     each = [ours[seed].test_scores[key].value - theirs[seed].test_scores[key].value for seed in seeds]
     low, high = student(each)
     gained, lost = sum(of > 0 for of in each), sum(of < 0 for of in each)
-    return Difference(sum(each) / len(each), low, high, len(each), gained, lost), f"{len(each)} seeds"
+    return Difference(sum(each) / len(each), low, high, len(each), gained, lost), f"{len(each)} seeds", len(each)
 
 
 def same_test(first: Subject, second: Subject) -> bool:
@@ -96,12 +96,12 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, subset: str
         if settings[0] not in having:
             yield replace(row, paired="not paired: the first setting lacks it")
             continue
-        found, paired = difference(settings[0], setting, evaluation, metric, subset)
+        found, paired, pairs = difference(settings[0], setting, evaluation, metric, subset)
         if found is None:
             yield replace(row, paired=paired)
         else:
             bounds = {"difference": found.value, "difference_low": found.low, "difference_high": found.high}
-            yield replace(row, **bounds, paired=paired, pairs=_count(paired))
+            yield replace(row, **bounds, paired=paired, pairs=pairs)
 
 
 def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
@@ -121,16 +121,6 @@ def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
     return replace(row, subset=one.subset)
 
 
-def _count(paired: str) -> int:
-    """Read how many pairs there are from the words that say what was paired.
-
-    Example:
-        >>> _count("1,200 samples")
-        1200
-    """
-    return int(paired.split(maxsplit=1)[0].replace(",", ""))
-
-
 def _seconds(setting: Setting) -> float | None:
     """Return the mean seconds that the runs of a setting trained."""
     each = [subject.facts.get("seconds", {}).get("training") for subject in setting.subjects]
@@ -140,16 +130,18 @@ def _seconds(setting: Setting) -> float | None:
 
 def _by_sample(
     ours: Subject, theirs: Subject, evaluation: str, metric: str, subset: str
-) -> tuple[Difference | None, str]:
+) -> tuple[Difference | None, str, int]:
     if not same_test(ours, theirs):
-        return None, "not paired: other test samples"
+        return None, "not paired: other test samples", 0
     key = (evaluation, metric, ENCODER, "test")
     outcomes = [_of_subset(subject, subject.outcomes.get(key), subset) for subject in (ours, theirs)]
     if outcomes[0] is None or outcomes[1] is None:
-        return None, "not paired: no outcomes by sample"
+        return None, "not paired: no outcomes by sample", 0
     classes = ours.unseen_classes(outcomes[0])
     found = paired_difference(outcomes[0], outcomes[1], classes)
-    return found, f"{found.count:,} samples" if classes is None else f"{len(classes.unique())} classes"
+    if classes is None:
+        return found, f"{found.count:,} samples", found.count
+    return found, f"{len(classes.unique())} classes", len(classes.unique())
 
 
 def _of_subset(subject: Subject, outcomes: Outcomes | None, subset: str) -> Outcomes | None:

@@ -14,9 +14,9 @@ from likewise.runs import ClassMean
 
 MOST_SETTINGS = 6
 SENTENCE = (
-    "What the loss recorded of its anchors, averaged over the anchors of each class in an epoch. Left, by epoch: over "
-    "all anchors, and over those of classes with many, medium and few training samples. Right, in the last epoch: each "
-    "class by the number of its training samples."
+    "What the loss recorded of its anchors, averaged over the anchors of each class in an epoch. First, by epoch: "
+    "over all anchors, and over those of classes with many, medium and few training samples if there are any. Then, "
+    "in the last epoch: each class by the number of its training samples."
 )
 Curves = dict[str, list[tuple[str, list[tuple[int, float]]]]]
 

@@ -107,6 +107,12 @@ def test_options_of_the_trainer_make_settings(tmp_path):
     ]
 
 
+def test_an_evaluation_that_only_one_run_had_is_not_in_a_name(tmp_path):
+    runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
+    runs[0].add(Found((Score("mine", "accuracy", 0.5, 0.4, 0.6, 60),)))
+    assert names_of(runs) == ["SupConLoss", "NTXentLoss"]
+
+
 def test_data_is_known_by_what_it_holds(tmp_path):
     moved = {"class_path": "likewise.data.Arrays", "init_args": {"path": "/there/photos.npz"}}
     parts = {"data": moved, "encoder": ENCODER, "loss": LOSS}

@@ -13,6 +13,7 @@ from likewise.runs import Run
 from likewise.scores import ALL, ENCODER
 
 FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # what follows from other parts
+SAMPLES = ".samples"  # how the path of the number of samples of an evaluation ends
 UNTRAINED = {  # options of the trainer that change no training
     *("callbacks", "default_root_dir", "logger", "log_every_n_steps", "profiler"),
     *("enable_checkpointing", "enable_model_summary", "enable_progress_bar"),
@@ -126,7 +127,7 @@ class _Settings:
             found.arguments["source"] = _short(str(subject.facts["source"]))
         for score in subject.test_scores.values():
             if score.subset == ALL and score.features == ENCODER:
-                found.arguments[f"{score.evaluation}.samples"] = str(score.count)
+                found.arguments[f"{score.evaluation}{SAMPLES}"] = str(score.count)
         return found
 
     def add(self, path: str, value: Any) -> None:
@@ -170,8 +171,10 @@ def _arguments(arguments: Mapping[str, str], paths: Sequence[str]) -> list[str]:
 
 
 def _differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """Name the paths whose values differ; an evaluation that only some runs had is no difference of settings."""
     paths = dict.fromkeys(path for of in settings for path in of)
-    return [path for path in paths if len({of.get(path) for of in settings}) > 1]
+    values = {path: {of.get(path) for of in settings if path in of or not path.endswith(SAMPLES)} for path in paths}
+    return [path for path in paths if len(values[path]) > 1]
 
 
 def _within(path: str, parts: Sequence[str]) -> bool:

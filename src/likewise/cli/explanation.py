@@ -3,27 +3,16 @@
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import zip_longest
 
 from jsonargparse import ArgumentParser
+
+from likewise.cli.words import given_in
 
 Parts = Mapping[str, tuple[type, str]]
 Classes = Mapping[str, Mapping[str, type]]
 LONGEST = 300  # characters of the parser's own message
 # how the lines of that message begin that list every type it tried
 NOISE = ("Does not validate", "Subtypes", "Errors", "Given value type", "Given value: N", "Expected a path but")
-
-
-def option_of(word: str) -> str:
-    """Return an option's name without dashes and value, and without the middle name that a file gives arguments.
-
-    Example:
-        >>> option_of("--loss.init_args.temperature=0.1"), option_of("--offers+"), option_of("0.1")
-        ('loss.temperature', 'offers', '')
-    """
-    if not word.startswith("--"):
-        return ""
-    return word.removeprefix("--").partition("=")[0].replace(".init_args.", ".").removesuffix("+")
 
 
 def subclasses(base: type) -> Iterator[type]:
@@ -85,10 +74,7 @@ def _unknown(
     parser: ArgumentParser, words: Sequence[str], classes: Classes, filled: Collection[str]
 ) -> Iterator[tuple[str, str, list[str]]]:
     """Find names that do not exist: the option, what to say about it, and the nearest names."""
-    given = [
-        (option_of(word).removesuffix(".help").removesuffix(".class_path"), word.partition("=")[2] or following)
-        for word, following in zip_longest(words, words[1:], fillvalue="")
-    ]
+    given = [(option.removesuffix(".help").removesuffix(".class_path"), value) for option, value, _ in given_in(words)]
     defaults = parser.get_defaults()
     named = [(part, defaults[part].class_path) for part in classes if defaults.get(part)]
     named += [(option, value) for option, value in given if option in classes]

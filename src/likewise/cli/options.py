@@ -5,7 +5,6 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 from torch.optim import Optimizer
 
-from likewise.cli.explanation import explained, option_of, subclasses
-from likewise.cli.recipes import read_words
+from likewise.cli.explanation import explained, subclasses
 from likewise.cli.trainer_help import trainer_help
+from likewise.cli.words import given_in, in_files, option_of
 from likewise.data import Batches, Source, Split, Subset
 from likewise.evaluation import Evaluation
 from likewise.losses import ContrastiveLoss, Loss
@@ -226,7 +225,7 @@ def _check_not_filled(arguments: Sequence[str]) -> None:
 def _check_kinds(chosen: Mapping[str, Any], arguments: Sequence[str]) -> None:
     """Raise unless every class that is named by its path is of its part's kind, before anything else looks at it."""
     named = [(part, chosen[part]["class_path"]) for part in PARTS if is_spec(chosen.get(part))]
-    named += [(option_of(word), word.partition("=")[2] or following) for word, following in pairs_of(arguments)]
+    named += [(given.option, given.value) for given in given_in(arguments)]
     for part, path in named:
         if part in PARTS and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)+", path) and not path.endswith((".yaml", ".yml")):
             class_of(path, PARTS[part][0])
@@ -241,8 +240,7 @@ def _explicit(arguments: Sequence[str], chosen: Mapping[str, Any]) -> set[str]:
 
 def _similarity(arguments: Sequence[str], chosen: Mapping[str, Any], told: set[str]) -> list[str]:
     """Add how alike labels are measured, where a loss asks for it and nobody said."""
-    named = [following for word, following in pairs_of(arguments) if option_of(word) == "loss"]
-    named += [word.partition("=")[2] for word in arguments if word.startswith("--loss=")]
+    named = [given.value for given in given_in(arguments) if given.option in {"loss", "loss.class_path"}]
     loss = chosen.get("loss")
     name = named[-1] if named else loss.get("class_path", "") if isinstance(loss, dict) else str(loss or "")
     kinds = {kind.__name__: kind for kind in subclasses(Loss)}
@@ -261,19 +259,9 @@ def _chosen(arguments: Sequence[str]) -> set[str]:
 def _in_files(arguments: Sequence[str]) -> dict[str, Any]:
     """Read what the files of options say, the last of them winning."""
     said: dict[str, Any] = {}
-    for one in read_words(arguments):
+    for one in in_files(arguments):
         said |= one
     return said
-
-
-def pairs_of(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Return every word with the one that follows it.
-
-    Example:
-        >>> pairs_of(["--seed", "3"]), pairs_of([])
-        ([('--seed', '3'), ('3', '')], [])
-    """
-    return list(zip_longest(words, words[1:], fillvalue=""))
 
 
 def _words(chosen: Mapping[str, Any], before: str = "") -> Iterator[str]:

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
-from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import yaml
+
+from likewise.cli.words import given_in, in_files
 
 ROOT = files("likewise") / "training" / "recipes"
 
@@ -92,11 +92,8 @@ def with_recipe(words: Sequence[str]) -> list[str]:
         >>> before[:9], after
         ('--config=', ['--seed', '3', '--recipe', 'supcon-digits', '--recipe=supcon-digits'])
     """
-    named = [said["recipe"] for said in read_words(words) if said.get("recipe") is not None]
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        option, equal, value = word.partition("=")
-        if option == "--recipe":
-            named.append(value if equal else following)
+    named = [said["recipe"] for said in in_files(words) if said.get("recipe") is not None]
+    named += [given.value for given in given_in(words) if given.option == "recipe"]
     if not named:
         return list(words)
     if not isinstance(named[-1], str):
@@ -109,34 +106,16 @@ def with_recipe(words: Sequence[str]) -> list[str]:
     return [f"--config={json.dumps(options)}", *words, f"--recipe={named[-1]}"]
 
 
-def read_words(words: Sequence[str]) -> list[dict[str, Any]]:
-    """Read what the `--config` options of a command line say; what is wrong with a file, the parser will say."""
-    said: list[dict[str, Any]] = []
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        option, equal, value = word.partition("=")
-        if option == "--config":
-            given = value if equal else following
-            try:
-                text = given if given.startswith("{") else Path(given).read_text(encoding="utf-8")
-                read = yaml.safe_load(text)
-            except (OSError, ValueError, yaml.YAMLError):
-                continue
-            said += [read] if isinstance(read, dict) else []
-    return said
-
-
 def _classes_in(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield every option of a command line, and every class in its files, with its value.
 
     What "+" adds to a list is left out: it replaces nothing.
     """
-    for said in read_words(words):
+    for said in in_files(words):
         yield from _classes(said)
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        option, equal, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and not option.endswith("+"):
-            path = option.removesuffix(".class_path").replace(".init_args.", ".")
-            yield path, value if equal else following
+    for option, value, adds in given_in(words):
+        if not adds:
+            yield option.removesuffix(".class_path"), value
 
 
 def _classes(said: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

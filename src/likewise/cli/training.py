@@ -21,10 +21,11 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from likewise.benchmark.results import machine
 from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
-from likewise.cli.options import options, pairs_of, parse, plain, trainer_options
+from likewise.cli.options import options, parse, plain, trainer_options
 from likewise.cli.printing import say, tell
 from likewise.cli.progress import RunProgress
 from likewise.cli.recipes import with_recipe
+from likewise.cli.words import given_in
 from likewise.evaluation import Found
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
@@ -164,8 +165,7 @@ def _timed(made: Run, doing: str) -> Generator[None]:
 
 def _to_resume(arguments: Sequence[str]) -> Run | None:
     """Open the run that is to be gone on with, if one is named."""
-    named = [following for word, following in pairs_of(arguments) if word == "--resume"]
-    named += [word.partition("=")[2] for word in arguments if word.startswith("--resume=")]
+    named = [given.value for given in given_in(arguments) if given.option == "resume"]
     if not named:
         return None
     others = [

@@ -1,0 +1,68 @@
+"""The words of a command line before the parser has seen them: which options they name, with which values."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+
+class Given(NamedTuple):
+    """An option of a command line.
+
+    Attributes:
+        option: Its name, as `option_of` gives it.
+        value: What follows "=", or else the next word, which of an option without a value is another option.
+        adds: Whether it adds to a list, by a "+" behind the name.
+    """
+
+    option: str
+    value: str
+    adds: bool
+
+
+def given_in(words: Sequence[str]) -> list[Given]:
+    """Return the options of a command line.
+
+    Example:
+        >>> [tuple(given) for given in given_in(["--seed", "3", "--offers+=KeyQueue"])]
+        [('seed', '3', False), ('offers', 'KeyQueue', True)]
+        >>> given_in(["train"])
+        []
+    """
+    return [
+        Given(option_of(word), value if equal else following, name.endswith("+"))
+        for word, following in zip_longest(words, words[1:], fillvalue="")
+        for name, equal, value in [word.partition("=")]
+        if word.startswith("--")
+    ]
+
+
+def option_of(word: str) -> str:
+    """Return an option's name without dashes and value, and without the middle name that a file gives arguments.
+
+    Example:
+        >>> option_of("--loss.init_args.temperature=0.1"), option_of("--offers+"), option_of("0.1")
+        ('loss.temperature', 'offers', '')
+    """
+    if not word.startswith("--"):
+        return ""
+    return word.removeprefix("--").partition("=")[0].replace(".init_args.", ".").removesuffix("+")
+
+
+def in_files(words: Sequence[str]) -> list[dict[str, Any]]:
+    """Read what the `--config` options of a command line say; what is wrong with a file, the parser will say.
+
+    Example:
+        >>> in_files(["--seed", "3", "--config", '{"seed": 4}'])
+        [{'seed': 4}]
+    """
+    said: list[dict[str, Any]] = []
+    for text in [given.value for given in given_in(words) if given.option == "config"]:
+        try:
+            read = yaml.safe_load(text if text.startswith("{") else Path(text).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        said += [read] if isinstance(read, dict) else []
+    return said

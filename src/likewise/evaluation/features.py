@@ -46,7 +46,7 @@ class Features:
         rows: The samples' rows in their source, (N,). None: 0 to N - 1.
         part: "train", "validation" or "test".
         kind: "encoder", or "raw inputs".
-        whole: How many samples each class has in the whole part, (C,), where these are a subset of it.
+        whole: How many samples each class or label has in the whole part, (C,), where these are a subset of it.
         origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
             pickled.
 
@@ -138,6 +138,13 @@ class Features:
         return self.labels
 
     @property
+    def sets(self) -> Bool[Tensor, "n l"]:
+        """The label sets, (N, L), of samples that have them."""
+        if self.labels is None or self.labels.ndim != 2:
+            raise ValueError(f"expected samples with label sets, got {self.label_kind or 'no labels'}")
+        return self.labels
+
+    @property
     def label_kind(self) -> LabelKind | None:
         """What labels there are."""
         if self.labels is None:
@@ -146,12 +153,16 @@ class Features:
 
     @property
     def counts(self) -> Int[Tensor, " c"]:
-        """How many samples each class has, (C,)."""
-        return torch.bincount(self.classes, minlength=len(self.names))
+        """How many samples each class or label has, (C,)."""
+        return (
+            self.sets.sum(0)
+            if self.label_kind == "label sets"
+            else torch.bincount(self.classes, minlength=len(self.names))
+        )
 
     @property
     def frequencies(self) -> Int[Tensor, " c"]:
-        """How many samples each class has in the whole part, (C,)."""
+        """How many samples each class or label has in the whole part, (C,)."""
         return self.counts if self.whole is None else self.whole
 
     def fewer(self, most: int, seed: int = 0) -> "Features":
@@ -159,7 +170,7 @@ class Features:
         if len(self) <= most:
             return self
         chosen = self[torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most].sort().values]
-        return replace(chosen, whole=self.frequencies) if self.label_kind == "classes" else chosen
+        return chosen if self.labels is None else replace(chosen, whole=self.frequencies)
 
 
 class FeatureParts(NamedTuple):
@@ -178,6 +189,8 @@ class FeatureParts(NamedTuple):
         fewer = min(len(self.train.names), len(self.test.names))
         if self.train.names[:fewer] != self.test.names[:fewer]:
             return False
+        if self.test.label_kind == "label sets":
+            return True
         return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
 
 

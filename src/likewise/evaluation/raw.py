@@ -57,7 +57,7 @@ def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
 def _vectors(part: str, samples: Samples, among: Tensor | None, most: int, seed: int) -> Features:
     """Return a part's inputs as vectors."""
     numbered = samples.numbered()
-    whole = samples.counts if samples.label_kind == "classes" else None
+    whole = None if samples.labels is None else samples.counts
     if among is not None and numbered.rows is not None:
         numbered = numbered[torch.isin(numbered.rows, among)]
     if len(numbered) > most:

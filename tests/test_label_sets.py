@@ -182,8 +182,10 @@ def test_labels_that_are_left_out_of_a_fit_stay_where_they_start():
 @pytest.mark.parametrize("share", [0, 1])
 def test_a_label_of_no_sample_or_of_all_is_predicted_by_its_frequency(share):
     train, validation, test = parts_of()
-    given = [replace(of, labels=torch.cat([of.sets[:, :2], torch.full((len(of), 1), bool(share))], 1), names=tuple("abc"))
-             for of in (train, validation, test)]  # fmt: skip
+    given = [
+        replace(of, labels=torch.cat([of.sets[:, :2], torch.full((len(of), 1), bool(share))], 1), names=tuple("abc"))
+        for of in (train, validation, test)
+    ]
     probes = LabelFitting(given[0].vectors, given[0].sets).fit(0.1, 1e-4)
     expected = (share * len(train) + 0.5) / (len(train) + 1)
     torch.testing.assert_close(

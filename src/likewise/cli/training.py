@@ -71,6 +71,8 @@ def run(arguments: Sequence[str]) -> Run | None:
             ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
             settings = Settings.of(chosen)
             check_applicable(ready.parts, settings.evaluations)
+            for note in ready.notes if _rank() == 0 else ():
+                say(note)
             if before is not None:
                 _check_same(before, ready)
             if _rank() > 0:

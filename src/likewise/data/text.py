@@ -3,7 +3,7 @@
 import csv
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -19,6 +19,7 @@ from likewise.data.texts import Texts
 JSON = (".jsonl", ".ndjson")
 TABLES = {".csv": ",", ".tsv": "\t"}
 NAMED = 5  # lines that a warning names
+LOOKED_AT = 100  # lines that tell the columns
 LABELS = ("labels", "label", "class", "target")
 TEXTS = ("text", "sentence", "document", "body")
 LONGEST_CELL = 2**31 - 1
@@ -102,19 +103,24 @@ class Text(Source):
     def _read(self, file: Path) -> "_Read":
         """Read a file line by line."""
         read = _Read()
-        for line, row in _rows(file, read):
-            text, label = self._column(row, self.text, TEXTS, "text"), None
-            if self.label != "none":
-                label = row.get(self._column(row, self.label, LABELS, "label"))
+        rows = list(_rows(file, read))
+        known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
+        if not known:
+            return read
+        text = self._column(known, self.text, TEXTS, "text")
+        label = None if self.label == "none" else self._column(known, self.label, LABELS, "label")
+        for line, row in rows:
+            labels = None if label is None else row.get(label)
             if not isinstance(row.get(text), str):
-                read.lost.append(f"line {line}: no text")
-            elif self.label != "none" and not self._is_label(label):
-                read.lost.append(f"line {line}: no label")
+                read.lost.append((line, "no text"))
+            elif label is not None and not self._is_label(labels):
+                read.lost.append((line, "no label"))
             else:
                 read.texts.append(row[text])
-                read.labels.append(label)
+                read.labels.append(labels)
         if read.lost:
-            some = "; ".join(read.lost[:NAMED]) + ("; ..." if len(read.lost) > NAMED else "")
+            named = [f"line {line}: {why}" for line, why in sorted(read.lost)[:NAMED]]
+            some = "; ".join(named) + ("; ..." if len(read.lost) > NAMED else "")
             total = len(read.lost) + len(read.texts)
             warnings.warn(f"left out {len(read.lost)} of {total} lines of {file}: {some}", stacklevel=3)
         return read
@@ -125,16 +131,15 @@ class Text(Source):
             return all(isinstance(one, str | int) for one in label)
         return isinstance(label, str | int) and (label != "" or self.separator is not None)
 
-    def _column(self, row: Mapping[str, Any], given: str | None, usual: Sequence[str], what: str) -> str:
+    def _column(self, known: Collection[str], given: str | None, usual: Sequence[str], what: str) -> str:
         """Return the name of a column."""
-        found = [name for name in ([given] if given else usual) if name in row]
-        if not found and (given is None or what == "text"):
-            named = given or ", ".join(usual)
+        found = next((name for name in ([given] if given else usual) if name in known), None)
+        if found is None:
             raise ValueError(
-                f"expected a column of {what}s ({named}) in {self.path}, got {', '.join(row)}: name it in data.{what}"
-                + (", or set that to none" if what == "label" else "")
+                f"expected a column of {what}s ({given or ', '.join(usual)}) in {self.path}, got {', '.join(known)}: "
+                f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
             )
-        return found[0] if found else str(given)
+        return found
 
     def _labels(self, labels: Sequence[Any]) -> tuple[Tensor, tuple[str, ...]]:
         """Return classes or label sets, and their names."""
@@ -163,7 +168,7 @@ class _Read:
 
     texts: list[str] = field(default_factory=list[str])
     labels: list[Any] = field(default_factory=list[Any])
-    lost: list[str] = field(default_factory=list[str])
+    lost: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
 
 
 def _rows(file: Path, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -178,12 +183,12 @@ def _rows(file: Path, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 row = json.loads(line)
             except ValueError:
-                read.lost.append(f"line {number}: no JSON")
+                read.lost.append((number, "no JSON"))
                 continue
             if isinstance(row, dict):
                 yield number, row
             else:
-                read.lost.append(f"line {number}: no object")
+                read.lost.append((number, "no object"))
 
 
 def _of_table(opened: Any, delimiter: str, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -194,4 +199,4 @@ def _of_table(opened: Any, delimiter: str, read: _Read) -> Iterator[tuple[int, d
         if len(cells) == len(head):
             yield lines.line_num, dict(zip(head, cells, strict=True))
         elif cells:
-            read.lost.append(f"line {lines.line_num}: {len(cells)} cells instead of {len(head)}")
+            read.lost.append((lines.line_num, f"{len(cells)} cells instead of {len(head)}"))

@@ -47,6 +47,7 @@ class Features:
         part: "train", "validation" or "test".
         kind: "encoder", or "raw inputs".
         whole: How many samples each class or label has in the whole part, (C,), where these are a subset of it.
+        predictions: The scores of the classes or labels by a classifier that was trained with the encoder, (N, C).
         origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
             pickled.
 
@@ -66,6 +67,7 @@ class Features:
     part: str = "test"
     kind: str = ENCODER
     whole: Int[Tensor, " c"] | None = None
+    predictions: Float[Tensor, "n c"] | None = None
     origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -123,7 +125,16 @@ class Features:
     def __getitem__(self, index: Tensor) -> "Features":
         """Take some of the samples, by their indices."""
         labels = None if self.labels is None else self.labels[index]
-        return replace(self, vectors=self.vectors[index], labels=labels, rows=self.numbers[index])
+        predictions = None if self.predictions is None else self.predictions[index]
+        rows = self.numbers[index]
+        return replace(self, vectors=self.vectors[index], labels=labels, rows=rows, predictions=predictions)
+
+    @property
+    def predicted(self) -> Float[Tensor, "n c"]:
+        """The predictions, (N, C), where there are some."""
+        if self.predictions is None:
+            raise ValueError("expected features with predictions, got none: a run with a classifier has them")
+        return self.predictions
 
     @property
     def numbers(self) -> Int[Tensor, " n"]:
@@ -195,18 +206,18 @@ class FeatureParts(NamedTuple):
 
 
 def joined(first: Features, second: Features) -> Features:
-    """Put the samples of two parts with the same classes together; the result has no origin."""
+    """Put the samples of two parts with the same classes together; the result has neither predictions nor origin."""
     labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])
     vectors = torch.cat([first.vectors, second.vectors])
     rows = torch.cat([first.numbers, second.numbers])
-    return replace(first, vectors=vectors, labels=labels, rows=rows, origin=None)
+    return replace(first, vectors=vectors, labels=labels, rows=rows, predictions=None, origin=None)
 
 
 def save_features(path: Path, parts: FeatureParts) -> None:
     """Write the features of three parts as an .npz file.
 
-    For each part: `train_features` (N, D), `train_rows` (N,), and where there are labels `train_labels` and
-    `train_names`.
+    For each part: `train_features` (N, D), `train_rows` (N,), where there are labels `train_labels` and `train_names`,
+    and where there is a classifier `train_predictions` (N, C).
 
     Example:
         >>> import tempfile
@@ -225,6 +236,8 @@ def save_features(path: Path, parts: FeatureParts) -> None:
         if features.labels is not None:
             arrays[f"{part}_labels"] = features.labels.numpy()
             arrays[f"{part}_names"] = np.array(features.names, dtype=str)
+        if features.predictions is not None:
+            arrays[f"{part}_predictions"] = features.predictions.numpy()
     content = io.BytesIO()
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
     path.write_bytes(content.getvalue())
@@ -261,11 +274,12 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
     labels, names = arrays.get(f"{part}_labels"), arrays.get(f"{part}_names")
-    rows = arrays.get(f"{part}_rows")
+    rows, predictions = arrays.get(f"{part}_rows"), arrays.get(f"{part}_predictions")
     return Features(
         torch.from_numpy(arrays[f"{part}_features"]),
         None if labels is None else torch.from_numpy(labels),
         () if names is None else tuple(str(name) for name in names),
         None if rows is None else torch.from_numpy(rows),
         part,
+        predictions=None if predictions is None else torch.from_numpy(predictions),
     )

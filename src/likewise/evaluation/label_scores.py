@@ -11,11 +11,11 @@ from torch import Tensor
 from likewise.evaluation.features import Features
 from likewise.evaluation.intervals import student
 from likewise.evaluation.label_metrics import average_precisions, best_thresholds, f1, ranking
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import ALL, SUBSETS, Found, Outcomes, Score
 
 HALF = 0.5  # the threshold of probabilities that nobody chose
 MEAN_PRECISION = "mAP"
-THIRDS = ("head labels", "middle labels", "tail labels")
+THIRDS = SUBSETS[3:]
 
 
 @final
@@ -160,7 +160,7 @@ class _Scoring:
         for number, name in enumerate(THIRDS):
             yield name, place * len(THIRDS) // count == number
 
-    def _add(self, metric: str, values: Float[Tensor, " m"], *said: str, subset: str = "all") -> None:
+    def _add(self, metric: str, values: Float[Tensor, " m"], *said: str, subset: str = ALL) -> None:
         """Add the mean of one value a sample; of all samples together also its outcomes."""
         features = self.predicted.features
         known = ~values.isnan()
@@ -186,6 +186,6 @@ class _Scoring:
                 choices=choices,
             )
         )
-        if subset == "all":
+        if subset == ALL:
             rows, own = features.numbers[known], values[known].float()
             self.outcomes.append(Outcomes(self.evaluation, metric, rows, own, features.kind, features.part))

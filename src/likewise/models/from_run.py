@@ -47,6 +47,10 @@ class FromRun(Encoder):
         """Length of a feature vector, D."""
         return self.encoder.feature_dim
 
+    def encode(self, inputs: Tensor | Rows, *args: Any, **kwargs: Any) -> Float[Tensor, "n d"]:
+        """Encode inputs as the run's encoder does; see `Encoder.encode`."""
+        return self.encoder.encode(inputs, *args, **kwargs)
+
     def observe(self, inputs: Tensor | Rows) -> None:
         """Keep the mean and standard deviation of the run's training part."""
 

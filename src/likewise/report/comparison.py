@@ -12,10 +12,9 @@ from likewise.report.row import Row
 from likewise.report.settings import Setting
 from likewise.report.subject import Subject
 from likewise.report.words import is_share
-from likewise.scores import ALL, ENCODER, Outcomes, Score
+from likewise.scores import ALL, ENCODER, SUBSETS, Outcomes, Score
 
 CLASS = "class "
-FREQUENCIES = ("many", "medium", "few")
 
 
 def compared(settings: Sequence[Setting]) -> list[Row]:
@@ -36,7 +35,7 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
     return [
         row
         for evaluation, metric in keys
-        for subset in (ALL, *FREQUENCIES)
+        for subset in (ALL, *SUBSETS)
         for row in _rows(settings, evaluation, metric, subset)
     ]
 
@@ -51,13 +50,13 @@ def difference(
         other: The setting.
         evaluation: See `Score`.
         metric: See `Score`.
-        subset: "all"; "many", "medium" or "few"; or "class NAME".
+        subset: "all"; one of `SUBSETS`; or "class NAME".
 
     Returns:
         The difference, other less first, what was paired, and how many pairs; or None, why nothing was, and 0.
     """
     if len(first.subjects) == len(other.subjects) == 1:
-        if subset in FREQUENCIES:
+        if subset in SUBSETS:
             return None, "not paired: single runs", 0
         return _by_sample(other.subjects[0], first.subjects[0], evaluation, metric, subset)
     key = (evaluation, metric, ENCODER, subset)

@@ -371,7 +371,7 @@ BAD = {
         ["--batches.sampler", "Balancd"],
         "--batches.sampler: Expected a dot import path string: Balancd",
     ),
-    "choice": (["--loss.form", "inn"], "--loss.form: Expected a typing.Literal['out', 'in']. Got value: inn"),
+    "choice": (["--loss.form", "inn"], "--loss.form: expected one of 'out', 'in', got inn"),
     "help": (["--loss.help", "Foo"], "expected loss to be one of AsymmetricLoss, BCELoss, BCLLoss"),
     "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
     "reduction": (["--loss.reduction", "none"], "reduction mean or sum"),
@@ -641,7 +641,7 @@ def test_ctrl_c_ends_a_run_with_130_and_without_its_name(tmp_path):
         rest = process.stderr.read().decode()
     assert process.returncode == 130
     (left,) = (tmp_path / "runs").iterdir()
-    written, again = "what the run had written is left in", "go on with likewise train --resume"
+    written, again = "what the run had written is left in", "resume it with likewise train --resume"
     assert rest.endswith(f"interrupted; {written} runs/{left.name}; {again} runs/{left.name}\n")
     assert "Traceback" not in rest
     assert [run.suffix for run in (tmp_path / "runs").iterdir()] == [".partial"]

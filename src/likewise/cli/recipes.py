@@ -168,7 +168,7 @@ def unknown(name: str, known: Sequence[str]) -> str:
         "expected a recipe or a study, got 'supcn-digits': did you mean supcon-digits?"
     """
     near = get_close_matches(name, known, n=1) or [one for one in known if name and name in one][:2]
-    every = f"name one of {', '.join(_listed('methods'))}, a hyphen, and one of {', '.join(_listed('data'))}"
+    every = f"METHOD-DATA, with a method of {', '.join(_listed('methods'))} and data of {', '.join(_listed('data'))}"
     return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)
 
 

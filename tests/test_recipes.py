@@ -151,7 +151,7 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
     ("words", "expected"),
     [
         (["train", "--recipe", "supcn-digits"], "did you mean supcon-digits"),
-        (["train", "--recipe", "nothing"], "name one of byol, cross-entropy"),
+        (["train", "--recipe", "nothing"], "METHOD-DATA, with a method of byol, cross-entropy"),
         (["train", "--recipe", "methods-digits"], "likewise sweep --recipe methods-digits"),
         (["train", "--config", "five.yaml"], "expected the name of a recipe, got 5"),
         (["train", "--recipe", "simclr-image-folder"], "data"),

@@ -89,6 +89,7 @@ def _shortened(message: str) -> tuple[str, str, list[str]]:
     ]
     told = "; ".join(line for line in lines if line and not line.startswith(NOISE) and "NoneType" not in line)
     told = re.sub(r"Expected a typing\.Literal\[(.*?)\]\. Got value: ", r"expected one of \1, got ", told)
+    told = re.sub(r"^Given value: ", "expected the name of a class, got ", told).replace("; Given value: ", ", got ")
     return option, (f"--{option}: {told}" if option else told)[:LONGEST], []
 
 

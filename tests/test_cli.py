@@ -362,16 +362,16 @@ BAD = {
     "temperature": (["--loss.temperature", "0"], "expected temperature to be a positive number"),
     "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two or more views"),
     "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
-    "path": (["--data", "Arrays"], "'likewise.data.Arrays'; the following arguments are required: path"),
+    "path": (["--data", "Arrays"], "expected --data.path, got none: see likewise train --data.help Arrays"),
     "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], ".partial"),
     "last part": (["--lr", "0.1"], "did you mean --optimizer.lr?"),
     "other class": (["--data.path", "x.npz"], "unknown option --data.path, did you mean --data Arrays or --data Hub?"),
-    "no number": (["--loss.temperature", "abc"], "--loss.temperature: Expected float;"),
+    "no number": (["--loss.temperature", "abc"], "--loss.temperature: Expected float, got abc"),
     "part of a part": (
         ["--batches.sampler", "Balancd"],
-        "--batches.sampler: Expected a dot import path string: Balancd",
+        "--batches.sampler: expected the name of a class, got Balancd",
     ),
-    "choice": (["--loss.form", "inn"], "--loss.form: Expected a typing.Literal['out', 'in']. Got value: inn"),
+    "choice": (["--loss.form", "inn"], "--loss.form: expected one of 'out', 'in', got inn"),
     "help": (["--loss.help", "Foo"], "expected loss to be one of AsymmetricLoss, BCELoss, BCLLoss"),
     "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
     "reduction": (["--loss.reduction", "none"], "reduction mean or sum"),
@@ -641,7 +641,7 @@ def test_ctrl_c_ends_a_run_with_130_and_without_its_name(tmp_path):
         rest = process.stderr.read().decode()
     assert process.returncode == 130
     (left,) = (tmp_path / "runs").iterdir()
-    written, again = "what the run had written is left in", "go on with likewise train --resume"
+    written, again = "what the run had written is left in", "resume it with likewise train --resume"
     assert rest.endswith(f"interrupted; {written} runs/{left.name}; {again} runs/{left.name}\n")
     assert "Traceback" not in rest
     assert [run.suffix for run in (tmp_path / "runs").iterdir()] == [".partial"]

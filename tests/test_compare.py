@@ -87,6 +87,39 @@ def test_settings_are_named_by_what_differs(tmp_path):
     assert names_of(runs[1:]) == ["SupConLoss", "NTXentLoss"]
 
 
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+@pytest.mark.parametrize(
+    ("evaluation", "first", "other"),
+    [
+        (
+            "robustness",
+            "penalty=0.1; all 9 corruptions at severities 1, 3",
+            "penalty=1; all 9 corruptions at severities 1",
+        ),
+        (
+            "out of distribution",
+            "k=50; 200 outside samples of Arrays a.npz",
+            "k=50; 200 outside samples of Arrays b.npz",
+        ),
+    ],
+    ids=["corruptions", "outside data"],
+)
+def test_scores_on_other_corruptions_or_outside_data_are_not_paired(evaluation, first, other, seeds, tmp_path):
+    runs = []
+    for loss, said, share in ((LOSS, first, 0.5), (OTHER, first.replace("=0.1", "=0.5"), 0.6), (COLD, other, 0.9)):
+        for seed in seeds:
+            runs.append(run_of(tmp_path, loss=loss, seed=seed, share=share))
+            values = torch.arange(60) % 10 < 10 * share
+            score = Score(evaluation, "mean", share - seed / 50, 0.01, 0.99, 60 + len(said), choices=said)
+            runs[-1].add(Found((score,), outcomes=(Outcomes(evaluation, "mean", ROWS, values.float()),)))
+    assert len(set(names_of(runs))) == 3
+    assert not any("samples=" in name for name in names_of(runs))
+    rows = [row for row in rows_of(runs) if row.evaluation == evaluation]
+    assert rows[1].difference is not None
+    assert (rows[2].difference, rows[2].paired) == (None, "not paired: evaluated on other data")
+    assert all(row.difference is not None for row in rows_of(runs)[1:3])  # of kNN
+
+
 def test_differences_that_go_with_the_class_are_named_too(tmp_path):
     """Not to name them would credit the loss with what another width did."""
     wide = {"class_path": "likewise.models.MLP", "init_args": {"width": 512, "input_shape": [3]}}
@@ -184,8 +217,8 @@ def row(setting, value, each=(), metric="accuracy", evaluation="kNN", paired="")
 
 def groups_of(told):
     """The settings of each group in a verdict."""
-    parts = [part.split(": ") for part in told.partition(": ")[2].partition(". Tested")[0].split("; ")]
-    return {words: re.findall(r"[A-Z](?= |$|,|\.)", of) for words, of in parts}
+    parts = [part.split(": ") for part in told.partition(". ")[2].partition(". Tested")[0].split(". ")]
+    return {words: [setting[0] for setting in of.split("; ")] for words, of in parts}
 
 
 def test_the_verdict_is_holms_of_the_paired_differences():
@@ -206,10 +239,11 @@ def test_the_verdict_is_holms_of_the_paired_differences():
     assert values["E"] < 0.05 < 3 * values["E"]
     (told,) = verdict(rows)
     assert groups_of(told) == {
-        "higher than A": ["B"],
-        "lower than A": ["C"],
-        "no difference from A larger than chance": ["D", "E", "G", "H"],
-        "not paired": ["F"],
+        "Higher than A": ["B"],
+        "Lower than A": ["C"],
+        "No difference from A larger than chance": ["D", "E", "G"],
+        "Not judged, as all differences are equal": ["H"],
+        "Not paired": ["F"],
     }
     assert told.endswith("Tested together, 6 differences.")
 

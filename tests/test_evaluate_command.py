@@ -260,10 +260,18 @@ def test_a_run_that_fails_does_not_end_a_sweep(few, tmp_path, capsys):
     assert len([path for path in (tmp_path / "sweep").glob("*/*/*") if path.suffix != ".partial"]) == 1
 
 
+def test_a_sweep_whose_first_run_cannot_begin_ends_and_leaves_nothing(few, tmp_path, capsys):
+    words = ["--seeds", "5", *SETTINGS, "--output", tmp_path / "sweep", *few, "--batches.views", "0"]
+    line = refused(capsys, "sweep", *words)
+    assert "SupCon, seed 0, the first run: expected views of at least 1" in line
+    assert "--resume" not in line
+    assert not (tmp_path / "sweep").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seeds", "none"], "expected --seeds as a number"),
+        (["--seeds", "none"], "expected --seeds as a number above 0"),
         (["--seeds", "1,1"], "once"),
         (["--grid", "loss.temperature"], "NAME=VALUE"),
         (["--setting", "SupConLoss it is"], "a setting as options"),

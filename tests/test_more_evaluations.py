@@ -275,6 +275,8 @@ def test_out_of_distribution_refuses_what_it_cannot_use(parts):
         OutOfDistribution(Given(torch.rand(1, 5)))(*parts)
     with pytest.raises(ValueError, match="needs a training part"):
         OutOfDistribution(Given(torch.rand(9, 5)))(parts.train[torch.arange(0)], parts.validation, parts.test)
+    with pytest.raises(ValueError, match="got 30 of 30 from Given that are training samples: name another source"):
+        OutOfDistribution(Given(parts.train.vectors[:30]))(*parts)
 
 
 # --- corruptions -----------------------------------------------------------------------------------------------------
@@ -461,7 +463,7 @@ def test_robustness_is_that_of_a_loop(digits):
     outcomes = {one.metric: one for one in found.outcomes}
     assert torch.equal(outcomes[mean.metric].rows, rows)
     torch.testing.assert_close(outcomes[mean.metric].values, right.float())
-    assert mean.choices.endswith("; 2 corruptions, severities 2, 5")
+    assert mean.choices.endswith("; corruptions gaussian noise, rotation at severities 2, 5")
 
 
 def test_robustness_of_a_subset_corrupts_its_samples_in_the_same_way(digits):

@@ -380,7 +380,7 @@ def test_a_similarity_by_name_is_told_how_to_make_it(method):
             "reference_labels to be sets over the same 2 labels, got 4",
         ),
         (lambda: lw.MulSupConLoss()(Q, Y.tolist()), "labels to be a tensor, got list"),
-        (lambda: lw.label_pair_similarity(Y, "cosine"), '"npmi" or "jaccard", got \'cosine\''),
+        (lambda: lw.label_pair_similarity(Y, "cosine"), '"npmi", "jaccard" or "identity", got \'cosine\''),
         (lambda: lw.label_pair_similarity(Y * 3, "npmi"), "zeros and ones"),
         (lambda: lw.label_pair_similarity(Y[0], "npmi"), r"label sets, \(n, L\)"),
         (lambda: lw.label_pair_similarity(Y[:0], "npmi"), "at least one sample, got none"),

@@ -151,7 +151,7 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
     ("words", "expected"),
     [
         (["train", "--recipe", "supcn-digits"], "did you mean supcon-digits"),
-        (["train", "--recipe", "nothing"], "name one of byol, cross-entropy"),
+        (["train", "--recipe", "nothing"], "METHOD-DATA, with a method of byol, cross-entropy"),
         (["train", "--recipe", "methods-digits"], "likewise sweep --recipe methods-digits"),
         (["train", "--config", "five.yaml"], "expected the name of a recipe, got 5"),
         (["train", "--recipe", "simclr-image-folder"], "data"),
@@ -241,8 +241,9 @@ def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdi
     words = ["sweep", "--recipe", "rascal-ablation-digits", "--seeds", "2", "--split_seeds", *few]
     assert main([*words, "--output", str(tmp_path / "sweep")]) == 0
     told = capsys.readouterr().out
-    assert "kNN, accuracy: " in told
-    assert "no difference from SupCon larger than chance: RASCAL, uniform (+0.00 [+0.00, +0.00], 2 seeds)" in told
+    assert "kNN, accuracy. " in told
+    assert "No difference from SupCon larger than chance: RASCAL, uniform (+0.00 [+0.00, +0.00], 2 seeds)" in told
+    assert "2 seeds seldom suffice to tell." in told
     with (tmp_path / "sweep" / "compare.csv").open() as file:
         rows = {row["setting"]: row for row in csv.DictReader(file)}
     assert list(rows) == list(study("rascal-ablation-digits"))

@@ -86,11 +86,11 @@ def _verb(words: Sequence[str]) -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """Gather the notes of an error and of those it stands for: where an unfinished run was left."""
+    """Return the last note of an error, or of those it stands for: how to resume a run, or the sweep that it is in."""
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
-    return [note for cause in causes for note in getattr(cause, "__notes__", [])]
+    return next((notes[-1:] for cause in causes if (notes := getattr(cause, "__notes__", []))), [])
 
 
 def _fail(message: str) -> int:

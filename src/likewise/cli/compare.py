@@ -70,11 +70,13 @@ def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | Non
     rows = report.compared(settings)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.with_suffix(".csv").write_text(report.rows_as_csv(rows), encoding="utf-8")
-    output.with_suffix(".md").write_text(report.rows_as_markdown(rows, settings[0].name), encoding="utf-8")
+    judged = report.verdict(rows)
+    written = [report.rows_as_markdown(rows, settings[0].name), *judged]
+    output.with_suffix(".md").write_text("\n\n".join(written) + "\n", encoding="utf-8")
     report.write_page(output, subjects)
     tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     tell(_table(rows))
-    tell("\n" + "\n".join(report.verdict(rows)))
+    tell("\n" + "\n\n".join(judged))
     tell(f"\npage: {output}\ntable: {output.with_suffix('.csv')} and .md")
 
 

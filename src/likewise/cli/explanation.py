@@ -1,6 +1,7 @@
 """Why the parser refused its arguments, in one line, with the nearest names where a name is unknown."""
 
 import inspect
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
@@ -12,7 +13,15 @@ Parts = Mapping[str, tuple[type, str]]
 Classes = Mapping[str, Mapping[str, type]]
 LONGEST = 300  # characters of the parser's own message
 # how the lines of that message begin that list every type it tried
-NOISE = ("Does not validate", "Subtypes", "Errors", "Given value type", "Given value: N", "Expected a path but")
+NOISE = (
+    "Does not validate",
+    "Subtypes",
+    "Errors",
+    "Given value type",
+    "Given value: N",
+    "Expected a path but",
+    "Expected a dot",
+)
 
 
 def subclasses(base: type) -> Iterator[type]:
@@ -53,20 +62,34 @@ def explained(
     classes = {part: {kind.__name__: kind for kind in subclasses(base)} for part, (base, _) in parts.items()}
     option, told, near = next(_unknown(parser, words, classes, filled), None) or _shortened(message)
     part = option.partition(".")[0]
-    help_ = f"{part}.help" if part in parts else "help"
+    help_ = f"{part}.help{_class_of(parser, words, part)}" if part in parts else "help"
     return f"{told}, did you mean {' or '.join(near[:2])}?" if near else f"{told}: see likewise {verb} --{help_}"
+
+
+def _class_of(parser: ArgumentParser, words: Sequence[str], part: str) -> str:
+    """Return the class that is chosen for a part, with a space before it; nothing where none is."""
+    named = [given.value for given in given_in(words) if given.option.removesuffix(".class_path") == part]
+    default = parser.get_defaults().get(part)
+    name = named[-1] if named else getattr(default, "class_path", "")
+    return f" {name.rpartition('.')[2]}" if name.rpartition(".")[2].isidentifier() else ""
 
 
 def _shortened(message: str) -> tuple[str, str, list[str]]:
     """Return the option that the parser's message is about, and the message in one line."""
     _, *nested = message.split('Parser key "')
     option = ".".join(dict.fromkeys(name for text in nested for name in text.partition('"')[0].split(".")))
+    missing = re.search(r"the following arguments are required: (\w+)", message)
+    if missing:
+        name = f"{option}.{missing[1]}" if option else missing[1]
+        return option, f"expected --{name}, got none", []
     text = nested[-1].partition('":')[2] if nested else message
     lines = [
         line.strip().removeprefix("- ").rstrip(":")
         for line in text.replace("a <class '", "").replace("'>", "").splitlines()
     ]
     told = "; ".join(line for line in lines if line and not line.startswith(NOISE) and "NoneType" not in line)
+    told = re.sub(r"Expected a typing\.Literal\[(.*?)\]\. Got value: ", r"expected one of \1, got ", told)
+    told = re.sub(r"^Given value: ", "expected the name of a class, got ", told).replace("; Given value: ", ", got ")
     return option, (f"--{option}: {told}" if option else told)[:LONGEST], []
 
 

@@ -79,7 +79,8 @@ WITHOUT: set[str | int] = {"default_root_dir", "barebones"}
 # come with few-shot
 UNTOLD = re.compile(
     r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*|likewise\.training\.Offer,\s*"
-    r"|,?\s*likewise\.(?:losses\.)?PatchLoss|,?\s*likewise\.training\.offers\.(?:Batch|Pairs)"
+    r"|likewise\.(?:losses\.)?PatchLoss,\s*|likewise\.training\.offers\.(?:Batch|Pairs),\s*"
+    r"|,\s*likewise\.(?:losses\.)?PatchLoss|,\s*likewise\.training\.offers\.(?:Batch|Pairs)"
 )
 DESCRIPTION = """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -26,10 +27,10 @@ Every option of `likewise train` applies to all runs. A setting adds options of 
                    --setting "agreement: --loss RASCALLoss" --data Arrays --data.path flowers.npz
     likewise sweep --seeds 0,7,9 --grid loss.temperature=0.05,0.1,0.2
     likewise sweep --seeds 5 --recipe rascal-ablation-digits     a study: settings that come with likewise
-    likewise sweep --resume sweeps/SWEEP                  go on with a sweep that was interrupted
+    likewise sweep --resume sweeps/SWEEP                         resume a sweep that was interrupted
 
-The sweep's folder gets a folder for each setting and seed, compare.html and compare.csv. A run that fails is
-reported, and the others go on.
+The sweep's folder gets a folder for each setting and seed, compare.html, compare.csv and compare.md. A run that fails
+is reported, and the others are trained; but if the very first one fails before training, the sweep ends.
 """
 
 
@@ -69,7 +70,7 @@ def run(arguments: Sequence[str]) -> None:
 
     Raises:
         ValueError: An argument is not as expected, or a run failed.
-        KeyboardInterrupt: The user ended it; a note says how to go on.
+        KeyboardInterrupt: The user ended it; a note says how to resume it.
         SystemExit: Help was asked for, or SIGTERM ended it.
     """
     sweep, folder = _parsed(arguments)
@@ -84,7 +85,10 @@ def run(arguments: Sequence[str]) -> None:
     try:
         page = carry_out(sweep, folder)
     except BaseException as error:
-        error.add_note(f"go on with likewise sweep --resume {folder}")
+        if any(standing(root) for _, _, root, _ in sweep.runs(folder)):
+            error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
+        else:
+            shutil.rmtree(folder)
         raise
     if not page.is_file():
         tell(f"\nsweep: {folder}; fewer than two runs have scores to compare")
@@ -113,7 +117,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     parser.add_argument("--recipe", help="a recipe for all runs, METHOD-DATA, or a study with its settings, STUDY-DATA")
     parser.add_argument("--split_seeds", action="store_true", help="split the data anew with each seed")
     parser.add_argument("--output", type=Path, help="the sweep's folder (default: sweeps/DATE)")
-    parser.add_argument("--resume", type=Path, metavar="SWEEP", help="the folder of a sweep to go on with")
+    parser.add_argument("--resume", type=Path, metavar="SWEEP", help="the folder of a sweep to resume")
     try:
         given, common = parser.parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
@@ -143,7 +147,9 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
 def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:
     others = [word for word in arguments if word.startswith("--") and word.partition("=")[0] != "--resume"]
     if others:
-        raise ValueError(f"expected with --resume no other option, got {others[0]}: a sweep goes on as it began")
+        raise ValueError(
+            f"expected with --resume no other option, got {others[0]}: a sweep is resumed with its own options"
+        )
     return _read(folder), folder
 
 
@@ -165,7 +171,10 @@ def _seeds(text: str) -> list[int]:
     """
     numbers = [part.strip() for part in text.split(",") if part.strip()]
     if not numbers or not all(number.isdecimal() for number in numbers) or text.strip() == "0":
-        raise ValueError(f"expected --seeds as a number, or numbers with commas, got {text!r}: 5, or 0,1,2")
+        raise ValueError(
+            f"expected --seeds as a number above 0, or as seeds with commas, got {text!r}: 5 for the seeds 0 to 4, or "
+            "1,7; a comma after a single one"
+        )
     seeds = list(range(int(text))) if "," not in text else list(map(int, numbers))
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"expected every one of --seeds once, got {text!r}: leave out the second")

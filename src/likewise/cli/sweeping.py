@@ -33,7 +33,7 @@ def carry_out(sweep: Sweep, folder: Path) -> Path:
         The page that compares the runs.
 
     Raises:
-        ValueError: A run failed; the others have been finished and compared.
+        ValueError: The first run failed before training, or another one; the others have been finished and compared.
     """
     if processes() > 1:
         raise ValueError(f"expected one process for a sweep, got {processes()}: start it without torchrun")
@@ -42,7 +42,7 @@ def carry_out(sweep: Sweep, folder: Path) -> Path:
     everything = list(sweep.runs(folder))
     done = sum(run is not None and run.stage == "finished" for run in (standing(root) for _, _, root, _ in everything))
     if done:
-        say(f"{done} of {len(everything)} runs are already finished")
+        say(f"already finished: {done} of {len(everything)} runs")
     for number, (name, seed, root, words) in enumerate(everything, 1):
         before = standing(root)
         if before is not None and before.stage == "finished":
@@ -51,7 +51,9 @@ def carry_out(sweep: Sweep, folder: Path) -> Path:
         say(f"\nrun {number} of {len(everything)}: {name}, seed {seed}")
         try:
             made = training.run(words if before is None else ["--resume", str(before.folder)])
-        except Exception as error:  # noqa: BLE001 - whatever ends a run, the others go on
+        except Exception as error:
+            if number == 1 and standing(root) is None:
+                raise ValueError(f"{name}, seed {seed}, the first run: {error or type(error).__name__}") from error
             failed.append(f"{name}, seed {seed}: {error or type(error).__name__}")
             say(f"failed: {failed[-1]}")
             continue

@@ -241,7 +241,7 @@ def _rank() -> int:
 
 
 def _left(folder: Path) -> str:
-    return f"what the run had written is left in {folder}; go on with likewise train --resume {folder}"
+    return f"what the run had written is left in {folder}; resume it with likewise train --resume {folder}"
 
 
 def _whole(config: Any) -> Any:

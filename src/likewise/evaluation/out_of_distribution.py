@@ -43,7 +43,7 @@ class OutOfDistribution(Evaluation):
         seed: Seed of that choice and of the bootstrap.
 
     Raises:
-        ValueError: k or most is below its least.
+        ValueError: k or most is below its least; or, in a call, most outside samples are training samples.
 
     Memory:
         Features of the outside samples, one tile of similarities, and O(D²) in float64.
@@ -104,6 +104,7 @@ class OutOfDistribution(Evaluation):
         """Measure the distances of test and outside samples to the training samples."""
         self.check(FeatureParts(train, validation, test))
         others = self._encoded(test)
+        self._check_outside(train, others)
         learned = joined(train, validation) if refit else train
         scores: list[Score] = []
         for kind, choices, distances in self._measures(learned, progress):
@@ -116,6 +117,16 @@ class OutOfDistribution(Evaluation):
                 where = (count, test.kind, test.part)
                 scores.append(Score(self.name, f"{metric}, {kind} distance", *values, *where, choices=said))
         return Found(tuple(scores))
+
+    def _check_outside(self, train: Features, others: Tensor) -> None:
+        """Raise a ValueError if most outside samples have the features of a training sample."""
+        known = {row.tobytes() for row in train.vectors.float().numpy()}
+        same = sum(row.tobytes() in known for row in others.float().numpy())
+        if same > len(others) / 2:
+            raise ValueError(
+                f"expected outside samples of other data, got {same:,} of {len(others):,} from {self._source} that are "
+                "training samples: name another source"
+            )
 
     def _measures(self, train: Features, progress: Progress) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
         """Yield the name of each distance, its settings, and what measures it."""

@@ -111,7 +111,9 @@ class Robustness(Evaluation):
         right = hits.double() / len(self.settings)
         low, high = student(right)
         mean = (float(right.mean()), max(0.0, low), min(1.0, high))
-        said = f"{chosen.words}; {len(self.corruptions)} corruptions, severities {', '.join(map(str, self.severities))}"
+        every = set(self.corruptions) == set(CORRUPTIONS)
+        named = f"all {len(CORRUPTIONS)} corruptions" if every else f"corruptions {', '.join(sorted(self.corruptions))}"
+        said = f"{chosen.words}; {named} at severities {', '.join(map(str, sorted(self.severities)))}"
         scores = [
             Score(self.name, MEAN, *mean, len(test), test.kind, test.part, choices=said),
             Score(self.name, CLEAN, *_share(clean), len(test), test.kind, test.part, choices=chosen.words),

@@ -15,6 +15,8 @@ from likewise.report.words import is_share
 from likewise.scores import ALL, ENCODER, SUBSETS, Outcomes, Score
 
 CLASS = "class "
+# in a score's choices: what was evaluated, as opposed to what was chosen on validation
+PROTOCOL = re.compile(r"[\d,]+ outside samples of .*|(?:all \d+ )?corruptions .*")
 
 
 def compared(settings: Sequence[Setting]) -> list[Row]:
@@ -55,6 +57,8 @@ def difference(
     Returns:
         The difference, other less first, what was paired, and how many pairs; or None, why nothing was, and 0.
     """
+    if len({_protocol(subject, evaluation, metric) for subject in (*first.subjects, *other.subjects)}) > 1:
+        return None, "not paired: evaluated on other data", 0
     if len(first.subjects) == len(other.subjects) == 1:
         if subset in SUBSETS:
             return None, "not paired: single runs", 0
@@ -125,6 +129,13 @@ def _seconds(setting: Setting) -> float | None:
     each = [subject.facts.get("seconds", {}).get("training") for subject in setting.subjects]
     known = [float(seconds) for seconds in each if seconds is not None]
     return sum(known) / len(known) if len(known) == len(each) else None
+
+
+def _protocol(subject: Subject, evaluation: str, metric: str) -> str:
+    """Return which outside samples or corruptions a score is about; nothing of other scores."""
+    score = subject.test_scores.get((evaluation, metric, ENCODER, ALL))
+    found = None if score is None else PROTOCOL.search(score.choices)
+    return found[0] if found else ""
 
 
 def _by_sample(

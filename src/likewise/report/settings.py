@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from likewise.evaluation.choice import USUAL
 from likewise.parts import is_spec
 from likewise.report.subject import Subject
 from likewise.report.words import short_name
@@ -13,6 +14,7 @@ from likewise.runs import Run
 from likewise.scores import ALL, ENCODER
 
 FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # what follows from other parts
+COUNTED = {evaluation.name for evaluation in USUAL}  # evaluations of the test samples, and of no others
 SAMPLES = ".samples"  # how the path of the number of samples of an evaluation ends
 UNTRAINED = {  # options of the trainer that change no training
     *("callbacks", "default_root_dir", "logger", "log_every_n_steps", "profiler"),
@@ -126,7 +128,7 @@ class _Settings:
         if "source" in subject.facts:
             found.arguments["source"] = _short(str(subject.facts["source"]))
         for score in subject.test_scores.values():
-            if score.subset == ALL and score.features == ENCODER:
+            if score.subset == ALL and score.features == ENCODER and score.evaluation in COUNTED:
                 found.arguments[f"{score.evaluation}{SAMPLES}"] = str(score.count)
         return found
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from likewise.report.row import Row
 from likewise.scores import ALL
 
+FEWEST = 2  # seeds that can be paired at all
 LEVEL = 0.05  # the probability, at most, that any of the differences of an evaluation is called one by chance
 
 
@@ -13,7 +14,8 @@ def verdict(rows: Sequence[Row]) -> list[str]:
 
     The paired differences of an evaluation are tested together, by Holm's procedure on the p-values that belong to
     their intervals, so that with probability 0.95 none is called a difference by chance. This asks for more than an
-    interval that leaves out 0. Differences that are all equal have no spread to judge by, and are never called one.
+    interval that leaves out 0. Differences that are all equal, as two seeds' may be by chance, have no spread to judge
+    by, and are never called one.
 
     Args:
         rows: The rows of a comparison, as `compared` returns them.
@@ -29,7 +31,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "pairs": 5}
         >>> higher = Row("B", "kNN", "accuracy", 5, 0.95, 0.94, 0.96, "5 seeds", True, **bounds, paired="5 seeds")
         >>> verdict([first, higher])
-        ['kNN, accuracy: higher than A: B (+5.00 [+2.00, +8.00], 5 seeds).']
+        ['kNN, accuracy. Higher than A: B (+5.00 [+2.00, +8.00], 5 seeds).']
     """
     metrics: dict[str, str] = {}
     for row in rows:
@@ -38,21 +40,25 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     for evaluation, metric in metrics.items():
         own = [row for row in rows if (row.evaluation, row.metric, row.subset) == (evaluation, metric, ALL)]
         if any(row.difference is not None for row in own):
-            sentences.append(f"{own[0].name}: {_judged(own[0].setting, own)}")
+            sentences.append(f"{own[0].name}. {_judged(own[0].setting, own)}")
     return sentences
 
 
 def _judged(first: str, rows: Sequence[Row]) -> str:
     tested = [row for row in rows if row.difference is not None]
     different = _different(tested)
+    equal = [row for row in tested if row.difference and row.difference_low == row.difference_high]
     groups = {
-        f"higher than {first}": [row for row in different if (row.difference or 0) > 0],
-        f"lower than {first}": [row for row in different if (row.difference or 0) < 0],
-        f"no difference from {first} larger than chance": [row for row in tested if row not in different],
-        "not paired": [row for row in rows if row.difference is None and row.setting != first],
+        f"Higher than {first}": [row for row in different if (row.difference or 0) > 0],
+        f"Lower than {first}": [row for row in different if (row.difference or 0) < 0],
+        f"No difference from {first} larger than chance": [row for row in tested if row not in (*different, *equal)],
+        "Not judged, as all differences are equal": equal,
+        "Not paired": [row for row in rows if row.difference is None and row.setting != first],
     }
-    said = "; ".join(f"{words}: {', '.join(map(_words, of))}" for words, of in groups.items() if of)
-    return f"{said}. Tested together, {len(tested)} differences." if len(tested) > 1 else f"{said}."
+    said = ". ".join(f"{words}: {'; '.join(map(_words, of))}" for words, of in groups.items() if of)
+    said += f". Tested together, {len(tested)} differences." if len(tested) > 1 else "."
+    few = any(row.pairs == FEWEST and row.paired.endswith("seeds") for row in tested)
+    return f"{said} {FEWEST} seeds seldom suffice to tell." if few else said
 
 
 def _different(rows: Sequence[Row]) -> list[Row]:

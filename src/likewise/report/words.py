@@ -65,8 +65,9 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
         >>> difference_words(Difference(0.012, 0.001, 0.0245, 100, 3, 1))
         '+1.20 [+0.10, +2.45]'
     """
-    if share:
-        return f"{100 * difference.value:+.2f} [{100 * difference.low:+.2f}, {100 * difference.high:+.2f}]"
+    if share:  # adding 0 makes -0 a 0
+        value, low, high = (round(100 * of, 2) + 0.0 for of in (difference.value, difference.low, difference.high))
+        return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
     return f"{difference.value:+.4g} [{difference.low:+.4g}, {difference.high:+.4g}]"
 
 

@@ -102,7 +102,7 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
     )
     ready = prepared(encoder, train)
     data = TrainingData(ready, build(specs["batches"], Batches), seed=seed)
-    return Assembled(parts, train, refit, module, data, specs, tuple(notes(ready)))
+    return Assembled(parts, train, refit, module, data, specs, tuple(notes(ready, module.offers.all)))
 
 
 def prepared(encoder: Encoder, samples: Samples) -> Samples:

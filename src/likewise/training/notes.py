@@ -1,19 +1,21 @@
 """What a user should know about the training part before training on it, a sentence each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from torch import Tensor
 
 from likewise.data import Samples, TokenRows
+from likewise.training.offers import KeyQueue, Offer
 
 NAMED = 3  # labels that a sentence names
 
 
-def notes(samples: Samples) -> Iterator[str]:
-    """Yield what is unusual about the training part: texts that were cut, samples without labels, labels that vary not.
+def notes(samples: Samples, offers: Iterable[Offer] = ()) -> Iterator[str]:
+    """Yield what is unusual about the training part: texts cut, samples without labels, constant labels, long queues.
 
     Args:
         samples: The training part, texts as tokens.
+        offers: What it is trained with.
 
     Example:
         >>> import torch
@@ -28,6 +30,12 @@ def notes(samples: Samples) -> Iterator[str]:
             f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "
             "cut: raise --encoder.length to read more of them"
         )
+    for queue in (offer for offer in offers if isinstance(offer, KeyQueue)):
+        if queue.size > len(samples):
+            yield (
+                f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "
+                f"{queue.size / len(samples):.1f} times: lower its size, so that it seldom holds older keys of a sample"
+            )
     if samples.label_kind != "label sets" or samples.labels is None:
         return
     without = int((~samples.labels.any(dim=1)).sum())

@@ -69,10 +69,18 @@ class Settings:
         return features if most is None else FeatureParts(*(part.fewer(most) for part in features))
 
 
-def check_applicable(parts: Parts, asked: Sequence[Evaluation] | None) -> None:
-    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
+def check_applicable(parts: Parts, asked: Sequence[Evaluation] | None, *, predicts: bool = False) -> None:
+    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained.
+
+    Args:
+        parts: The samples.
+        asked: The evaluations. None: none in particular.
+        predicts: Whether the run has a classifier of its own.
+    """
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
     blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
+    if predicts:
+        blank = FeatureParts(*(replace(of, predictions=torch.zeros(len(of), len(of.names))) for of in blank))
     applicable(with_origin(blank, parts, _no_encoder), asked)
 
 

@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> Run | None:
         try:
             ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
             settings = Settings.of(chosen)
-            check_applicable(ready.parts, settings.evaluations)
+            check_applicable(ready.parts, settings.evaluations, predicts=ready.module.predicts)
             for note in ready.notes if _rank() == 0 else ():
                 say(note)
             if before is not None:

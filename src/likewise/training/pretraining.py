@@ -85,6 +85,11 @@ class Pretraining(lightning.LightningModule):
         """Encode inputs (N, ...) to features (N, D), without the head."""
         return self.encoder(inputs)
 
+    @property
+    def predicts(self) -> bool:
+        """Whether something is trained to classify features; see `predicted`."""
+        return any(type(offer).predicted is not Offer.predicted for offer in self.offers.all)
+
     @torch.no_grad()
     def predicted(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"] | None:
         """Return scores of the classes or labels by what was trained to classify features; None if nothing was.

@@ -338,7 +338,9 @@ def test_a_similarity_by_name_is_told_how_to_make_it(method):
         lw.NWSLoss(method)
     with pytest.raises(ValueError, match=r"got 'cosine': pass likewise.label_pair_similarity\(labels, \"npmi\"\)"):
         lw.NWSLoss("cosine")
-    assert get_type_hints(lw.NWSLoss.__init__)["label_similarity"] == torch.Tensor | Literal["npmi", "jaccard"]
+    assert (
+        get_type_hints(lw.NWSLoss.__init__)["label_similarity"] == torch.Tensor | Literal["npmi", "jaccard", "identity"]
+    )
     matrix = lw.label_pair_similarity(torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1]]), method)
     for of in (matrix, matrix.tolist(), matrix.numpy()):
         assert torch.equal(lw.NWSLoss(of).label_similarity, matrix)
@@ -380,7 +382,7 @@ def test_a_similarity_by_name_is_told_how_to_make_it(method):
             "reference_labels to be sets over the same 2 labels, got 4",
         ),
         (lambda: lw.MulSupConLoss()(Q, Y.tolist()), "labels to be a tensor, got list"),
-        (lambda: lw.label_pair_similarity(Y, "cosine"), '"npmi" or "jaccard", got \'cosine\''),
+        (lambda: lw.label_pair_similarity(Y, "cosine"), '"npmi", "jaccard" or "identity", got \'cosine\''),
         (lambda: lw.label_pair_similarity(Y * 3, "npmi"), "zeros and ones"),
         (lambda: lw.label_pair_similarity(Y[0], "npmi"), r"label sets, \(n, L\)"),
         (lambda: lw.label_pair_similarity(Y[:0], "npmi"), "at least one sample, got none"),

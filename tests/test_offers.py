@@ -332,6 +332,88 @@ def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_s
         )
 
 
+def plain_nws(queries, labels, references, reference_labels, prototypes, similarity, own_keys, tau=0.1, beta=0.1):
+    """The loss of NWS by its docstring, pair by pair: the first references are the queries' own keys."""
+    unit = nn.functional.normalize
+    q, v, p = unit(queries), unit(references), unit(prototypes)
+    losses = []
+    for i, y in enumerate(labels.tolist()):
+        mine = [c for c, has in enumerate(y) if has]
+        if not mine:
+            continue
+        rows = [[c for c, has in enumerate(row) if has] for row in reference_labels.tolist()]
+        shares = {(r, c): 1 / len({*mine, *row}) for r, row in enumerate(rows) for c in row if c in mine}
+        totals = {c: sum(of for (_, label), of in shares.items() if label == c) for c in mine}
+        totals = {c: of + 1 - (1 / len(mine) if own_keys else 0) for c, of in totals.items()}
+        pull = 0
+        weight = 0
+        for (r, c), share in shares.items():
+            pull = pull + share / totals[c] * (q[i] @ v[r]) / tau
+            weight += share / totals[c]
+        for c in mine:
+            pull = pull + (q[i] @ p[c]) / tau / totals[c]
+            weight += 1 / totals[c]
+        push = [((q[i] @ p[c]) / tau).exp() for c in range(len(y)) if c not in mine]
+        for r, row in enumerate(rows):
+            if not set(mine) & set(row):
+                alike = sum(similarity[a][b] for a in mine for b in row) / max(1, len(mine) * len(row))
+                push.append(beta * (1 - alike) * ((q[i] @ v[r]) / tau).exp())
+        if push:
+            losses.append((weight * sum(push).log() - pull) / len(mine))
+    return sum(losses) / len(losses)
+
+
+def test_keys_queue_and_prototypes_of_nws_are_those_of_a_plain_loop_after_each_of_three_steps():
+    """Keys by the average before the step, of the last view; the queue has them with their labels; prototypes learn."""
+    momentum, size = 0.8, 30
+    similarity = torch.tensor([[1.0, 0.3, 0.7], [0.3, 1.0, 0.0], [0.7, 0.0, 1.0]])
+    loss = lw.NWSLoss(similarity)
+    offers, encoder, head = _offers(loss, "label sets", [Momentum(momentum), KeyQueue(size)])
+    network = nn.Sequential(encoder, head)
+    plain, average = copy.deepcopy(network), copy.deepcopy(network)
+    prototypes = nn.Parameter(offers.by_class["LabelPrototypes"].prototypes(None).detach().clone())
+    queue, queue_labels = torch.zeros(0, E), torch.zeros(0, C, dtype=torch.bool)
+    optimizer = torch.optim.SGD([*network.parameters(), *offers.by_class["LabelPrototypes"].parameters()], lr=0.05)
+    other = torch.optim.SGD([*plain.parameters(), prototypes], lr=0.05)
+    for number in range(3):
+        torch.manual_seed(30 + number)
+        inputs, labels = torch.randn(B, V, F), torch.rand(B, C) < 0.4
+        batch = {"inputs": inputs, "sample_index": torch.arange(B), "labels": labels}
+        step = Step(batch, encoder, head, slow=offers.momentum.slow, keyed=offers.asked.keyed)
+        views, named = offers.arguments(step)
+        value = loss(*views, **named)
+        for offer in offers.all:
+            offer.after_loss(step)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        for offer in offers.all:
+            offer.after_update(network)
+
+        with torch.no_grad():
+            keys = average(inputs[:, 1])
+        references, of = torch.cat([keys, queue]), torch.cat([labels, queue_labels])
+        queries = plain(inputs[:, 0])
+        expected = plain_nws(queries, labels, references, of, prototypes, similarity.tolist(), own_keys=True)
+        queue, queue_labels = torch.cat([queue, keys])[-size:], torch.cat([queue_labels, labels])[-size:]
+        other.zero_grad()
+        expected.backward()
+        other.step()
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), plain.parameters(), strict=True):
+                slow.mul_(momentum).add_(fast, alpha=1 - momentum)
+        assert value.item() == pytest.approx(expected.item(), abs=1e-4)
+        mine = dict(offers.momentum.slow.encoder.named_buffers())
+        for name, tensor in average.named_parameters():
+            assert torch.allclose(mine[name], tensor, atol=1e-5)
+        assert torch.allclose(offers.by_class["LabelPrototypes"].prototypes(step), prototypes, atol=1e-5)
+        held = offers.by_class["KeyQueue"].queue(step)
+        place = torch.cdist(held, queue).argmin(dim=1)  # its order is the ring's
+        assert torch.allclose(held, queue[place], atol=1e-4)
+        assert sorted(place.tolist()) == list(range(len(queue)))
+        assert torch.equal(offers.by_class["KeyQueue"].queue_labels(step), queue_labels[place])
+
+
 def test_byols_targets_and_predictions_are_those_of_a_plain_loop_after_each_of_three_steps():
     """Targets by the average before the step, of the other view; then the optimizer; then the average, rising to 1."""
     steps, loss = 3, lw.BYOLLoss()

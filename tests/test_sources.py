@@ -371,7 +371,24 @@ def broken(folder):
     return {"path": "t.jsonl"}
 
 
-TEXTS = {"title": ["a", "b"], "label": ["x", "y"]}
+@pytest.mark.parametrize(
+    ("columns", "arguments", "expected"),
+    [
+        ({"title": ["a", "b"], "label": ["x", "y"]}, {}, ["a", "b"]),
+        ({"id": ["p", "q"], "text": ["a", "b"], "likes": [3, 4], "label": ["x", "y"]}, {}, ["a", "b"]),
+        ({"title": ["a", "b"], "note": ["c", "d"], "label": ["x", "y"]}, {"inputs": ["note"]}, ["c", "d"]),
+    ],
+    ids=["the only column", "by its name", "chosen"],
+)
+def test_a_column_of_texts_is_read(columns, arguments, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = table(columns=columns, **arguments)(tmp_path)
+    samples = Hub(**given).load()
+    assert samples.inputs.strings == expected
+    assert samples.names == ("x", "y")
+
+
+TEXTS = {"title": ["a", "b"], "note": ["c", "d"], "label": ["x", "y"]}
 WRONG = {
     "nowhere": (lambda _: {"path": "no/such/folder"}, "which does not exist: check data.path"),
     "no table": (lambda _: {"path": "none.csv"}, r"got none\.csv, which does not exist"),
@@ -384,8 +401,8 @@ WRONG = {
     "no label": (table(columns={"a": [1, 2], "b": [3, 4]}), r"none of these names among a, b: name it in data\.label"),
     "wrong label": (table(label="color"), "got no 'color' among petal, sepal, class"),
     "wrong input": (table(inputs=["leaf"]), "got 'leaf': choose from petal, sepal, class"),
-    "text": (table(columns=TEXTS), r"got title \(text\): text is not supported yet"),
-    "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"class \(text\): text is not supported"),
+    "several texts": (table(columns=TEXTS), r"got title \(text\), note \(text\): name it in data\.inputs"),
+    "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"got class \(text\): name it in"),
     "labels alone": (table(columns={"label": [1, 2]}), "got only the labels"),
     "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: fill them in or drop"),
     "real labels": (table(columns={"x": [1, 2], "label": [0.5, 1.5]}), "integers, strings, .* got float64"),

@@ -22,7 +22,7 @@ from likewise.parts import Spec, build, class_of
 from likewise.scores import Found, Outcomes, Score, as_csv, from_csv, outcomes_of, save_outcomes
 
 PARTIAL = ".partial"
-CONFIGURATION = {"config.yaml", "run.json"}  # what stands there before any work is done
+CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors"}  # what stands there before any work is done
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
 Curves = dict[str, list[tuple[int, float]]]
@@ -60,9 +60,11 @@ class Run:
         run.json                   with which arguments each part was made, what the data was, versions
         metrics.csv                what the training logged, a row a step
         checkpoint.ckpt            from where training goes on; checkpoint-before.ckpt is the one before
+        best.ckpt                  all weights at the epoch with the best validation score, where that one is kept
         encoder.safetensors        the trained encoder's weights
         histograms.csv             counts that the loss recorded, a row for each histogram and epoch
         classes.csv                means of what the loss recorded, a row for each statistic, epoch and class
+        similarity.safetensors     how alike labels are, (L, L), where the loss is told
         batches.npz                embeddings that the loss received in a step of the first epoch and one of the last
         embeddings.npz             features of all samples, with their labels and rows
         scores.csv                 what was measured, a row a number
@@ -157,6 +159,11 @@ class Run:
         return self.folder / "checkpoint-before.ckpt"
 
     @property
+    def best(self) -> Path:
+        """The file of all weights at the epoch with the best validation score."""
+        return self.folder / "best.ckpt"
+
+    @property
     def weights(self) -> Path:
         """The file of the trained encoder's weights; where it stands, training is over."""
         return self.folder / "encoder.safetensors"
@@ -165,6 +172,11 @@ class Run:
     def batches(self) -> Path:
         """The file of the embeddings that the loss received in two steps."""
         return self.folder / "batches.npz"
+
+    @property
+    def similarity_file(self) -> Path:
+        """The file of how alike labels are."""
+        return self.folder / "similarity.safetensors"
 
     @property
     def embeddings(self) -> Path:
@@ -281,6 +293,19 @@ class Run:
         with self.class_means_file.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.reader(file))
         return [ClassMean(of, int(epoch), name, float(mean), int(count)) for of, epoch, name, mean, count in rows]
+
+    @property
+    def label_similarity(self) -> Tensor | None:
+        """How alike labels are, (L, L), as the loss was told; None where it wasn't."""
+        from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
+
+        return load_file(self.similarity_file)["similarity"] if self.similarity_file.is_file() else None
+
+    def save_label_similarity(self, similarity: Tensor) -> None:
+        """Write how alike labels are."""
+        from safetensors.torch import save  # noqa: PLC0415 - of an extra
+
+        self.write(self.similarity_file.name, save({"similarity": similarity.detach().cpu().contiguous()}))
 
     def encoder(self) -> nn.Module:
         """Rebuild the trained encoder, in evaluation mode; the data is not needed.

@@ -15,6 +15,8 @@ from torch import Tensor
 ENCODER = "encoder"
 RAW = "raw inputs"
 ALL = "all"
+# classes and labels by the number of their training samples
+SUBSETS = ("many", "medium", "few", "head labels", "middle labels", "tail labels")
 FEWER = "samples only"  # says in `choices` that raw inputs were evaluated on fewer samples than the encoder
 SEPARATOR = "|"
 WORDS = ("evaluation", "metric", "features", "part", "subset", "choices")
@@ -34,7 +36,7 @@ class Score:
         count: Samples that it is the mean of.
         features: "encoder", or "raw inputs", the same evaluation without an encoder.
         part: "test" or "validation".
-        subset: "all"; "many", "medium" or "few" training samples; or "class NAME".
+        subset: "all"; one of `SUBSETS`; or "class NAME" or "label NAME".
         epoch: Epochs trained so far, for scores taken during training; None for the final encoder.
         choices: The settings chosen on validation, such as "penalty=0.001", and what else to know about the number.
 

@@ -25,13 +25,12 @@ from likewise.evaluation import (
 )
 from likewise.models import Encoder
 from likewise.parts import build
-from likewise.report.words import difference_words, is_share, score_words
+from likewise.report.words import difference_words, is_main, is_share, score_words
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, FEWER, RAW, Outcomes, same_rows
+from likewise.scores import ALL, ENCODER, FEWER, RAW, SUBSETS, Outcomes, same_rows
 
 PRINTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class that is printed
-PRINTED_SUBSETS = ("many", "medium", "few")  # and classes; of other subsets there is more than fits a terminal
 MOST_NUMBERS = 2**24  # of inputs encoded at a time: 64 MiB in float32
 MOST_INPUTS = 1024
 
@@ -70,20 +69,39 @@ class Settings:
         return features if most is None else FeatureParts(*(part.fewer(most) for part in features))
 
 
-def check_applicable(parts: Parts, asked: Sequence[Evaluation] | None) -> None:
-    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
+def check_applicable(parts: Parts, asked: Sequence[Evaluation] | None, *, predicts: bool = False) -> None:
+    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained.
+
+    Args:
+        parts: The samples.
+        asked: The evaluations. None: none in particular.
+        predicts: Whether the run has a classifier of its own.
+    """
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
     blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
+    if predicts:
+        blank = FeatureParts(*(replace(of, predictions=torch.zeros(len(of), len(of.names))) for of in blank))
     applicable(with_origin(blank, parts, _no_encoder), asked)
 
 
-def encoded(run: Run, encoder: Encoder, parts: Parts) -> FeatureParts:
-    """Encode the samples and save the features; or load those that were saved."""
+def encoded(
+    run: Run, encoder: Encoder, parts: Parts, predicted: Callable[[Tensor], Tensor | None] | None = None
+) -> FeatureParts:
+    """Encode the samples and save the features; or load those that were saved.
+
+    Args:
+        run: The run.
+        encoder: Its encoder.
+        parts: The samples.
+        predicted: What the run's own classifier makes of features, if it has one.
+    """
     if run.embeddings.is_file():
         features = load_features(run.embeddings)
     else:
         named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
         features = FeatureParts(*(_encoded(encoder, samples, part) for part, samples in named))
+        if predicted is not None:
+            features = FeatureParts(*(replace(of, predictions=predicted(of.vectors)) for of in features))
         with run.writing(run.embeddings.name) as path:
             save_features(path, features)
     return with_origin(features, parts, lambda: encoder)
@@ -135,7 +153,7 @@ def evaluate(
             run.add(other)
         unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
         classes = features.test if unseen else None
-        for score in found.headline:
+        for score in (of for of in found.headline if is_main(of.metric)):
             tell(_line(score, found, other, classes))
     _print_classes(run, features.test, {evaluation.name for evaluation in evaluations})
 
@@ -193,7 +211,8 @@ def _print_classes(run: Run, test: Features, evaluations: Collection[str]) -> No
     """Print the accuracy of classes with many, medium and few training samples, and of each class where few exist."""
     final = [score for score in run.scores if score.epoch is None and score.part == "test" and score.subset != ALL]
     final = [score for score in final if score.evaluation in evaluations]
-    final = [score for score in final if score.subset in PRINTED_SUBSETS or score.subset.startswith("class ")]
+    final = [score for score in final if score.subset in SUBSETS or score.subset.startswith("class ")]
+    final = [score for score in final if score.metric != "macro-F1"]  # of labels by frequency, mAP says enough
     if len(test.names) > PRINTED_CLASSES:
         final = [score for score in final if not score.subset.startswith("class ")]
     columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
@@ -201,7 +220,8 @@ def _print_classes(run: Run, test: Features, evaluations: Collection[str]) -> No
     if not rows:
         return
     cells = {(score.subset, score.evaluation, score.features): score_words(score) for score in final}
-    table = [["", *(f"{evaluation}{'' if of == ENCODER else f', {RAW}'}" for evaluation, of in columns)]]
+    corner = "mAP" if {score.metric for score in final} == {"mAP"} else ""
+    table = [[corner, *(f"{evaluation}{'' if of == ENCODER else f', {RAW}'}" for evaluation, of in columns)]]
     table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     tell("")

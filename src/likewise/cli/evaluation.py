@@ -65,8 +65,10 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
     if checkpoint or not before.embeddings.is_file():
         encoder = (_of_checkpoint(before, checkpoint) if checkpoint else _of_run(before)).to(place)
     samples, refit = _samples(before, needed=encoder is not None)
+    saved = None if encoder is not None else load_features(before.embeddings)
     if samples is not None:
-        check_applicable(samples, settings.evaluations)
+        predicts = saved is not None and saved.test.predictions is not None
+        check_applicable(samples, settings.evaluations, predicts=predicts)
     made, new = before, checkpoint is not None
     if checkpoint is not None:
         undated = re.sub(r"^\d{4}-\d\d-\d\d-\d{6}-", "", before.name)
@@ -74,7 +76,7 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
         made.describe(before.facts | {"checkpoint": str(checkpoint)})
     with cared_for(made, _left, new=new):
         if encoder is None or samples is None:
-            features = load_features(made.embeddings)
+            features = saved or load_features(made.embeddings)
             if samples is not None:
                 features = with_origin(features, samples, cache(lambda: _of_run(before).to(place)))
         else:

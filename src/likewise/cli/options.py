@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
@@ -123,6 +123,12 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument("--compile", type=bool, default=False, help="Whether to compile encoder and head.")
     parser.add_argument(
         "--validation_epochs", type=int, default=5, help="Epochs between validation scores during training; 0: none."
+    )
+    parser.add_argument(
+        "--keep",
+        type=Literal["last", "best"],
+        default="last",
+        help="Which weights to keep: those after the last epoch, or those at the best validation score.",
     )
     add_evaluations(parser)
     for part, (base, help_) in PARTS.items():

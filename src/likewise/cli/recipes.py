@@ -9,7 +9,9 @@ otherwise.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 import yaml
@@ -17,6 +19,7 @@ import yaml
 from likewise.cli.words import given_in, in_files
 
 ROOT = files("likewise") / "training" / "recipes"
+FOR = "for"  # in a method's or study's file: the data sets that it is for, where it isn't for all
 
 
 def names() -> list[str]:
@@ -26,7 +29,7 @@ def names() -> list[str]:
         >>> "supcon-cifar10" in names()
         True
     """
-    return [f"{method}-{data}" for data in _listed("data") for method in _listed("methods")]
+    return _pairs("methods")
 
 
 def studies() -> list[str]:
@@ -36,7 +39,7 @@ def studies() -> list[str]:
         >>> "rascal-ablation-digits" in studies()
         True
     """
-    return [f"{study}-{data}" for data in _listed("data") for study in _listed("studies")]
+    return _pairs("studies")
 
 
 def recipe(name: str) -> dict[str, Any]:
@@ -59,7 +62,7 @@ def recipe(name: str) -> dict[str, Any]:
     options = _merged(options, _read("methods", method))
     pair = next((f"{method}-{of}" for of in chain if f"{method}-{of}" in _listed("both")), None)
     options = options if pair is None else _merged(options, _read("both", pair))
-    return {part: value for part, value in options.items() if part != "like"}
+    return {part: value for part, value in options.items() if part not in {"like", FOR}}
 
 
 def study(name: str) -> dict[str, str]:
@@ -73,7 +76,7 @@ def study(name: str) -> dict[str, str]:
         '--recipe simclr-digits'
     """
     what, data = _pair(name, "studies", studies())
-    return {setting: options.format(data=data) for setting, options in _read("studies", what).items()}
+    return {setting: of.format(data=data) for setting, of in _read("studies", what).items() if setting != FOR}
 
 
 def with_recipe(words: Sequence[str]) -> list[str]:
@@ -152,7 +155,7 @@ def _without_other(options: Mapping[str, Any], path: Sequence[str], name: str) -
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
     """Part a name into that of a method or study, and that of the data."""
     found = [(first, name.removeprefix(f"{first}-")) for first in _listed(room) if name.startswith(f"{first}-")]
-    pairs = [pair for pair in found if pair[1] in _listed("data")]
+    pairs = [pair for pair in found if "-".join(pair) in _pairs(room)]
     if not pairs and name in studies():
         raise ValueError(f"expected a recipe, got the study {name!r}: likewise sweep --recipe {name}")
     if not pairs:
@@ -172,10 +175,17 @@ def unknown(name: str, known: Sequence[str]) -> str:
     return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)
 
 
+def _pairs(room: str) -> list[str]:
+    """Name every pair of a method or study and a data set that it is for."""
+    pairs = product(_listed("data"), _listed(room))
+    return [f"{name}-{data}" for data, name in pairs if data in _read(room, name).get(FOR, [data])]
+
+
 def _listed(room: str) -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in (ROOT / room).iterdir() if file.name.endswith(".yaml"))
 
 
+@cache
 def _read(room: str, name: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / room / f"{name}.yaml").read_text(encoding="utf-8"))
 

@@ -29,10 +29,10 @@ from likewise.cli.words import given_in
 from likewise.evaluation import Found
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
-from likewise.report.words import score_words
+from likewise.report.words import is_main, score_words
 from likewise.runs import Run, cared_for
 from likewise.training import Assembled, Checkpoints, Snapshots, Statistics, Terminated, Validation, assemble
-from likewise.training.fitting import fit, processes, trainer_of
+from likewise.training.fitting import fit, last_whole, processes, trainer_of
 
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
@@ -70,7 +70,9 @@ def run(arguments: Sequence[str]) -> Run | None:
         try:
             ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
             settings = Settings.of(chosen)
-            check_applicable(ready.parts, settings.evaluations)
+            check_applicable(ready.parts, settings.evaluations, predicts=ready.module.predicts)
+            for note in ready.notes if _rank() == 0 else ():
+                say(note)
             if before is not None:
                 _check_same(before, ready)
             if _rank() > 0:
@@ -89,6 +91,9 @@ def run(arguments: Sequence[str]) -> Run | None:
                         | recipe
                         | {"seed": config.seed, "device": _device_words(given), "versions": _versions()}
                     )
+                    similarity = getattr(ready.module.loss, "label_similarity", None)
+                    if isinstance(similarity, torch.Tensor):
+                        made.save_label_similarity(similarity)
                 whole = _through(made, ready, given, config, settings)
         except MisconfigurationException as error:
             raise ValueError(_in_our_words(str(error))) from error
@@ -105,12 +110,13 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
         made.save_encoder(encoder)
     else:
         encoder.load_state_dict(made.encoder().state_dict())
+        _restore_others(made, ready)
         encoder.to(_device(given))
     with _terminable(None):
         if settings.evaluations != []:
             with _timed(made, "evaluation"):
                 say("evaluating ...")
-                features = settings.capped(encoded(made, encoder, ready.parts))
+                features = settings.capped(encoded(made, encoder, ready.parts, ready.module.predicted))
                 evaluate(made, features, ready.parts, settings.evaluations, refit=ready.refit)
         say("writing the report ...")
         with made.writing(made.report.name) as page:
@@ -120,8 +126,11 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
 
 def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, settings: Settings) -> None:
     every = 0 if ready.refit or settings.evaluations == [] else config.validation_epochs
+    best = config.keep == "best"
+    if best and ready.refit:
+        raise ValueError("expected a validation part to keep the best epoch by, got a refit on it: leave out --keep")
     callbacks: list[lightning.Callback] = [
-        Validation(made, ready.parts, every, told=_validated),
+        Validation(made, ready.parts, every, told=_validated, keep_best=best),
         Statistics(made, ready.trained.names),
         Snapshots(made),
     ]
@@ -135,12 +144,26 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     trainer = trainer_of({**given, "default_root_dir": made.folder}, callbacks, checkpoints)
     with _terminable(checkpoints):
         fit(ready, trainer, made, compiled=config.compile)
+    if best and made.best.is_file():
+        ready.module.load_state_dict(torch.load(made.best, map_location="cpu", weights_only=True))
     ready.module.encoder.to(trainer.strategy.root_device)
+
+
+def _restore_others(made: Run, ready: Assembled) -> None:
+    """Give the offers the weights that they had with the trained encoder, if these were saved."""
+    if made.best.is_file():
+        state: dict[str, Any] = torch.load(made.best, map_location="cpu", weights_only=True)
+    elif (checkpoint := last_whole(made)) is not None:
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+    else:
+        return
+    trained = ready.module.encoder.state_dict()
+    ready.module.load_state_dict(state | {f"encoder.{name}": of for name, of in trained.items()})
 
 
 def _validated(found: Found) -> None:
     """Print the validation scores of an epoch."""
-    scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline)
+    scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if is_main(score.metric))
     say(f"validation after epoch {found.headline[0].epoch}: {found.headline[0].evaluation}, {scores}")
 
 

@@ -19,11 +19,13 @@ from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.digits import Digits
 from likewise.data.hub import Hub
 from likewise.data.of_run import fingerprint, parts_of, parts_of_run
-from likewise.data.samplers import Balanced, Sampler, Shuffled
+from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Rows, Samples
 from likewise.data.source import Source
 from likewise.data.split import Parts, Split, Stratified
-from likewise.data.subset import Classes, Fraction, LongTail, Subset
+from likewise.data.subset import Classes, Fraction, Labelled, LongTail, Subset
+from likewise.data.text import Text
+from likewise.data.texts import Texts, TokenRows
 from likewise.data.torchvision import Torchvision
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "GaussianBlur",
     "Hub",
     "LabelKind",
+    "Labelled",
     "LongTail",
     "Parts",
     "RandomAffine",
@@ -55,11 +58,15 @@ __all__ = [
     "Share",
     "Shuffled",
     "SimCLRViews",
+    "SimilarLength",
     "Source",
     "Split",
     "Stratified",
     "Subset",
+    "Text",
+    "Texts",
     "TokenDropout",
+    "TokenRows",
     "Torchvision",
     "Views",
     "corrupted",

@@ -99,12 +99,31 @@ def _label_sets(values: Sequence[Sequence[Any]], inner: Any) -> tuple[Tensor, tu
     if known is None and _are_indicators(values):
         indicators = torch.tensor(np.asarray(values, dtype=bool))
         return indicators, tuple(str(label) for label in range(indicators.shape[1]))
-    found = range(len(known)) if known is not None else sorted({label for value in values for label in value})
+    if known is None:
+        return label_sets_of(values)
+    return label_sets_of(values, range(len(known)))[0], tuple(known)
+
+
+def label_sets_of(
+    values: Sequence[Sequence[Any]], labels: Sequence[Any] | None = None
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Return lists of labels as label sets, (N, L), and the labels' names.
+
+    Args:
+        values: The labels of each sample.
+        labels: All labels in order. None: those that occur, sorted.
+
+    Example:
+        >>> label_sets_of([["b", "a"], []])
+        (tensor([[ True,  True],
+                [False, False]]), ('a', 'b'))
+    """
+    found = sorted({label for value in values for label in value}) if labels is None else labels
     column = {label: place for place, label in enumerate(found)}
     sets = torch.zeros(len(values), len(column), dtype=torch.bool)
     for row, value in enumerate(values):
         sets[row, [column[label] for label in value]] = True
-    return sets, tuple(known) if known is not None else tuple(str(label) for label in found)
+    return sets, tuple(str(label) for label in found)
 
 
 def _are_indicators(values: Sequence[Sequence[Any]]) -> bool:

@@ -12,22 +12,24 @@ from likewise.data.image_files import image_suffixes, read_images
 from likewise.data.samples import PART_NAMES, Samples
 from likewise.data.source import Source
 from likewise.data.tables import Tables, open_tables
+from likewise.data.texts import Texts
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")
 _IMAGES = ("image", "img")
+_TEXTS = ("text", "sentence", "document", "body")
 # row numbers that pandas adds to the columns
 _ROW_NUMBERS = ("Unnamed: ", "__index_level_")
 
 
 @final
 class Hub(Source):
-    r"""Images or numbers with their labels, from local files or from the Hub.
+    r"""Images, numbers or texts with their labels, from local files or from the Hub.
 
     - A folder of images, with one folder per class; or folders train, test and optionally validation of these. A
       metadata.csv or metadata.jsonl next to the images, with a column file_name, can give the labels instead.
     - A CSV, TSV, JSON lines or Parquet file, or a folder of them named after their parts (train.csv, test.csv). Inputs
-      are a column of images (bytes, or paths relative to the table's folder), or all columns of numbers and of lists of
-      numbers, which together make a vector.
+      are a column of images (bytes, or paths relative to the table's folder), a column of texts, or all columns of
+      numbers and of lists of numbers, which together make a vector.
     - What `datasets` has saved to disk, or a data set on the Hub by its name.
 
     Labels are classes (integers, strings) or label sets (lists of them, lists of only 0 and 1, or strings of several
@@ -37,7 +39,8 @@ class Hub(Source):
     Args:
         path: A file, a folder, or a name on the Hub.
         config: The configuration, for a data set on the Hub with several.
-        inputs: The columns to learn from. None: the image column if there is one, otherwise all number columns.
+        inputs: The columns to learn from. None: the image column if there is one, else the column called text,
+            sentence, document or body, else all number columns.
         label: The column of labels, or "none" for no labels. None: the one named label, labels, fine_label, target or
             class.
         size: Side of the square that images are center-cropped and resized to, in pixels. None: all have the same size.
@@ -100,6 +103,11 @@ class Hub(Source):
             if self.size is not None:
                 raise ValueError(f"expected no size for columns of numbers, got {self.size}: leave out data.size")
             return Samples(vectors_of(splits, inputs), labels, names, parts)
+        if kind == "text":
+            if self.size is not None:
+                raise ValueError(f"expected no size for texts, got {self.size}: leave out data.size")
+            strings = [value or "" for split in splits for value in _values(split, inputs[0])]
+            return Samples(Texts(strings), labels, names, parts)
         images, kept = read_images(ImageCells(tables, list(given), inputs[0]), self.size, self.memory)
         labels, parts = (None if known is None else known[kept] for known in (labels, parts))
         return Samples(images, labels, names, parts)
@@ -118,7 +126,7 @@ class Hub(Source):
         return found[0]
 
     def _inputs(self, tables: Tables, label: str | None) -> tuple[list[str], ColumnKind]:
-        """Return the input columns, and what they hold: one column of images, or several of numbers."""
+        """Return the input columns, and what they hold: one column of images or texts, or several of numbers."""
         table = next(iter(tables.splits.values()))
         unknown = [name for name in self.inputs or [] if name not in table.features]
         if unknown:
@@ -139,11 +147,18 @@ class Hub(Source):
                     f"expected one column of images, got {', '.join(self.inputs or images)}: name it in data.inputs"
                 )
             return images, "images"
+        texts = [name for name, kind in kinds.items() if kind == "text"]
+        if self.inputs is None:
+            texts = [name for name in texts if name in _TEXTS] or (texts if len(texts) == 1 == len(kinds) else [])
+        if len(texts) == 1 and (self.inputs is None or len(self.inputs) == 1):
+            return texts, "text"
         odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
         if len(odd) == len(kinds) or (self.inputs and odd):
             got = ", ".join(f"{name} ({kind})" for name, kind in odd.items()) or "only the labels"
-            texts = ": text is not supported yet" if "text" in odd.values() else ": name others in data.inputs"
-            raise ValueError(f"expected columns of images or numbers in {self.path}, got {got}{texts}")
+            raise ValueError(
+                f"expected columns of numbers, or one of images or texts, in {self.path}, got {got}: "
+                "name it in data.inputs"
+            )
         return [name for name in kinds if name not in odd], "numbers"
 
 

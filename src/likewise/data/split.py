@@ -10,7 +10,9 @@ from torch import Tensor
 
 from likewise.data.joined import JoinedRows
 from likewise.data.samples import PARTS, Samples, rows_by_class
+from likewise.data.stratification import stratified
 from likewise.data.subset import Subset
+from likewise.data.texts import Texts
 
 
 @final
@@ -64,7 +66,8 @@ class Split(ABC):
 class Stratified(Split):
     """Parts with the same classes: the parts that the source gives, and a stratified split for the others.
 
-    Label sets, and samples without labels, are split at random.
+    Label sets are split by iterative stratification, so that every label keeps its share of samples; samples without
+    labels at random.
 
     Args:
         test: The fraction of all samples held out; unused if the source gives a test part.
@@ -117,6 +120,8 @@ class Stratified(Split):
 
         rows = cuttable.nonzero().flatten()
         held_out = round(len(rows) * self.test)
+        if samples.labels is not None and samples.label_kind == "label sets" and len(rows) > 3:
+            return rows[stratified(samples.labels[rows], self.test, self.seed)]
         labels = samples.labels[rows] if samples.labels is not None and samples.label_kind == "classes" else None
         counts = torch.tensor([len(rows)]) if labels is None else torch.bincount(labels, minlength=len(samples.names))
         smallest = int(counts.argmin())
@@ -132,6 +137,8 @@ class Stratified(Split):
         return torch.from_numpy(held).sort().values
 
     def _cut_validation(self, samples: Samples, rows: Tensor) -> Int[Tensor, " v"]:
+        if samples.labels is not None and samples.label_kind == "label sets":
+            return rows[stratified(samples.labels[rows], self.validation, self.seed)]
         if samples.labels is None or samples.label_kind != "classes":
             labels = torch.zeros(len(rows), dtype=torch.int64)
         else:
@@ -205,6 +212,8 @@ def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> Non
 def _joined(first: Samples, second: Samples) -> Samples:
     if isinstance(first.inputs, Tensor) and isinstance(second.inputs, Tensor):
         inputs = torch.cat([first.inputs, second.inputs])
+    elif isinstance(first.inputs, Texts) and isinstance(second.inputs, Texts):
+        inputs = Texts([*first.inputs.strings, *second.inputs.strings])
     elif isinstance(first.inputs, Tensor) or isinstance(second.inputs, Tensor):
         raise TypeError("expected all parts of a source in memory, or none")
     else:

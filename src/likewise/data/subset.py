@@ -85,6 +85,32 @@ class LongTail(Subset):
 
 
 @final
+class Labelled(Subset):
+    """Only samples with a label, where samples have label sets.
+
+    Returns:
+        Calling it with samples of N returns the rows to keep, sorted.
+
+    Raises:
+        ValueError: Samples don't have label sets, or none has a label.
+
+    Example:
+        >>> labels = torch.tensor([[True, False], [False, False], [True, True]])
+        >>> Labelled()(Samples(torch.zeros(3, 1), labels, ("a", "b")))
+        tensor([0, 2])
+    """
+
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        """Return the rows to keep."""
+        if samples.labels is None or samples.label_kind != "label sets":
+            raise ValueError(f"Labelled expected label sets, got {samples.label_kind or 'no labels'}: leave it out")
+        rows = samples.labels.any(dim=1).nonzero().flatten()
+        if len(rows) == 0:
+            raise ValueError(f"expected samples with a label, got {len(samples)} without: check data.label")
+        return rows
+
+
+@final
 class Fraction(Subset):
     """A fraction of the samples, stratified by class if there are classes.
 

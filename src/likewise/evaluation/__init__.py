@@ -10,6 +10,7 @@ from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.origin import Origin
 from likewise.evaluation.out_of_distribution import OutOfDistribution
+from likewise.evaluation.own_classifier import OwnClassifier
 from likewise.evaluation.raw import raw_features
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
@@ -27,6 +28,7 @@ __all__ = [
     "Origin",
     "OutOfDistribution",
     "Outcomes",
+    "OwnClassifier",
     "Retrieval",
     "Robustness",
     "Score",

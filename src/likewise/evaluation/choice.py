@@ -6,9 +6,10 @@ from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
+from likewise.evaluation.own_classifier import OwnClassifier
 from likewise.evaluation.retrieval import Retrieval
 
-USUAL: tuple[type[Evaluation], ...] = (KNN, LinearProbe, Retrieval)
+USUAL: tuple[type[Evaluation], ...] = (KNN, LinearProbe, OwnClassifier, Retrieval)
 
 
 def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -> list[Evaluation]:

@@ -53,16 +53,34 @@ class Evaluation(ABC):
 
 
 def needs_seen_classes(parts: FeatureParts) -> str | None:
-    """Say why a classifier can't be evaluated on these parts: the refusal that kNN and the linear probe share."""
+    """Say why a classifier of classes can't be evaluated on these parts."""
     kind = parts.test.label_kind
-    if kind != "classes":
-        return f"it needs one class a sample, and there are {kind or 'no labels'}"
-    if len(parts.train) == 0:
-        return "it needs a training part to learn from, and there is none"
-    if not parts.closed:
-        return "it needs test classes that were trained on, and these are others"
-    if len(parts.train.classes.unique()) < 2:
-        return "it needs at least 2 training classes, and there is 1"
-    if len(parts.test) == 0:
-        return "it needs a test part, and there is none"
-    return None
+    return (
+        needs_seen_labels(parts)
+        if kind == "classes"
+        else f"it needs one class a sample, and there are {kind or 'no labels'}"
+    )
+
+
+def needs_seen_labels(parts: FeatureParts) -> str | None:
+    """Say why a classifier can't be evaluated on these parts: the refusal that kNN and the linear probe share."""
+    train, _, test = parts
+    kind = test.label_kind
+    if kind is None:
+        return "it needs classes or label sets, and there are no labels"
+    named = "classes" if kind == "classes" else "labels"
+    wrong = {
+        "it needs a training part to learn from, and there is none": len(train) == 0,
+        "it needs a test part, and there is none": len(test) == 0,
+        f"it needs test {named} that were trained on, and these are others": not parts.closed,
+    }
+    return next((words for words, holds in wrong.items() if holds), None) or _needs_variety(train, test)
+
+
+def _needs_variety(train: Features, test: Features) -> str | None:
+    """Say why labels that all samples share teach and test nothing."""
+    if train.label_kind == "classes":
+        return "it needs at least 2 training classes, and there is 1" if len(train.classes.unique()) < 2 else None
+    if not bool(((train.counts > 0) & (train.counts < len(train))).any()):
+        return "it needs a label that some training samples have and others don't, and there is none"
+    return None if bool(test.sets.any()) else "it needs test samples with a label, and there is none"

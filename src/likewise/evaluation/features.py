@@ -46,7 +46,8 @@ class Features:
         rows: The samples' rows in their source, (N,). None: 0 to N - 1.
         part: "train", "validation" or "test".
         kind: "encoder", or "raw inputs".
-        whole: How many samples each class has in the whole part, (C,), where these are a subset of it.
+        whole: How many samples each class or label has in the whole part, (C,), where these are a subset of it.
+        predictions: The scores of the classes or labels by a classifier that was trained with the encoder, (N, C).
         origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
             pickled.
 
@@ -66,6 +67,7 @@ class Features:
     part: str = "test"
     kind: str = ENCODER
     whole: Int[Tensor, " c"] | None = None
+    predictions: Float[Tensor, "n c"] | None = None
     origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -123,7 +125,16 @@ class Features:
     def __getitem__(self, index: Tensor) -> "Features":
         """Take some of the samples, by their indices."""
         labels = None if self.labels is None else self.labels[index]
-        return replace(self, vectors=self.vectors[index], labels=labels, rows=self.numbers[index])
+        predictions = None if self.predictions is None else self.predictions[index]
+        rows = self.numbers[index]
+        return replace(self, vectors=self.vectors[index], labels=labels, rows=rows, predictions=predictions)
+
+    @property
+    def predicted(self) -> Float[Tensor, "n c"]:
+        """The predictions, (N, C), where there are some."""
+        if self.predictions is None:
+            raise ValueError("expected features with predictions, got none: a run with a classifier has them")
+        return self.predictions
 
     @property
     def numbers(self) -> Int[Tensor, " n"]:
@@ -138,6 +149,13 @@ class Features:
         return self.labels
 
     @property
+    def sets(self) -> Bool[Tensor, "n l"]:
+        """The label sets, (N, L), of samples that have them."""
+        if self.labels is None or self.labels.ndim != 2:
+            raise ValueError(f"expected samples with label sets, got {self.label_kind or 'no labels'}")
+        return self.labels
+
+    @property
     def label_kind(self) -> LabelKind | None:
         """What labels there are."""
         if self.labels is None:
@@ -146,12 +164,16 @@ class Features:
 
     @property
     def counts(self) -> Int[Tensor, " c"]:
-        """How many samples each class has, (C,)."""
-        return torch.bincount(self.classes, minlength=len(self.names))
+        """How many samples each class or label has, (C,)."""
+        return (
+            self.sets.sum(0)
+            if self.label_kind == "label sets"
+            else torch.bincount(self.classes, minlength=len(self.names))
+        )
 
     @property
     def frequencies(self) -> Int[Tensor, " c"]:
-        """How many samples each class has in the whole part, (C,)."""
+        """How many samples each class or label has in the whole part, (C,)."""
         return self.counts if self.whole is None else self.whole
 
     def fewer(self, most: int, seed: int = 0) -> "Features":
@@ -159,7 +181,7 @@ class Features:
         if len(self) <= most:
             return self
         chosen = self[torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most].sort().values]
-        return replace(chosen, whole=self.frequencies) if self.label_kind == "classes" else chosen
+        return chosen if self.labels is None else replace(chosen, whole=self.frequencies)
 
 
 class FeatureParts(NamedTuple):
@@ -178,22 +200,24 @@ class FeatureParts(NamedTuple):
         fewer = min(len(self.train.names), len(self.test.names))
         if self.train.names[:fewer] != self.test.names[:fewer]:
             return False
+        if self.test.label_kind == "label sets":
+            return True
         return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
 
 
 def joined(first: Features, second: Features) -> Features:
-    """Put the samples of two parts with the same classes together; the result has no origin."""
+    """Put the samples of two parts with the same classes together; the result has neither predictions nor origin."""
     labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])
     vectors = torch.cat([first.vectors, second.vectors])
     rows = torch.cat([first.numbers, second.numbers])
-    return replace(first, vectors=vectors, labels=labels, rows=rows, origin=None)
+    return replace(first, vectors=vectors, labels=labels, rows=rows, predictions=None, origin=None)
 
 
 def save_features(path: Path, parts: FeatureParts) -> None:
     """Write the features of three parts as an .npz file.
 
-    For each part: `train_features` (N, D), `train_rows` (N,), and where there are labels `train_labels` and
-    `train_names`.
+    For each part: `train_features` (N, D), `train_rows` (N,), where there are labels `train_labels` and `train_names`,
+    and where there is a classifier `train_predictions` (N, C).
 
     Example:
         >>> import tempfile
@@ -212,6 +236,8 @@ def save_features(path: Path, parts: FeatureParts) -> None:
         if features.labels is not None:
             arrays[f"{part}_labels"] = features.labels.numpy()
             arrays[f"{part}_names"] = np.array(features.names, dtype=str)
+        if features.predictions is not None:
+            arrays[f"{part}_predictions"] = features.predictions.numpy()
     content = io.BytesIO()
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
     path.write_bytes(content.getvalue())
@@ -248,11 +274,12 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
     labels, names = arrays.get(f"{part}_labels"), arrays.get(f"{part}_names")
-    rows = arrays.get(f"{part}_rows")
+    rows, predictions = arrays.get(f"{part}_rows"), arrays.get(f"{part}_predictions")
     return Features(
         torch.from_numpy(arrays[f"{part}_features"]),
         None if labels is None else torch.from_numpy(labels),
         () if names is None else tuple(str(name) for name in names),
         None if rows is None else torch.from_numpy(rows),
         part,
+        predictions=None if predictions is None else torch.from_numpy(predictions),
     )

@@ -1,19 +1,23 @@
-"""k nearest neighbours: do the training samples nearest to a test sample have its class?"""
+"""k nearest neighbours: do the training samples nearest to a test sample have its class, or its labels?"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal, final, get_args
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.evaluation.accuracy import accuracy
-from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
+from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
+from likewise.evaluation.label_neighbours import label_votes
+from likewise.evaluation.label_scores import MEAN_PRECISION, Predicted, label_set_scores
 from likewise.evaluation.nearest import nearest
-from likewise.scores import Found
+from likewise.scores import Found, Score
 
 Weights = Literal["uniform", "similarity"]
+Setting = tuple[int, Weights]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
 CLOSER = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
@@ -25,9 +29,11 @@ class KNN(Evaluation):
 
         argmax_c Σ_{j ∈ k nearest, y_j = c} w_j,   w_j = 1, or exp(s_j/temperature) by similarity
 
+    Label sets: the score of a label is the share of the neighbours' weight that has it; settings are chosen by mAP.
+
     Args:
         k: How many neighbours vote. None: chosen on validation among 1, 3, 5, 10, 20, 50, 100, 200, and further by
-            doubling while the largest is best. With equal accuracy, the smallest.
+            doubling while the largest is best. With equal scores, the smallest.
         weights: "uniform", or "similarity", which gives closer neighbours more weight. None: chosen on validation.
         temperature: Of the weights by similarity.
 
@@ -63,7 +69,7 @@ class KNN(Evaluation):
 
     def refusal(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
-        return needs_seen_classes(parts)
+        return needs_seen_labels(parts)
 
     def __call__(
         self,
@@ -74,48 +80,57 @@ class KNN(Evaluation):
         refit: bool = False,
         progress: Progress = silent,
     ) -> Found:
-        """Choose k and weights on validation, and predict the test classes."""
+        """Choose k and weights on validation, and predict the test part."""
         self.check(FeatureParts(train, validation, test))
-        k, weights, tried = self._choose(train, validation, progress)
+        chosen, tried = self._choose(train, validation, progress)
         learned = joined(train, validation) if refit else train
-        predictions = self._predict(learned, test, [k], [weights], progress)[k, weights]
-        found = accuracy(self.name, predictions, test, train.frequencies, _words(k, weights))
-        return Found(found.scores, tuple(one.headline[0] for one in tried.values()), found.outcomes)
+        predicted = self._predict(learned, test, [chosen[0]], [chosen[1]], progress)[chosen]
+        chosen_by = tried[chosen].predicted if chosen in tried else torch.zeros(0, len(train.names))
+        found = self._scored(predicted, test, train, chosen, Predicted(chosen_by, validation))
+        return Found(found.scores, tuple(one.score for one in tried.values()), found.outcomes)
 
     def _choose(
         self, train: Features, validation: Features, progress: Progress
-    ) -> tuple[int, Weights, Mapping[tuple[int, Weights], Found]]:
+    ) -> tuple[Setting, Mapping[Setting, "_Tried"]]:
         """Try all settings on validation; where the largest k is best, larger ones too."""
         kinds: Sequence[Weights] = WEIGHTS if self.weights is None else (self.weights,)
         ks = [min(k, len(train)) for k in (KS if self.k is None else (self.k,))]
         if len(validation) == 0:
-            return ks[0], kinds[0], {}
-        tried: dict[tuple[int, Weights], Found] = {}
+            return (ks[0], kinds[0]), {}
+        tried: dict[Setting, _Tried] = {}
         while True:
             ks = sorted(set(ks))
-            for setting, predictions in self._predict(train, validation, ks, kinds, progress).items():
-                tried[setting] = accuracy(self.name, predictions, validation, train.frequencies, _words(*setting))
-            best = max(tried, key=lambda setting: (tried[setting].scores[0].value, -setting[0]))
+            for setting, predicted in self._predict(train, validation, ks, kinds, progress).items():
+                tried[setting] = _Tried(predicted, self._scored(predicted, validation, train, setting))
+            best = max(tried, key=lambda setting: (tried[setting].score.value, -setting[0]))
             if self.k is not None or best[0] < max(ks) or best[0] == len(train):
-                return *best, tried
+                return best, tried
             ks = [min(2 * best[0], len(train))]
 
     def _predict(
         self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Progress
-    ) -> dict[tuple[int, Weights], Int[Tensor, " m"]]:
-        """Predict the classes for every k and kind of weights, from one search."""
-        predictions: dict[tuple[int, Weights], Tensor] = {
-            (k, kind): torch.empty(len(test), dtype=torch.int64) for k in ks for kind in kinds
-        }
+    ) -> dict[Setting, Tensor]:
+        """Predict the classes (M,), or the share of each label (M, L), for every k and kind of weights."""
+        sets = train.label_kind == "label sets"
+        blank = torch.empty(len(test), len(train.names)) if sets else torch.empty(len(test), dtype=torch.int64)
+        predictions: dict[Setting, Tensor] = {(k, kind): blank.clone() for k in ks for kind in kinds}
         for part, similarities, indices in nearest(
             test.vectors, train.vectors, max(ks), progress=progress, doing=f"{self.name}, {test.part}"
         ):
-            classes = train.classes.to(indices.device)[indices]
             for kind in kinds:
                 weights = self._weights(similarities.double(), kind)
-                for k, votes in _votes(classes, weights, ks, len(train.names)):
-                    predictions[k, kind][part] = votes.argmax(dim=1).cpu()
+                for k, votes in (label_votes if sets else _votes)(train, indices, weights, ks):
+                    predictions[k, kind][part] = (votes if sets else votes.argmax(dim=1)).cpu()
         return predictions
+
+    def _scored(
+        self, predicted: Tensor, part: Features, train: Features, setting: Setting, chosen_by: Predicted | None = None
+    ) -> Found:
+        """Score predictions; thresholds of label sets are those that are best for what they are chosen by."""
+        if part.label_kind == "classes":
+            return accuracy(self.name, predicted, part, train.frequencies, _words(*setting))
+        own = Predicted(predicted, part)
+        return label_set_scores(self.name, own, chosen_by or own, train.frequencies, _words(*setting))
 
     def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
         if kind == "uniform":
@@ -123,9 +138,26 @@ class KNN(Evaluation):
         return torch.exp((similarities - similarities[:, :1]) / self.temperature)
 
 
-def _votes(classes: Tensor, weights: Tensor, ks: Sequence[int], count: int) -> Iterator[tuple[int, Tensor]]:
+@final
+@dataclass(frozen=True)
+class _Tried:
+    """Predictions of a setting on validation, and what they score."""
+
+    predicted: Tensor
+    found: Found
+
+    @property
+    def score(self) -> Score:
+        """The score by which settings are compared: accuracy, or mAP."""
+        return next(one for one in self.found.headline if one.metric in {"accuracy", MEAN_PRECISION})
+
+
+def _votes(
+    train: Features, indices: Int[Tensor, "m k"], weights: Float[Tensor, "m k"], ks: Sequence[int]
+) -> Iterator[tuple[int, Tensor]]:
     """Yield the votes for each class, (m, C), of the nearest k, for every k."""
-    votes = weights.new_zeros(len(classes), count)
+    classes = train.classes.to(indices.device)[indices]
+    votes = weights.new_zeros(len(classes), len(train.names))
     before = 0
     for k in sorted(ks):
         votes.scatter_add_(1, classes[:, before:k], weights[:, before:k])

@@ -1,4 +1,4 @@
-"""The linear probe: multinomial logistic regression along a path of penalties, the best chosen on validation."""
+"""The linear probe: logistic regression along a path of penalties, the best chosen on validation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.evaluation.accuracy import accuracy
-from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
+from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
+from likewise.evaluation.label_probe import LabelPath
 from likewise.scores import Found, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -28,13 +29,16 @@ CONSTANT = 1e-6  # a feature that varies by less than this part of its mean is c
 
 @final
 class LinearProbe(Evaluation):
-    """Fit multinomial logistic regression on standardised training features and predict the test classes.
+    """Fit logistic regression on standardised training features and predict the test part's classes or label sets.
 
         minimise  1/N Σ_i -log softmax(W x_i + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
 
     From the strongest penalty to the weakest, each fit starting at the one before. The penalty with the highest
     validation accuracy wins, the lower cross-entropy where accuracies are equal; if the first or last of the path is
     the most accurate of all, the path goes on beyond it by factors of 10.
+
+    Label sets: a binary regression for each label instead, with a penalty of its own, for which its cross-entropy on
+    validation is lowest. Thresholds are chosen on validation too, as `label_set_scores` says.
 
     Args:
         penalty: The penalty, per sample: 1/(C·N) for scikit-learn's C. None: chosen on validation.
@@ -71,7 +75,7 @@ class LinearProbe(Evaluation):
 
     def refusal(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
-        return needs_seen_classes(parts)
+        return needs_seen_labels(parts)
 
     def __call__(
         self,
@@ -82,8 +86,12 @@ class LinearProbe(Evaluation):
         refit: bool = False,
         progress: Progress = silent,
     ) -> Found:
-        """Choose the penalty on validation, and predict the test classes."""
+        """Choose the penalty on validation, and predict the test part."""
         self.check(FeatureParts(train, validation, test))
+        if test.label_kind == "label sets":
+            penalties = self.penalties if self.penalty is None else (self.penalty,)
+            path = LabelPath(penalties, self.tolerance)
+            return path.evaluated(self.name, train, validation, test, refit=refit, progress=progress)
         chosen = self.choose(train, validation, refit=refit, progress=progress)
         found = accuracy(self.name, chosen.probe.predict(test.vectors), test, train.frequencies, chosen.words)
         return Found(found.scores, chosen.candidates, found.outcomes)

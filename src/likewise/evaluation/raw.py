@@ -1,22 +1,26 @@
-"""Raw inputs as features: what the same evaluations find without an encoder."""
+"""Raw inputs as features: what the same evaluations find without an encoder. Of texts these are weights of words."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.data import Parts, Samples
+from likewise.data import Parts, Samples, Texts
 from likewise.evaluation.features import FeatureParts, Features
 from likewise.scores import RAW
 
 LONGEST = 3 * 64 * 64  # numbers of an input; beyond, pixels say nothing and cost much
 MOST_NUMBERS = 2**24  # of a part: 64 MiB in float32
 MOST_SAMPLES = 5000
+TERMS = 2048  # words that texts are described by
+MOST_TEXTS = 2**15  # of a part: 256 MiB in float32
 
 
 def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int = 0) -> FeatureParts | None:
     """Return the inputs of the three parts as vectors: of large parts a random subset.
 
-    A part is cut to 5,000 samples, and to 2²⁴ numbers.
+    A part is cut to 5,000 samples, and to 2²⁴ numbers. Texts are described by TF-IDF of the 2,048 most frequent words
+    and pairs of words: 1 + log of the count, times the logarithm of the inverse share of training texts that have it,
+    L2-normalised. Of texts a part is cut to 32,768.
 
     Args:
         parts: The samples.
@@ -27,13 +31,15 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
         The features, of kind "raw inputs"; None where one input has more than 12,288 numbers.
 
     Memory:
-        64 MiB a part.
+        64 MiB a part, of texts 256.
 
     Example:
         >>> samples = Samples(torch.rand(6, 1, 2, 2), torch.tensor([0, 1] * 3), ("cat", "dog"))
         >>> raw_features(Parts(samples, samples, samples)).test.vectors.shape
         torch.Size([6, 4])
     """
+    if isinstance(parts.train.inputs, Texts):
+        return _of_texts(parts, features, seed)
     numbers = torch.Size(parts.train.input_shape).numel()
     if numbers > LONGEST:
         return None
@@ -54,13 +60,44 @@ def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
     return inputs.float() if inputs.is_floating_point() else inputs.float() / 255
 
 
+def _of_texts(parts: Parts, features: FeatureParts | None, seed: int) -> FeatureParts | None:
+    """Return TF-IDF of texts; None where training texts have no words."""
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 - for texts only
+
+    whole = (parts.train, parts.validation, parts.test)
+    among = [None] * 3 if features is None else [of.numbers for of in features]
+    some = [_some(samples, rows, MOST_TEXTS, seed) for samples, rows in zip(whole, among, strict=True)]
+    terms = TfidfVectorizer(max_features=TERMS, ngram_range=(1, 2), sublinear_tf=True)
+    try:
+        terms.fit(_strings(some[0]))
+    except ValueError:  # no words at all
+        return None
+    vectors = [torch.from_numpy(terms.transform(_strings(samples)).toarray()).float() for samples in some]
+    named = zip(vectors, some, whole, ("train", "validation", "test"), strict=True)
+    return FeatureParts(*(_raw(of, samples, part, all_of) for of, samples, all_of, part in named))
+
+
+def _strings(samples: Samples) -> list[str]:
+    return samples.inputs.strings if isinstance(samples.inputs, Texts) else []
+
+
 def _vectors(part: str, samples: Samples, among: Tensor | None, most: int, seed: int) -> Features:
     """Return a part's inputs as vectors."""
+    some = _some(samples, among, most, seed)
+    return _raw(as_vectors(some), some, part, samples)
+
+
+def _some(samples: Samples, among: Tensor | None, most: int, seed: int) -> Samples:
+    """Return at most so many samples, of those whose rows are given."""
     numbered = samples.numbered()
-    whole = samples.counts if samples.label_kind == "classes" else None
     if among is not None and numbered.rows is not None:
         numbered = numbered[torch.isin(numbered.rows, among)]
     if len(numbered) > most:
         chosen = torch.randperm(len(numbered), generator=torch.Generator().manual_seed(seed))[:most].sort().values
         numbered = numbered[chosen]
-    return Features(as_vectors(numbered), numbered.labels, numbered.names, numbered.rows, part, RAW, whole)
+    return numbered
+
+
+def _raw(vectors: Tensor, some: Samples, part: str, whole: Samples) -> Features:
+    counts = None if whole.labels is None else whole.counts
+    return Features(vectors, some.labels, some.names, some.rows, part, RAW, counts)

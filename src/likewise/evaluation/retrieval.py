@@ -9,6 +9,7 @@ from torch import Tensor
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import over_classes, student, wilson
+from likewise.evaluation.label_retrieval import label_retrieval
 from likewise.evaluation.nearest import nearest
 from likewise.scores import Found, Outcomes, Score
 
@@ -29,8 +30,15 @@ class Retrieval(Evaluation):
     trained on, since other classes would have given other numbers; else over samples: Wilson's for precision@1,
     Student's for the others.
 
+    Label sets: precision@1 is the share of queries whose nearest has a label of theirs, and with J the Jaccard
+    similarity of two label sets
+
+        Jaccard@10 = 1/10 Σ_{j≤10} J_j,   nDCG@10 = Σ_{j≤10} J_j / log2(j + 1), divided by its highest value
+
+    Samples without a label aren't queries, but are ranked.
+
     Memory:
-        O(M·D + M) and one tile of similarities, for M test samples.
+        O(M·D + M) and one tile of similarities, for M test samples; label sets: two.
 
     Source:
         K. Musgrave, S. Belongie and S.-N. Lim, A Metric Learning Reality Check, 2020, section 3.2.
@@ -45,9 +53,11 @@ class Retrieval(Evaluation):
 
     def refusal(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
-        kind = parts.test.label_kind
-        if kind != "classes":
-            return f"it needs one class a sample, and there are {kind or 'no labels'}"
+        if parts.test.label_kind is None:
+            return "it needs classes or label sets, and there are no labels"
+        if parts.test.label_kind == "label sets":
+            shared = int(parts.test.counts.max()) if len(parts.test) else 0
+            return None if shared > 1 else "it needs a label that 2 test samples have, and there is none"
         occurring = parts.test.counts[parts.test.counts > 0]
         if len(occurring) < 2:
             are = "is 1" if len(occurring) else "are none"
@@ -67,6 +77,8 @@ class Retrieval(Evaluation):
         parts = FeatureParts(train, validation, test)
         self.check(parts)
         del refit
+        if test.label_kind == "label sets":
+            return label_retrieval(self.name, test, progress)
         positives = test.counts[test.classes] - 1
         values = _precisions(test, positives, progress)
         queries = positives > 0

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.checks import check_label_sets, matrix
 
-Method = Literal["npmi", "jaccard"]
+Method = Literal["npmi", "jaccard", "identity"]
 
 
 def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
@@ -19,13 +19,16 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
     $$\text{npmi:} \quad S_{cd} = \frac{1}{2} \left( 1 + \frac{\log \frac{p_{cd}}{p_c \, p_d}}{-\log p_{cd}} \right)
     \qquad \text{jaccard:} \quad S_{cd} = \frac{|A_c \cap A_d|}{|A_c \cup A_d|}$$
 
+    and identity: 0 for any two labels, so that NWS weights all negatives equally.
+
     Labels that never occur together have similarity 0; two labels that every sample has have similarity 1 (the limit);
     the diagonal is 1.
 
     Args:
         labels: Multi-hot labels of the training samples, zeros and ones of any dtype, shape (N, L): a tensor, or
             anything that ``torch.as_tensor`` accepts.
-        method: "npmi", normalised pointwise mutual information scaled to [0, 1] (0.5: independent), or "jaccard".
+        method: "npmi", normalised pointwise mutual information scaled to [0, 1] (0.5: independent), "jaccard" or
+            "identity".
 
     Returns:
         Shape (L, L), float32, symmetric, within [0, 1].
@@ -47,7 +50,7 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
                 [0.0000, 0.0000, 1.0000]])
     """
     if method not in get_args(Method):
-        raise ValueError(f'expected method to be "npmi" or "jaccard", got {method!r}: choose one of them')
+        raise ValueError(f'expected method to be "npmi", "jaccard" or "identity", got {method!r}: choose one of them')
     labels = matrix("labels", labels, "pass the multi-hot labels of the training samples")
     check_label_sets("labels", labels, "samples", len(labels) if labels.ndim else 0)
     if not len(labels):
@@ -60,6 +63,8 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
         information = torch.log(count * total / torch.outer(each, each).clamp(min=1))
         similarity = (information / torch.log(total / count) + 1) / 2
         similarity = similarity.masked_fill(both == total, 1).masked_fill(both == 0, 0)
+    elif method == "identity":
+        similarity = torch.zeros_like(both)
     else:
         similarity = both / (each[:, None] + each - both).clamp(min=1)
     similarity = ((similarity + similarity.T) / 2).clamp(0, 1)

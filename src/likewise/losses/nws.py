@@ -49,8 +49,8 @@ class NWSLoss(ContrastiveLoss):
     Args:
         label_similarity: S, symmetric, within [0, 1], shape (L, L), a tensor or anything that ``torch.as_tensor``
             accepts; see `likewise.label_pair_similarity`. It is kept in its dtype as a buffer; its diagonal has no
-            effect. The command `likewise train` also accepts "npmi" or "jaccard", and computes S from the training
-            labels.
+            effect. The command `likewise train` also accepts "npmi", "jaccard" or "identity", and computes S from the
+            training labels.
         alpha: α > 0, the pull of instances relative to that of prototypes.
         beta: β > 0, the push of instances relative to that of prototypes.
         temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.

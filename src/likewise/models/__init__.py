@@ -1,26 +1,34 @@
 """Encoders, one per file, the heads used in training, and ONNX export."""
 
+from likewise.models.bag_of_tokens import BagOfTokens
 from likewise.models.conv_net import ConvNet
 from likewise.models.encoder import Encoder
 from likewise.models.from_run import FromRun
 from likewise.models.heads import Head, NoHead, PredictionHead, ProjectionHead
 from likewise.models.mlp import MLP
 from likewise.models.onnx import to_onnx
+from likewise.models.pretrained_transformer import PretrainedTransformer
 from likewise.models.resnet import ResNet
+from likewise.models.text_encoder import TextEncoder
 from likewise.models.timm_encoder import Timm
+from likewise.models.transformer import Transformer
 from likewise.models.wrapped import Wrapped
 
 __all__ = [
     "MLP",
+    "BagOfTokens",
     "ConvNet",
     "Encoder",
     "FromRun",
     "Head",
     "NoHead",
     "PredictionHead",
+    "PretrainedTransformer",
     "ProjectionHead",
     "ResNet",
+    "TextEncoder",
     "Timm",
+    "Transformer",
     "Wrapped",
     "to_onnx",
 ]

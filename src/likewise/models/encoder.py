@@ -46,11 +46,16 @@ class Encoder(nn.Module, ABC):
         if not self.input_shape or min(self.input_shape) < 1:
             raise ValueError(
                 f"expected an input_shape such as (channels, height, width) or (F,), got {self.input_shape}: "
-                "give the shape of one input"
+                "give the shape of one input; texts, which have none, need Transformer or BagOfTokens"
             )
         statistics = (self.input_shape[0], 1, 1) if self._takes_images else ()
         self.register_buffer("mean", torch.zeros(statistics))
         self.register_buffer("std", torch.ones(statistics))
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Further arguments that a run needs to rebuild the encoder, known once it has observed the training part."""
+        return {}
 
     @property
     @abstractmethod

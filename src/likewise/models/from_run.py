@@ -30,7 +30,7 @@ class FromRun(Encoder):
     """
 
     def __init__(self, input_shape: tuple[int, ...], run: Path | str) -> None:
-        super().__init__(input_shape)
+        super().__init__(input_shape or (1,))
         opened = Run.open(run)
         self.spec: Spec = opened.encoder_spec
         expected = tuple(self.spec["init_args"].get("input_shape", input_shape))
@@ -46,6 +46,10 @@ class FromRun(Encoder):
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
         return self.encoder.feature_dim
+
+    def encode(self, inputs: Tensor | Rows, *args: Any, **kwargs: Any) -> Float[Tensor, "n d"]:
+        """Encode inputs as the run's encoder does; see `Encoder.encode`."""
+        return self.encoder.encode(inputs, *args, **kwargs)
 
     def observe(self, inputs: Tensor | Rows) -> None:
         """Keep the mean and standard deviation of the run's training part."""

@@ -12,12 +12,11 @@ from likewise.report.row import Row
 from likewise.report.settings import Setting
 from likewise.report.subject import Subject
 from likewise.report.words import is_share
-from likewise.scores import ALL, ENCODER, Outcomes, Score
+from likewise.scores import ALL, ENCODER, SUBSETS, Outcomes, Score
 
 CLASS = "class "
 # in a score's choices: what was evaluated, as opposed to what was chosen on validation
 PROTOCOL = re.compile(r"[\d,]+ outside samples of .*|(?:all \d+ )?corruptions .*")
-FREQUENCIES = ("many", "medium", "few")
 
 
 def compared(settings: Sequence[Setting]) -> list[Row]:
@@ -38,7 +37,7 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
     return [
         row
         for evaluation, metric in keys
-        for subset in (ALL, *FREQUENCIES)
+        for subset in (ALL, *SUBSETS)
         for row in _rows(settings, evaluation, metric, subset)
     ]
 
@@ -53,7 +52,7 @@ def difference(
         other: The setting.
         evaluation: See `Score`.
         metric: See `Score`.
-        subset: "all"; "many", "medium" or "few"; or "class NAME".
+        subset: "all"; one of `SUBSETS`; or "class NAME".
 
     Returns:
         The difference, other less first, what was paired, and how many pairs; or None, why nothing was, and 0.
@@ -61,7 +60,7 @@ def difference(
     if len({_protocol(subject, evaluation, metric) for subject in (*first.subjects, *other.subjects)}) > 1:
         return None, "not paired: evaluated on other data", 0
     if len(first.subjects) == len(other.subjects) == 1:
-        if subset in FREQUENCIES:
+        if subset in SUBSETS:
             return None, "not paired: single runs", 0
         return _by_sample(other.subjects[0], first.subjects[0], evaluation, metric, subset)
     key = (evaluation, metric, ENCODER, subset)

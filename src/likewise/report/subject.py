@@ -10,7 +10,7 @@ import yaml
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.data import Parts, Samples, parts_of_run
+from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
 from likewise.runs import ClassMean, Curves, Run
@@ -88,10 +88,15 @@ class Subject:
         return self.run.class_means
 
     @cached_property
+    def label_similarity(self) -> Float[Tensor, "l l"] | None:
+        """The similarity of labels that the loss was given; None where it took none."""
+        return self.run.label_similarity
+
+    @cached_property
     def class_sizes(self) -> dict[str, int]:
-        """Training samples of each class by its name; empty where features were not saved, or there are no classes."""
+        """Training samples of each class or label by its name; empty where features or labels were not saved."""
         features = self.features
-        if features is None or features.train.label_kind != "classes":
+        if features is None or features.train.labels is None:
             return {}
         return dict(zip(features.train.names, features.train.counts.tolist(), strict=True))
 
@@ -159,6 +164,18 @@ class Subject:
         Returns:
             (N, ...); None where the samples can't be loaded or some aren't among them.
         """
+        samples = self._samples_of(part, rows)
+        if samples is None:
+            return None
+        inputs = samples.inputs[torch.arange(len(samples))]
+        return inputs.float() if inputs.is_floating_point() else inputs.float() / 255
+
+    def texts_of(self, part: str, rows: Int[Tensor, " n"]) -> list[str] | None:
+        """Return the texts of samples, N of them; None where samples are no texts, or can't be loaded."""
+        samples = self._samples_of(part, rows)
+        return samples.inputs.strings if samples is not None and isinstance(samples.inputs, Texts) else None
+
+    def _samples_of(self, part: str, rows: Int[Tensor, " n"]) -> Samples | None:
         if self.parts is None or len(rows) == 0:
             return None
         samples: Samples = getattr(self.parts, part).numbered()
@@ -166,5 +183,4 @@ class Subject:
         place = torch.searchsorted(known, rows).clamp(max=max(0, len(known) - 1))
         if len(known) == 0 or not torch.equal(known[place], rows):
             return None
-        inputs = samples.inputs[order[place]]
-        return inputs.float() if inputs.is_floating_point() else inputs.float() / 255
+        return samples[order[place]]

@@ -8,8 +8,10 @@ from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
 from likewise.scores import Score
 
-NUMBERS = ("negative log-likelihood", "Brier score")  # how metrics begin that are never in percent
-ERRORS = (*NUMBERS, "expected calibration error", "FPR")  # and those of which lower is better
+NUMBERS = ("negative log-likelihood", "Brier score", "coverage error")  # how metrics begin that are never in percent
+ERRORS = (*NUMBERS, "expected calibration error", "FPR", "Hamming loss")  # and those of which lower is better
+# of label sets, for which there are many metrics: those that are left to the page
+LESSER = ("micro-F1 at", "macro-F1 at", "Hamming loss", "LRAP", "coverage error")
 
 
 def is_share(score: Score) -> bool:
@@ -20,6 +22,16 @@ def is_share(score: Score) -> bool:
         (True, False)
     """
     return 0 <= score.low <= score.value <= score.high <= 1 and not score.metric.startswith(NUMBERS)
+
+
+def is_main(metric: str) -> bool:
+    """Tell whether a metric is one of the few that a terminal shows.
+
+    Example:
+        >>> is_main("macro-F1"), is_main("macro-F1 at 0.5")
+        (True, False)
+    """
+    return not metric.startswith(LESSER)
 
 
 def is_error(metric: str) -> bool:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from likewise.data import Batches, Parts, Samples, fingerprint, parts_of, some_inputs
+from likewise.data import Batches, Parts, Rows, Samples, Texts, fingerprint, parts_of, some_inputs
 from likewise.losses import Loss, label_pair_similarity
-from likewise.models import Encoder, FromRun, Head
+from likewise.models import Encoder, FromRun, Head, TextEncoder
 from likewise.parts import Spec, build, class_of, is_spec
 from likewise.training.data import TrainingData
+from likewise.training.notes import notes
 from likewise.training.offers import Asked, Offer, Plan
 from likewise.training.offers.choice import check_labels
 from likewise.training.pretraining import Pretraining
@@ -35,6 +36,7 @@ class Assembled:
         module: Encoder, head, loss and offers.
         data: Batches of the training part.
         specs: The class and the arguments of each part.
+        notes: What a user should know about the data, a sentence each.
     """
 
     parts: Parts
@@ -43,6 +45,7 @@ class Assembled:
     module: Pretraining
     data: TrainingData
     specs: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -97,9 +100,16 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
         samples=train,
         schedule=build(specs["schedule"], Schedule),
     )
-    return Assembled(
-        parts, train, refit, module, TrainingData(train, build(specs["batches"], Batches), seed=seed), specs
-    )
+    ready = prepared(encoder, train)
+    data = TrainingData(ready, build(specs["batches"], Batches), seed=seed)
+    return Assembled(parts, train, refit, module, data, specs, tuple(notes(ready, module.offers.all)))
+
+
+def prepared(encoder: Encoder, samples: Samples) -> Samples:
+    """Return samples as an encoder takes them: of texts their tokens, once for the whole training."""
+    if isinstance(encoder, TextEncoder) and isinstance(samples.inputs, Texts):
+        return replace(samples, inputs=encoder.tokenized(samples.inputs))
+    return samples
 
 
 def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
@@ -109,12 +119,13 @@ def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
     if isinstance(encoder, FromRun):
         return encoder.encoder, encoder.spec
     inputs = train.inputs
-    encoder.observe(inputs if isinstance(inputs, Tensor) else some_inputs(train, OBSERVED))
-    _check_features(encoder, some_inputs(train, 2))
+    encoder.observe(inputs if isinstance(inputs, Tensor | Texts) else some_inputs(train, OBSERVED))
+    _check_features(encoder, inputs.take(torch.arange(2)) if isinstance(inputs, Texts) else some_inputs(train, 2))
+    spec["init_args"] |= encoder.recorded
     return encoder, spec
 
 
-def _check_features(encoder: Encoder, inputs: Tensor) -> None:
+def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:
     """Raise unless an encoder, perhaps a user's own, encodes inputs to features of length feature_dim."""
     name = type(encoder).__name__
     try:

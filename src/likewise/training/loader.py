@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from likewise.data import Batch, Batches, Samples, Share, mixed
+from likewise.data import Batch, Batches, Samples, Share, TokenRows, mixed
 
 ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
 ORDER, DRAW = 0, 1  # purposes of seeds
@@ -82,7 +82,7 @@ class Loader:
             )
         own = slice(place.rank * held, (place.rank + 1) * held)
         rows = order[place.batch :, own]
-        for index, inputs in enumerate(self._inputs(rows, place.device), place.batch):
+        for index, inputs in enumerate(self._inputs(rows, order[place.batch :], place.device), place.batch):
             share = Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start)
             yield self._batch(inputs, order[index, own], share)
 
@@ -102,10 +102,13 @@ class Loader:
             batch["labels"] = self.samples.labels[rows]
         return batch
 
-    def _inputs(self, rows: Tensor, device: torch.device) -> Iterator[Tensor]:
+    def _inputs(self, rows: Tensor, order: Tensor, device: torch.device) -> Iterator[Tensor]:
         """Yield the inputs of every batch: from the device, from memory, or read on demand."""
         inputs = self.samples.inputs
-        if not isinstance(inputs, Tensor):
+        if isinstance(inputs, TokenRows):
+            for batch, whole in zip(rows, order, strict=True):
+                yield inputs.padded(batch, int(inputs.lengths[whole].max()))  # as long as on any other process
+        elif not isinstance(inputs, Tensor):
             chosen = [batch.tolist() for batch in rows]
             fetched = DataLoader(
                 _Fetched(self.samples),

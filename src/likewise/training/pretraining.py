@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from likewise.data import Batch, Samples
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
+from likewise.models.encoder import frozen
 from likewise.training.offers import Asked, Offer, Offers, Plan
 from likewise.training.optimization import OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
@@ -83,6 +84,23 @@ class Pretraining(lightning.LightningModule):
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs (N, ...) to features (N, D), without the head."""
         return self.encoder(inputs)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether something is trained to classify features; see `predicted`."""
+        return any(type(offer).predicted is not Offer.predicted for offer in self.offers.all)
+
+    @torch.no_grad()
+    def predicted(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"] | None:
+        """Return scores of the classes or labels by what was trained to classify features; None if nothing was.
+
+        A linear classifier gives logits, label prototypes the cosines of embeddings and prototypes.
+        """
+        with frozen(self):
+            inputs = features.to(self.encoder.mean.device, self.encoder.mean.dtype)
+            found = (offer.predicted(inputs, self.head) for offer in self.offers.all)
+            scores = next((of for of in found if of is not None), None)
+        return None if scores is None else scores.float().cpu()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss of one batch."""

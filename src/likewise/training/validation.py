@@ -1,27 +1,31 @@
 """Validation scores during training: the encoder, evaluated every few epochs."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any, final
 
 import lightning
 import torch
+from torch import Tensor
 
 from likewise.data import Parts, Samples
-from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, Retrieval
+from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, OwnClassifier, Retrieval
 from likewise.models import Encoder
 from likewise.runs import Run
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
+QUALITIES = {"accuracy", "mAP", "precision@1"}  # by which the best epoch is chosen
 
 
 @final
 class Validation(lightning.Callback):
     """Evaluate the validation part every few epochs, and save the scores with the run.
 
-    The evaluation is kNN (k = 20, weighted by similarity) if the validation classes are also trained on, and retrieval
-    if they are not. With other
-    labels, or without labels, nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded.
-    The random numbers of the training do not change.
+    The evaluation is that of the run's own classifier if the loss is one of logits alone; else kNN (k = 20, weighted by
+    similarity) if the validation classes or labels are also trained on, and retrieval if they are not. Without labels
+    nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded. The random numbers of the
+    training do not change.
 
     Args:
         run: The run to save scores to.
@@ -29,9 +33,11 @@ class Validation(lightning.Callback):
         every: Epochs between evaluations; 0: no evaluation.
         evaluations: Evaluations to try instead; the first of them that applies is used.
         told: Called with the scores found.
+        keep_best: Whether to save all weights, as `Run.best`, at the epoch with the highest accuracy, mAP or
+            precision@1, the first of equals.
 
     Raises:
-        ValueError: `every` is negative.
+        ValueError: `every` is negative, or 0 with `keep_best`.
     """
 
     def __init__(
@@ -41,16 +47,20 @@ class Validation(lightning.Callback):
         every: int = 5,
         evaluations: Sequence[Evaluation] | None = None,
         told: Callable[[Found], None] | None = None,
+        *,
+        keep_best: bool = False,
     ) -> None:
         if every < 0:
             raise ValueError(f"expected 0 or more epochs between validation scores, got {every}: 0 switches them off")
+        if keep_best and every == 0:
+            raise ValueError("expected validation scores to keep the best epoch by, got none: raise validation_epochs")
         self.run = run
+        self.keep_best = keep_best
         self.every = every
         self._train, self._validation = (_some(samples) for samples in (parts.train, parts.validation))
-        # labels and names decide which evaluation applies; features come with each epoch
-        self._evaluations = _applicable(
-            self._labels(), (KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
-        )
+        self._tried = (OwnClassifier(), KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
+        # without labels no evaluation applies, whatever the features
+        self._labelled = parts.validation.labels is not None
         self._told = told
 
     def on_train_batch_end(
@@ -60,12 +70,16 @@ class Validation(lightning.Callback):
         del outputs, batch
         epoch = trainer.current_epoch + 1
         ends = batch_idx + 1 >= trainer.num_training_batches
-        if not (ends and self.every and epoch % self.every == 0 and trainer.is_global_zero and self._evaluations):
+        if not (ends and self.every and epoch % self.every == 0 and trainer.is_global_zero and self._labelled):
             return
         if trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
             return
-        encoder: Any = pl_module.encoder
-        for found in (of.at(epoch) for of in self.validated(encoder)):
+        module: Any = pl_module
+        predicted = None if module.head is not None else module.predicted
+        for found in (of.at(epoch) for of in self.validated(module.encoder, predicted)):
+            if self.keep_best and self._is_best(found):
+                with self.run.writing(self.run.best.name) as path:
+                    torch.save(pl_module.state_dict(), path)
             self.run.add(found)
             metrics = {f"validation {score.evaluation} {score.metric}": score.value for score in found.headline}
             for logger in trainer.loggers:
@@ -73,20 +87,22 @@ class Validation(lightning.Callback):
             if self._told is not None:
                 self._told(found)
 
-    def validated(self, encoder: Encoder) -> list[Found]:
-        """Evaluate an encoder on the validation part."""
-        train = _features(self._train, encoder.encode(self._train.inputs), "train")
-        validation = _features(self._validation, encoder.encode(self._validation.inputs), "validation")
-        return [evaluation(train, validation, validation) for evaluation in self._evaluations]
+    def validated(self, encoder: Encoder, predicted: Callable[[Tensor], Tensor | None] | None = None) -> list[Found]:
+        """Evaluate an encoder, and the classifier trained with it, on the validation part."""
+        pairs = ((self._train, "train"), (self._validation, "validation"))
+        train, validation = (_features(samples, encoder.encode(samples.inputs), part) for samples, part in pairs)
+        if predicted is not None:
+            train, validation = (replace(of, predictions=predicted(of.vectors)) for of in (train, validation))
+        parts = FeatureParts(train, validation, validation)
+        applicable = (evaluation for evaluation in self._tried if evaluation.refusal(parts) is None)
+        return [evaluation(*parts) for evaluation in islice(applicable, 1)]
 
-    def _labels(self) -> FeatureParts:
-        parts = (self._train, "train"), (self._validation, "validation"), (self._validation, "validation")
-        return FeatureParts(*(_features(samples, torch.zeros(len(samples), 1), name) for samples, name in parts))
-
-
-def _applicable(parts: FeatureParts, evaluations: Sequence[Evaluation]) -> list[Evaluation]:
-    """Return the first evaluation that applies."""
-    return [evaluation for evaluation in evaluations if evaluation.refusal(parts) is None][:1]
+    def _is_best(self, found: Found) -> bool:
+        """Tell whether an epoch is better than those before it."""
+        score = next(score for score in found.headline if score.metric in QUALITIES)
+        same = (of for of in self.run.scores if (of.evaluation, of.metric) == (score.evaluation, score.metric))
+        before = [of.value for of in same if of.epoch is not None and score.epoch and of.epoch < score.epoch]
+        return score.value > max(before, default=-1.0)
 
 
 def _some(samples: Samples) -> Samples:
@@ -95,5 +111,5 @@ def _some(samples: Samples) -> Samples:
     return samples[torch.randperm(len(samples), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]]
 
 
-def _features(samples: Samples, vectors: torch.Tensor, part: str) -> Features:
+def _features(samples: Samples, vectors: Tensor, part: str) -> Features:
     return Features(vectors, samples.labels, samples.names, samples.rows, part)

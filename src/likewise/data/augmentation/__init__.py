@@ -27,13 +27,14 @@ __all__ = [
 
 
 def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:
-    """Return the default augmentation for inputs of a shape: colour images, other images, vectors.
+    """Return the default augmentation for inputs of a shape: colour images, other images, vectors, texts.
 
     Args:
-        input_shape: One input's shape: (channels, height, width) of an image, (F,) of a vector.
+        input_shape: One input's shape: (channels, height, width) of an image, (F,) of a vector, () of a text.
 
     Returns:
-        `SimCLRViews` for images with 3 channels, `RandomAffine` for other images, `FeatureDropout` for vectors.
+        `SimCLRViews` for images with 3 channels, `RandomAffine` for other images, `FeatureDropout` for vectors,
+        `TokenDropout` for texts.
 
     Raises:
         ValueError: The shape is neither an image's nor a vector's.
@@ -49,8 +50,10 @@ def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:
             return RandomAffine()
         case (_,):
             return FeatureDropout()
+        case ():
+            return TokenDropout()
         case _:
             raise ValueError(
-                f"expected an input's shape as (channels, height, width) or (F,), got {input_shape}: "
+                f"expected an input's shape as (channels, height, width), (F,) or (), got {input_shape}: "
                 "specify an augmentation"
             )

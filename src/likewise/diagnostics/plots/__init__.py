@@ -5,9 +5,11 @@ from likewise.diagnostics.plots.costs import costs
 from likewise.diagnostics.plots.curves import curves
 from likewise.diagnostics.plots.figure import as_html, script
 from likewise.diagnostics.plots.heat_maps import heat_maps
+from likewise.diagnostics.plots.histogram import histogram
 from likewise.diagnostics.plots.images import image_rows
 from likewise.diagnostics.plots.intervals import Dot, bars, dots
 from likewise.diagnostics.plots.maps import maps
+from likewise.diagnostics.plots.matrix import matrix
 from likewise.diagnostics.plots.reliability import reliability
 from likewise.diagnostics.plots.scatter import Point, scatter
 from likewise.diagnostics.plots.similarities import similarities
@@ -24,8 +26,10 @@ __all__ = [
     "curves",
     "dots",
     "heat_maps",
+    "histogram",
     "image_rows",
     "maps",
+    "matrix",
     "reliability",
     "scatter",
     "script",

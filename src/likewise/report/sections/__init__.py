@@ -18,10 +18,13 @@ from likewise.report.sections import (
     facts,
     geometry,
     gradients,
+    label_similarity,
+    labels,
     maps,
     noted,
     robustness,
     scores,
+    text_neighbours,
 )
 from likewise.report.subject import Subject
 
@@ -31,11 +34,14 @@ SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
     scores.section,
     class_differences.section,
     classes.section,
+    labels.section,
     calibration.section,
     robustness.section,
     maps.section,
     geometry.section,
     errors.section,
+    text_neighbours.section,
+    label_similarity.section,
     choices.section,
     curves.section,
     gradients.section,

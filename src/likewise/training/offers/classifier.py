@@ -36,6 +36,11 @@ class Classifier(Offer):
         """Return the factor for the layer."""
         return dict.fromkeys(self.linear.parameters(), self.rate_factor)
 
+    def predicted(self, features: Float[Tensor, "n d"], head: nn.Module | None) -> Float[Tensor, "n c"]:
+        """Return the logits."""
+        del head
+        return self.linear(features)
+
     def class_logits(self, step: Step) -> Float[Tensor, "b v c"]:
         """Return the logits of the views that the encoder sees."""
         return self.linear(step.features)

@@ -4,6 +4,7 @@ from typing import final
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from likewise.memory import Prototypes
 from likewise.training.offers.offer import Offer, Plan
@@ -37,6 +38,11 @@ class LabelPrototypes(Offer):
     def rate_factors(self) -> dict[nn.Parameter, float]:
         """Return the factor for the prototypes."""
         return dict.fromkeys(self.rows.parameters(), self.rate_factor)
+
+    def predicted(self, features: Float[Tensor, "n d"], head: nn.Module | None) -> Float[Tensor, "n c"]:
+        """Return the cosines of embeddings and prototypes."""
+        embeddings = features if head is None else head(features)
+        return functional.normalize(embeddings) @ functional.normalize(self.rows()).T
 
     def prototypes(self, step: Step) -> Float[Tensor, "c e"]:
         """Return the prototypes."""

@@ -5,7 +5,7 @@ from abc import ABC
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torch import nn
+from torch import Tensor, nn
 
 from likewise.data import LabelKind
 from likewise.models import Encoder, Head
@@ -80,6 +80,10 @@ class Offer(nn.Module, ABC):
 
     def start(self, steps: int) -> None:
         """Receive the number of steps of the optimizer, when training begins."""
+
+    def predicted(self, features: Tensor, head: nn.Module | None) -> Tensor | None:  # noqa: ARG002 - an override's
+        """Return scores of the classes or labels, (N, C), for features (N, D), if it classifies."""
+        return None
 
     def after_loss(self, step: Step) -> None:
         """Store what later batches need, after the loss of a batch is computed."""

@@ -1,0 +1,202 @@
+"""Texts with their labels, from CSV, TSV and JSON-lines files, read line by line."""
+
+import csv
+import json
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from likewise.data.columns import label_sets_of
+from likewise.data.samples import PART_NAMES, PARTS, Samples
+from likewise.data.source import Source
+from likewise.data.texts import Texts
+
+JSON = (".jsonl", ".ndjson")
+TABLES = {".csv": ",", ".tsv": "\t"}
+NAMED = 5  # lines that a warning names
+LOOKED_AT = 100  # lines that tell the columns
+LABELS = ("labels", "label", "class", "target")
+TEXTS = ("text", "sentence", "document", "body")
+LONGEST_CELL = 2**31 - 1
+
+
+@final
+class Text(Source):
+    r"""Texts with a class each, with label sets, or without labels.
+
+    A file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with an object a line. Or a
+    folder of such files named after their parts: train, validation (valid, val, dev), test. Labels are classes (a
+    string or number each) or label sets: lists in JSON lines, and strings with a separator. Lines that can't be read
+    are left out; a warning counts them and names the first.
+
+    Args:
+        path: The file or folder.
+        text: The column of texts. None: the one called text, sentence, document or body.
+        label: The column of labels, or "none" for no labels. None: the one called labels, label, class or target.
+        separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
+
+    Raises:
+        ValueError: The path does not exist, no file has texts, a column is missing, or some labels are lists and others
+            are not.
+
+    Memory:
+        The strings.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> file = Path(folder.name) / "letters.csv"
+        >>> _ = file.write_text("text,labels\nGood day,greeting;polite\nHello,greeting\n")
+        >>> samples = Text(file, separator=";").load()
+        >>> samples.names, samples.labels.tolist()
+        (('greeting', 'polite'), [[True, True], [True, False]])
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self, path: str | Path, text: str | None = None, label: str | None = None, *, separator: str | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.text = text
+        self.label = label
+        self.separator = separator
+
+    def load(self) -> Samples:
+        """Read the files."""
+        read = {part: self._read(file) for part, file in self._files().items()}
+        strings = [text for of in read.values() for text in of.texts]
+        if not strings:
+            raise ValueError(f"expected texts in {self.path}, got none: check data.text")
+        parts = torch.tensor([PART_NAMES[part] for part, of in read.items() for _ in of.texts])
+        labels = [label for of in read.values() for label in of.labels]
+        given = parts if len(read) > 1 else None
+        if self.label == "none":
+            return Samples(Texts(strings), parts=given)
+        return Samples(Texts(strings), *self._labels(labels), given)
+
+    def _files(self) -> dict[str, Path]:
+        """Return the file of each part; a file alone is one of training."""
+        known = (*JSON, *TABLES)
+        if self.path.is_file() and self.path.suffix in known:
+            return {"train": self.path}
+        if not self.path.is_dir():
+            what = "does not exist" if not self.path.exists() else f"ends in {self.path.suffix or 'nothing'}"
+            raise ValueError(
+                f"expected a file ({', '.join(known)}) or a folder of them, got {self.path}, which {what}: "
+                "check data.path"
+            )
+        files = [file for file in sorted(self.path.iterdir()) if file.suffix in known]
+        named = {file: PARTS[PART_NAMES[file.stem.lower()]] for file in files if file.stem.lower() in PART_NAMES}
+        found = {part: file for file, part in named.items()}
+        if len(found) < len(named) or "train" not in found:
+            got = ", ".join(file.name for file in files) or "none"
+            raise ValueError(
+                f"expected one file of each part, train and maybe validation and test, got {got}: rename them"
+            )
+        return {part: found[part] for part in PARTS if part in found}
+
+    def _read(self, file: Path) -> "_Read":
+        """Read a file line by line."""
+        read = _Read()
+        rows = list(_rows(file, read))
+        known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
+        if not known:
+            return read
+        text = self._column(known, self.text, TEXTS, "text")
+        label = None if self.label == "none" else self._column(known, self.label, LABELS, "label")
+        for line, row in rows:
+            labels = None if label is None else row.get(label)
+            if not isinstance(row.get(text), str):
+                read.lost.append((line, "no text"))
+            elif label is not None and not self._is_label(labels):
+                read.lost.append((line, "no label"))
+            else:
+                read.texts.append(row[text])
+                read.labels.append(labels)
+        if read.lost:
+            named = [f"line {line}: {why}" for line, why in sorted(read.lost)[:NAMED]]
+            some = "; ".join(named) + ("; ..." if len(read.lost) > NAMED else "")
+            total = len(read.lost) + len(read.texts)
+            warnings.warn(f"left out {len(read.lost)} of {total} lines of {file}: {some}", stacklevel=3)
+        return read
+
+    def _is_label(self, label: Any) -> bool:
+        """Tell whether a value is a class or a set of labels; an empty one is a set without labels."""
+        if isinstance(label, list):
+            return all(isinstance(one, str | int) for one in label)
+        return isinstance(label, str | int) and (label != "" or self.separator is not None)
+
+    def _column(self, known: Collection[str], given: str | None, usual: Sequence[str], what: str) -> str:
+        """Return the name of a column."""
+        found = next((name for name in ([given] if given else usual) if name in known), None)
+        if found is None:
+            raise ValueError(
+                f"expected a column of {what}s ({given or ', '.join(usual)}) in {self.path}, got {', '.join(known)}: "
+                f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
+            )
+        return found
+
+    def _labels(self, labels: Sequence[Any]) -> tuple[Tensor, tuple[str, ...]]:
+        """Return classes or label sets, and their names."""
+        separator = self.separator
+        if separator is not None:
+            labels = [
+                [one.strip() for one in label.split(separator) if one.strip()] if isinstance(label, str) else label
+                for label in labels
+            ]
+        lists = sum(isinstance(label, list) for label in labels)
+        if lists == len(labels):
+            return label_sets_of([[str(one) for one in label] for label in labels])
+        if lists:
+            raise ValueError(
+                f"expected lists of labels in every line or in none, got {lists:,} lists in {len(labels):,} lines: "
+                "write single labels as lists too"
+            )
+        names = sorted({str(label) for label in labels})
+        numbers = {name: number for number, name in enumerate(names)}
+        return torch.tensor([numbers[str(label)] for label in labels]), tuple(names)
+
+
+@dataclass
+class _Read:
+    """What a file held: texts with labels, and why lines were left out."""
+
+    texts: list[str] = field(default_factory=list[str])
+    labels: list[Any] = field(default_factory=list[Any])
+    lost: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+
+
+def _rows(file: Path, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the lines of a file that can be read, with their numbers."""
+    with file.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
+        if file.suffix in TABLES:
+            yield from _of_table(opened, TABLES[file.suffix], read)
+            return
+        for number, line in enumerate(opened, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError:
+                read.lost.append((number, "no JSON"))
+                continue
+            if isinstance(row, dict):
+                yield number, row
+            else:
+                read.lost.append((number, "no object"))
+
+
+def _of_table(opened: Any, delimiter: str, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:
+    csv.field_size_limit(LONGEST_CELL)
+    lines = csv.reader(opened, delimiter=delimiter)
+    head = next(lines, [])
+    for cells in lines:
+        if len(cells) == len(head):
+            yield lines.line_num, dict(zip(head, cells, strict=True))
+        elif cells:
+            read.lost.append((lines.line_num, f"{len(cells)} cells instead of {len(head)}"))

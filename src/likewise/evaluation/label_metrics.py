@@ -1,0 +1,137 @@
+"""Metrics of label sets as means over samples: average precision, F1, thresholds, rankings, with ties handled exactly.
+
+A metric such as F1 is no mean over samples, but a smooth function θ(w) of how much each of M samples weighs. Its
+pseudo-values θ + M·∂θ/∂w_i, at w = 1, have θ as their mean, and their standard error is that of θ: the infinitesimal
+jackknife (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982, chapter 6). So every metric here
+gives one value a sample, and intervals and paired differences are those of means.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+NUMBERS = 2**22  # scores sorted at a time: 32 MiB in float64
+
+
+def average_precisions(
+    scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]
+) -> Iterator[tuple[slice, Float[Tensor, " k"], Float[Tensor, "m k"]]]:
+    """Yield the average precision of labels, some at a time, and its pseudo-values.
+
+        AP = 1/P Σ_{j positive} A_j / B_j,   B_j = |{i: s_i ≥ s_j}|,  A_j = |{i positive: s_i ≥ s_j}|
+
+    Args:
+        scores: The score of each of M samples for each label, (M, L).
+        labels: Label sets, (M, L). A label without a sample gets NaN.
+
+    Yields:
+        A slice of the labels, their average precisions (k,), and the pseudo-values (M, k), float64.
+
+    Example:
+        >>> scores, labels = torch.tensor([[0.9], [0.8], [0.7]]), torch.tensor([[True], [False], [True]])
+        >>> [(round(found.item(), 4), values.shape) for _, found, values in average_precisions(scores, labels)]
+        [(0.8333, torch.Size([3, 1]))]
+    """
+    count = len(scores)
+    step = max(1, NUMBERS // max(1, count))
+    for start in range(0, scores.shape[1], step):
+        some = slice(start, start + step)
+        ordered, order = scores[:, some].T.double().sort(dim=1, descending=True)
+        positive = labels[:, some].T.gather(1, order).double()
+        positives = positive.sum(dim=1, keepdim=True)
+        first, end = _ties(ordered)
+        above = end.double()
+        precision = _at(positive.cumsum(dim=1), end - 1) / above
+        found = (positive * precision).sum(dim=1, keepdim=True) / positives
+        # how AP changes where a sample weighs more: as a positive itself, and in A and B of all positives below it
+        own = positive * (precision - found)
+        gained = _from(positive / above, first)
+        lost = _from(positive * precision / above, first)
+        change = (own + positive * gained - lost) / positives
+        values = torch.empty_like(change).scatter_(1, order, found + count * change)
+        yield some, found.squeeze(1), values.T
+
+
+def ranking(
+    scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]
+) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+    """Return each sample's label ranking average precision, and its coverage: how far down its last label stands.
+
+    NaN for samples without a label.
+
+    Example:
+        >>> ranking(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[True, False, True]]))
+        (tensor([0.8333], dtype=torch.float64), tensor([3.], dtype=torch.float64))
+    """
+    precisions, depths = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.float64)]
+    rows = max(1, NUMBERS // max(1, scores.shape[1]))
+    for some, own in zip(scores.split(rows), labels.split(rows), strict=True):
+        ordered, order = some.double().sort(dim=1, descending=True)
+        relevant = own.gather(1, order).double()
+        _, end = _ties(ordered)
+        precision = _at(relevant.cumsum(dim=1), end - 1) / end
+        precisions.append((relevant * precision).sum(dim=1) / relevant.sum(dim=1))
+        depths.append(torch.where(own.any(dim=1), (relevant * end).amax(dim=1), torch.nan))
+    return torch.cat(precisions), torch.cat(depths)
+
+
+def f1(
+    predicted: Bool[Tensor, "m l"], labels: Bool[Tensor, "m l"], *, micro: bool = False
+) -> tuple[Float[Tensor, " l"], Float[Tensor, "m l"]]:
+    """Return the F1 of each label, (L,), or of all decisions together, (1,), and pseudo-values, (M, L) or (M, 1).
+
+        F1 = 2·TP / (2·TP + FP + FN);   0 for a label that is neither predicted nor there
+
+    Example:
+        >>> f1(torch.tensor([[True], [True], [False]]), torch.tensor([[True], [False], [False]]))[0]
+        tensor([0.6667], dtype=torch.float64)
+    """
+    right, named = (predicted & labels).double(), predicted.double() + labels.double()
+    if micro:
+        right, named = right.sum(dim=1, keepdim=True), named.sum(dim=1, keepdim=True)
+    total = named.sum(dim=0).clamp(min=1)
+    found = 2 * right.sum(dim=0) / total
+    return found, found + len(labels) * (2 * right - found * named) / total
+
+
+def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -> Float[Tensor, " l"]:
+    """Return the threshold of each label above which it is predicted for the highest F1; NaN for one without a sample.
+
+    It lies halfway between two scores; below the lowest it is that score's next lower number.
+
+    Example:
+        >>> best_thresholds(torch.tensor([[0.9], [0.6], [0.2]]), torch.tensor([[True], [True], [False]]))
+        tensor([0.4000], dtype=torch.float64)
+    """
+    found = [torch.zeros(0, dtype=torch.float64)]
+    for some, own in zip(
+        *(of.split(max(1, NUMBERS // max(1, len(scores))), dim=1) for of in (scores, labels)), strict=True
+    ):
+        ordered, order = some.T.double().sort(dim=1, descending=True)
+        positive = own.T.gather(1, order).double()
+        _, end = _ties(ordered)
+        quality = 2 * _at(positive.cumsum(dim=1), end - 1) / (end + positive.sum(dim=1, keepdim=True))
+        last = _at(end, quality.argmax(dim=1, keepdim=True)) - 1
+        lowest = ordered.gather(1, last)
+        below = ordered.gather(1, (last + 1).clamp(max=ordered.shape[1] - 1))
+        none = torch.nextafter(lowest, torch.full_like(lowest, -torch.inf))
+        threshold = torch.where(last + 1 < ordered.shape[1], (lowest + below) / 2, none).squeeze(1)
+        found.append(torch.where(own.any(dim=0), threshold, torch.nan))
+    return torch.cat(found)
+
+
+def _ties(ordered: Float[Tensor, "k m"]) -> tuple[Tensor, Tensor]:
+    """Return where the ties of each entry begin, and where they end, in rows that fall."""
+    falling = (-ordered).contiguous()
+    return torch.searchsorted(falling, falling), torch.searchsorted(falling, falling, right=True)
+
+
+def _at(values: Tensor, places: Tensor) -> Tensor:
+    return values.gather(1, places)
+
+
+def _from(values: Tensor, first: Tensor) -> Tensor:
+    """Return sums of values from a place to the end of the row."""
+    return _at(values.flip(1).cumsum(dim=1).flip(1), first)

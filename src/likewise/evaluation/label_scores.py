@@ -1,0 +1,191 @@
+"""Scores of predicted label sets: what every evaluation reports where samples have label sets."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.evaluation.features import Features
+from likewise.evaluation.intervals import student
+from likewise.evaluation.label_metrics import average_precisions, best_thresholds, f1, ranking
+from likewise.scores import ALL, SUBSETS, Found, Outcomes, Score
+
+HALF = 0.5  # the threshold of probabilities that nobody chose
+MEAN_PRECISION = "mAP"
+THIRDS = SUBSETS[3:]
+
+
+@final
+@dataclass(frozen=True)
+class Predicted:
+    """Predicted scores of every label, with the true label sets.
+
+    Args:
+        scores: (M, L); the higher, the likelier.
+        features: The samples with their label sets, (M, L).
+        probabilities: Whether the scores are probabilities.
+    """
+
+    scores: Float[Tensor, "m l"]
+    features: Features
+    probabilities: bool = True
+
+    @property
+    def sets(self) -> Bool[Tensor, "m l"]:
+        """The true label sets."""
+        return self.features.sets
+
+    @property
+    def mean_average_precision(self) -> float:
+        """Mean over the labels that occur."""
+        return float(torch.cat([found for _, found, _ in average_precisions(self.scores, self.sets)]).nanmean())
+
+
+@final
+@dataclass(frozen=True)
+class Thresholds:
+    """Above which scores labels are predicted.
+
+    Args:
+        common: One threshold for all labels, for the highest micro-F1.
+        own: One for each label, (L,), for the highest F1 of each.
+        unknown: How many labels have the common one because validation has no sample of them.
+    """
+
+    common: float
+    own: Float[Tensor, " l"]
+    unknown: int = 0
+
+    @classmethod
+    def chosen(cls, validation: Predicted) -> "Thresholds":
+        """Choose the thresholds on validation; where it is empty they are 0.5."""
+        labels = validation.scores.shape[1]
+        if not bool(validation.sets.any()):
+            return cls(HALF, torch.full((labels,), HALF, dtype=torch.float64), labels)
+        common = float(best_thresholds(validation.scores.reshape(-1, 1), validation.sets.reshape(-1, 1)))
+        own = best_thresholds(validation.scores, validation.sets)
+        return cls(common, own.nan_to_num(common), int(own.isnan().sum()))
+
+
+def label_set_scores(
+    evaluation: str, predicted: Predicted, validation: Predicted, training: Int[Tensor, " l"], choices: str = ""
+) -> Found:
+    """Score predicted label sets.
+
+    - micro-F1 and macro-F1 by thresholds chosen on validation: one for all labels for micro-F1, one for each label for
+      macro-F1. Where scores are probabilities, both at 0.5 too.
+    - mAP: mean over labels of the average precision.
+    - Hamming loss: the share of wrong decisions, at 0.5, or at the common threshold where scores aren't probabilities.
+    - LRAP and coverage: see `ranking`; samples without a label are left out.
+
+    Labels that no test sample has are left out of means over labels. macro-F1 and mAP also of the third of labels with
+    the most training samples (head), of the middle third, and of the tail; F1 and average precision of every label.
+
+    Args:
+        evaluation: Who predicted.
+        predicted: Scores of the samples to report on.
+        validation: Scores of the samples to choose thresholds by.
+        training: How many training samples each label has, (L,).
+        choices: The settings of the predictor.
+
+    Returns:
+        Scores with Student's intervals over the samples' pseudo-values, which are the outcomes; thresholds are taken as
+        given.
+
+    Example:
+        >>> features = Features(torch.zeros(4, 1), torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]]))
+        >>> right = Predicted(features.sets * 0.8, features)
+        >>> [(of.metric, of.value) for of in label_set_scores("mine", right, right, torch.tensor([2, 2])).headline][:3]
+        [('micro-F1', 1.0), ('macro-F1', 1.0), ('micro-F1 at 0.5', 1.0)]
+    """
+    return _Scoring(evaluation, predicted, Thresholds.chosen(validation), training, choices).found()
+
+
+@final
+@dataclass
+class _Scoring:
+    """Scores and outcomes as they come."""
+
+    evaluation: str
+    predicted: Predicted
+    thresholds: Thresholds
+    training: Tensor
+    choices: str
+    scores: list[Score] = field(default_factory=list[Score])
+    outcomes: list[Outcomes] = field(default_factory=list[Outcomes])
+
+    def found(self) -> Found:
+        """Make all scores."""
+        sets, scores, thresholds = self.predicted.sets, self.predicted.scores, self.thresholds
+        common, own = scores > thresholds.common, scores > thresholds.own
+        said = f"threshold={thresholds.common:.4g}"
+        self._add("micro-F1", f1(common, sets, micro=True)[1].squeeze(1), said)
+        unknown = f" for {thresholds.unknown} of them that of micro-F1" if thresholds.unknown else ""
+        self._over_labels("macro-F1", "F1", f1(own, sets)[1], f"a threshold for each label{unknown}")
+        decided = scores > HALF if self.predicted.probabilities else common
+        if self.predicted.probabilities:
+            self._add(f"micro-F1 at {HALF}", f1(decided, sets, micro=True)[1].squeeze(1))
+            self._over_labels(f"macro-F1 at {HALF}", None, f1(decided, sets)[1])
+        precisions = torch.cat([values for _, _, values in average_precisions(scores, sets)], dim=1)
+        self._over_labels(MEAN_PRECISION, "average precision", precisions)
+        wrong = (decided != sets).double().mean(dim=1)
+        self._add("Hamming loss", wrong, f"threshold={HALF}" if self.predicted.probabilities else said)
+        for metric, values in zip(("LRAP", "coverage error"), ranking(scores, sets), strict=True):
+            self._add(metric, values)
+        return Found(tuple(self.scores), outcomes=tuple(self.outcomes))
+
+    def _over_labels(self, metric: str, of_one: str | None, values: Float[Tensor, "m l"], said: str = "") -> None:
+        """Add the mean over labels that occur, over those of each third, and each label's own."""
+        occurring = self.predicted.sets.any(dim=0)
+        absent = int((~occurring).sum())
+        absence = f"{absent} of {len(occurring)} labels not in this part" if absent else ""
+        self._add(metric, values[:, occurring].mean(dim=1), said, absence)
+        if of_one is None:
+            return
+        for name, third in self._thirds():
+            if bool((third & occurring).any()):
+                self._add(metric, values[:, third & occurring].mean(dim=1), subset=name)
+        for label in occurring.nonzero().flatten().tolist():
+            self._add(of_one, values[:, label], subset=f"label {self.predicted.features.names[label]}")
+
+    def _thirds(self) -> Iterator[tuple[str, Bool[Tensor, " l"]]]:
+        """Yield the thirds of the labels by how often they occur in training, the most frequent first."""
+        count = len(self.training)
+        if count < len(THIRDS):
+            return
+        place = self.training.argsort(descending=True, stable=True).argsort()
+        for number, name in enumerate(THIRDS):
+            yield name, place * len(THIRDS) // count == number
+
+    def _add(self, metric: str, values: Float[Tensor, " m"], *said: str, subset: str = ALL) -> None:
+        """Add the mean of one value a sample; of all samples together also its outcomes."""
+        features = self.predicted.features
+        known = ~values.isnan()
+        if not bool(known.any()):
+            return
+        left = f"{int((~known).sum())} samples without a label left out" if not bool(known.all()) else ""
+        mean = float(values[known].mean())
+        low, high = student(values[known])
+        least, most = (0.0, float(features.sets.shape[1])) if metric == "coverage error" else (0.0, 1.0)
+        low, high = max(least, low), min(most, high)
+        choices = "; ".join(filter(None, (self.choices, *said, left)))
+        where = (features.kind, features.part, subset)
+        mean = min(max(mean, least), most)  # rounding
+        self.scores.append(
+            Score(
+                self.evaluation,
+                metric,
+                mean,
+                min(low, mean),
+                max(high, mean),
+                int(known.sum()),
+                *where,
+                choices=choices,
+            )
+        )
+        if subset == ALL:
+            rows, own = features.numbers[known], values[known].float()
+            self.outcomes.append(Outcomes(self.evaluation, metric, rows, own, features.kind, features.part))

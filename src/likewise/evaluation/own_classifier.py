@@ -1,0 +1,49 @@
+"""The classifier that a run trained with its encoder: its logits, or its similarities to label prototypes."""
+
+from typing import ClassVar, final
+
+from likewise.evaluation.accuracy import accuracy
+from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
+from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.label_scores import Predicted, label_set_scores
+from likewise.scores import Found
+
+
+@final
+class OwnClassifier(Evaluation):
+    """Predict classes or label sets as the run itself does, end to end, without learning anything more.
+
+    A run with a loss of logits has a linear classifier; one with label prototypes predicts by the cosine of embedding
+    and prototype. Classes: the highest score. Label sets: thresholds are chosen on validation, see `label_set_scores`.
+
+    Example:
+        >>> import torch
+        >>> part = Features(torch.eye(2), torch.tensor([0, 1]), predictions=torch.tensor([[2.0, 0.0], [1.0, 0.0]]))
+        >>> OwnClassifier()(part, part, part).scores[0].value
+        0.5
+    """
+
+    name: ClassVar[str] = "own classifier"
+
+    def refusal(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        if parts.test.predictions is None:
+            return "it needs a run that trained a classifier or label prototypes, and this one has none"
+        return needs_seen_labels(parts)
+
+    def __call__(
+        self,
+        train: Features,
+        validation: Features,
+        test: Features,
+        *,
+        refit: bool = False,
+        progress: Progress = silent,
+    ) -> Found:
+        """Score the predictions."""
+        del refit, progress
+        self.check(FeatureParts(train, validation, test))
+        if test.label_kind == "classes":
+            return accuracy(self.name, test.predicted.argmax(dim=1), test, train.frequencies)
+        own, chosen_by = (Predicted(of.predicted, of, probabilities=False) for of in (test, validation))
+        return label_set_scores(self.name, own, chosen_by, train.frequencies)

@@ -1,0 +1,58 @@
+"""F1 and average precision of each label, by how many training samples have it."""
+
+from collections.abc import Sequence
+from html import escape
+
+from likewise.diagnostics import plots
+from likewise.report.section import Section, table
+from likewise.report.subject import Subject
+from likewise.report.words import score_words, slug
+from likewise.scores import ENCODER, Score
+
+MOST = 40  # labels in the table
+PREFIX = "label "
+SENTENCE = (
+    "Each point is a label that test samples have: its F1, by the threshold chosen for it on validation, and the "
+    "number of training samples that have it. The table has the labels with the lowest F1 first."
+)
+Found = dict[tuple[str, str], dict[str, Score]]
+"""For evaluation and metric the score of each label."""
+
+
+def section(subjects: Sequence[Subject]) -> Section | None:
+    """Show the labels of a single run, where samples have label sets."""
+    if len(subjects) != 1:
+        return None
+    found: Found = {}
+    for (evaluation, metric, kind, subset), score in subjects[0].test_scores.items():
+        if kind == ENCODER and subset.startswith(PREFIX):
+            found.setdefault((evaluation, metric), {})[subset.removeprefix(PREFIX)] = score
+    if not found:
+        return None
+    sizes = subjects[0].class_sizes
+    body = "".join(
+        _figure(evaluation, metric, of, sizes) for (evaluation, metric), of in found.items() if metric == "F1"
+    )
+    return Section("Labels", SENTENCE, body + _table(found, sizes))
+
+
+def _figure(evaluation: str, metric: str, scores: dict[str, Score], sizes: dict[str, int]) -> str:
+    points = [
+        plots.Point(
+            max(1, sizes.get(name, 0)), 100 * of.value, f"{name}: {score_words(of)}, {sizes.get(name, 0):,} samples"
+        )
+        for name, of in scores.items()
+    ]
+    figure = plots.scatter({evaluation: points}, "training samples with the label", f"{metric}, %", logarithmic=True)
+    return f"<h3>{escape(f'{evaluation}, {metric}')}</h3>\n{plots.as_html(figure, slug('labels', evaluation, metric))}"
+
+
+def _table(found: Found, sizes: dict[str, int]) -> str:
+    first = next(iter(found.values()))
+    worst = sorted(first, key=lambda name: first[name].value)
+    head = ["", *(f"{evaluation}, {metric}" for evaluation, metric in found), "training samples"]
+    rows = [
+        [name, *(score_words(of[name]) if name in of else "" for of in found.values()), f"{sizes.get(name, 0):,}"]
+        for name in worst
+    ]
+    return table(head, rows, most=MOST)

@@ -1,0 +1,61 @@
+"""What a user should know about the training part before training on it, a sentence each."""
+
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor
+
+from likewise.data import Samples, TokenRows
+from likewise.training.offers import KeyQueue, Offer
+
+NAMED = 3  # labels that a sentence names
+
+
+def notes(samples: Samples, offers: Iterable[Offer] = ()) -> Iterator[str]:
+    """Yield what is unusual about the training part: texts cut, samples without labels, constant labels, long queues.
+
+    Args:
+        samples: The training part, texts as tokens.
+        offers: What it is trained with.
+
+    Example:
+        >>> import torch
+        >>> labels = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 0]]).bool()
+        >>> for note in notes(Samples(torch.zeros(3, 2), labels, ("a", "b", "c"))):
+        ...     print(note)
+        1 of 3 labels has no training sample (c): nothing can be learned of it
+        1 of 3 labels is that of every training sample (b): nothing can be learned of it
+    """
+    if isinstance(samples.inputs, TokenRows) and samples.inputs.cut:
+        yield (
+            f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "
+            "cut: raise --encoder.length to read more of them"
+        )
+    for queue in (offer for offer in offers if isinstance(offer, KeyQueue)):
+        if queue.size > len(samples):
+            yield (
+                f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "
+                f"{queue.size / len(samples):.1f} times: lower its size, so that it seldom holds older keys of a sample"
+            )
+    if samples.label_kind != "label sets" or samples.labels is None:
+        return
+    without = int((~samples.labels.any(dim=1)).sum())
+    if without:
+        yield (
+            f"{without:,} of {len(samples):,} training samples have no label and are kept, as negatives of all others: "
+            "--subset+ Labelled drops them"
+        )
+    yield from _about(samples, samples.counts == 0, "no training sample", "has", "have")
+    yield from _about(samples, samples.counts == len(samples), "that of every training sample", "is", "are")
+
+
+def _about(samples: Samples, chosen: Tensor, what: str, one: str, several: str) -> Iterator[str]:
+    labels = chosen.nonzero().flatten().tolist()
+    if not labels:
+        return
+    named = ", ".join(samples.names[label] for label in labels[:NAMED]) + (", ..." if len(labels) > NAMED else "")
+    is_one = len(labels) == 1
+    what = what if is_one or several == "have" else "those of every training sample"
+    yield (
+        f"{len(labels):,} of {len(samples.names):,} labels {one if is_one else several} {what} ({named}): nothing can "
+        f"be learned of {'it' if is_one else 'them'}"
+    )

@@ -1,0 +1,346 @@
+"""Texts: the source, rows of tokens, tokenizers, encoders, batches of similar length, and a run from the command."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from likewise.cli import main
+from likewise.data import Samples, SimilarLength, Stratified, Text, Texts, TokenDropout, TokenRows, Views, fingerprint
+from likewise.evaluation import raw_features
+from likewise.models import BagOfTokens, FromRun, PretrainedTransformer, Transformer
+from likewise.models.word_pieces import word_pieces
+from likewise.runs import Run, load_encoder
+from likewise.training.loader import Loader, Place
+
+TOPICS = {
+    "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "heat", "frost"],
+    "money": ["bank", "loan", "price", "market", "bond", "tax", "coin", "debt"],
+    "sport": ["ball", "goal", "team", "race", "match", "score", "coach", "run"],
+}
+
+
+def letters(count=240, seed=0):
+    """Return texts of one or two topics each, with their topics."""
+    generator = np.random.default_rng(seed)
+    for _ in range(count):
+        topics = list(generator.choice(list(TOPICS), size=generator.integers(1, 3), replace=False))
+        words = [word for topic in topics for word in generator.choice(TOPICS[topic], size=generator.integers(3, 9))]
+        words += list(generator.choice(["the", "a", "of", "and"], size=5))
+        generator.shuffle(words)
+        yield " ".join(words), sorted(topics)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "letters.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text, "labels": topics}) for text, topics in letters()) + "\n")
+    return path
+
+
+# --- the source ------------------------------------------------------------------------------------------------------
+
+
+def test_lists_are_label_sets_and_strings_are_classes(tmp_path):
+    path = tmp_path / "some.jsonl"
+    path.write_text(
+        '{"text": "x", "labels": ["b", "a"]}\n{"text": "y", "labels": []}\n{"text": "z", "labels": ["b"]}\n'
+    )
+    samples = Text(path).load()
+    assert samples.inputs.strings == ["x", "y", "z"]
+    assert (samples.names, samples.labels.tolist()) == (("a", "b"), [[True, True], [False, False], [False, True]])
+    path.write_text('{"text": "x", "label": "b"}\n{"text": "y", "label": "a"}\n')
+    assert Text(path).load().labels.tolist() == [1, 0]
+    assert Text(path, label="none").load().labels is None
+
+
+@pytest.mark.parametrize(("suffix", "between"), [(".csv", ","), (".tsv", "\t")])
+def test_tables_have_quoted_texts_and_labels_with_a_separator(tmp_path, suffix, between):
+    path = tmp_path / f"some{suffix}"
+    rows = [["body", "class"], ['"a, ""quoted""\nline"', "x; y"], ["plain", ""], ["more", "y"]]
+    path.write_text("\ufeff" + "\n".join(between.join(row) for row in rows), encoding="utf-8")
+    samples = Text(path, separator=";").load()
+    assert samples.inputs.strings == ['a, "quoted"\nline', "plain", "more"]
+    assert samples.labels.tolist() == [[True, True], [False, False], [False, True]]
+
+
+def test_a_folder_has_a_file_for_each_part(tmp_path):
+    for name, text in {"train": "a", "dev": "b", "test": "c"}.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text, "labels": ["x"]}) + "\n")
+    samples = Text(tmp_path).load()
+    assert dict(zip(samples.inputs.strings, samples.parts.tolist(), strict=True)) == {"a": 0, "b": 1, "c": 2}
+    (tmp_path / "valid.csv").write_text("text,label\nx,y\n")
+    with pytest.raises(ValueError, match="one file of each part"):
+        Text(tmp_path).load()
+
+
+def test_lines_that_cannot_be_read_are_counted_and_named_and_the_rest_is_kept(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    lines = ['{"text": "good", "labels": ["x"]}', "{broken", "[1]", '{"text": 3, "labels": ["x"]}']
+    lines += ['{"text": "no labels"}', '{"text": "odd", "labels": [[1]]}', "", '{"text": "fine", "labels": []}']
+    path.write_text("\n".join(lines))
+    with pytest.warns(
+        UserWarning, match=r"left out 5 of 7 lines of .*: line 2: no JSON; line 3: no object; line 4: no t"
+    ):
+        samples = Text(path).load()
+    assert samples.inputs.strings == ["good", "fine"]
+    table = tmp_path / "bad.csv"
+    table.write_text("text,label\na,x\nb\nc,y,z\nd,\ne,w\n")
+    with pytest.warns(
+        UserWarning, match=r"left out 3 of 5 lines .*line 3: 1 cells instead of 2; line 4: 3 cells.*; line 5"
+    ):
+        samples = Text(table).load()
+    assert samples.inputs.strings == ["a", "e"]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "said"),
+    [
+        ('{"words": "x", "labels": ["a"]}', {}, r"a column of texts \(text, sentence, .*got words, labels: name it in"),
+        ('{"text": "x", "topic": ["a"]}', {}, r"a column of labels .*got text, topic: .*or set that to none"),
+        (
+            '{"text": "x", "labels": ["a"]}\n{"text": "y", "labels": "a"}',
+            {},
+            "lists of labels in every line or in none",
+        ),
+        ("", {}, "expected texts in .*, got none"),
+    ],
+)
+def test_what_a_file_lacks_is_said(tmp_path, content, arguments, said):
+    path = tmp_path / "some.jsonl"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=said):
+        Text(path, **arguments).load()
+
+
+def test_a_path_that_is_no_file_of_texts_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"which does not exist: check data\.path"):
+        Text(tmp_path / "none.jsonl").load()
+    (tmp_path / "x.pdf").write_text("")
+    with pytest.raises(ValueError, match=r"which ends in \.pdf"):
+        Text(tmp_path / "x.pdf").load()
+
+
+# --- rows of tokens --------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_tokens_are_those_of_a_loop_whatever_the_subset():
+    generator = torch.Generator().manual_seed(0)
+    tokens = [torch.randint(2, 50, (int(length),), generator=generator).tolist() for length in (3, 0, 7, 1, 12, 5)]
+    rows = TokenRows.of(tokens)
+    expected = [of or [1] for of in tokens]  # an empty text is one hidden token
+    for subset in (torch.arange(6), torch.tensor([4, 1, 1, 3]), torch.tensor([5])):
+        some = rows.take(subset)
+        read = some[torch.arange(len(subset))]
+        assert read.shape == (len(subset), max(len(expected[row]) for row in subset.tolist()))
+        for row, got in zip(subset.tolist(), read.tolist(), strict=True):
+            assert got == expected[row] + [0] * (len(got) - len(expected[row]))
+        assert some.lengths.tolist() == [len(expected[row]) for row in subset.tolist()]
+
+
+def test_texts_are_samples_like_others():
+    strings = [f"text {number}" for number in range(40)]
+    samples = Samples(Texts(strings), torch.arange(40) % 2, ("a", "b"))
+    assert samples.input_shape == ()
+    parts = Stratified()(samples)
+    assert fingerprint(parts) == fingerprint(Stratified()(samples))
+    both = parts.refitted().train
+    assert both.inputs.strings == [strings[row] for row in both.rows.tolist()]
+    other = Samples(Texts([*strings[:-1], "changed"]), samples.labels, samples.names)
+    assert fingerprint(Stratified()(other)) != fingerprint(parts)
+
+
+def test_every_process_pads_to_the_longest_of_the_whole_batch():
+    tokens = TokenRows.of([[2] * length for length in (1, 2, 3, 4, 5, 6, 7, 8)])
+    samples = Samples(tokens, torch.arange(8) % 2, ("a", "b"))
+    alone = [batch["inputs"] for batch in Loader(samples, Views(batch_size=4), seed=0)]
+    places = [Place(rank=rank, processes=2) for rank in range(2)]
+    loaders = [Loader(samples, Views(batch_size=4), seed=0, place=lambda of=place: of) for place in places]
+    shares = [[batch["inputs"] for batch in loader] for loader in loaders]
+    for whole, *own in zip(alone, *shares, strict=True):
+        torch.testing.assert_close(torch.cat(own), whole)
+
+
+def test_tokens_that_are_hidden_are_never_padding():
+    batches = Views(views=2, batch_size=4, augmentation=TokenDropout(probability=0.5))
+    samples = Samples(TokenRows.of([[5] * length for length in (2, 9, 4, 1)]))
+    batch = next(iter(Loader(samples, batches, seed=0)))
+    views = batches.on_device(batch)["inputs"]
+    assert views.shape == (4, 2, 9)
+    assert ((views == 0) == (batch["inputs"] == 0).unsqueeze(1)).all()
+    assert 0.2 < (views[views != 0] == 1).double().mean() < 0.8
+
+
+def test_batches_of_similar_length_have_every_text_once_and_less_padding():
+    lengths = torch.randint(1, 60, (1003,), generator=torch.Generator().manual_seed(0)).tolist()
+    samples = Samples(TokenRows.of([[2] * length for length in lengths]))
+    orders = [SimilarLength(portion=10).order(samples, 20, seed=0, epoch=epoch) for epoch in (0, 1)]
+    for order in orders:
+        assert order.shape == (50, 20)
+        assert len(order.unique()) == 1000
+    assert not torch.equal(*orders)
+    torch.testing.assert_close(SimilarLength(portion=10).order(samples, 20, seed=0, epoch=1), orders[1])
+    within = samples.inputs.lengths[orders[0]]
+    assert (within.amax(1) - within.amin(1)).double().mean() < 10  # 60 in batches at random
+    assert within.double().mean(1).diff().abs().mean() > 10  # but one batch says nothing of the next
+    with pytest.raises(ValueError, match="choose Shuffled"):
+        SimilarLength().order(Samples(torch.zeros(4, 2)), 2, seed=0, epoch=0)
+
+
+# --- encoders --------------------------------------------------------------------------------------------------------
+
+SMALL = {"bag": (BagOfTokens, {"width": 16, "vocabulary": 90}), "transformer": (Transformer, {"width": 16, "heads": 2})}
+
+
+def made(kind, texts, **more):
+    encoder_class, arguments = SMALL[kind]
+    torch.manual_seed(0)
+    encoder = encoder_class((), **arguments, **more)
+    encoder.observe(texts)
+    return encoder.eval()
+
+
+@pytest.fixture
+def texts():
+    return Texts([*(text for text, _ in letters(60)), "", "…", "x" * 5000])
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_features_do_not_depend_on_other_texts_of_the_batch(kind, texts):
+    encoder = made(kind, texts)
+    together = encoder.encode(texts, batch_size=7)
+    assert torch.isfinite(together).all()
+    for row in range(0, len(texts), 5):
+        alone = encoder.encode(texts.take(torch.tensor([row])))
+        torch.testing.assert_close(alone[0], together[row], rtol=1e-4, atol=1e-5)
+    tokens = encoder.tokenized(texts)
+    torch.testing.assert_close(encoder.encode(tokens), together, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_tokenizer_is_saved_with_the_weights_and_copied_with_the_module(kind, texts, tmp_path):
+    encoder = made(kind, texts)
+    expected = encoder.encode(texts)
+    torch.testing.assert_close(copy.deepcopy(encoder).encode(texts), expected)
+    run = Run.create(tmp_path, "x")
+    encoder_class, arguments = SMALL[kind]
+    path = f"likewise.models.{encoder_class.__name__}"
+    spec = {"class_path": path, "init_args": {"input_shape": [], **arguments, **encoder.recorded}}
+    run.describe({"parts": {"encoder": spec}})
+    run.save_encoder(encoder)
+    torch.testing.assert_close(load_encoder(run.folder).encode(texts), expected)
+    torch.testing.assert_close(FromRun((), run.folder).encode(texts), expected)
+
+
+def test_a_tokenizer_has_seen_training_texts_only_and_is_the_same_every_time(texts):
+    first, second = (word_pieces(texts.strings, 90).to_str() for _ in range(2))
+    assert first == second
+    encoder = made("bag", texts)
+    assert encoder.tokenized(Texts(["ζ rain ζ"]))[torch.tensor([0])].tolist()[0][0] == 1  # a letter it has not seen
+
+
+def test_longer_texts_are_cut_and_counted():
+    texts = Texts(["a b c d e f g h", "a b", "a b c d e"])
+    encoder = made("bag", texts, length=4)
+    rows = encoder.tokenized(texts)
+    assert (rows.cut, rows.lengths.tolist()) == (2, [4, 2, 4])
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_text_encoder_refuses_what_it_cannot_encode(kind):
+    encoder_class, arguments = SMALL[kind]
+    with pytest.raises(ValueError, match=r"expected texts, input_shape \(\), got \(3, 8, 8\): choose ConvNet"):
+        encoder_class((3, 8, 8), **arguments)
+    with pytest.raises(ValueError, match="length of at least 1"):
+        encoder_class((), length=0)
+    with pytest.raises(ValueError, match="dropout of at least 0 and below 1"):
+        encoder_class((), dropout=1.0)
+    with pytest.raises(ValueError, match="expected a tokenizer, got none"):
+        encoder_class((), **arguments).encode(Texts(["x"]))
+    with pytest.raises(ValueError, match="expected training texts"):
+        encoder_class((), **arguments).observe(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="expected texts with words"):
+        encoder_class((), **arguments).observe(Texts(["", " "]))
+
+
+@pytest.fixture
+def bert(tmp_path):
+    """A tiny BERT in a folder, with its tokenizer."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word for of in TOPICS.values() for word in of)]
+    named = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    special = {f"{name}_token": word for name, word in named.items()}
+    numbers = {word: row for row, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token=named["unk"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(vocab_size=len(words), max_position_embeddings=64, **sizes)).eval()
+    model.save_pretrained(tmp_path / "bert")
+    fast.save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert", model, fast
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_a_pretrained_model_encodes_as_the_library_that_it_comes_from(bert, pooling):
+    folder, model, tokenizer = bert
+    texts = Texts([text for text, _ in letters(12)])
+    encoder = PretrainedTransformer((), str(folder), length=60, pooling=pooling)
+    encoder.observe(texts)
+    found = encoder.encode(texts)
+    for row, text in enumerate(texts.strings):
+        tokens = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            vectors = model(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).last_hidden_state[0]
+        torch.testing.assert_close(found[row], vectors[0] if pooling == "first" else vectors.mean(0))
+    again = PretrainedTransformer((), "elsewhere", length=60, pooling=pooling, **encoder.recorded)
+    again.load_state_dict(encoder.state_dict())
+    torch.testing.assert_close(again.encode(texts), found)
+    hidden = encoder.tokenized(texts)[torch.arange(3)]
+    hidden[hidden > 0] = 1
+    masked = tokenizer(" ".join(["[MASK]"] * int((hidden[0] > 0).sum())), return_tensors="pt")["input_ids"]
+    tokens, inside = encoder._framed(hidden)  # noqa: SLF001 - what the model is given
+    assert tokens[0][inside[0]].tolist() == masked[0].tolist()
+
+
+def test_a_model_that_cannot_be_loaded_is_said_in_one_line(tmp_path, bert):
+    with pytest.raises(ValueError, match="expected a model of transformers by name or folder"):
+        PretrainedTransformer((), str(tmp_path / "nothing"))
+    encoder = PretrainedTransformer((), str(bert[0]), length=63)
+    with pytest.raises(ValueError, match="length of at most 62"):
+        encoder.observe(Texts(["rain"]))
+
+
+# --- raw inputs, and the command -------------------------------------------------------------------------------------
+
+
+def test_raw_texts_are_tf_idf_of_the_training_texts(file):
+    parts = Stratified()(Text(file).load())
+    raw = raw_features(parts)
+    assert raw.train.vectors.shape[0] == len(parts.train)
+    torch.testing.assert_close(raw.train.vectors.norm(dim=1), torch.ones(len(parts.train)), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(raw.test.counts, parts.test.counts)
+
+
+def test_texts_are_trained_evaluated_and_shown_from_the_command(file, tmp_path, capsys):
+    arguments = "train --data Text --encoder Transformer --encoder.width 32 --encoder.depth 1 --encoder.vocabulary 200"
+    arguments += " --loss NWSLoss --batches.batch_size 32 --batches.sampler SimilarLength --trainer.max_epochs 3"
+    arguments += " --trainer.enable_progress_bar false --validation_epochs 3 --keep best --encoder.length 12"
+    main([*arguments.split(), "--data.path", str(file), "--runs", str(tmp_path)])
+    told = "".join(capsys.readouterr())
+    assert "training texts are longer than the encoder reads and were cut: raise --encoder.length" in told
+    assert "linear probe, mAP: " in told
+    (run,) = (Run.open(path) for path in tmp_path.iterdir() if path.is_dir())
+    page = run.report.read_text()
+    assert all(f"<h2>{name}</h2>" in page for name in ("Nearest texts", "Similarity of labels", "Labels"))
+    scores = {(score.evaluation, score.metric): score for score in run.scores if score.epoch is None}
+    assert scores["retrieval", "Jaccard@10"].value > 0.4
+    assert load_encoder(run.folder).encode(Texts(["rain and wind"])).shape == (1, 32)
+    again = "train --data Text --encoder FromRun --loss BCELoss --trainer.max_epochs 1 --evaluations []"
+    main([*again.split(), "--encoder.run", str(run.folder), "--data.path", str(file), "--runs", str(tmp_path)])

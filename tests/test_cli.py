@@ -260,8 +260,8 @@ def test_moco_is_a_loss_and_two_offers_on_the_command_line(few, tmp_path):
 
 
 def test_a_run_whose_labels_no_evaluation_fits_ends_after_training_and_says_so(few, tmp_path, capsys):
-    assert main(["train", "--loss", "MSCLoss", *few["label sets"], "--runs", str(tmp_path)]) == 0
-    assert "no evaluation applies to label sets" in capsys.readouterr().err
+    assert main(["train", "--loss", "NTXentLoss", *few[None], "--runs", str(tmp_path)]) == 0
+    assert "no evaluation applies to samples without labels" in capsys.readouterr().err
     assert (next(tmp_path.iterdir()) / "encoder.safetensors").exists()
 
 

@@ -151,7 +151,7 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
     ("words", "expected"),
     [
         (["train", "--recipe", "supcn-digits"], "did you mean supcon-digits"),
-        (["train", "--recipe", "nothing"], "METHOD-DATA, with a method of byol, cross-entropy"),
+        (["train", "--recipe", "nothing"], "METHOD-DATA, with a method of asymmetric, bce"),
         (["train", "--recipe", "methods-digits"], "likewise sweep --recipe methods-digits"),
         (["train", "--config", "five.yaml"], "expected the name of a recipe, got 5"),
         (["train", "--recipe", "simclr-image-folder"], "data"),
@@ -159,7 +159,7 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
         (["train", "--recipe", "cifar10"], "did you mean"),
         (["train", "--recipe"], "got ''"),
         (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
-        (["train", "--recipe", "moco-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to"),
+        (["train", "--recipe", "supcon-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to"),
         (["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"], "lower it to"),
         (["train", "--recipe", "supcon-cifar10", "--data.root", "nowhere"], "add --data.download true"),
     ],

@@ -10,7 +10,8 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
 
     Again and again the label with the fewest samples left is taken. Each of its samples, in random order, goes to the
     part that lacks more samples of this label to its share; if both lack as many, to the part that lacks more samples.
-    Samples without a label fill up the parts.
+    Samples without a label fill up the parts. At the end, samples that were placed last, which have frequent labels
+    only, change the part until the sizes are right.
 
     Args:
         sets: Label sets, (N, L).
@@ -18,7 +19,7 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
         seed: Seed of the order of samples.
 
     Returns:
-        The rows that are chosen, about share · N of them, sorted.
+        The rows that are chosen, share · N of them, rounded, sorted.
 
     Source:
         K. Sechidis, G. Tsoumakas and I. Vlahavas, On the Stratification of Multi-Label Data, 2011.
@@ -37,6 +38,7 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
     lacking = [[float(of) for of in part] for part in wanted]
     samples = [share * count, (1 - share) * count]
     remaining = totals.clone()
+    placed: list[int] = []
     own_labels = [of.nonzero().flatten().tolist() for of in sets]
     while bool((remaining > 0).any()):
         label = int(torch.where(remaining > 0, remaining, count + 1).argmin())
@@ -45,10 +47,14 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
             part = 0 if first > second else 1
             chosen[row] = part == 0
             left[row] = False
+            placed.append(row)
             samples[part] -= 1
             for own in own_labels[row]:
                 lacking[part][own] -= 1
                 remaining[own] -= 1
     blank = order[left[order]]
     chosen[blank[: max(0, round(samples[0]))]] = True
+    surplus = int(chosen.sum()) - round(share * count)
+    moved = [row for row in reversed(placed) if bool(chosen[row]) == (surplus > 0)][: abs(surplus)]
+    chosen[moved] = surplus < 0
     return chosen.nonzero().flatten()

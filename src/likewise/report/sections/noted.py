@@ -21,9 +21,9 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         return None
     some = dict(list(noted.items())[:MOST])
     sentence = (
-        "What the loss counted in its steps, summed over each epoch: the share of each of its bins, the lowest at the "
-        "bottom."
+        "Histograms that the loss recorded, summed over the steps of each epoch: a column is an epoch, its colours the "
+        "shares of the bins, the lowest values at the bottom."
     )
     if len(some) < len(noted):
         sentence += f" {MOST} of {len(noted)} are shown."
-    return Section("Noted by the loss", sentence, plots.as_html(plots.heat_maps(some), "noted"))
+    return Section("Histograms of the loss", sentence, plots.as_html(plots.heat_maps(some), "noted"))

@@ -260,6 +260,21 @@ def test_a_run_that_fails_does_not_end_a_sweep(few, tmp_path, capsys):
     assert len([path for path in (tmp_path / "sweep").glob("*/*/*") if path.suffix != ".partial"]) == 1
 
 
+def test_a_sweep_that_trained_nothing_removes_nothing_that_is_not_its_own(few, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    words = ["--seeds", "1", *SETTINGS, "--output", ".", *few, "--batches.views", "0"]
+
+    def noted(*_):
+        (folder / "notes.txt").write_text("mine")
+        raise ValueError("expected views")
+
+    monkeypatch.setattr(training, "run", noted)
+    assert "expected views" in refused(capsys, "sweep", *words)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
 def test_a_sweep_whose_first_run_cannot_begin_ends_and_leaves_nothing(few, tmp_path, capsys):
     words = ["--seeds", "5", *SETTINGS, "--output", tmp_path / "sweep", *few, "--batches.views", "0"]
     line = refused(capsys, "sweep", *words)

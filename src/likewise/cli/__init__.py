@@ -19,6 +19,7 @@ VERBS = {
 EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
     "datasets": "hub",
+    **dict.fromkeys(("tokenizers", "transformers"), "text"),
     **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
 }
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended

@@ -4,7 +4,6 @@ import argparse
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -88,10 +87,19 @@ def run(arguments: Sequence[str]) -> None:
         if any(standing(root) for _, _, root, _ in sweep.runs(folder)):
             error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
         else:
-            shutil.rmtree(folder)
+            _remove_traces(sweep, folder)
         raise
     if not page.is_file():
         tell(f"\nsweep: {folder}; fewer than two runs have scores to compare")
+
+
+def _remove_traces(sweep: Sweep, folder: Path) -> None:
+    """Remove the plan of a sweep that trained nothing, and the folders that are empty; whatever else is there stays."""
+    (folder / PLAN).unlink(missing_ok=True)
+    roots = [root for _, _, root, _ in sweep.runs(folder)]
+    for path in (*roots, *dict.fromkeys(root.parent for root in roots), folder):
+        if path.is_dir() and not any(path.iterdir()) and path.resolve() != Path.cwd():
+            path.rmdir()
 
 
 def standing(root: Path) -> Run | None:

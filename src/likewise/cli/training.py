@@ -144,7 +144,9 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     trainer = trainer_of({**given, "default_root_dir": made.folder}, callbacks, checkpoints)
     with _terminable(checkpoints):
         fit(ready, trainer, made, compiled=config.compile)
-    if best and made.best.is_file():
+    if best and not made.best.is_file():
+        say("no epoch was validated, so the last is kept: lower --validation_epochs")
+    elif best:
         ready.module.load_state_dict(torch.load(made.best, map_location="cpu", weights_only=True))
     ready.module.encoder.to(trainer.strategy.root_device)
 

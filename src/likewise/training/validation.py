@@ -37,7 +37,7 @@ class Validation(lightning.Callback):
             precision@1, the first of equals.
 
     Raises:
-        ValueError: `every` is negative, or 0 with `keep_best`.
+        ValueError: `every` is negative; or, with `keep_best`, it is 0, or there are no labels.
     """
 
     def __init__(
@@ -54,6 +54,8 @@ class Validation(lightning.Callback):
             raise ValueError(f"expected 0 or more epochs between validation scores, got {every}: 0 switches them off")
         if keep_best and every == 0:
             raise ValueError("expected validation scores to keep the best epoch by, got none: raise validation_epochs")
+        if keep_best and parts.validation.labels is None:
+            raise ValueError("expected labels to keep the best epoch by, got none: leave out --keep")
         self.run = run
         self.keep_best = keep_best
         self.every = every

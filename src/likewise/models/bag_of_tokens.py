@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from likewise.data.texts import PADDING
 from likewise.models.encoder import check_sizes
-from likewise.models.text_encoder import TextEncoder
+from likewise.models.text_encoder import TextEncoder, check_dropout, mean_of_tokens
 from likewise.models.word_pieces import word_pieces
 
 
@@ -68,15 +68,3 @@ class BagOfTokens(TextEncoder):
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
         """Encode rows of tokens."""
         return self.norm(mean_of_tokens(self.dropout(self.embeddings(inputs)), inputs))
-
-
-def mean_of_tokens(vectors: Float[Tensor, "n t d"], tokens: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-    """Average vectors over tokens that are not padding; zero for a row of padding."""
-    inside = (tokens != PADDING).to(vectors.dtype).unsqueeze(-1)
-    return (vectors * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise a ValueError unless it is at least 0 and below 1."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"expected dropout of at least 0 and below 1, got {dropout}: 0.1 is usual")

@@ -8,9 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from likewise.data.texts import PADDING
-from likewise.models.bag_of_tokens import check_dropout, mean_of_tokens
 from likewise.models.encoder import check_sizes
-from likewise.models.text_encoder import TextEncoder
+from likewise.models.text_encoder import TextEncoder, check_dropout, mean_of_tokens
 from likewise.models.word_pieces import word_pieces
 
 

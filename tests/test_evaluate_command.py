@@ -1,7 +1,5 @@
-"""`likewise evaluate` and `likewise sweep`, end to end and at their doors, and what training evaluates."""
+"""`likewise evaluate`, end to end and at its doors, and what training evaluates."""
 
-import csv
-import json
 import shutil
 
 import numpy as np
@@ -9,9 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-import likewise
-from likewise.cli import main, training
-from likewise.cli.sweep import Sweep
+from likewise.cli import main
 from likewise.evaluation import load_features
 from likewise.runs import Run
 
@@ -203,112 +199,3 @@ def test_evaluations_that_do_not_apply_are_refused_before_training(few, tmp_path
     line = refused(capsys, "train", *arguments)
     assert "LinearProbe does not apply: it needs test classes that were trained on" in line
     assert not (tmp_path / "runs").exists()
-
-
-# --- sweeps ----------------------------------------------------------------------------------------------------------
-
-SETTINGS = ["--setting", "SupCon: --loss SupConLoss", "--setting", "--loss NTXentLoss"]
-
-
-def test_a_sweep_that_was_interrupted_goes_on_where_it_was(few, tmp_path, monkeypatch, capsys):
-    folder = tmp_path / "sweep"
-    train, count = training.run, iter(range(100))
-
-    def interrupted(arguments):
-        if next(count) == 2:
-            raise KeyboardInterrupt
-        return train(arguments)
-
-    monkeypatch.setattr(training, "run", interrupted)
-    assert main(["sweep", "--seeds", "2", *SETTINGS, "--output", str(folder), *few]) == 130
-    assert f"likewise sweep --resume {folder}" in capsys.readouterr().err
-    done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/encoder.safetensors")}
-    assert len(done) == 2
-    assert main(["sweep", "--resume", str(folder)]) == 0
-    runs = [Run(path.parent) for path in sorted(folder.glob("*/*/*/run.json"))]
-    assert [run.facts["seed"] for run in runs] == [0, 1, 0, 1]
-    assert [run.facts["parts"]["loss"]["class_path"].rpartition(".")[2] for run in runs] == [
-        *["SupConLoss"] * 2,
-        *["NTXentLoss"] * 2,
-    ]
-    assert all(path.stat().st_mtime_ns == time for path, time in done.items())
-    with (folder / "compare.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    probe = [row for row in rows if row["evaluation"] == "linear probe" and row["metric"] == "accuracy"]
-    values = [
-        np.mean([
-            next(score.value for score in run.scores if (score.evaluation, score.features, score.subset, score.part)
-                 == ("linear probe", "encoder", "all", "test"))
-            for run in pair
-        ])
-        for pair in (runs[:2], runs[2:])
-    ]  # fmt: skip
-    assert [row["setting"] for row in probe] == ["SupCon", "loss=NTXentLoss"]
-    assert [float(row["value"]) for row in probe] == pytest.approx(values)
-    assert (folder / "compare.html").is_file()
-
-
-def test_a_run_that_fails_does_not_end_a_sweep(few, tmp_path, capsys):
-    settings = ["--setting", "diverges: --optimizer SGD --optimizer.lr 1e30", "--setting", "trains: --seed_of_none 1"]
-    line = refused(capsys, "sweep", "--seeds", "1", *settings, "--output", tmp_path / "sweep", *few)
-    assert "setting 'trains'" in line
-    assert "seed_of_none" in line
-    assert not (tmp_path / "sweep").exists()
-    settings[-1] = "trains: --loss SupConLoss"
-    line = refused(capsys, "sweep", "--seeds", "1", *settings, "--output", tmp_path / "sweep", *few)
-    assert "1 of 2 runs failed; diverges, seed 0: " in line
-    assert len([path for path in (tmp_path / "sweep").glob("*/*/*") if path.suffix != ".partial"]) == 1
-
-
-def test_a_sweep_that_trained_nothing_removes_nothing_that_is_not_its_own(few, tmp_path, monkeypatch, capsys):
-    folder = tmp_path / "sweep"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    words = ["--seeds", "1", *SETTINGS, "--output", ".", *few, "--batches.views", "0"]
-
-    def noted(*_):
-        (folder / "notes.txt").write_text("mine")
-        raise ValueError("expected views")
-
-    monkeypatch.setattr(training, "run", noted)
-    assert "expected views" in refused(capsys, "sweep", *words)
-    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
-
-
-def test_a_sweep_whose_first_run_cannot_begin_ends_and_leaves_nothing(few, tmp_path, capsys):
-    words = ["--seeds", "5", *SETTINGS, "--output", tmp_path / "sweep", *few, "--batches.views", "0"]
-    line = refused(capsys, "sweep", *words)
-    assert "SupCon, seed 0, the first run: expected views of at least 1" in line
-    assert "--resume" not in line
-    assert not (tmp_path / "sweep").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--seeds", "none"], "expected --seeds as a number above 0"),
-        (["--seeds", "1,1"], "once"),
-        (["--grid", "loss.temperature"], "NAME=VALUE"),
-        (["--setting", "SupConLoss it is"], "a setting as options"),
-        (["--setting", "a: --loss SupConLoss", "--setting", "a: --loss NTXentLoss"], "two called 'a'"),
-        (["--seed", "3"], "--seeds"),
-        (["--resume", "nowhere"], "sweep.json"),
-        (["--resume", "nowhere", "--seeds", "2"], "no other option"),
-        (["--los", "SupConLoss"], "unknown option --los"),
-    ],
-    ids=range(9),
-)
-def test_sweeps_that_are_not_as_expected_are_refused(arguments, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert words in refused(capsys, "sweep", *arguments)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_grid_takes_every_combination_with_every_setting(tmp_path):
-    sweep = Sweep(["--x", "1"], {"a": ["--y", "2"], "b": []}, [5])
-    assert [(name, seed, words) for name, seed, _, words in sweep.runs(tmp_path)] == [
-        ("a", 5, ["--x", "1", "--y", "2", "--seed", "5", "--runs", str(tmp_path / "1-a" / "seed-5")]),
-        ("b", 5, ["--x", "1", "--seed", "5", "--runs", str(tmp_path / "2-b" / "seed-5")]),
-    ]
-    assert json.loads(json.dumps(sweep.settings)) == sweep.settings
-    assert likewise.__version__

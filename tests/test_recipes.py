@@ -12,8 +12,8 @@ from sklearn.datasets import load_digits
 
 from likewise.cli import main
 from likewise.cli.options import options, parse, plain
+from likewise.cli.plan import Sweep
 from likewise.cli.recipes import names, recipe, studies, study, with_recipe
-from likewise.cli.sweep import Sweep
 from likewise.data import LongTail, parts_of
 from likewise.parts import build
 from likewise.runs import Run
@@ -267,8 +267,8 @@ def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdi
 
 def test_seeds_may_split_anew():
     runs = Sweep([], {"a": []}, [3], splits=True).runs
-    ((*_, words),) = runs(Path("sweep"))
-    assert words[:4] == ["--seed", "3", "--split.seed", "3"]
+    (one,) = runs(Path("sweep"))
+    assert one.words[:4] == ["--seed", "3", "--split.seed", "3"]
 
 
 def test_subsets_are_taken_in_turn_and_those_of_every_part_first():

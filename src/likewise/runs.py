@@ -3,11 +3,9 @@
 A run writes under a provisional name, and takes its own when it is whole.
 """
 
-import csv
 import json
 import os
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,34 +17,13 @@ from typing import Any, Literal, Self, final
 from torch import Tensor, nn
 
 from likewise.parts import Spec, build, class_of
+from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.scores import Found, Outcomes, Score, as_csv, from_csv, outcomes_of, save_outcomes
 
 PARTIAL = ".partial"
 CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors"}  # what stands there before any work is done
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
-Curves = dict[str, list[tuple[int, float]]]
-"""For each metric its (step, value) pairs."""
-
-
-@final
-@dataclass(frozen=True)
-class ClassMean:
-    """The mean of a statistic over the anchors of a class in an epoch.
-
-    Args:
-        statistic: What was averaged, such as "rank_drift".
-        epoch: The epoch, from 0.
-        label: The class's name.
-        mean: The mean.
-        count: How many anchors it is of.
-    """
-
-    statistic: str
-    epoch: int
-    label: str
-    mean: float
-    count: int
 
 
 @final
@@ -234,15 +211,7 @@ class Run:
     @property
     def metrics(self) -> Curves:
         """The curves of what the training logged; none where it logged nothing."""
-        curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        if not self.metrics_file.exists():
-            return {}
-        with self.metrics_file.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                for name in row.keys() - {"step", "epoch"}:
-                    if row[name]:
-                        curves[name].append((int(row["step"]), float(row[name])))
-        return {name: curves[name] for name in sorted(curves, key=lambda name: (name != "loss", name))}
+        return curves_of(self.metrics_file)
 
     @property
     def scores(self) -> tuple[Score, ...]:
@@ -276,23 +245,14 @@ class Run:
         )
 
     @property
-    def histograms(self) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
+    def histograms(self) -> Histograms:
         """For each histogram that the loss noted its (epoch, counts) pairs."""
-        noted: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
-        if self.histograms_file.is_file():
-            with self.histograms_file.open(newline="", encoding="utf-8") as file:
-                for name, epoch, *counts in csv.reader(file):
-                    noted[name].append((int(epoch), tuple(map(int, counts))))
-        return dict(noted)
+        return histograms_of(self.histograms_file)
 
     @property
     def class_means(self) -> list[ClassMean]:
         """What the loss recorded, averaged by class; nothing where it recorded nothing."""
-        if not self.class_means_file.is_file():
-            return []
-        with self.class_means_file.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            rows = list(csv.reader(file))
-        return [ClassMean(of, int(epoch), name, float(mean), int(count)) for of, epoch, name, mean, count in rows]
+        return class_means_of(self.class_means_file)
 
     @property
     def label_similarity(self) -> Tensor | None:

@@ -17,8 +17,10 @@ RAW = "raw inputs"
 ALL = "all"
 # classes and labels by the number of their training samples
 SUBSETS = ("many", "medium", "few", "head labels", "middle labels", "tail labels")
+QUALITIES = ("accuracy", "mAP", "precision@1")  # by which runs and epochs are chosen, one an evaluation
 FEWER = "samples only"  # says in `choices` that raw inputs were evaluated on fewer samples than the encoder
 SEPARATOR = "|"
+PREFERRED = "linear probe"
 WORDS = ("evaluation", "metric", "features", "part", "subset", "choices")
 
 
@@ -122,6 +124,31 @@ class Found:
     def headline(self) -> tuple[Score, ...]:
         """The scores of all samples together, not those of subsets."""
         return tuple(score for score in self.scores if score.subset == ALL)
+
+
+def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> Score | None:
+    """Return the accuracy, mAP or precision@1 on validation, by which one run is preferred to another.
+
+    Args:
+        scores: A run's scores.
+        evaluation: The evaluation's name. None: the linear probe, or the first one that has such a score.
+
+    Returns:
+        The best of the settings that the evaluation tried; None where there is no such score.
+
+    Example:
+        >>> tried = [Score("kNN", "accuracy", value, 0, 1, 9, part="validation") for value in (0.7, 0.8)]
+        >>> validation_score([*tried, Score("kNN", "accuracy", 0.9, 0, 1, 9)]).value
+        0.8
+    """
+    final = (score for score in scores if score.part == "validation" and score.epoch is None and score.subset == ALL)
+    known = [score for score in final if score.features == ENCODER and score.metric in QUALITIES]
+    names = list(dict.fromkeys(score.evaluation for score in known))
+    if evaluation is None and names:
+        evaluation = PREFERRED if PREFERRED in names else names[0]
+    return max(
+        (score for score in known if score.evaluation == evaluation), key=lambda score: score.value, default=None
+    )
 
 
 def as_csv(scores: Iterable[Score]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, final
 
 import torch
@@ -33,6 +34,8 @@ PRINTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class that is printed
 MOST_NUMBERS = 2**24  # of inputs encoded at a time: 64 MiB in float32
 MOST_INPUTS = 1024
+MOST_KEPT = 16
+_found_before: dict[str, Found] = {}  # of raw inputs, by what was evaluated and how
 
 
 @final
@@ -147,7 +150,7 @@ def evaluate(
     for evaluation in evaluations:
         found = evaluation(*features, refit=refit, progress=bar)
         run.add(found)
-        other = None if raw is None or evaluation.refusal(raw) else evaluation(*raw, refit=refit, progress=bar)
+        other = None if raw is None or evaluation.refusal(raw) else _of_raw(evaluation, raw, refit=refit)
         if other is not None:
             other = _noting(other, capped)
             run.add(other)
@@ -156,6 +159,23 @@ def evaluate(
         for score in (of for of in found.headline if is_main(of.metric)):
             tell(_line(score, found, other, classes))
     _print_classes(run, features.test, {evaluation.name for evaluation in evaluations})
+
+
+def _of_raw(evaluation: Evaluation, raw: FeatureParts, *, refit: bool) -> Found:
+    """Evaluate raw inputs; those of a sweep are the same in every run, and are evaluated once."""
+    settings = sorted(vars(evaluation).items())
+    if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
+        return evaluation(*raw, refit=refit, progress=bar)  # what can't be told from others by its words
+    said = sha256(repr((type(evaluation), settings, refit, [part.names for part in raw])).encode())
+    for part in raw:
+        for of in (part.vectors, part.labels, part.rows, part.whole):
+            said.update(b"none" if of is None else of.contiguous().numpy().tobytes())
+    key = said.hexdigest()
+    if key not in _found_before:
+        if len(_found_before) >= MOST_KEPT:
+            _found_before.pop(next(iter(_found_before)))
+        _found_before[key] = evaluation(*raw, refit=refit, progress=bar)
+    return _found_before[key]
 
 
 def _no_encoder() -> Encoder:

@@ -1,13 +1,17 @@
 """What `likewise sweep` does: run after run, each once, and a comparison of those that finished."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from likewise.cli import training
 from likewise.cli.compare import compare
 from likewise.cli.options import options, parse
+from likewise.cli.plan import Planned, Sweep, standing
 from likewise.cli.printing import say
 from likewise.cli.recipes import with_recipe
-from likewise.cli.sweep import Sweep, standing
+from likewise.cli.settings import words_of
+from likewise.cli.tuning import TABLE, Trial, best, write_table
+from likewise.report.words import score_words
 from likewise.runs import Run
 from likewise.training.fitting import processes
 
@@ -15,11 +19,12 @@ from likewise.training.fitting import processes
 def check(sweep: Sweep) -> None:
     """Raise a ValueError unless the options of every setting are understood, before anything is trained."""
     for name, words in sweep.settings.items():
-        try:
-            arguments = with_recipe([*sweep.common, *words])
-            parse(options(arguments), arguments)
-        except ValueError as error:
-            raise ValueError(f"setting {name!r}: {error}") from error
+        for trial in sweep.trials.get(name, [[]]):
+            try:
+                arguments = with_recipe([*sweep.common, *words, *trial])
+                parse(options(arguments), arguments)
+            except ValueError as error:
+                raise ValueError(f"setting {name!r}: {error}") from error
 
 
 def carry_out(sweep: Sweep, folder: Path) -> Path:
@@ -37,34 +42,77 @@ def carry_out(sweep: Sweep, folder: Path) -> Path:
     """
     if processes() > 1:
         raise ValueError(f"expected one process for a sweep, got {processes()}: start it without torchrun")
-    whole: dict[Path, str] = {}
-    failed: list[str] = []
-    everything = list(sweep.runs(folder))
-    done = sum(run is not None and run.stage == "finished" for run in (standing(root) for _, _, root, _ in everything))
-    if done:
-        say(f"already finished: {done} of {len(everything)} runs")
-    for number, (name, seed, root, words) in enumerate(everything, 1):
-        before = standing(root)
-        if before is not None and before.stage == "finished":
-            whole[before.folder] = name
-            continue
-        say(f"\nrun {number} of {len(everything)}: {name}, seed {seed}")
-        try:
-            made = training.run(words if before is None else ["--resume", str(before.folder)])
-        except Exception as error:
-            if number == 1 and standing(root) is None:
-                raise ValueError(f"{name}, seed {seed}, the first run: {error or type(error).__name__}") from error
-            failed.append(f"{name}, seed {seed}: {error or type(error).__name__}")
-            say(f"failed: {failed[-1]}")
-            continue
-        if made is not None:
-            whole[made.folder] = name
+    work = _Work(len(sweep.everything(folder)))
+    tuned = _tuned(sweep, folder, work)
+    whole = {trial.run.folder: name for name, trial in tuned.items()}
+    runs = sweep.runs(folder, {name: trial.options for name, trial in tuned.items()})
+    possible = [one for one in runs if one.setting in tuned or one.setting not in sweep.trials]
+    whole |= {made.folder: one.setting for one, made in work.done(possible)}
     page = folder / "compare.html"
     order = list(sweep.settings)
     runs = [Run(path) for path in sorted(whole, key=lambda path: order.index(whole[path]))]
     runs = [run for run in runs if any(score.part == "test" and score.epoch is None for score in run.scores)]
     if len(runs) > 1:
         compare(runs, page, whole)
-    if failed:
-        raise ValueError(f"{len(failed)} of {len(everything)} runs failed; {failed[0]}")
+    if work.failed:
+        raise ValueError(f"{len(work.failed)} of {work.count} runs failed; {work.failed[0]}")
     return page
+
+
+class _Work:
+    """Runs that are trained one after another; what fails is noted, and the others go on.
+
+    Args:
+        count: How many there are.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.number = 0
+        self.failed: list[str] = []
+
+    def done(self, planned: Sequence[Planned]) -> Iterator[tuple[Planned, Run]]:
+        """Train what isn't trained yet, and yield each run that is finished."""
+        befores = [standing(one.root) for one in planned]
+        finished = sum(run is not None and run.stage == "finished" for run in befores)
+        if finished:
+            say(f"already finished: {finished} of {len(planned)} runs")
+        for one, before in zip(planned, befores, strict=True):
+            made = self._one(one, before)
+            if made is not None:
+                yield one, made
+
+    def _one(self, one: Planned, before: Run | None) -> Run | None:
+        self.number += 1
+        if before is not None and before.stage == "finished":
+            return before
+        say(f"\nrun {self.number} of {self.count}: {one.name}")
+        try:
+            return training.run(one.words if before is None else ["--resume", str(before.folder)])
+        except Exception as error:
+            if self.number == 1 and standing(one.root) is None:
+                raise ValueError(f"{one.name}, the first run: {error or type(error).__name__}") from error
+            self.failed.append(f"{one.name}: {error or type(error).__name__}")
+            say(f"failed: {self.failed[-1]}")
+            return None
+
+
+def _tuned(sweep: Sweep, folder: Path, work: _Work) -> dict[str, Trial]:
+    """Train the trials, write their table as they come, and return the best of each setting.
+
+    A trial that fails, as one may that diverges, is no failure of the sweep unless all of its setting's fail.
+
+    Raises:
+        ValueError: A trial has no validation score.
+    """
+    trials: list[Trial] = []
+    for one, run in work.done(list(sweep.tuning(folder))):
+        trials.append(Trial.of(one.setting, one.tried, run, sweep.tuned_by))
+        write_table(folder / TABLE, trials)
+    found = best(trials)
+    work.failed = [f"{name}: every trial failed" for name in sweep.trials if name not in found]
+    for name, trial in found.items():
+        tried = sum(one.setting == name for one in trials)
+        of = f"{trial.score.evaluation}, {trial.score.metric} {score_words(trial.score)} on validation"
+        say(f"{name}: {words_of(trial.options)}, the best of {tried} trials by {of}")
+    return found

@@ -48,7 +48,9 @@ class LabelPath:
             probes = LabelFitting(both.vectors, both.sets).fit(best.penalties, self.tolerance, probes)
         predicted = Predicted(probes.logits(test.vectors).sigmoid(), test)
         found = label_set_scores(name, predicted, chosen_by, train.frequencies, best.words)
-        return replace(found, candidates=candidates)
+        own = label_set_scores(name, chosen_by, chosen_by, train.frequencies, best.words) if len(validation) else found
+        kept = [score for score in own.headline if score.metric == MEAN_PRECISION and score.part == validation.part]
+        return replace(found, candidates=(*candidates, *kept))
 
     def _chosen(
         self, name: str, fitting: LabelFitting, train: Features, validation: Features, progress: Progress

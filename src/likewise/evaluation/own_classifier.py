@@ -1,12 +1,13 @@
 """The classifier that a run trained with its encoder: its logits, or its similarities to label prototypes."""
 
+from dataclasses import replace
 from typing import ClassVar, final
 
 from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.label_scores import Predicted, label_set_scores
-from likewise.scores import Found
+from likewise.scores import QUALITIES, Found
 
 
 @final
@@ -43,7 +44,12 @@ class OwnClassifier(Evaluation):
         """Score the predictions."""
         del refit, progress
         self.check(FeatureParts(train, validation, test))
-        if test.label_kind == "classes":
-            return accuracy(self.name, test.predicted.argmax(dim=1), test, train.frequencies)
-        own, chosen_by = (Predicted(of.predicted, of, probabilities=False) for of in (test, validation))
+        found = self._found(train, validation, test)
+        tried = self._found(train, validation, validation).headline if len(validation) else ()
+        return replace(found, candidates=tuple(score for score in tried if score.metric in QUALITIES))
+
+    def _found(self, train: Features, validation: Features, part: Features) -> Found:
+        if part.label_kind == "classes":
+            return accuracy(self.name, part.predicted.argmax(dim=1), part, train.frequencies)
+        own, chosen_by = (Predicted(of.predicted, of, probabilities=False) for of in (part, validation))
         return label_set_scores(self.name, own, chosen_by, train.frequencies)

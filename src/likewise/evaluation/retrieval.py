@@ -1,6 +1,7 @@
 """Retrieval: are the samples nearest to a query of its class? The classes need not have been trained on."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar, final
 
 import torch
@@ -11,7 +12,7 @@ from likewise.evaluation.features import FeatureParts, Features, Progress, silen
 from likewise.evaluation.intervals import over_classes, student, wilson
 from likewise.evaluation.label_retrieval import label_retrieval
 from likewise.evaluation.nearest import nearest
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import QUALITIES, Found, Outcomes, Score
 
 METRICS = ("precision@1", "R-precision", "MAP@R")
 
@@ -25,10 +26,10 @@ class Retrieval(Evaluation):
 
         precision@1 = hit_1,   R-precision = 1/R Σ_{j≤R} hit_j,   MAP@R = 1/R Σ_{j≤R} hit_j · (1/j Σ_{i≤j} hit_i)
 
-    and their means over queries. Nothing is learned and nothing is chosen. Samples whose class has no second sample
-    aren't queries, but are ranked; `choices` counts them. Intervals are over classes where the test classes weren't
-    trained on, since other classes would have given other numbers; else over samples: Wilson's for precision@1,
-    Student's for the others.
+    and their means over queries. Nothing is learned and nothing is chosen; the candidate is precision@1 of the
+    validation part. Samples whose class has no second sample aren't queries, but are ranked; `choices` counts them.
+    Intervals are over classes where the test classes weren't trained on, since other classes would have given other
+    numbers; else over samples: Wilson's for precision@1, Student's for the others.
 
     Label sets: precision@1 is the share of queries whose nearest has a label of theirs, and with J the Jaccard
     similarity of two label sets
@@ -74,11 +75,18 @@ class Retrieval(Evaluation):
         progress: Progress = silent,
     ) -> Found:
         """Rank the test samples for each query."""
-        parts = FeatureParts(train, validation, test)
-        self.check(parts)
         del refit
+        self.check(FeatureParts(train, validation, test))
+        tried: tuple[Score, ...] = ()
+        if validation.part != test.part and self.refusal(FeatureParts(train, validation, validation)) is None:
+            tried = self._found(train, validation, validation, progress).headline
+        found = self._found(train, validation, test, progress)
+        return replace(found, candidates=tuple(score for score in tried if score.metric in QUALITIES))
+
+    def _found(self, train: Features, validation: Features, test: Features, progress: Progress) -> Found:
         if test.label_kind == "label sets":
             return label_retrieval(self.name, test, progress)
+        parts = FeatureParts(train, validation, test)
         positives = test.counts[test.classes] - 1
         values = _precisions(test, positives, progress)
         queries = positives > 0

@@ -13,7 +13,8 @@ from torch import Tensor
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
-from likewise.runs import ClassMean, Curves, Run
+from likewise.records import ClassMean, Curves
+from likewise.runs import Run
 from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score, same_rows
 
 KINDS = (ENCODER, RAW)

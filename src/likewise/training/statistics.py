@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.data import Batch
-from likewise.runs import ClassMean, Run
+from likewise.records import ClassMean
+from likewise.runs import Run
 
 HISTOGRAM, BY_ANCHOR = "_histogram", "_by_anchor"
 """How the names in a loss's `last` end that are not logged as curves, but summed here."""

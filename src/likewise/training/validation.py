@@ -13,9 +13,9 @@ from likewise.data import Parts, Samples
 from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, OwnClassifier, Retrieval
 from likewise.models import Encoder
 from likewise.runs import Run
+from likewise.scores import QUALITIES
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
-QUALITIES = {"accuracy", "mAP", "precision@1"}  # by which the best epoch is chosen
 
 
 @final

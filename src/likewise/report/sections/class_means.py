@@ -7,10 +7,10 @@ import torch
 
 from likewise.diagnostics import plots
 from likewise.evaluation.accuracy import frequency
+from likewise.records import ClassMean
 from likewise.report.section import Section
 from likewise.report.subject import Subject
 from likewise.report.words import slug
-from likewise.runs import ClassMean
 
 MOST_SETTINGS = 6
 SENTENCE = (

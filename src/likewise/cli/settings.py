@@ -1,0 +1,130 @@
+"""What the options of a sweep say: its settings, their combinations with a grid, and what is tuned in each."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import product
+from random import Random
+
+
+def combined(given: Sequence[str], grids: Sequence[str]) -> dict[str, list[str]]:
+    """Return every setting with every combination of the grids.
+
+    Example:
+        >>> combined(["A: --loss SupConLoss", "--loss NTXentLoss"], [])
+        {'A': ['--loss', 'SupConLoss'], 'loss=NTXentLoss': ['--loss', 'NTXentLoss']}
+        >>> list(combined([], ["loss.temperature=0.1,0.2"]))
+        ['loss.temperature=0.1', 'loss.temperature=0.2']
+    """
+    bases = [_setting(text) for text in given] or [("", [])]
+    axes = [axis("--grid", text) for text in grids]
+    settings: dict[str, list[str]] = {}
+    for (base, words), *combined in product(bases, *axes):
+        name = ", ".join([*filter(None, [base]), *(label for label, _ in combined)]) or "default"
+        if name in settings:
+            raise ValueError(f"expected settings with a name each, got two called {name!r}: name them, NAME: OPTIONS")
+        settings[name] = [*words, *(word for _, own in combined for word in own)]
+    return settings
+
+
+def _setting(text: str) -> tuple[str, list[str]]:
+    named = re.match(r"\s*([^-][^:]*):\s*(.*)$", text, re.DOTALL)
+    try:
+        words = shlex.split(named[2] if named else text)
+    except ValueError as error:
+        raise ValueError(f"expected a setting as options, got {text!r}: {error}") from error
+    if words and not words[0].startswith("--"):
+        raise ValueError(f"expected a setting as options, got {text!r}: write --setting '--loss NTXentLoss'")
+    name = named[1].strip() if named else " ".join(_parted(words)[0]).replace("--", "").replace(" ", "=", 1)
+    return name, words
+
+
+def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
+    """Read NAME=VALUES: for each value what it is called, and the options that set it.
+
+    Args:
+        option: Where the text stands: --grid or --tune.
+        text: The text.
+
+    Raises:
+        ValueError: It has no name or no values.
+
+    Example:
+        >>> axis("--grid", "loss.temperature=0.1,0.2")[1]
+        ('loss.temperature=0.2', ['--loss.temperature', '0.2'])
+        >>> [name for name, _ in axis("--grid", "encoder.widths=[1,2],[3]")]
+        ['encoder.widths=[1,2]', 'encoder.widths=[3]']
+    """
+    name, equal, values = text.removeprefix("--").partition("=")
+    parted = _values(values)
+    if not name or not equal or not parted:
+        raise ValueError(f"expected {option} NAME=VALUE,VALUE, got {text!r}: {option} loss.temperature=0.1,0.2")
+    return [(f"{name}={value}", [f"--{name}", value]) for value in parted]
+
+
+def tuned(
+    settings: Mapping[str, Sequence[str]], common: Sequence[str], most: str | None
+) -> tuple[dict[str, list[str]], dict[str, list[list[str]]]]:
+    """Part what is tuned from the options of each setting.
+
+    Args:
+        settings: For each setting's name its options, with --tune NAME=VALUES among them.
+        common: NAME=VALUES that are tuned in every setting.
+        most: At most so many combinations of a setting, drawn at random, always the same. None: all.
+
+    Returns:
+        The settings without --tune; and for the name of each setting that is tuned, the options of every trial.
+
+    Raises:
+        ValueError: A --tune isn't as expected, or `most` is no number above 0.
+
+    Example:
+        >>> settings, trials = tuned({"a": ["--loss", "A", "--tune", "x=1,2"], "b": []}, [], None)
+        >>> settings, trials
+        ({'a': ['--loss', 'A'], 'b': []}, {'a': [['--x', '1'], ['--x', '2']]})
+    """
+    if most is not None and (not most.isdecimal() or int(most) < 1):
+        raise ValueError(f"expected --trials as a number above 0, got {most!r}: leave it out for all combinations")
+    left: dict[str, list[str]] = {}
+    trials: dict[str, list[list[str]]] = {}
+    for setting, words in settings.items():
+        left[setting], own = _parted(words)
+        axes = [axis("--tune", text) for text in (*common, *own)]
+        if axes:
+            every = [[word for _, words in combined for word in words] for combined in product(*axes)]
+            few = every if most is None or int(most) >= len(every) else Random(0).sample(every, int(most))  # noqa: S311
+            trials[setting] = few
+    if most is not None and not trials:
+        raise ValueError(f"expected --trials with --tune, got --trials {most} alone: --tune loss.temperature=0.1,0.2")
+    return left, trials
+
+
+def words_of(options: Sequence[str]) -> str:
+    """Write options in a line.
+
+    Example:
+        >>> words_of(["--loss.temperature", "0.1", "--optimizer.lr", "1"])
+        'loss.temperature=0.1, optimizer.lr=1'
+    """
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
+
+
+def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part options from what --tune says."""
+    left: list[str] = []
+    own: list[str] = []
+    following = iter(words)
+    for word in following:
+        if word == "--tune":
+            own.append(next(following, ""))
+        elif word.startswith("--tune="):
+            own.append(word.removeprefix("--tune="))
+        else:
+            left.append(word)
+    return left, own
+
+
+def _values(text: str) -> list[str]:
+    """Part values at commas, but within brackets."""
+    return [part for part in re.split(r",(?![^\[{]*[\]}])", text) if part]

@@ -1,0 +1,74 @@
+"""What a training recorded step by step and epoch by epoch, as CSV: curves, histograms, and means by class."""
+
+import csv
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+Curves = dict[str, list[tuple[int, float]]]
+"""For each metric its (step, value) pairs."""
+Histograms = dict[str, list[tuple[int, tuple[int, ...]]]]
+"""For each histogram its (epoch, counts) pairs."""
+
+
+@final
+@dataclass(frozen=True)
+class ClassMean:
+    """The mean of a statistic over the anchors of a class in an epoch.
+
+    Args:
+        statistic: What was averaged, such as "rank_drift".
+        epoch: The epoch, from 0.
+        label: The class's name.
+        mean: The mean.
+        count: How many anchors it is of.
+    """
+
+    statistic: str
+    epoch: int
+    label: str
+    mean: float
+    count: int
+
+
+def curves_of(path: Path) -> Curves:
+    r"""Read the columns of a file with a row a step, the loss first; none where there is no file.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name) / "metrics.csv"
+        >>> _ = path.write_text("epoch,lr,loss,step\n0,0.1,3.5,1\n0,,3.25,2\n")
+        >>> curves_of(path)
+        {'loss': [(1, 3.5), (2, 3.25)], 'lr': [(1, 0.1)]}
+        >>> folder.cleanup()
+    """
+    curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            for name in row.keys() - {"step", "epoch"}:
+                if row[name]:
+                    curves[name].append((int(row["step"]), float(row[name])))
+    return {name: curves[name] for name in sorted(curves, key=lambda name: (name != "loss", name))}
+
+
+def histograms_of(path: Path) -> Histograms:
+    """Read a file with a row a histogram and epoch; nothing where there is no file."""
+    noted: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    if path.is_file():
+        with path.open(newline="", encoding="utf-8") as file:
+            for name, epoch, *counts in csv.reader(file):
+                noted[name].append((int(epoch), tuple(map(int, counts))))
+    return dict(noted)
+
+
+def class_means_of(path: Path) -> list[ClassMean]:
+    """Read a file with a row a statistic, epoch and class; nothing where there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        rows = list(csv.reader(file))
+    return [ClassMean(of, int(epoch), name, float(mean), int(count)) for of, epoch, name, mean, count in rows]

@@ -1,0 +1,249 @@
+"""`likewise sweep`: what it trains, resumes and tunes, and what it refuses."""
+
+import csv
+import json
+import statistics
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from likewise.cli import main, training
+from likewise.cli.plan import Sweep
+from likewise.cli.settings import tuned
+from likewise.evaluation import KNN
+from likewise.runs import Run
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
+SHORT = ["--trainer.max_epochs", "1", "--encoder.width", "4", "--trainer.accelerator", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Options of a very short training on a few digits."""
+    pixels, labels = load_digits(return_X_y=True)
+    file = tmp_path_factory.mktemp("few") / "few.npz"
+    np.savez(file, images=pixels[:160].reshape(-1, 8, 8) / 16, labels=labels[:160])
+    return ["--data", "Arrays", "--data.path", str(file), "--batches.batch_size", "36", *SHORT]
+
+
+def refused(capsys, *arguments):
+    """Return the one line that says why the command refused."""
+    assert main(list(map(str, arguments))) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    return line
+
+
+SETTINGS = ["--setting", "SupCon: --loss SupConLoss", "--setting", "--loss NTXentLoss"]
+
+
+def test_a_sweep_that_was_interrupted_goes_on_where_it_was(few, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "sweep"
+    train, count = training.run, iter(range(100))
+
+    def interrupted(arguments):
+        if next(count) == 2:
+            raise KeyboardInterrupt
+        return train(arguments)
+
+    monkeypatch.setattr(training, "run", interrupted)
+    assert main(["sweep", "--seeds", "2", *SETTINGS, "--output", str(folder), *few]) == 130
+    assert f"likewise sweep --resume {folder}" in capsys.readouterr().err
+    done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/encoder.safetensors")}
+    assert len(done) == 2
+    assert main(["sweep", "--resume", str(folder)]) == 0
+    runs = [Run(path.parent) for path in sorted(folder.glob("*/*/*/run.json"))]
+    assert [run.facts["seed"] for run in runs] == [0, 1, 0, 1]
+    assert [run.facts["parts"]["loss"]["class_path"].rpartition(".")[2] for run in runs] == [
+        *["SupConLoss"] * 2,
+        *["NTXentLoss"] * 2,
+    ]
+    assert all(path.stat().st_mtime_ns == time for path, time in done.items())
+    with (folder / "compare.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    probe = [row for row in rows if row["evaluation"] == "linear probe" and row["metric"] == "accuracy"]
+    values = [
+        np.mean([
+            next(score.value for score in run.scores if (score.evaluation, score.features, score.subset, score.part)
+                 == ("linear probe", "encoder", "all", "test"))
+            for run in pair
+        ])
+        for pair in (runs[:2], runs[2:])
+    ]  # fmt: skip
+    assert [row["setting"] for row in probe] == ["SupCon", "loss=NTXentLoss"]
+    assert [float(row["value"]) for row in probe] == pytest.approx(values)
+    assert (folder / "compare.html").is_file()
+
+
+def test_a_run_that_fails_does_not_end_a_sweep(few, tmp_path, capsys):
+    settings = ["--setting", "diverges: --optimizer SGD --optimizer.lr 1e30", "--setting", "trains: --seed_of_none 1"]
+    line = refused(capsys, "sweep", "--seeds", "1", *settings, "--output", tmp_path / "sweep", *few)
+    assert "setting 'trains'" in line
+    assert "seed_of_none" in line
+    assert not (tmp_path / "sweep").exists()
+    settings[-1] = "trains: --loss SupConLoss"
+    line = refused(capsys, "sweep", "--seeds", "1", *settings, "--output", tmp_path / "sweep", *few)
+    assert "1 of 2 runs failed; diverges, seed 0: " in line
+    assert len([path for path in (tmp_path / "sweep").glob("*/*/*") if path.suffix != ".partial"]) == 1
+
+
+def test_a_sweep_that_trained_nothing_removes_nothing_that_is_not_its_own(few, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    words = ["--seeds", "1", *SETTINGS, "--output", ".", *few, "--batches.views", "0"]
+
+    def noted(*_):
+        (folder / "notes.txt").write_text("mine")
+        raise ValueError("expected views")
+
+    monkeypatch.setattr(training, "run", noted)
+    assert "expected views" in refused(capsys, "sweep", *words)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_a_sweep_whose_first_run_cannot_begin_ends_and_leaves_nothing(few, tmp_path, capsys):
+    words = ["--seeds", "5", *SETTINGS, "--output", tmp_path / "sweep", *few, "--batches.views", "0"]
+    line = refused(capsys, "sweep", *words)
+    assert "SupCon, seed 0, the first run: expected views of at least 1" in line
+    assert "--resume" not in line
+    assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seeds", "none"], "expected --seeds as a number above 0"),
+        (["--seeds", "1,1"], "once"),
+        (["--grid", "loss.temperature"], "NAME=VALUE"),
+        (["--setting", "SupConLoss it is"], "a setting as options"),
+        (["--setting", "a: --loss SupConLoss", "--setting", "a: --loss NTXentLoss"], "two called 'a'"),
+        (["--seed", "3"], "--seeds"),
+        (["--resume", "nowhere"], "sweep.json"),
+        (["--resume", "nowhere", "--seeds", "2"], "no other option"),
+        (["--los", "SupConLoss"], "unknown option --los"),
+        (["--trials", "3"], "expected --trials with --tune"),
+        (["--tune", "loss.temperature=0.1", "--trials", "no"], "expected --trials as a number above 0"),
+        (["--tune", "loss.temperature"], "expected --tune NAME=VALUE"),
+        (["--tune", "loss.temperature=0.1,0.2", "--split_seeds"], "without --split_seeds"),
+        (["--tune_by", "kNN"], "expected --tune_by with --tune"),
+        (["--tune", "seed=1,2"], "which a sweep sets itself"),
+        (["--tune", "loss.warmth=1,2", "--loss", "SupConLoss"], "warmth"),
+    ],
+    ids=range(16),
+)
+def test_sweeps_that_are_not_as_expected_are_refused(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert words in refused(capsys, "sweep", *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_grid_takes_every_combination_with_every_setting(tmp_path):
+    sweep = Sweep(["--x", "1"], {"a": ["--y", "2"], "b": []}, [5])
+    assert [(one.setting, one.name, one.words) for one in sweep.runs(tmp_path)] == [
+        ("a", "a, seed 5", ["--x", "1", "--y", "2", "--seed", "5", "--runs", str(tmp_path / "1-a" / "seed-5")]),
+        ("b", "b, seed 5", ["--x", "1", "--seed", "5", "--runs", str(tmp_path / "2-b" / "seed-5")]),
+    ]
+    assert json.loads(json.dumps(sweep.settings)) == sweep.settings
+
+
+def test_raw_inputs_are_evaluated_once_in_a_sweep_and_have_scores_in_every_run(few, tmp_path, monkeypatch):
+    calls, evaluate = [], KNN.__call__
+
+    def counted(self, train, *others, **options):
+        calls.append(train.kind)
+        return evaluate(self, train, *others, **options)
+
+    monkeypatch.setattr(KNN, "__call__", counted)
+    words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--evaluations.k", "13", *few]
+    assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
+    assert (calls.count("encoder"), calls.count("raw inputs")) == (4, 1)
+    runs = [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]
+    raw = {tuple(score for score in run.scores if score.features == "raw inputs") for run in runs}
+    assert len(runs) == 4
+    assert len(raw) == 1
+    calls.clear()
+    assert main(["train", *few, "--evaluations", "KNN", "--evaluations.k", "11", "--runs", str(tmp_path)]) == 0
+    assert calls.count("raw inputs") == 1  # with other settings, anew
+
+
+# --- tuning ----------------------------------------------------------------------------------------------------------
+
+TUNED = [
+    *["--setting", "SupCon: --loss SupConLoss --tune loss.temperature=0.05,0.5"],
+    *["--setting", "NT-Xent: --loss NTXentLoss --tune optimizer.lr=0.01,0.001"],
+]
+
+
+def best_on_validation(run, evaluation):
+    scores = (score for score in run.scores if (score.evaluation, score.features) == (evaluation, "encoder"))
+    return max(score.value for score in scores if score.part == "validation" and score.epoch is None)
+
+
+def test_validation_chooses_what_further_seeds_are_trained_with(few, tmp_path):
+    folder = tmp_path / "sweep"
+    words = ["--seeds", "4,5", *TUNED, "--tune", "encoder.depth=1,2", "--trials", "3", "--tune_by", "kNN"]
+    assert main(["sweep", *words, "--output", str(folder), "--evaluations", "KNN", *few]) == 0
+    with (folder / "tuning.csv").open(newline="") as file:
+        trials = list(csv.DictReader(file))
+    assert [row["setting"] for row in trials] == ["SupCon", "NT-Xent"] * 3
+    assert len({(row["setting"], row["options"]) for row in trials}) == 6
+    for name, option in (("SupCon", "loss.temperature"), ("NT-Xent", "optimizer.lr")):
+        own = [row for row in trials if row["setting"] == name]
+        runs = [Run.open(folder / row["run"]) for row in own]
+        assert {run.facts["seed"] for run in runs} == {4}
+        values = [best_on_validation(run, "kNN") for run in runs]
+        assert [float(row["validation"]) for row in own] == pytest.approx(values, rel=1e-5)
+        place = values.index(max(values))
+        assert [row["chosen"] for row in own] == ["chosen" if at == place else "" for at in range(3)]
+        (home,) = {run.folder.parent.parent for run in runs}
+        assert sorted(path.name for path in home.iterdir()) == ["seed-5", "trial-1", "trial-2", "trial-3"]
+        (other,) = (Run(path) for path in (home / "seed-5").iterdir())
+        part, argument = option.split(".")
+        chosen, repeated = (
+            (of.facts["parts"][part]["init_args"][argument], of.facts["parts"]["encoder"]["init_args"]["depth"])
+            for of in (runs[place], other)
+        )
+        assert chosen == repeated
+        with (folder / "compare.csv").open(newline="") as file:
+            (row,) = (row for row in csv.DictReader(file) if row["setting"] == name and row["metric"] == "accuracy")
+        tests = [next(score.value for score in of.scores if score.part == "test") for of in (runs[place], other)]
+        assert row["runs"] == "2"
+        assert float(row["value"]) == pytest.approx(statistics.mean(tests))
+
+
+def test_a_trial_that_diverges_is_no_failure_unless_all_do(few, tmp_path, capsys):
+    words = ["--seeds", "2", "--optimizer", "SGD", *few, "--evaluations", "KNN"]
+    one = ["--setting", "SupCon: --loss SupConLoss --tune optimizer.lr=1e30,0.01"]
+    assert main(["sweep", *words, *one, "--output", str(tmp_path / "one")]) == 0
+    told = capsys.readouterr().err
+    assert "failed: SupCon, trial 1 of 2 (optimizer.lr=1e30), seed 0: " in told
+    assert "SupCon: optimizer.lr=0.01, the best of 1 trials" in told
+    all_of_it = ["--setting", "SupCon: --loss SupConLoss --tune optimizer.lr=1e30,2e30"]
+    line = refused(capsys, "sweep", *words, *all_of_it, "--output", tmp_path / "all")
+    assert "SupCon: every trial failed" in line
+
+
+def test_what_cannot_tune_ends_after_the_first_trial(few, tmp_path, capsys):
+    words = ["--seeds", "2", *TUNED, "--tune_by", "kNM", "--evaluations", "KNN", *few]
+    line = refused(capsys, "sweep", *words, "--output", tmp_path / "sweep")
+    assert "expected a validation score of kNM to tune by, got those of kNN" in line
+    assert len(list((tmp_path / "sweep").glob("*/*/*"))) == 1
+
+
+def test_trials_are_all_combinations_or_some_of_them_drawn_once():
+    settings = {"a": ["--loss", "A", "--tune", "x=1,2", "--tune=y=[1,2],[3]"], "b": ["--loss", "B"]}
+    left, trials = tuned(settings, ["z=5,6"], None)
+    assert left == {"a": ["--loss", "A"], "b": ["--loss", "B"]}
+    assert trials["b"] == [["--z", "5"], ["--z", "6"]]
+    assert sorted(map(tuple, trials["a"])) == sorted(
+        ("--z", z, "--x", x, "--y", y) for z in "56" for x in "12" for y in ("[1,2]", "[3]")
+    )
+    _, few = tuned(settings, ["z=5,6"], "3")
+    assert [len(of) for of in few.values()] == [3, 2]
+    assert all(trial in trials["a"] for trial in few["a"])
+    assert len(set(map(tuple, few["a"]))) == 3
+    assert tuned(settings, ["z=5,6"], "3")[1] == few

@@ -158,7 +158,7 @@ def test_raw_inputs_are_evaluated_once_in_a_sweep_and_have_scores_in_every_run(f
         return evaluate(self, train, *others, **options)
 
     monkeypatch.setattr(KNN, "__call__", counted)
-    words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--evaluations.k", "13", *few]
+    words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--evaluations.k", "13", "--report", "false", *few]
     assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
     assert (calls.count("encoder"), calls.count("raw inputs")) == (4, 1)
     runs = [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]
@@ -166,6 +166,10 @@ def test_raw_inputs_are_evaluated_once_in_a_sweep_and_have_scores_in_every_run(f
     assert len(runs) == 4
     assert len(raw) == 1
     calls.clear()
+    assert not (runs[0].folder / "report.html").exists()
+    assert main(["evaluate", str(runs[0].folder), "--evaluations", "[]", "--device", "cpu"]) == 0
+    assert (runs[0].folder / "report.html").exists()
+    assert calls == []
     assert main(["train", *few, "--evaluations", "KNN", "--evaluations.k", "11", "--runs", str(tmp_path)]) == 0
     assert calls.count("raw inputs") == 1  # with other settings, anew
 

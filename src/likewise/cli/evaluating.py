@@ -140,6 +140,8 @@ def evaluate(
         refit: See `Evaluation`.
     """
     evaluations = applicable(features, asked)
+    if asked == []:
+        return
     if not evaluations:
         say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return

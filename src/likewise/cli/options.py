@@ -130,6 +130,12 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
         default="last",
         help="Which weights to keep: those after the last epoch, or those at the best validation score.",
     )
+    parser.add_argument(
+        "--report",
+        type=bool,
+        default=True,
+        help="Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.",
+    )
     add_evaluations(parser)
     for part, (base, help_) in PARTS.items():
         default = {} if part in chosen or part not in DEFAULTS else {"default": DEFAULTS[part]}

@@ -97,7 +97,7 @@ def run(arguments: Sequence[str]) -> Run | None:
                 whole = _through(made, ready, given, config, settings)
         except MisconfigurationException as error:
             raise ValueError(_in_our_words(str(error))) from error
-    tell(f"\nreport: {whole.report}")
+    tell(f"\nreport: {whole.report}" if config.report else f"\nrun: {whole.folder}")
     return whole
 
 
@@ -118,9 +118,10 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
                 say("evaluating ...")
                 features = settings.capped(encoded(made, encoder, ready.parts, ready.module.predicted))
                 evaluate(made, features, ready.parts, settings.evaluations, refit=ready.refit)
-        say("writing the report ...")
-        with made.writing(made.report.name) as page:
-            write_page(page, [Subject(made, ready.parts)])
+        if config.report:
+            say("writing the report ...")
+            with made.writing(made.report.name) as page:
+                write_page(page, [Subject(made, ready.parts)])
     return made.finished()
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import final
 
 import torch
@@ -201,6 +202,7 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
     return Difference(value, max(-1.0, centre - spread), min(1.0, centre + spread), len(ours), gained, lost)
 
 
+@cache
 def _t(degrees: int) -> float:
     """Return the 97.5 % quantile of Student's distribution."""
     from scipy.stats import t  # noqa: PLC0415 - comes with scikit-learn, and takes a second to import

@@ -12,7 +12,7 @@ from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
 from likewise.evaluation.label_neighbours import label_votes
-from likewise.evaluation.label_scores import MEAN_PRECISION, Predicted, label_set_scores
+from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.evaluation.nearest import nearest
 from likewise.scores import Found, Score
 
@@ -101,7 +101,7 @@ class KNN(Evaluation):
         while True:
             ks = sorted(set(ks))
             for setting, predicted in self._predict(train, validation, ks, kinds, progress).items():
-                tried[setting] = _Tried(predicted, self._scored(predicted, validation, train, setting))
+                tried[setting] = _Tried(predicted, self._candidate(predicted, validation, setting))
             best = max(tried, key=lambda setting: (tried[setting].score.value, -setting[0]))
             if self.k is not None or best[0] < max(ks) or best[0] == len(train):
                 return best, tried
@@ -124,13 +124,18 @@ class KNN(Evaluation):
         return predictions
 
     def _scored(
-        self, predicted: Tensor, part: Features, train: Features, setting: Setting, chosen_by: Predicted | None = None
+        self, predicted: Tensor, part: Features, train: Features, setting: Setting, chosen_by: Predicted
     ) -> Found:
         """Score predictions; thresholds of label sets are those that are best for what they are chosen by."""
         if part.label_kind == "classes":
             return accuracy(self.name, predicted, part, train.frequencies, _words(*setting))
-        own = Predicted(predicted, part)
-        return label_set_scores(self.name, own, chosen_by or own, train.frequencies, _words(*setting))
+        return label_set_scores(self.name, Predicted(predicted, part), chosen_by, train.frequencies, _words(*setting))
+
+    def _candidate(self, predicted: Tensor, validation: Features, setting: Setting) -> Score:
+        """Return the score by which settings are compared: accuracy, or mAP."""
+        if validation.label_kind == "classes":
+            return accuracy(self.name, predicted, validation, validation.frequencies, _words(*setting)).headline[0]
+        return mean_precision_score(self.name, Predicted(predicted, validation), _words(*setting))
 
     def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
         if kind == "uniform":
@@ -144,12 +149,7 @@ class _Tried:
     """Predictions of a setting on validation, and what they score."""
 
     predicted: Tensor
-    found: Found
-
-    @property
-    def score(self) -> Score:
-        """The score by which settings are compared: accuracy, or mAP."""
-        return next(one for one in self.found.headline if one.metric in {"accuracy", MEAN_PRECISION})
+    score: Score
 
 
 def _votes(

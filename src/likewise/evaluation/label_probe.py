@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from likewise.evaluation.features import Features, Progress, joined
 from likewise.evaluation.label_fitting import LabelFitting, LabelProbes
-from likewise.evaluation.label_scores import MEAN_PRECISION, Predicted, label_set_scores
+from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.scores import Found, Score
 
 WIDEST = (1e-6, 1e3)  # where the path ends, whatever validation prefers; weaker ones take hundreds of passes
@@ -40,7 +40,7 @@ class LabelPath:
     ) -> Found:
         """Choose the penalties on validation, and predict the test part."""
         fitting = LabelFitting(train.vectors, train.sets)
-        best, candidates = self._chosen(name, fitting, train, validation, progress)
+        best, candidates = self._chosen(name, fitting, validation, progress)
         chosen_by = Predicted(best.probes.logits(validation.vectors).sigmoid(), validation)
         probes = best.probes
         if refit:
@@ -48,12 +48,11 @@ class LabelPath:
             probes = LabelFitting(both.vectors, both.sets).fit(best.penalties, self.tolerance, probes)
         predicted = Predicted(probes.logits(test.vectors).sigmoid(), test)
         found = label_set_scores(name, predicted, chosen_by, train.frequencies, best.words)
-        own = label_set_scores(name, chosen_by, chosen_by, train.frequencies, best.words) if len(validation) else found
-        kept = [score for score in own.headline if score.metric == MEAN_PRECISION and score.part == validation.part]
-        return replace(found, candidates=(*candidates, *kept))
+        own = (mean_precision_score(name, chosen_by, best.words),) if len(validation) else ()
+        return replace(found, candidates=(*candidates, *own))
 
     def _chosen(
-        self, name: str, fitting: LabelFitting, train: Features, validation: Features, progress: Progress
+        self, name: str, fitting: LabelFitting, validation: Features, progress: Progress
     ) -> tuple["_Best", tuple[Score, ...]]:
         """Fit the path, from the strongest penalty to the weakest, and beyond where that is best."""
         best, probes, candidates = None, None, list[Score]()
@@ -63,8 +62,7 @@ class LabelPath:
             best = _Best.of(penalty, probes, validation) if best is None else best.than(penalty, probes, validation)
             if len(validation):
                 predicted = Predicted(probes.logits(validation.vectors).sigmoid(), validation)
-                found = label_set_scores(name, predicted, predicted, train.frequencies, f"penalty={penalty:.6g}")
-                candidates += [score for score in found.headline if score.metric == MEAN_PRECISION]
+                candidates.append(mean_precision_score(name, predicted, f"penalty={penalty:.6g}"))
         if best is None:
             raise ValueError("expected at least one of penalties, got none: leave them out for the usual path")
         if len(path) > 1 and len(validation):

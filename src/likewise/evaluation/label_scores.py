@@ -104,6 +104,24 @@ def label_set_scores(
     return _Scoring(evaluation, predicted, Thresholds.chosen(validation), training, choices).found()
 
 
+def mean_precision_score(evaluation: str, predicted: Predicted, choices: str = "") -> Score:
+    """Score predicted label sets by mAP alone, by which settings are chosen.
+
+    Args:
+        evaluation: Who predicted.
+        predicted: Scores of the samples.
+        choices: The settings of the predictor.
+
+    Example:
+        >>> features = Features(torch.zeros(4, 1), torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]]))
+        >>> mean_precision_score("mine", Predicted(features.sets * 0.8, features)).value
+        1.0
+    """
+    scoring = _Scoring(evaluation, predicted, Thresholds(HALF, torch.empty(0)), torch.empty(0), choices)
+    scoring.add_mean_precision()
+    return scoring.scores[0]
+
+
 @final
 @dataclass
 class _Scoring:
@@ -124,27 +142,37 @@ class _Scoring:
         said = f"threshold={thresholds.common:.4g}"
         self._add("micro-F1", f1(common, sets, micro=True)[1].squeeze(1), said)
         unknown = f" for {thresholds.unknown} of them that of micro-F1" if thresholds.unknown else ""
-        self._over_labels("macro-F1", "F1", f1(own, sets)[1], f"a threshold for each label{unknown}")
+        each = f1(own, sets)[1]
+        self._over_labels("macro-F1", each, f"a threshold for each label{unknown}")
+        self._over_thirds("macro-F1", "F1", each)
         decided = scores > HALF if self.predicted.probabilities else common
         if self.predicted.probabilities:
             self._add(f"micro-F1 at {HALF}", f1(decided, sets, micro=True)[1].squeeze(1))
-            self._over_labels(f"macro-F1 at {HALF}", None, f1(decided, sets)[1])
-        precisions = torch.cat([values for _, _, values in average_precisions(scores, sets)], dim=1)
-        self._over_labels(MEAN_PRECISION, "average precision", precisions)
+            self._over_labels(f"macro-F1 at {HALF}", f1(decided, sets)[1])
+        self._over_thirds(MEAN_PRECISION, "average precision", self.add_mean_precision())
         wrong = (decided != sets).double().mean(dim=1)
         self._add("Hamming loss", wrong, f"threshold={HALF}" if self.predicted.probabilities else said)
         for metric, values in zip(("LRAP", "coverage error"), ranking(scores, sets), strict=True):
             self._add(metric, values)
         return Found(tuple(self.scores), outcomes=tuple(self.outcomes))
 
-    def _over_labels(self, metric: str, of_one: str | None, values: Float[Tensor, "m l"], said: str = "") -> None:
-        """Add the mean over labels that occur, over those of each third, and each label's own."""
+    def add_mean_precision(self) -> Float[Tensor, "m l"]:
+        """Add mAP, and return the pseudo-values of each label's average precision."""
+        parts = average_precisions(self.predicted.scores, self.predicted.sets)
+        precisions = torch.cat([values for _, _, values in parts], dim=1)
+        self._over_labels(MEAN_PRECISION, precisions)
+        return precisions
+
+    def _over_labels(self, metric: str, values: Float[Tensor, "m l"], said: str = "") -> None:
+        """Add the mean over labels that occur."""
         occurring = self.predicted.sets.any(dim=0)
         absent = int((~occurring).sum())
         absence = f"{absent} of {len(occurring)} labels not in this part" if absent else ""
         self._add(metric, values[:, occurring].mean(dim=1), said, absence)
-        if of_one is None:
-            return
+
+    def _over_thirds(self, metric: str, of_one: str, values: Float[Tensor, "m l"]) -> None:
+        """Add the means over labels of each third, and each label's own."""
+        occurring = self.predicted.sets.any(dim=0)
         for name, third in self._thirds():
             if bool((third & occurring).any()):
                 self._add(metric, values[:, third & occurring].mean(dim=1), subset=name)

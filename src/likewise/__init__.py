@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
         DCLLoss,
         HardNegativeLoss,
         InfoNCELoss,
+        InfoPatchLoss,
         KCLLoss,
         MSCLoss,
         MulSupConLoss,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
         NWSLoss,
         PaCoLoss,
         PatchLoss,
+        PrototypicalLoss,
         ProxyNCALoss,
         RASCALLoss,
         SupConLoss,
@@ -47,9 +49,9 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
 # fmt: off
 __all__ = [
     "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
-    "InfoNCELoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss",
-    "PatchLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "contrast", "label_pair_similarity",
-    "load_encoder", "log_sum_exp", "pairs",
+    "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss",
+    "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "contrast",
+    "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs",
 ]
 _ROOMS = [
     "benchmark", "cli", "data", "diagnostics", "distributed", "evaluation", "losses", "memory", "models",

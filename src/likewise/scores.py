@@ -17,7 +17,6 @@ RAW = "raw inputs"
 ALL = "all"
 # classes and labels by the number of their training samples
 SUBSETS = ("many", "medium", "few", "head labels", "middle labels", "tail labels")
-QUALITIES = ("accuracy", "mAP", "precision@1")  # by which runs and epochs are chosen, one an evaluation
 FEWER = "samples only"  # says in `choices` that raw inputs were evaluated on fewer samples than the encoder
 SEPARATOR = "|"
 PREFERRED = "linear probe"
@@ -73,8 +72,8 @@ class Outcomes:
     Args:
         evaluation: See `Score`.
         metric: See `Score`; also "prediction", the predicted class.
-        rows: The samples' rows in their source, (M,).
-        values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query.
+        rows: The samples' rows in their source, (M,). Of episodes, which have many samples, -1 less their number.
+        values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query. Or one an episode.
         features: See `Score`.
         part: See `Score`.
 
@@ -94,6 +93,11 @@ class Outcomes:
         wrong = [name for name in self.key if SEPARATOR in name]
         if wrong:
             raise ValueError(f"expected a name of an evaluation or metric without {SEPARATOR!r}, got {wrong[0]!r}")
+
+    @property
+    def of_episodes(self) -> bool:
+        """Whether they are of episodes, and not of samples."""
+        return len(self.rows) > 0 and bool((self.rows < 0).all())
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -126,6 +130,16 @@ class Found:
         return tuple(score for score in self.scores if score.subset == ALL)
 
 
+def is_quality(metric: str) -> bool:
+    """Tell whether runs and epochs are chosen by a metric: accuracy, mAP or precision@1.
+
+    Example:
+        >>> is_quality("5-way 1-shot accuracy"), is_quality("macro-F1")
+        (True, False)
+    """
+    return metric in {"accuracy", "mAP", "precision@1"} or metric.endswith("-shot accuracy")
+
+
 def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> Score | None:
     """Return the accuracy, mAP or precision@1 on validation, by which one run is preferred to another.
 
@@ -134,7 +148,7 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
         evaluation: The evaluation's name. None: the linear probe, or the first one that has such a score.
 
     Returns:
-        The best of the settings that the evaluation tried; None where there is no such score.
+        The best of the settings that the evaluation tried, by its first such metric; None where there is no such score.
 
     Example:
         >>> tried = [Score("kNN", "accuracy", value, 0, 1, 9, part="validation") for value in (0.7, 0.8)]
@@ -142,7 +156,7 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
         0.8
     """
     final = (score for score in scores if score.part == "validation" and score.epoch is None and score.subset == ALL)
-    known = [score for score in final if score.features == ENCODER and score.metric in QUALITIES]
+    known = [score for score in final if score.features == ENCODER and is_quality(score.metric)]
     names = list(dict.fromkeys(score.evaluation for score in known))
     if evaluation is None and names:
         evaluation = PREFERRED if PREFERRED in names else names[0]

@@ -215,7 +215,7 @@ def _line(score: Score, found: Found, other: Found | None, unseen: Features | No
         line += f"; raw inputs {score_words(raw)}"
         ours, theirs = (_outcomes(one, score.metric) for one in (found, other))
         if ours is not None and theirs is not None and FEWER not in raw.choices:
-            classes = None if unseen is None else _classes(ours, unseen)
+            classes = None if unseen is None or ours.of_episodes else _classes(ours, unseen)
             line += f", difference {difference_words(paired_difference(ours, theirs, classes), share=is_share(score))}"
     return f"{line}; {score.choices}" if score.choices else line
 

@@ -20,7 +20,7 @@ from likewise.evaluation import Evaluation
 from likewise.losses import ContrastiveLoss, Loss
 from likewise.models import Encoder, Head
 from likewise.parts import class_of, is_spec
-from likewise.training.offers import Offer
+from likewise.training.offers import Asked, Offer
 from likewise.training.schedule import Schedule
 
 PARTS: dict[str, tuple[type, str]] = {
@@ -75,12 +75,10 @@ LISTS: dict[str, tuple[type, str]] = {
 NESTED: dict[str, tuple[type, str]] = {"evaluations.outside": (Source, "")}
 # a run without records is none, and where they go is the run's matter
 WITHOUT: set[str | int] = {"default_root_dir", "barebones"}
-# a value that only Python can give, with its many subclasses; offers that are always there; a loss of episodes, which
-# come with few-shot
+# a value that only Python can give, with its many subclasses; offers that are always there
 UNTOLD = re.compile(
     r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*|likewise\.training\.Offer,\s*"
-    r"|likewise\.(?:losses\.)?PatchLoss,\s*|likewise\.training\.offers\.(?:Batch|Pairs),\s*"
-    r"|,\s*likewise\.(?:losses\.)?PatchLoss|,\s*likewise\.training\.offers\.(?:Batch|Pairs)"
+    r"|likewise\.training\.offers\.(?:Batch|Pairs),\s*|,\s*likewise\.training\.offers\.(?:Batch|Pairs)"
 )
 DESCRIPTION = """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
 
@@ -138,7 +136,7 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     )
     add_evaluations(parser)
     for part, (base, help_) in PARTS.items():
-        default = {} if part in chosen or part not in DEFAULTS else {"default": DEFAULTS[part]}
+        default = {} if part in chosen or part not in DEFAULTS else {"default": _default(part, arguments)}
         required = part in chosen
         parser.add_subclass_arguments(base, part, required=required, help=help_, skip=set(FILLED), **default)
         if part == "data":
@@ -253,13 +251,27 @@ def _explicit(arguments: Sequence[str], chosen: Mapping[str, Any]) -> set[str]:
 
 def _similarity(arguments: Sequence[str], chosen: Mapping[str, Any], told: set[str]) -> list[str]:
     """Add how alike labels are measured, where a loss asks for it and nobody said."""
+    kind = _loss(arguments, chosen)
+    asks = kind is not None and "label_similarity" in inspect.signature(kind).parameters
+    return ["--loss.label_similarity", "npmi"] if asks and "label_similarity" not in told else []
+
+
+def _loss(arguments: Sequence[str], chosen: Mapping[str, Any]) -> type[Loss] | None:
+    """Find the loss that the arguments name, themselves or in a file of options; None where they name none we know."""
     named = [given.value for given in given_in(arguments) if given.option in {"loss", "loss.class_path"}]
     loss = chosen.get("loss")
     name = named[-1] if named else loss.get("class_path", "") if isinstance(loss, dict) else str(loss or "")
     kinds = {kind.__name__: kind for kind in subclasses(Loss)}
-    kind = kinds.get(name.rpartition(".")[2])
-    asks = kind is not None and "label_similarity" in inspect.signature(kind).parameters
-    return ["--loss.label_similarity", "npmi"] if asks and "label_similarity" not in told else []
+    return kinds.get(name.rpartition(".")[2])
+
+
+def _default(part: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the default of a part: of batches those that the loss needs."""
+    loss = _loss(arguments, _in_files(arguments)) if part == "batches" else None
+    if loss is None or not Asked.by(loss).of_episodes:
+        return DEFAULTS[part]
+    mix = "cell_labels" in Asked.by(loss).names
+    return {"class_path": "likewise.data.Episodes", "init_args": {"mix": mix}}
 
 
 def _chosen(arguments: Sequence[str]) -> set[str]:

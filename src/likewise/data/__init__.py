@@ -10,6 +10,7 @@ from likewise.data.augmentation import (
     GaussianBlur,
     RandomAffine,
     RandomResizedCrop,
+    RandomShift,
     SimCLRViews,
     TokenDropout,
 )
@@ -17,8 +18,11 @@ from likewise.data.batches import Batch, Batches, Share, Views, mixed, some_inpu
 from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.digits import Digits
+from likewise.data.episode_draw import EpisodeDraw, EpisodeShape
+from likewise.data.episodes import Episodes
 from likewise.data.hub import Hub
 from likewise.data.of_run import fingerprint, parts_of, parts_of_run
+from likewise.data.patch_mix import Mix, owned_by_partner
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Rows, Samples
 from likewise.data.source import Source
@@ -42,6 +46,9 @@ __all__ = [
     "CorruptedRows",
     "Digits",
     "Draw",
+    "EpisodeDraw",
+    "EpisodeShape",
+    "Episodes",
     "FeatureDropout",
     "Fraction",
     "GaussianBlur",
@@ -49,9 +56,11 @@ __all__ = [
     "LabelKind",
     "Labelled",
     "LongTail",
+    "Mix",
     "Parts",
     "RandomAffine",
     "RandomResizedCrop",
+    "RandomShift",
     "Rows",
     "Sampler",
     "Samples",
@@ -72,6 +81,7 @@ __all__ = [
     "corrupted",
     "fingerprint",
     "mixed",
+    "owned_by_partner",
     "parts_of",
     "parts_of_run",
     "some_inputs",

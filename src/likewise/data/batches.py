@@ -9,6 +9,8 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
+from likewise.data.episode_draw import EpisodeShape
+from likewise.data.patch_mix import Mix
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
 
@@ -39,12 +41,16 @@ class Batch(TypedDict):
         sample_index: Each sample's row in the training part, (B,).
         labels: Classes (B,) or label sets (B, L); absent if the data has none.
         share: Which part of the global batch this is, for seeding.
+        episodes: How the samples make up episodes, if they do.
+        mix: Which boxes of the episodes' queries come from others, if any do.
     """
 
     inputs: Shaped[Tensor, "b ..."]
     sample_index: Int[Tensor, " b"]
     labels: NotRequired[Tensor]
     share: NotRequired[Share]
+    episodes: NotRequired[EpisodeShape]
+    mix: NotRequired[Mix]
 
 
 class Batches(ABC):

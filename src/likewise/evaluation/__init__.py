@@ -5,6 +5,7 @@ from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, load_features, save_features
+from likewise.evaluation.few_shot import FewShot
 from likewise.evaluation.intervals import Difference, paired_difference
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
@@ -23,6 +24,7 @@ __all__ = [
     "Evaluation",
     "FeatureParts",
     "Features",
+    "FewShot",
     "Found",
     "LinearProbe",
     "Origin",

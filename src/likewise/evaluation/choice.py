@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts
+from likewise.evaluation.few_shot import FewShot
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.own_classifier import OwnClassifier
@@ -17,7 +18,7 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
 
     Args:
         parts: The features.
-        asked: The evaluations asked for. None: the usual ones that apply.
+        asked: The evaluations asked for. None: the usual ones that apply, and few-shot episodes of new classes.
 
     Raises:
         ValueError: One that was asked for doesn't apply.
@@ -30,7 +31,9 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         ['kNN', 'linear probe', 'retrieval']
     """
     if asked is None:
-        return [evaluation for evaluation in (kind() for kind in USUAL) if evaluation.refusal(parts) is None]
+        usual = [kind() for kind in USUAL]
+        usual += [] if parts.closed else [FewShot()]
+        return [evaluation for evaluation in usual if evaluation.refusal(parts) is None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:

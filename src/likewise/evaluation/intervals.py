@@ -100,6 +100,53 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
     return mean - spread, mean + spread
 
 
+def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "e n"]) -> tuple[float, float] | None:
+    r"""Interval of a mean over episodes of N classes each, which are themselves a sample of all classes.
+
+    With C classes, m̄ the mean and m̄_c that of the episodes with class c, leaving class c out would change the mean by
+    −N/(C − N)·(m̄_c − m̄). The jackknife's variance is
+
+    $$
+    \frac{C - 1}{C} \sum_c \Bigl( \frac{N}{C - N} (\bar m_c - \bar m) \Bigr)^2
+    $$
+
+    less the share of it that comes from drawing finitely many episodes; that of the mean itself is added. Student's
+    quantile has C − 1 degrees of freedom.
+
+    Args:
+        values: One value an episode, (E,).
+        classes: The different classes of each episode, (E, N).
+
+    Returns:
+        The interval; None where every episode has all classes, so that there is nothing to leave out.
+
+    Source:
+        The delete-one jackknife: B. Efron and C. Stein, The jackknife estimate of variance, 1981.
+
+    Example:
+        >>> values = torch.tensor([1.0, 0.5, 0.5, 0.0, 0.5, 0.5])
+        >>> classes = torch.tensor([[0, 1], [0, 2], [0, 3], [2, 3], [1, 2], [1, 3]])
+        >>> [round(bound, 2) for bound in over_classes_of_episodes(values, classes)]
+        [-0.42, 1.42]
+    """
+    values = values.double()
+    episodes, ways = classes.shape
+    occurring, members = classes.unique(return_inverse=True)
+    count = len(occurring)
+    if count <= ways or episodes < 2:
+        return None
+    mean, spread = float(values.mean()), float(values.var())
+    zeros = torch.zeros(count, dtype=torch.float64)
+    times = zeros.index_add(0, members.flatten(), torch.ones(members.numel(), dtype=torch.float64))
+    sums = zeros.index_add(0, members.flatten(), values.repeat_interleave(ways))
+    away = (sums / times - mean).square().sum()
+    by_chance = spread * (1 / times - 1 / episodes).clamp(min=0).sum()
+    factor = (count - 1) / count * (ways / (count - ways)) ** 2
+    variance = factor * max(0.0, float(away - by_chance)) + spread / episodes
+    half = _t(count - 1) * math.sqrt(variance)
+    return mean - half, mean + half
+
+
 def resampled(*counts: int, seed: int = 0, times: int = RESAMPLES) -> Iterator[tuple[Int[Tensor, "b n"], ...]]:
     """Yield the indices of bootstrap samples: as many with replacement as there are, the same for the same seed.
 

@@ -12,7 +12,7 @@ from likewise.evaluation.features import FeatureParts, Features, Progress, silen
 from likewise.evaluation.intervals import over_classes, student, wilson
 from likewise.evaluation.label_retrieval import label_retrieval
 from likewise.evaluation.nearest import nearest
-from likewise.scores import QUALITIES, Found, Outcomes, Score
+from likewise.scores import Found, Outcomes, Score, is_quality
 
 METRICS = ("precision@1", "R-precision", "MAP@R")
 
@@ -81,7 +81,7 @@ class Retrieval(Evaluation):
         if validation.part != test.part and self.refusal(FeatureParts(train, validation, validation)) is None:
             tried = self._found(train, validation, validation, progress).headline
         found = self._found(train, validation, test, progress)
-        return replace(found, candidates=tuple(score for score in tried if score.metric in QUALITIES))
+        return replace(found, candidates=tuple(score for score in tried if is_quality(score.metric)))
 
     def _found(self, train: Features, validation: Features, test: Features, progress: Progress) -> Found:
         if test.label_kind == "label sets":

@@ -9,6 +9,7 @@ from likewise.losses.cross_entropy import CrossEntropyLoss
 from likewise.losses.dcl import DCLLoss
 from likewise.losses.hard_negative import HardNegativeLoss
 from likewise.losses.info_nce import InfoNCELoss
+from likewise.losses.info_patch import InfoPatchLoss
 from likewise.losses.kcl import KCLLoss
 from likewise.losses.label_pair_similarity import label_pair_similarity
 from likewise.losses.msc import MSCLoss
@@ -18,6 +19,7 @@ from likewise.losses.nt_xent import NTXentLoss
 from likewise.losses.nws import NWSLoss
 from likewise.losses.paco import PaCoLoss
 from likewise.losses.patch import PatchLoss
+from likewise.losses.prototypical import PrototypicalLoss
 from likewise.losses.proxy_nca import ProxyNCALoss
 from likewise.losses.rascal import RASCALLoss
 from likewise.losses.sup_con import SupConLoss
@@ -33,6 +35,7 @@ __all__ = [
     "DCLLoss",
     "HardNegativeLoss",
     "InfoNCELoss",
+    "InfoPatchLoss",
     "KCLLoss",
     "Loss",
     "LossOptions",
@@ -43,6 +46,7 @@ __all__ = [
     "NWSLoss",
     "PaCoLoss",
     "PatchLoss",
+    "PrototypicalLoss",
     "ProxyNCALoss",
     "RASCALLoss",
     "SupConLoss",

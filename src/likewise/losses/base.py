@@ -66,6 +66,11 @@ class Loss(nn.Module, ABC):
         super().__init__()
         self.last = {}
 
+    @property
+    def unused(self) -> frozenset[str]:
+        """Optional arguments of its forward that it has no use for as it is set, so that nobody makes them."""
+        return frozenset()
+
     def extra_repr(self) -> str:
         """Return what ``repr`` shows: the parameters that are not tensors."""
         return ", ".join(f"{name}={value!r}" for name, value in self._settings() if not isinstance(value, Tensor))

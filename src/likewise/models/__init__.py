@@ -1,6 +1,7 @@
 """Encoders, one per file, the heads used in training, and ONNX export."""
 
 from likewise.models.bag_of_tokens import BagOfTokens
+from likewise.models.conv4 import Conv4
 from likewise.models.conv_net import ConvNet
 from likewise.models.encoder import Encoder
 from likewise.models.from_run import FromRun
@@ -9,6 +10,7 @@ from likewise.models.mlp import MLP
 from likewise.models.onnx import to_onnx
 from likewise.models.pretrained_transformer import PretrainedTransformer
 from likewise.models.resnet import ResNet
+from likewise.models.resnet12 import ResNet12
 from likewise.models.text_encoder import TextEncoder
 from likewise.models.timm_encoder import Timm
 from likewise.models.transformer import Transformer
@@ -17,6 +19,7 @@ from likewise.models.wrapped import Wrapped
 __all__ = [
     "MLP",
     "BagOfTokens",
+    "Conv4",
     "ConvNet",
     "Encoder",
     "FromRun",
@@ -26,6 +29,7 @@ __all__ = [
     "PretrainedTransformer",
     "ProjectionHead",
     "ResNet",
+    "ResNet12",
     "TextEncoder",
     "Timm",
     "Transformer",

@@ -1,5 +1,6 @@
 """The abstract encoder: it standardises inputs by its own mean and standard deviation, and maps them to features."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -69,9 +70,26 @@ class Encoder(nn.Module, ABC):
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:  # noqa: ARG002 - an override's
         """Encode images to feature maps (N, D, H, W), if the encoder has them; `pool` turns them into features."""
         raise ValueError(
-            f"expected an encoder with feature maps, got {type(self).__name__}: choose ConvNet, ResNet, "
-            "or Wrapped around a module that returns (N, D, H, W)"
+            f"expected an encoder with feature maps, got {type(self).__name__}: choose Conv4, ResNet12, ConvNet, "
+            "ResNet, or Wrapped around a module that returns (N, D, H, W)"
         )
+
+    @property
+    def map_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the feature maps, (D, H, W), if the encoder has them."""
+        with frozen(self):
+            blank = torch.zeros(1, *self.input_shape, device=self.mean.device, dtype=self.mean.dtype)
+            channels, height, width = self.maps(blank).shape[1:]
+        return channels, height, width
+
+    @property
+    def stride(self) -> int:
+        """Pixels between neighbouring cells of the feature maps: the power of 2 that fits their sizes best.
+
+        An encoder that knows better returns its own.
+        """
+        _, height, _ = self.map_shape
+        return 2 ** round(math.log2(self.input_shape[1] / height))
 
     def pool(self, maps: Float[Tensor, "n d hm wm"]) -> Float[Tensor, "n d"]:
         """Average feature maps over height and width."""

@@ -67,6 +67,7 @@ class ResNet(Encoder):
         _check_side(max(input_shape[1:]), depth, small=small)
         self.stem = _stem(input_shape[0], width, small=small)
         self.stages, self._feature_dim = _stages(depth, width)
+        self._stride = 2 ** (len(blocks) - 1) * (1 if small else 4)
         _initialize(self)
         self.to(memory_format=torch.channels_last)
 
@@ -74,6 +75,11 @@ class ResNet(Encoder):
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
         return self._feature_dim
+
+    @property
+    def stride(self) -> int:
+        """Pixels between neighbouring cells of the feature maps."""
+        return self._stride
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         """Encode images to feature maps."""

@@ -16,7 +16,7 @@ from likewise.scores import ALL, ENCODER, SUBSETS, Outcomes, Score
 
 CLASS = "class "
 # in a score's choices: what was evaluated, as opposed to what was chosen on validation
-PROTOCOL = re.compile(r"[\d,]+ outside samples of .*|(?:all \d+ )?corruptions .*")
+PROTOCOL = re.compile(r"[\d,]+ outside samples of .*|(?:all \d+ )?corruptions .*|episodes=\w+")
 
 
 def compared(settings: Sequence[Setting]) -> list[Row]:
@@ -112,7 +112,8 @@ def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
     one, share = scores[0], all(map(is_share, scores))
     if len(scores) == 1:
         over = re.search(r"interval over (\d+ classes)", one.choices)
-        interval = over[1] if over else f"{one.count:,} samples"
+        kind = "episodes" if "episodes=" in one.choices else "samples"
+        interval = over[1] if over else f"{one.count:,} {kind}"
         row = Row(setting, one.evaluation, one.metric, 1, one.value, one.low, one.high, interval, share)
         return replace(row, subset=one.subset)
     values = [score.value for score in scores]
@@ -150,7 +151,7 @@ def _by_sample(
     classes = ours.unseen_classes(outcomes[0])
     found = paired_difference(outcomes[0], outcomes[1], classes)
     if classes is None:
-        return found, f"{found.count:,} samples", found.count
+        return found, f"{found.count:,} {'episodes' if outcomes[0].of_episodes else 'samples'}", found.count
     return found, f"{len(classes.unique())} classes", len(classes.unique())
 
 

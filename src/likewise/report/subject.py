@@ -140,7 +140,11 @@ class Subject:
     def unseen_classes(self, outcomes: Outcomes) -> Int[Tensor, " m"] | None:
         """Return the class of each sample, (M,), where the test classes were not trained on; else None."""
         scores = (score for score in self.test_scores.values() if score.evaluation == outcomes.evaluation)
-        if self.test_part is None or not any("interval over" in score.choices for score in scores):
+        if (
+            outcomes.of_episodes
+            or self.test_part is None
+            or not any("interval over" in score.choices for score in scores)
+        ):
             return None
         test = self.test_part
         return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.classes))[1]

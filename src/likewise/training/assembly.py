@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from likewise.data import Batches, Parts, Rows, Samples, Texts, fingerprint, parts_of, some_inputs
+from likewise.data import Batches, Episodes, Parts, Rows, Samples, Texts, fingerprint, parts_of, some_inputs
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, TextEncoder
 from likewise.parts import Spec, build, class_of, is_spec
@@ -101,7 +101,9 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
         schedule=build(specs["schedule"], Schedule),
     )
     ready = prepared(encoder, train)
-    data = TrainingData(ready, build(specs["batches"], Batches), seed=seed)
+    batches = build(specs["batches"], Batches)
+    _check_batches(batches, module.offers.asked)
+    data = TrainingData(ready, batches, seed=seed)
     return Assembled(parts, train, refit, module, data, specs, tuple(notes(ready, module.offers.all)))
 
 
@@ -140,6 +142,20 @@ def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:
         raise ValueError(
             f"expected features ({len(inputs)}, {encoder.feature_dim}) from {name}, got {tuple(features.shape)}: "
             "return their length as feature_dim"
+        )
+
+
+def _check_batches(batches: Batches, asked: Asked) -> None:
+    """Raise unless the batches have what the loss reads, and nothing that it would take for something else."""
+    episodes = isinstance(batches, Episodes)
+    if asked.of_episodes and not episodes:
+        raise ValueError(
+            f"expected batches of episodes for {asked.loss}, got {type(batches).__name__}: choose Episodes"
+        )
+    if episodes and batches.mix and "cell_labels" not in asked.names:
+        raise ValueError(
+            f"expected queries that show one class each for {asked.loss}, which takes no cell_labels, got mixed ones: "
+            "leave batches.mix out"
         )
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from likewise.data import Batch, Draw, Share, mixed
+from likewise.data import Batch, Draw, EpisodeShape, Share, mixed
 
 
 @final
@@ -65,6 +65,26 @@ class Step:
         """Features f(x) of the views that the encoder sees."""
         seen = self.inputs[:, : self.encoded]
         return self._encoder(seen.flatten(0, 1)).unflatten(0, seen.shape[:2])
+
+    @cached_property
+    def maps(self) -> Float[Tensor, "b d h w"]:
+        """Feature maps of the first view."""
+        maps: Tensor = self._encoder.maps(self.inputs[:, 0])  # pyright: ignore[reportCallIssue] - an `Encoder`
+        return maps
+
+    @property
+    def episodes(self) -> EpisodeShape:
+        """How the samples make up episodes."""
+        shape = self.batch.get("episodes")
+        if shape is None:
+            raise RuntimeError("this batch has no episodes")  # batches are checked before training
+        return shape
+
+    def by_episode(self, rows: Shaped[Tensor, "b ..."]) -> tuple[Tensor, Tensor]:
+        """Part rows of samples into those of supports, (E, N, K, ...), and those of queries, (E, N, Q, ...)."""
+        shape = self.episodes
+        parted = rows.unflatten(0, (shape.episodes, shape.ways, shape.each))
+        return parted[:, :, : shape.shots], parted[:, :, shape.shots :]
 
     @cached_property
     def embeddings(self) -> Float[Tensor, "b v e"]:

@@ -13,7 +13,7 @@ from likewise.data import Parts, Samples
 from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, OwnClassifier, Retrieval
 from likewise.models import Encoder
 from likewise.runs import Run
-from likewise.scores import QUALITIES
+from likewise.scores import is_quality
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
 
@@ -101,7 +101,7 @@ class Validation(lightning.Callback):
 
     def _is_best(self, found: Found) -> bool:
         """Tell whether an epoch is better than those before it."""
-        score = next(score for score in found.headline if score.metric in QUALITIES)
+        score = next(score for score in found.headline if is_quality(score.metric))
         same = (of for of in self.run.scores if (of.evaluation, of.metric) == (score.evaluation, score.metric))
         before = [of.value for of in same if of.epoch is not None and score.epoch and of.epoch < score.epoch]
         return score.value > max(before, default=-1.0)

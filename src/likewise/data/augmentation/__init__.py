@@ -7,6 +7,7 @@ from likewise.data.augmentation.chain import Chain
 from likewise.data.augmentation.colour import ColourJitter
 from likewise.data.augmentation.crop import RandomResizedCrop
 from likewise.data.augmentation.draw import Draw
+from likewise.data.augmentation.shift import RandomShift
 from likewise.data.augmentation.tokens import TokenDropout
 from likewise.data.augmentation.vectors import FeatureDropout
 from likewise.data.augmentation.views import SimCLRViews
@@ -20,6 +21,7 @@ __all__ = [
     "GaussianBlur",
     "RandomAffine",
     "RandomResizedCrop",
+    "RandomShift",
     "SimCLRViews",
     "TokenDropout",
     "usual_augmentation",

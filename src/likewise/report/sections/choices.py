@@ -14,7 +14,7 @@ SENTENCE = (
     "marks what was chosen. Of equal scores, kNN takes the smallest k, the linear probe the lowest cross-entropy."
 )
 Tried = Mapping[tuple[str, str], Sequence[Score]]
-"""For evaluation and features the candidates."""
+"""For each evaluation with its metric, and each kind of features, the candidates."""
 
 
 def section(subjects: Sequence[Subject]) -> Section | None:
@@ -24,10 +24,7 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     groups = _tried(subjects[0])
     if not groups:
         return None
-    chosen = {
-        (score.evaluation, score.features): score.choices.partition("; ")[0]
-        for score in subjects[0].test_scores.values()
-    }
+    chosen = {_key(score): score.choices.partition("; ")[0] for score in subjects[0].test_scores.values()}
     panels = _panels(groups, chosen)
     rows = [
         [*of, score.choices, score_words(score), "chosen" if score.choices == chosen[of] else ""]
@@ -59,12 +56,17 @@ def _panels(
 def _tried(subject: Subject) -> Tried:
     """Return the candidates of each evaluation and kind of features, where there was more than one."""
     groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
-    reported = {(score.evaluation, score.features) for score in subject.test_scores.values()}
+    reported = {_key(score) for score in subject.test_scores.values()}
     for score in subject.scores:
-        of = (score.evaluation, score.features)
+        of = _key(score)
         if score.part == "validation" and score.epoch is None and score.subset == ALL and of in reported:
             groups[of].append(score)
     return {of: tried for of, tried in groups.items() if len(tried) > 1}
+
+
+def _key(score: Score) -> tuple[str, str]:
+    """Return the evaluation with its metric, and the features."""
+    return f"{score.evaluation}, {score.metric}", score.features
 
 
 def parsed(choices: str) -> tuple[str, float | None, list[str]]:

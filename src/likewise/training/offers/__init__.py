@@ -4,6 +4,8 @@ from likewise.training.offers.asked import Asked
 from likewise.training.offers.batch import Batch
 from likewise.training.offers.choice import Offers
 from likewise.training.offers.classifier import Classifier
+from likewise.training.offers.episode_maps import EpisodeMaps
+from likewise.training.offers.episode_means import EpisodeMeans
 from likewise.training.offers.key_queue import KeyQueue
 from likewise.training.offers.label_prototypes import LabelPrototypes
 from likewise.training.offers.momentum import Momentum
@@ -15,6 +17,8 @@ __all__ = [
     "Asked",
     "Batch",
     "Classifier",
+    "EpisodeMaps",
+    "EpisodeMeans",
     "KeyQueue",
     "LabelPrototypes",
     "Momentum",

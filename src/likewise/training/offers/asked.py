@@ -1,13 +1,17 @@
 """The arguments that a loss asks for."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, final
 
 from likewise.losses import Loss
 
 EMBEDDINGS = "embeddings"
-WITHOUT_HEAD = frozenset({"labels", "sample_index", "class_logits"})
+OF_EPISODES = frozenset({
+    *("query_maps", "support_maps", "cell_labels", "map_logits", "map_labels"),
+    *("query_features", "class_means", "query_labels"),
+})  # fmt: skip
+WITHOUT_HEAD = frozenset({"labels", "sample_index", "class_logits"}) | OF_EPISODES
 
 
 @final
@@ -46,6 +50,17 @@ class Asked:
             frozenset(of.name for of in named if of.default is not of.empty),
             positional,
         )
+
+    @classmethod
+    def of(cls, loss: Loss) -> Self:
+        """Read the forward of a loss, without what it has no use for as it is set."""
+        asked = cls.by(type(loss))
+        return replace(asked, optional=asked.optional - loss.unused)
+
+    @property
+    def of_episodes(self) -> bool:
+        """Whether the loss reads what only batches of episodes have."""
+        return bool(self.required & OF_EPISODES)
 
     @property
     def names(self) -> frozenset[str]:

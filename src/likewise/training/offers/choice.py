@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, TypeVar, final
 
@@ -11,6 +12,8 @@ from likewise.losses import Loss
 from likewise.training.offers.asked import EMBEDDINGS, Asked
 from likewise.training.offers.batch import Batch
 from likewise.training.offers.classifier import Classifier
+from likewise.training.offers.episode_maps import EpisodeMaps
+from likewise.training.offers.episode_means import EpisodeMeans
 from likewise.training.offers.label_prototypes import LabelPrototypes
 from likewise.training.offers.momentum import Momentum
 from likewise.training.offers.offer import Offer, Plan
@@ -19,7 +22,7 @@ from likewise.training.offers.predictor import Predictor
 from likewise.training.step import Step
 
 T = TypeVar("T")
-MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum)
+MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum, EpisodeMaps, EpisodeMeans)
 
 
 @final
@@ -41,13 +44,16 @@ class Offers(nn.Module):
 
     def __init__(self, loss: Loss, plan: Plan, given: Sequence[Offer] | None = None) -> None:
         super().__init__()
-        self.asked = Asked.by(type(loss))
+        self.asked = Asked.of(loss)
         self._plan = plan
         check_labels(loss, plan)
+        plan = replace(plan, asked=self.asked.names)
         chosen = _recommended(loss) if given is None else list(given)
         self._check_chosen(chosen)
         made = self._made(chosen)
-        if plan.num_labels < 1 and any(isinstance(offer, LabelPrototypes | Classifier) for offer in (*chosen, *made)):
+        if plan.num_labels < 1 and any(
+            isinstance(offer, LabelPrototypes | Classifier | EpisodeMaps) for offer in (*chosen, *made)
+        ):
             raise ValueError(
                 f"expected labels for {self.asked.loss}, which learns parameters for each of them, got none: "
                 "pass samples= with labels"
@@ -151,7 +157,7 @@ def _recommended(loss: Loss) -> list[Offer]:
 
 
 def _fits(kind: type[Loss], plan: Plan) -> bool:
-    if not kind.__module__.startswith("likewise.") or kind.__name__ == "PatchLoss":
+    if not kind.__module__.startswith("likewise."):
         return False
     return plan.label_kind in kind.label_kinds if plan.label_kind else not kind.label_kinds
 

@@ -23,12 +23,14 @@ class Plan:
         head: g, or None.
         label_kind: The kind of labels that the data has, or None.
         num_labels: Number of classes or labels.
+        asked: The arguments that the loss takes.
     """
 
     encoder: Encoder
     head: Head | None
     label_kind: LabelKind | None = None
     num_labels: int = 0
+    asked: frozenset[str] = frozenset()
 
     @property
     def embedding_dim(self) -> int:

@@ -1,0 +1,133 @@
+"""Drawing episodes: classes of each, and of each class samples to learn from and others to classify."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+CHUNK = 2**22  # random numbers at a time: 32 MiB
+
+
+class EpisodeShape(NamedTuple):
+    """How large episodes are.
+
+    Example:
+        >>> EpisodeShape(4, ways=5, shots=1, queries=15).samples
+        80
+    """
+
+    episodes: int
+    """Episodes, E."""
+    ways: int
+    """Classes of an episode, N."""
+    shots: int
+    """Samples of each class to learn from, K: the support."""
+    queries: int
+    """Samples of each class to classify, Q."""
+
+    @property
+    def each(self) -> int:
+        """Samples of a class, K + Q."""
+        return self.shots + self.queries
+
+    @property
+    def samples(self) -> int:
+        """Samples of an episode, N·(K + Q)."""
+        return self.ways * self.each
+
+    def check(self) -> None:
+        """Raise a ValueError unless there is something to learn from and to classify."""
+        for name, value, least in zip(self._fields, self, (1, 2, 1, 1), strict=True):
+            if value < least:
+                raise ValueError(
+                    f"expected {name} of at least {least}, got {value}: 5 ways, 1 shot, 15 queries is usual"
+                )
+
+
+@final
+class EpisodeDraw:
+    """Draws episodes without replacement: every class of an episode once, every sample of a class once.
+
+    Args:
+        labels: Class of each sample, (M,).
+        names: The classes' names.
+        shape: How large episodes are.
+
+    Raises:
+        ValueError: There are fewer classes than ways, or a class has fewer samples than shots and queries.
+
+    Memory:
+        O(M), and 32 MiB.
+
+    Example:
+        >>> labels = torch.arange(40) % 4
+        >>> draw = EpisodeDraw(labels, ["ash", "elm", "fir", "oak"], EpisodeShape(2, ways=3, shots=1, queries=5))
+        >>> rows = draw(torch.Generator().manual_seed(0))
+        >>> rows.shape, bool((labels[rows] == labels[rows[:, :, :1]]).all())
+        (torch.Size([2, 3, 6]), True)
+    """
+
+    def __init__(self, labels: Int[Tensor, " m"], names: Sequence[str], shape: EpisodeShape) -> None:
+        shape.check()
+        counts = torch.bincount(labels, minlength=len(names))
+        occurring = counts.nonzero().flatten()
+        if len(occurring) < shape.ways:
+            raise ValueError(
+                f"expected at least {shape.ways} classes, as many as an episode has, got {len(occurring)}: lower ways"
+            )
+        fewest = int(occurring[counts[occurring].argmin()])
+        if int(counts[fewest]) < shape.each:
+            raise ValueError(
+                f"expected at least {shape.each} samples of every class, {shape.shots} shots and {shape.queries} "
+                f"queries, got {int(counts[fewest])} of {names[fewest]!r}: lower queries, or leave the class out"
+            )
+        self.shape = shape
+        self._counts = counts[occurring]
+        self._rows = labels.argsort(stable=True)
+        self._first = self._counts.cumsum(0) - self._counts
+
+    def __call__(self, generator: torch.Generator) -> Int[Tensor, "e n s"]:
+        """Return rows of episodes, (E, N, K + Q), of each class the support first."""
+        shape = self.shape
+        all_of_them = torch.full((shape.episodes,), len(self._counts))
+        classes = distinct(all_of_them, shape.ways, generator)
+        within = distinct(self._counts[classes.flatten()], shape.each, generator)
+        return self._rows[self._first[classes].unsqueeze(2) + within.view(*classes.shape, shape.each)]
+
+
+def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
+    """Draw k different numbers below each count, every ordered choice equally likely.
+
+    Args:
+        counts: How many numbers there are to draw from in each row, (R,), at least k.
+        k: How many to draw.
+        generator: The random numbers.
+
+    Example:
+        >>> distinct(torch.tensor([3, 100]), 3, torch.Generator().manual_seed(0)).sort(dim=1).values[0]
+        tensor([0, 1, 2])
+    """
+    drawn = torch.empty(len(counts), k, dtype=torch.int64)
+    many = counts >= k * k  # then at least 6 of 10 rows have no number twice
+    drawn[many] = _drawn_again(counts[many], k, generator)
+    few = (~many).nonzero().flatten()
+    width = int(counts[few].max()) if len(few) else 1
+    for some in few.split(max(1, CHUNK // width)) if len(few) else ():
+        lots = torch.rand(len(some), width, generator=generator)
+        lots[torch.arange(width) >= counts[some].unsqueeze(1)] = 2
+        drawn[some] = lots.topk(k, dim=1, largest=False).indices
+    return drawn
+
+
+def _drawn_again(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
+    """Draw k numbers, and again in the rows in which one came twice."""
+    drawn = torch.empty(len(counts), k, dtype=torch.int64)
+    left = torch.arange(len(counts))
+    while len(left):
+        uniform = torch.rand(len(left), k, generator=generator, dtype=torch.float64)
+        drawn[left] = (uniform * counts[left].unsqueeze(1)).long()
+        in_order = drawn[left].sort(dim=1).values
+        left = left[(in_order[:, 1:] == in_order[:, :-1]).any(dim=1)]
+    return drawn

@@ -1,0 +1,113 @@
+"""Batches of episodes, as few-shot learning trains: some classes, with samples to learn from and others to classify."""
+
+from typing import final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.data.augmentation import Augmentation, Draw
+from likewise.data.batches import FITTED_ON, Batch, Batches, Share, mixed, some_inputs
+from likewise.data.episode_draw import EpisodeDraw, EpisodeShape
+from likewise.data.patch_mix import drawn, patched
+from likewise.data.samples import Samples
+
+MIXING = 1  # purpose of a step's random numbers
+
+
+@final
+class Episodes(Batches):
+    """Episodes: of some classes a few samples to learn from, the support, and others to classify, the queries.
+
+    A batch is the samples of several episodes, (E, N, K + Q) flattened, of each class the support first. Classes differ
+    within an episode, and samples within a class; another episode may have the same ones.
+
+    Args:
+        ways: Classes of an episode, N.
+        shots: Support samples of each class, K.
+        queries: Query samples of each class, Q.
+        episodes: Episodes of a batch over all processes, E.
+        steps: Batches of an epoch. None: as many as there are samples for, at least one.
+        mix: Whether a box of each query comes from another query of its episode, as InfoPatch trains; see `Mix`. Needs
+            a loss of cells, since such a query has no single class.
+        augmentation: How a sample is changed before it is used; supports and queries alike. None: not at all.
+
+    Raises:
+        ValueError: A size is below 1; there are fewer classes than ways, or a class has too few samples; or samples
+            don't have one class each.
+
+    Memory:
+        A batch of inputs, and another one while queries are mixed.
+
+    Example:
+        >>> samples = Samples(torch.rand(60, 1, 8, 8), torch.arange(60) % 6, tuple("abcdef"))
+        >>> batches = Episodes(ways=5, shots=1, queries=3, episodes=2)
+        >>> rows = batches.order(samples, seed=0, epoch=0)
+        >>> rows.shape
+        torch.Size([1, 40])
+        >>> batch = Batch(inputs=samples.inputs[rows[0]], sample_index=rows[0], share=Share(seed=1, samples=40))
+        >>> batches.on_device(batch)["inputs"].shape
+        torch.Size([40, 1, 1, 8, 8])
+    """
+
+    def __init__(
+        self,
+        ways: int = 5,
+        shots: int = 1,
+        queries: int = 15,
+        episodes: int = 4,
+        steps: int | None = None,
+        *,
+        mix: bool = False,
+        augmentation: Augmentation | None = None,
+    ) -> None:
+        self.shape = EpisodeShape(episodes, ways, shots, queries)
+        self.shape.check()
+        if steps is not None and steps < 1:
+            raise ValueError(f"expected steps of at least 1 batch an epoch, got {steps}: leave it out for one pass")
+        self.batch_size = episodes * self.shape.samples
+        self.steps = steps
+        self.mix = mix
+        self.augmentation = augmentation
+
+    def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
+        """Return the rows of every batch of an epoch."""
+        if samples.labels is None or samples.label_kind != "classes":
+            raise ValueError(
+                f"Episodes expected samples with one class each, got {samples.label_kind or 'no labels'}: choose Views"
+            )
+        draw = EpisodeDraw(samples.labels, samples.names, self.shape)
+        steps = self.steps or max(1, len(samples) // self.batch_size)
+        seeds = (torch.Generator().manual_seed(mixed(seed, epoch, step)) for step in range(steps))
+        return torch.stack([draw(generator).flatten() for generator in seeds])
+
+    def fit(self, samples: Samples) -> None:
+        """Fit the augmentation to some of the training part."""
+        if self.augmentation is not None:
+            self.augmentation.fit(some_inputs(samples, FITTED_ON))
+
+    def on_device(self, batch: Batch) -> Batch:
+        """Return the batch with one view of each input, (B, 1, ...), queries mixed, and the shape of its episodes."""
+        inputs = batch["inputs"]
+        share = batch.get("share") or Share(int(torch.randint(2**62, ())), len(inputs))
+        held, over = divmod(len(inputs), self.shape.samples)
+        if over:
+            raise ValueError(
+                f"expected whole episodes of {self.shape.samples} samples on every process, got {len(inputs)}: set "
+                "batches.episodes to a multiple of the number of processes"
+            )
+        shape = self.shape._replace(episodes=held)
+        if self.augmentation is not None:
+            inputs = self.augmentation(inputs, share.draw(1, len(inputs), inputs.device))
+        if not self.mix:
+            return {**batch, "inputs": inputs.unsqueeze(1), "episodes": shape}
+        if inputs.ndim != 4:
+            raise ValueError(f"expected images to mix, got inputs {tuple(inputs.shape[1:])}: leave batches.mix out")
+        first, total = share.first // shape.samples, share.samples // shape.samples
+        own = Draw(mixed(share.seed, MIXING), total, slice(first, first + held), inputs.device)
+        mix = drawn(own, shape.ways * shape.queries, *inputs.shape[2:])
+        parted = inputs.view(held, shape.ways, shape.each, *inputs.shape[1:])
+        queries = patched(parted[:, :, shape.shots :].flatten(1, 2), mix)
+        queries = queries.unflatten(1, (shape.ways, shape.queries))
+        inputs = torch.cat([parted[:, :, : shape.shots], queries], dim=2).flatten(0, 2)
+        return {**batch, "inputs": inputs.unsqueeze(1), "episodes": shape, "mix": mix}

@@ -1,0 +1,97 @@
+"""PatchMix: a box of each query is replaced by the same box of another query of its episode."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+from likewise.data.augmentation import Draw
+
+
+class Mix(NamedTuple):
+    """Which box of the queries of each episode comes from which other query.
+
+    Source:
+        C. Liu et al., Learning a Few-shot Embedding Model with Contrastive Learning, 2021, section 3.3.
+    """
+
+    boxes: Int[Tensor, "e 4"]
+    """Top, bottom, left and right of the box of each episode, in pixels, (E, 4); bottom and right are outside."""
+    partners: Int[Tensor, "e q"]
+    """For each query the one that its box comes from, (E, Q): a permutation; it may be the query itself."""
+
+
+def drawn(draw: Draw, queries: int, height: int, width: int) -> Mix:
+    """Draw a box and a permutation for each episode.
+
+    With λ uniform from 0 to 1 the box has the sides ⌊S √(1 − λ)⌋, halved by integer division, around a centre that is
+    uniform in the image, and is cut off at its edges: 31 % of the pixels on average.
+
+    Args:
+        draw: Random numbers, a row an episode.
+        queries: Queries of an episode, Q.
+        height: Of the images, in pixels.
+        width: Of the images.
+
+    Example:
+        >>> mix = drawn(Draw(0, rows=2), queries=3, height=28, width=28)
+        >>> mix.boxes.shape, mix.partners.sort(dim=1).values
+        (torch.Size([2, 4]), tensor([[0, 1, 2],
+                [0, 1, 2]]))
+    """
+    numbers = draw.uniform(3)
+    share = (1 - numbers[:, 0]).sqrt()
+    edges: list[Tensor] = []
+    for place, side in enumerate((height, width), 1):
+        centre, half = (numbers[:, place] * side).long(), (share * side).long() // 2
+        edges += [(centre - half).clamp(0, side), (centre + half).clamp(0, side)]
+    return Mix(torch.stack(edges, dim=1), draw.uniform(queries).argsort(dim=1))
+
+
+def patched(queries: Shaped[Tensor, "e q ch h w"], mix: Mix) -> Shaped[Tensor, "e q ch h w"]:
+    """Replace the box of every query by its partner's.
+
+    Example:
+        >>> queries = torch.arange(2.0).view(1, 2, 1, 1, 1).expand(1, 2, 1, 1, 3)
+        >>> mix = Mix(torch.tensor([[0, 1, 0, 2]]), torch.tensor([[1, 0]]))
+        >>> patched(queries, mix).flatten(1)
+        tensor([[1., 1., 0., 0., 0., 1.]])
+    """
+    height, width = queries.shape[-2:]
+    top, bottom, left, right = mix.boxes.T.unsqueeze(2)
+    rows, columns = (torch.arange(side, device=queries.device) for side in (height, width))
+    inside = ((rows >= top) & (rows < bottom)).unsqueeze(2) & ((columns >= left) & (columns < right)).unsqueeze(1)
+    episodes = torch.arange(len(queries), device=queries.device).unsqueeze(1)
+    return torch.where(inside[:, None, None], queries[episodes, mix.partners], queries)
+
+
+def owned_by_partner(
+    mix: Mix, map_shape: tuple[int, int], stride: int, image: tuple[int, int]
+) -> Bool[Tensor, "e h w"]:
+    """Tell which cells of a feature map lie for more than half within the box, and so show the partner.
+
+    Cell i covers the pixels from i·stride to (i + 1)·stride, as far as the image goes.
+
+    Args:
+        mix: The boxes.
+        map_shape: Height and width of the maps, in cells.
+        stride: Pixels between neighbouring cells.
+        image: Height and width of the images, in pixels.
+
+    Example:
+        >>> mix = Mix(torch.tensor([[0, 8, 0, 5]]), torch.tensor([[0]]))
+        >>> owned_by_partner(mix, (2, 2), 4, (8, 8))
+        tensor([[[ True, False],
+                 [ True, False]]])
+    """
+    covered: list[Tensor] = []
+    sizes: list[Tensor] = []
+    for place, (cells, side) in enumerate(zip(map_shape, image, strict=True)):
+        begin = (torch.arange(cells, device=mix.boxes.device) * stride).clamp(max=side)
+        end = (begin + stride).clamp(max=side)
+        low, high = mix.boxes[:, 2 * place, None], mix.boxes[:, 2 * place + 1, None]
+        covered.append((torch.minimum(end, high) - torch.maximum(begin, low)).clamp(min=0))
+        sizes.append(end - begin)
+    area = sizes[0].unsqueeze(1) * sizes[1]
+    return 2 * covered[0].unsqueeze(2) * covered[1].unsqueeze(1) > area

@@ -1,0 +1,245 @@
+"""Few-shot episodes: classify samples of a few new classes from a few samples of each."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import product
+from typing import ClassVar, Literal, final, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from likewise.data import EpisodeDraw, EpisodeShape
+from likewise.evaluation.episode_probe import episode_probe
+from likewise.evaluation.evaluation import Evaluation
+from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.intervals import over_classes_of_episodes, student
+from likewise.scores import Found, Outcomes, Score
+
+Distance = Literal["cosine", "euclidean", "centred cosine"]
+Classifier = Literal["nearest mean", "logistic regression"]
+NUMBERS = 2**22  # of features at a time: 16 MiB in float32
+DISTANCES: tuple[Distance, ...] = get_args(Distance)
+
+
+@final
+class FewShot(Evaluation):
+    """Classify the queries of episodes by the nearest class mean of their support.
+
+    An episode is drawn from the test part: N classes, K samples of each to learn from, and Q others of each to
+    classify. The episodes depend on the labels and the seed alone, so that all encoders get the same ones. Applies to
+    classes that were trained on, too, but is meant for new ones.
+
+    - cosine: a query is nearest to the class with the highest cosine of its features and the class's mean features.
+    - centred cosine: likewise, after the mean of the training features is taken off, and all have length 1.
+    - euclidean: the class with the smallest distance.
+
+    The low and high of a score are an interval over classes, as other classes would have given another accuracy: the
+    jackknife over classes and Student's quantile. `choices` has the narrower one over episodes beside it, which papers
+    report.
+
+    Args:
+        ways: N, classes of an episode; or several numbers.
+        shots: K, samples of each class to learn from; or several numbers.
+        queries: Q, samples of each class to classify.
+        episodes: How many episodes.
+        distance: How near a query is to a class. None: chosen on the validation part, for each N and K.
+        classifier: "nearest mean", or "logistic regression", fitted in every episode to the features of the support,
+            made as the distance says: of length 1 for the cosines.
+        penalty: Of the logistic regression, λ/2·‖W‖² beside the sum of cross-entropies: 1/C of scikit-learn.
+        seed: Seed of the episodes.
+
+    Raises:
+        ValueError: A number or a name has no meaning.
+
+    Memory:
+        O(M·D), and 16 MiB of features of episodes.
+
+    Source:
+        Episodes: O. Vinyals et al., Matching Networks for One Shot Learning, 2016. Centred features: Y. Wang et al.,
+        SimpleShot, 2019. Logistic regression: Y. Tian et al., Rethinking Few-Shot Image Classification, 2020.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> labels = torch.arange(60) % 6
+        >>> test = Features(torch.eye(6)[labels] + 0.3 * torch.randn(60, 6), labels)
+        >>> found = FewShot(ways=5, shots=[1, 5], queries=5, episodes=100, distance="cosine")(test, test, test)
+        >>> [(score.metric, round(score.value, 2)) for score in found.headline]
+        [('5-way 1-shot accuracy', 0.84), ('5-way 5-shot accuracy', 0.98)]
+    """
+
+    name: ClassVar[str] = "few-shot"
+
+    def __init__(
+        self,
+        ways: int | list[int] = 5,
+        shots: int | list[int] = [1, 5],  # noqa: B006 - never changed
+        queries: int = 15,
+        episodes: int = 2000,
+        *,
+        distance: Distance | None = None,
+        classifier: Classifier = "nearest mean",
+        penalty: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        if distance not in {None, *DISTANCES}:
+            raise ValueError(f"expected distance as one of {', '.join(DISTANCES)}, got {distance}: leave it out")
+        if classifier not in get_args(Classifier):
+            raise ValueError(f"expected classifier as one of {', '.join(get_args(Classifier))}, got {classifier}")
+        if not penalty > 0:
+            raise ValueError(f"expected penalty above 0, got {penalty}: 1 is usual")
+        pairs = product(_listed("ways", ways), _listed("shots", shots))
+        self.shapes = tuple(EpisodeShape(episodes, *pair, queries) for pair in pairs)
+        for shape in self.shapes:
+            shape.check()
+        self.distance: Distance | None = distance
+        self.classifier: Classifier = classifier
+        self.penalty = penalty
+        self.seed = seed
+
+    def refusal(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        test = parts.test
+        if test.label_kind != "classes":
+            return f"it needs one class a sample, and there are {test.label_kind or 'no labels'}"
+        return next((why for why in (_lacking(test, shape) for shape in self.shapes) if why), None)
+
+    def __call__(
+        self,
+        train: Features,
+        validation: Features,
+        test: Features,
+        *,
+        refit: bool = False,
+        progress: Progress = silent,
+    ) -> Found:
+        """Choose the distance on validation, and classify the queries of the test part's episodes."""
+        del refit
+        self.check(FeatureParts(train, validation, test))
+        scores: list[Score] = []
+        candidates: list[Score] = []
+        outcomes: list[Outcomes] = []
+        for shape in self.shapes:
+            tried = self._tried(train, validation, shape, progress)
+            candidates += tried.values()
+            best: Distance = self.distance or DISTANCES[0]
+            if tried:
+                best = max(tried, key=lambda distance: tried[distance].value)
+            score, own = self._scored(train, test, shape, best, progress)
+            if self.distance is None and not tried:
+                score = replace(score, choices=f"{score.choices}; too little validation to choose the distance by")
+            scores.append(score)
+            outcomes.append(own)
+        return Found(tuple(scores), tuple(candidates), tuple(outcomes))
+
+    def _tried(
+        self, train: Features, validation: Features, shape: EpisodeShape, progress: Progress
+    ) -> dict[Distance, Score]:
+        """Score each distance on validation, if it has enough classes and samples."""
+        if validation.label_kind != "classes" or _lacking(validation, shape) is not None:
+            return {}
+        some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
+        tried: dict[Distance, Score] = {}
+        for distance in some:
+            score, _ = self._scored(train, validation, shape, distance, progress)
+            tried[distance] = replace(score, choices=score.choices.partition("; ")[0])
+        return tried
+
+    def _scored(
+        self, train: Features, part: Features, shape: EpisodeShape, distance: Distance, progress: Progress
+    ) -> tuple[Score, Outcomes]:
+        draw = EpisodeDraw(part.classes, part.names, shape)
+        rows = draw(torch.Generator().manual_seed(self.seed))
+        vectors = _prepared(part.vectors, train.vectors, distance)
+        if self.classifier == "logistic regression" and distance == "cosine":
+            vectors = functional.normalize(vectors, dim=1)
+        size = max(1, NUMBERS // (shape.samples * vectors.shape[1]))
+        metric = f"{shape.ways}-way {shape.shots}-shot accuracy"
+        right = [
+            self._right(vectors[some], shape, distance)
+            for some in progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
+        ]
+        accuracy = torch.cat(right).double()
+        classes = part.classes[rows[:, :, 0]]
+        spread = student(accuracy)[1] - float(accuracy.mean())
+        over = over_classes_of_episodes(accuracy, classes)
+        groups = len(classes.unique())
+        low, high = student(accuracy) if over is None else over
+        said = [f"distance={distance}" + (f", {self.classifier}" if self.classifier != "nearest mean" else "")]
+        said += [] if over is None else [f"interval over {groups} classes"]
+        said += [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"]
+        said += [f"episodes={self._digest(part, shape)}"]
+        mean = float(accuracy.mean())
+        where = (part.kind, part.part)
+        score = Score(
+            self.name, metric, mean, max(0.0, low), min(1.0, high), shape.episodes, *where, choices="; ".join(said)
+        )
+        return score, Outcomes(self.name, metric, -1 - torch.arange(shape.episodes), accuracy.float(), *where)
+
+    def _right(
+        self, features: Float[Tensor, "e n s d"], shape: EpisodeShape, distance: Distance
+    ) -> Float[Tensor, " e"]:
+        """Return the share of each episode's queries whose class is found."""
+        support, queries = features[:, :, : shape.shots], features[:, :, shape.shots :].flatten(1, 2)
+        if self.classifier == "logistic regression":
+            scores = episode_probe(support, queries, self.penalty)
+        else:
+            scores = nearest_means(support.mean(dim=2), queries, distance)
+        truth = torch.arange(shape.ways).repeat_interleave(shape.queries)
+        return (scores.argmax(dim=2) == truth).float().mean(dim=1)
+
+    def _digest(self, part: Features, shape: EpisodeShape) -> str:
+        """Return what tells episodes from others: labels, seed and shape."""
+        said = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)
+        said.update(part.classes.numpy().tobytes())
+        said.update(part.numbers.numpy().tobytes())
+        return said.hexdigest()
+
+
+def nearest_means(
+    means: Float[Tensor, "e n d"], queries: Float[Tensor, "e q d"], distance: Distance
+) -> Float[Tensor, "e q n"]:
+    """Return how near queries are to class means: cosines but for the query's own length, or −‖q − m‖² + ‖q‖².
+
+    Example:
+        >>> nearest_means(torch.eye(2)[None], torch.tensor([[[3.0, 1.0]]]), "euclidean")
+        tensor([[[5., 1.]]])
+    """
+    if distance == "euclidean":
+        return 2 * queries @ means.mT - means.square().sum(dim=2).unsqueeze(1)
+    return queries @ functional.normalize(means, dim=2).mT
+
+
+def _prepared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distance: Distance) -> Float[Tensor, "m d"]:
+    """Return features as a distance compares them."""
+    if distance == "euclidean":  # a common origin changes no distance, and a near one loses no digits
+        return vectors - vectors.mean(dim=0)
+    if distance == "cosine":
+        return vectors
+    return functional.normalize(vectors - (train if len(train) else vectors).mean(dim=0), dim=1)
+
+
+def _lacking(part: Features, shape: EpisodeShape) -> str | None:
+    """Say why episodes can't be drawn from a part."""
+    counts = part.counts
+    occurring = counts.nonzero().flatten()
+    if len(occurring) < shape.ways:
+        return (
+            f"it needs {shape.ways} {part.part} classes for {shape.ways}-way episodes, and there are {len(occurring)}"
+        )
+    fewest = int(occurring[counts[occurring].argmin()])
+    if int(counts[fewest]) < shape.each:
+        return (
+            f"it needs {shape.each} {part.part} samples of every class, {shape.shots} shots and {shape.queries} "
+            f"queries, and {part.names[fewest]!r} has {int(counts[fewest])}: lower queries"
+        )
+    return None
+
+
+def _listed(name: str, value: int | Sequence[int]) -> list[int]:
+    numbers = [value] if isinstance(value, int) else list(value)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"expected {name} as a number, or as different numbers, got {value}: 5 is usual")
+    return numbers

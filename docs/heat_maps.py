@@ -95,6 +95,13 @@ def _patches() -> Tensor:
     return lw.PatchLoss()(ROWS.T.reshape(2, 1, 4, 1, 5), torch.randn(2, 3, 4, 2, 2), cell_labels)
 
 
+def _episodes() -> Weights:
+    """Two episodes, each with five queries and three classes; the loss is evaluated episode by episode."""
+    of_queries, of_classes = torch.arange(2).repeat_interleave(5), torch.arange(2).repeat_interleave(3)
+    own = 3 * of_queries + classes("A A B B C C B B A A")
+    return {"pull": pairs.SameClass(own, torch.arange(6)), "push": pairs.SameClass(of_queries, of_classes)}
+
+
 def _rascal() -> Tensor:
     """A second step, after one that cached its features."""
     loss, labels, index = lw.RASCALLoss(5, 4), classes(TWO_CLASSES), torch.arange(5)
@@ -147,6 +154,9 @@ DRAWINGS = {
     "TripletLoss": Drawing(_triplet, {"": TEN}, {"positives": TEN, "negatives": TEN}),
     "PatchLoss": Drawing(
         _patches, {"episode 1": "A A B B C", "episode 2": "C B B A A"}, {"episode 1": "A B C", "episode 2": "A B C"}
+    ),
+    "PrototypicalLoss": Drawing(
+        _episodes, {"episode 1": "A A B B C", "episode 2": "C B B A A"}, {"episode 1": "A B C", "episode 2": "A B C"}
     ),
 }
 

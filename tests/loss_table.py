@@ -111,6 +111,11 @@ def patch_batch(b, draw):
     return {"query_maps": draw(b, 3, FEATURES, 2, 2), "support_maps": draw(b, 4, FEATURES, 2, 3), "cell_labels": cells}
 
 
+def episode_batch(b, draw):
+    labels = torch.arange(b * 6).view(b, 6) % 4
+    return {"query_features": draw(b, 6, FEATURES), "class_means": draw(b, 4, FEATURES), "query_labels": labels}
+
+
 EMBEDDINGS, QUERIES = ("embeddings",), ("queries", "prototypes")
 WHOLE = ("prototypes", "queue", "queue_labels")
 LOSSES = {
@@ -188,6 +193,7 @@ LOSSES = {
     "RASCAL, current": rascal(ranking="current"),
     "RASCAL, uniform": rascal(ranking="uniform"),
     "Patch": Row(lw.PatchLoss, patch_batch, ("query_maps", "support_maps"), temperature=False),
+    "Prototypical": Row(lw.PrototypicalLoss, episode_batch, ("query_features", "class_means"), normalizes=False),
     "BCL": Row(lw.BCLLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
     "KCL": Row(with_options(lw.KCLLoss, k=2), class_batch(2), EMBEDDINGS),
     "ProxyNCA": Row(lw.ProxyNCALoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),

@@ -302,6 +302,19 @@ def patch(batch: Batch, space: Space) -> Tensor:
     return mean(torch.cat(losses))
 
 
+def prototypical(batch: Batch, space: Space) -> Tensor:
+    losses = []
+    for queries, means, labels in zip(
+        *(batch[of] for of in ("query_features", "class_means", "query_labels")), strict=True
+    ):
+        away = space.unit(queries)[:, None] - space.unit(means)
+        space.made.append(-away.square().sum(dim=2) / space.temperature)
+        own = space.made[-1].gather(1, labels[:, None])
+        others = log_sum_exp((space.made[-1] - own).scatter(1, labels[:, None], -torch.inf))
+        losses.append(torch.logaddexp(others, torch.zeros_like(others)))
+    return mean(torch.cat(losses))
+
+
 def bcl(batch: Batch, space: Space) -> Tensor:
     rows, prototypes = flat(batch["embeddings"]), batch["prototypes"]
     classes = repeated(batch["labels"], rows)
@@ -380,6 +393,7 @@ FORMULAS: dict[str, Formula] = {
     "RASCAL, current": rascal,
     "RASCAL, uniform": sup_con_out,
     "Patch": patch,
+    "Prototypical": prototypical,
     "BCL": bcl,
     "KCL": kcl,
     "ProxyNCA": proxy_nca,

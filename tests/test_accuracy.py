@@ -149,6 +149,14 @@ def patches(b: int, draw: Clusters) -> Batch:
     return {"query_maps": cells.contiguous(), "support_maps": support.contiguous(), "cell_labels": labels}
 
 
+def episodes(b: int, draw: Clusters) -> Batch:
+    """Return two episodes of eight classes, and queries of each."""
+    half = CLASSES // 2
+    labels, first = torch.arange(2 * b).view(2, b) % half, torch.arange(2)[:, None] * half
+    features, means = draw.around(labels + first), draw.around(first + torch.arange(half))
+    return {"query_features": features, "class_means": means, "query_labels": labels}
+
+
 LABELLED = {"labels": "sets", "prototypes": "label prototypes"}
 KEYS = {"keys": "rows", "key_labels": "sets"}
 CLASS_QUEUE, SET_QUEUE = ({"queue": "queue", "queue_labels": f"queue {kind}"} for kind in ("classes", "sets"))
@@ -184,6 +192,7 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
         embedded(2, labels="classes", sample_index="samples"),
     ),
     "Patch": patches,
+    "Prototypical": episodes,
     "BCL": embedded(2, labels="classes", prototypes="class prototypes"),
     "KCL": embedded(2, labels="classes"),
     "ProxyNCA": embedded(2, labels="classes", prototypes="class prototypes"),
@@ -240,7 +249,7 @@ def cell(name: str, noise: float, temperature: float, seed: int, samples: int, d
     batch = BATCHES[name](samples, Clusters(noise, seed))
     leaf = float(torch.tensor(1 / temperature if name == "Patch" else temperature, dtype=SINGLE))
     if not LOSSES[name].normalizes:  # longer rows are what a low temperature would be
-        batch = {k: v / temperature**0.5 for k, v in batch.items()}
+        batch = {k: v / temperature**0.5 if v.is_floating_point() else v for k, v in batch.items()}
         leaf = 1.0
     batch = rounded(batch, dtype)
     constants = constants_of(name, batch, similarity_of_labels, cached_features)

@@ -54,7 +54,7 @@ def test_recommended_offers():
         assert {"queue", "queue_labels"} <= set(inspect.signature(PUBLIC[name].forward).parameters)
 
 
-LABELS_OF = {"labels", "cell_labels"}
+LABELS_OF = {"labels", "cell_labels", "query_labels"}
 
 
 @every_loss
@@ -67,7 +67,11 @@ def test_label_kinds_are_those_that_are_taken(name):
         taken = {of for of in inspect.signature(type(loss).forward).parameters if of in LABELS_OF}
         assert not loss.label_kinds or taken  # SupCon is called without labels, too
         return
-    kinds = "classes" if batch[named].ndim == 1 or named == "cell_labels" else "label sets", "classes", "label sets"
+    kinds = (
+        "classes" if batch[named].ndim == 1 or named in {"cell_labels", "query_labels"} else "label sets",
+        "classes",
+        "label sets",
+    )
     assert kinds[0] in loss.label_kinds
     other = kinds[1 + (kinds[0] == "classes")]
     if other not in loss.label_kinds:
@@ -294,7 +298,7 @@ def test_known_sums_of_a_pull_are_its_sums(name, monkeypatch):
 
     monkeypatch.setattr(ContrastiveLoss, "outcome", note)
     evaluate(LOSSES[name].make(), LOSSES[name].batch(7, draw(13)))
-    assert (len(told) > 0) == (name != "Triplet")
+    assert (len(told) > 0) == (name not in {"Triplet", "Prototypical"})
     for pull in told:
         if pull is not None:
             weights = pull.dense(DOUBLE)

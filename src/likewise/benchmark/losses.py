@@ -62,6 +62,19 @@ def _episode(sampler: Sampler) -> Batch:
     return *maps, sampler.classes(queries).view(1, -1, 1, 1).expand(1, queries, side, side) % WAYS
 
 
+def _info_patch(sampler: Sampler) -> Batch:
+    """Return an episode's maps, and the logits of every cell."""
+    queries, supports, labels = _episode(sampler)
+    cells = labels.flatten(0, 1)
+    return queries, supports, labels, sampler.values(*cells.shape, CLASSES), cells
+
+
+def _features_of_episode(sampler: Sampler) -> Batch:
+    """Return features of an episode's queries and class means."""
+    queries, means = (sampler.values(1, count, sampler.case.features) for count in (sampler.rows, WAYS))
+    return queries, means, sampler.classes(sampler.rows).view(1, -1) % WAYS
+
+
 def _tagged(sampler: Sampler) -> Batch:
     return sampler.values(sampler.rows, LABELS), sampler.label_sets(sampler.rows)
 
@@ -103,6 +116,8 @@ ENTRIES: dict[str, Entry] = {
     ),
     "PaCoLoss": Entry(lambda sampler: (*classes(sampler), sampler.values(sampler.rows, CLASSES))),
     "PatchLoss": Entry(_episode, pairwise=False),
+    "InfoPatchLoss": Entry(_info_patch, pairwise=False),
+    "PrototypicalLoss": Entry(_features_of_episode, pairwise=False),
     "ProxyNCALoss": Entry(lambda sampler: (*classes(sampler), sampler.embeddings(CLASSES)), pairwise=False),
     "RASCALLoss": Entry(_sample_views, make=_rascal),
     "TripletLoss": Entry(lambda sampler: (*_pairs(sampler), sampler.embeddings(sampler.rows)), pairwise=False),

@@ -265,7 +265,7 @@ def _loss(arguments: Sequence[str], chosen: Mapping[str, Any]) -> type[Loss] | N
     return kinds.get(name.rpartition(".")[2])
 
 
-def _default(part: str, arguments: Sequence[str]) -> dict[str, Any]:
+def _default(part: str, arguments: Sequence[str]) -> Any:
     """Return the default of a part: of batches those that the loss needs."""
     loss = _loss(arguments, _in_files(arguments)) if part == "batches" else None
     if loss is None or not Asked.by(loss).of_episodes:

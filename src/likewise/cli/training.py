@@ -26,7 +26,8 @@ from likewise.cli.printing import say, tell
 from likewise.cli.progress import RunProgress
 from likewise.cli.recipes import with_recipe
 from likewise.cli.words import given_in
-from likewise.evaluation import Found
+from likewise.data import Batches, Episodes
+from likewise.evaluation import KNN, Evaluation, FewShot, Found, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
 from likewise.report.words import is_main, score_words
@@ -40,6 +41,7 @@ IRRELEVANT = (
     ".*exists and is not empty.*",  # the run's folder is new, and holds the configuration
     ".*grad attribute of a Tensor that is not a leaf.*",  # torch's compiler looks at it, and training doesn't
 )
+VALIDATED_EPISODES = 600
 SEEDS = 2**32  # NumPy takes no more
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "offers", "optimizer", "schedule")
 
@@ -131,7 +133,7 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     if best and ready.refit:
         raise ValueError("expected a validation part to keep the best epoch by, got a refit on it: leave out --keep")
     callbacks: list[lightning.Callback] = [
-        Validation(made, ready.parts, every, told=_validated, keep_best=best),
+        Validation(made, ready.parts, every, _validating(ready.data.batches), told=_validated, keep_best=best),
         Statistics(made, ready.trained.names),
         Snapshots(made),
     ]
@@ -150,6 +152,18 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     elif best:
         ready.module.load_state_dict(torch.load(made.best, map_location="cpu", weights_only=True))
     ready.module.encoder.to(trainer.strategy.root_device)
+
+
+def _validating(batches: Batches) -> list[Evaluation] | None:
+    """Return what evaluates during training: episodes of the same shape, where it trains on episodes."""
+    if not isinstance(batches, Episodes):
+        return None
+    shape = batches.shape
+    return [
+        FewShot(shape.ways, shape.shots, min(shape.queries, 15), VALIDATED_EPISODES),
+        KNN(20, "similarity"),
+        Retrieval(),
+    ]
 
 
 def _restore_others(made: Run, ready: Assembled) -> None:

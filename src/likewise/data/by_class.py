@@ -1,5 +1,6 @@
 """A split by class: train on some classes and test on others, as in few-shot learning and retrieval."""
 
+import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,9 +11,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from likewise.data.rotations import rotated
 from likewise.data.samples import PART_NAMES, PARTS, Samples
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
+
+SPLITS = Path(__file__).parent / "splits"
 
 
 @final
@@ -28,8 +32,12 @@ class ByClass(Split):
         test: Classes held out, given the same way.
         file: The class names of each part, instead of numbers. Either a JSON file {"train": [...], "validation": [...],
             "test": [...]}, or a text file of the training classes, one per line, with "train" in its name, and next to
-            it files with "val" or "validation" and "test" in place of "train". Classes in no part are left out.
+            it files with "val" or "validation" and "test" in place of "train". A * in a name stands for anything, such
+            as Greek/*. Classes in no part are left out. Or the name of a split of the field: "cifar-fs", 64, 16 and 20
+            classes of CIFAR-100 (Bertinetto et al., 2019); "omniglot-alphabets", the 30 background alphabets of
+            Omniglot, 5 of them for validation, and the 20 evaluation alphabets (Lake et al., 2015).
         seed: Seed of the choice of classes.
+        rotations: Whether each quarter turn of a class of images is a class of its own, in the same part.
         refit: Whether to train on training and validation samples together, after model selection.
 
     Raises:
@@ -51,9 +59,11 @@ class ByClass(Split):
         file: Path | None = None,
         seed: int = 0,
         *,
+        rotations: bool = False,
         refit: bool = False,
     ) -> None:
         super().__init__(refit=refit)
+        self.rotations = rotations
         self.sizes = dict(zip(PARTS, (train, validation, test), strict=True))
         for part, size in self.sizes.items():
             if size <= 0 or (size >= 1 and size != int(size)):
@@ -65,6 +75,7 @@ class ByClass(Split):
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
         """Split the samples."""
+        numbers = len(samples) if samples.rows is None or not len(samples) else int(samples.rows.max()) + 1
         samples = whole_classes(samples, subset)
         if samples.labels is None or samples.label_kind != "classes":
             kind = samples.label_kind or "no labels"
@@ -82,12 +93,14 @@ class ByClass(Split):
             kept = torch.zeros(len(samples), dtype=torch.bool)
             kept[rest[subset(samples[rest].compact())]] = True
             train, validation = train & kept, validation & kept
-        return Parts(*(replace(samples[rows], parts=None).compact() for rows in (train, validation, test)))
+        parts = (replace(samples[rows], parts=None).compact() for rows in (train, validation, test))
+        return Parts(*(rotated(part, numbers) if self.rotations else part for part in parts))
 
     def _classes(self, samples: Samples) -> tuple[Tensor, ...]:
         """Return the classes of each part."""
         if self.file is not None:
-            return _named(samples, _read(Path(self.file)), Path(self.file))
+            file = _found(Path(self.file))
+            return _named(samples, _read(file), file)
         given = _given(samples)
         if given is not None:
             return given
@@ -113,6 +126,7 @@ def _given(samples: Samples) -> tuple[Tensor, ...] | None:
 
 def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
     numbers = {name: label for label, name in enumerate(samples.names)}
+    names = {part: [of for name in names[part] for of in _matching(name, samples.names)] for part in PARTS}
     seen: dict[str, str] = {}
     for part in PARTS:
         for name in names[part]:
@@ -122,6 +136,19 @@ def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> 
             if seen.setdefault(name, part) != part:
                 raise ValueError(f"expected every class in one part only in {file}, got {name!r} in two: keep one")
     return tuple(torch.tensor(sorted({numbers[name] for name in names[part]}), dtype=torch.int64) for part in PARTS)
+
+
+def _matching(name: str, known: Sequence[str]) -> list[str]:
+    """Return the classes that a name with a * stands for; itself without one, or where there are none."""
+    if name in known or "*" not in name:
+        return [name]
+    return fnmatch.filter(known, name) or [name]
+
+
+def _found(file: Path) -> Path:
+    """Return the file, or that of a split of the field with this name."""
+    known = SPLITS / f"{file.name}.json"
+    return known if not file.exists() and file.parent == Path() and known.is_file() else file
 
 
 def _read(file: Path) -> Mapping[str, Sequence[str]]:

@@ -1,5 +1,6 @@
 """What a loss does to the embedding: its geometry, its gradient, and pictures of both."""
 
+from likewise.diagnostics.cells import cell_matches
 from likewise.diagnostics.geometry import alignment, collapsed, similarity_histogram, two_dimensional_map, uniformity
 from likewise.diagnostics.gradients import AnchorGradients, anchor_gradients
 from likewise.diagnostics.label_sets import grouped, push_weights
@@ -12,6 +13,7 @@ __all__ = [
     "Snapshot",
     "alignment",
     "anchor_gradients",
+    "cell_matches",
     "collapsed",
     "grouped",
     "hardest_shares",

@@ -1,14 +1,14 @@
 """The loss of prototypical networks: which class of its episode is a query nearest to?"""
 
-from typing import Unpack, final
+from typing import Any, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_classes, check_embeddings, check_tensor
-from likewise.pairs import SameClass
+from likewise.operator import normalized
 
 
 @final
@@ -20,14 +20,14 @@ class PrototypicalLoss(ContrastiveLoss):
     $$
 
     with q a query's features, y its class within the episode, and $\bar v_k$ the mean of class k's support features. It
-    is the one equation with inner products for similarities: $-\lVert q - v \rVert^2$ is $2 q \cdot v - \lVert v
-    \rVert^2$ but for a term that all classes share, which is the inner product of (q, 1) and (2v, −‖v‖²). All episodes
-    are evaluated at once: the anchors are the queries of all episodes, the references their E·K class means.
+    is the equation of all contrastive losses, with push 1 on every class of the episode, and squared distances in place
+    of inner products. No query is compared with another episode, so it is evaluated episode by episode, from
+    differences, which stay exact where classes lie close together and far from the origin; ``backend`` has no effect.
 
     Args:
         temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Here normalize is False unless
-            given; with it, queries and class means have length 1, and s is 2 cos / τ up to a constant. If gathered, a
+            given; with it, queries and class means have length 1, and s is (2 cos − 2) / τ. If gathered, a
             query is still compared only with the classes of its own episode, but the mean is over those of all
             processes.
 
@@ -42,7 +42,7 @@ class PrototypicalLoss(ContrastiveLoss):
         ValueError: If τ is not positive, or a call's input is invalid; see `forward`.
 
     Memory:
-        O((E·Q + E·K)·D + tile).
+        O((E·Q + E·K)·D + E·Q·K).
 
     Source:
         Snell, Swersky, Zemel, "Prototypical Networks for Few-shot Learning", 2017, equations 1 and 2.
@@ -81,37 +81,59 @@ class PrototypicalLoss(ContrastiveLoss):
             _check(query_features, class_means, query_labels)
             for name, features in (("query_features", query_features), ("class_means", class_means)):
                 inputs[name] = features[:, :0].flatten(0, 1)  # each rank has its own episodes
-        (e, k, _), similar = class_means.shape, self._similarities(query_features, class_means)
-        rows = self.rows(*(of.flatten(0, 1) for of in similar), local=True)
-        episodes = torch.arange(e, device=rows.queries.device)
-        of_queries = episodes.view(-1, 1).expand(query_labels.shape).flatten()
-        push = SameClass(of_queries, episodes.repeat_interleave(k))
-        own = of_queries * k + query_labels.flatten().to(of_queries)
-        pull = SameClass(own, torch.arange(e * k, device=own.device)) & push  # within the episode, whatever the label
-        temperature = self.temperature / 2 if self.normalize else self.temperature
-        loss = self.evaluate(rows, pull=pull, push=push, positives=pull, temperature=temperature)
-        self.last["accuracy"] = _accuracy(*similar, query_labels, normalize=self.normalize)
+        rows = self.rows(query_features.flatten(0, 1), class_means.flatten(0, 1), local=True)
+        queries, means = (self._compared(of, rows.dtype) for of in (query_features, class_means))
+        logits = -squared_distances(queries, means).flatten(0, 1)
+        logits = logits / scalar(self.temperature, logits)
+        labels = query_labels.flatten().to(logits.device, torch.int64).unsqueeze(1)
+        active = ((labels >= 0) & (labels < logits.shape[1])).squeeze(1)
+        labels = labels.clamp(0, logits.shape[1] - 1)
+        # relative to the own class, which is then 0: what is far below it keeps its digits
+        others = (logits - logits.gather(1, labels)).scatter(1, labels, -torch.inf).logsumexp(dim=1)
+        losses = torch.logaddexp(others, torch.zeros_like(others)).where(active, 0)
+        loss = self.reduce(losses, active, positives=active.to(losses.dtype))
+        nearest = logits.detach().argmax(dim=1) == labels.squeeze(1)
+        self.last["accuracy"] = (nearest & active).sum() / active.sum().clamp(min=1)
         return loss
 
-    def _similarities(self, queries: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-        """Return vectors whose inner products are the negative squared distances, but for what all classes share."""
-        wide = torch.promote_types(torch.promote_types(queries.dtype, means.dtype), torch.float32)
-        queries, means = queries.to(wide), means.to(wide)
-        if self.normalize:
-            return queries, means
-        # distances don't change with the origin, and near the classes their squares lose no digits
-        origin = means.detach().mean(dim=1, keepdim=True)
-        queries, means = queries - origin, means - origin
-        squares = means.square().sum(dim=2, keepdim=True)
-        return torch.cat([queries, torch.ones_like(queries[..., :1])], dim=2), torch.cat([2 * means, -squares], dim=2)
+    def _compared(self, features: Tensor, dtype: torch.dtype) -> Tensor:
+        return normalized(features) if self.normalize else features.to(dtype)
 
 
-@torch.no_grad()
-def _accuracy(queries: Tensor, means: Tensor, labels: Tensor, *, normalize: bool) -> Float[Tensor, ""]:
-    if normalize:  # a query's own length changes no order
-        means = torch.nn.functional.normalize(means, dim=2)
-    nearest = (queries @ means.mT).argmax(dim=2)
-    return (nearest == labels.to(nearest.device)).float().mean()
+def squared_distances(queries: Float[Tensor, "e q d"], means: Float[Tensor, "e k d"]) -> Float[Tensor, "e q k"]:
+    """Return the squared distance of each query to each class mean of its episode, from differences, class by class.
+
+    Memory:
+        O(E·(Q + K)·D + E·Q·K), also while it is differentiated.
+
+    Example:
+        >>> squared_distances(torch.tensor([[[3.0, 0.0]]]), torch.tensor([[[0.0, 4.0], [3.0, 0.0]]]))
+        tensor([[[25.,  0.]]])
+    """
+    return _SquaredDistances.apply(queries, means)
+
+
+class _SquaredDistances(torch.autograd.Function):
+    """Squared distances whose backward takes the differences anew, and can be differentiated again."""
+
+    @staticmethod
+    def forward(queries: Tensor, means: Tensor) -> Tensor:
+        return torch.stack([(queries - mean.unsqueeze(1)).square().sum(dim=2) for mean in means.unbind(1)], dim=2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        del output
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor]:
+        queries, means = ctx.saved_tensors
+        of_queries, of_means = torch.zeros_like(queries), list[Tensor]()
+        for mean, slope in zip(means.unbind(1), slopes[0].unbind(2), strict=True):
+            pulled = 2 * slope.unsqueeze(2) * (queries - mean.unsqueeze(1))
+            of_queries = of_queries + pulled
+            of_means.append(-pulled.sum(dim=1))
+        return of_queries, torch.stack(of_means, dim=1)
 
 
 def _check(queries: Tensor, means: Tensor, labels: Tensor) -> None:

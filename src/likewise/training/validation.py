@@ -24,8 +24,8 @@ class Validation(lightning.Callback):
 
     The evaluation is that of the run's own classifier if the loss is one of logits alone; else kNN (k = 20, weighted by
     similarity) if the validation classes or labels are also trained on, and retrieval if they are not. Without labels
-    nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded. The random numbers of the
-    training do not change.
+    nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded; of new classes, whole
+    classes. The random numbers of the training do not change.
 
     Args:
         run: The run to save scores to.
@@ -59,7 +59,9 @@ class Validation(lightning.Callback):
         self.run = run
         self.keep_best = keep_best
         self.every = every
-        self._train, self._validation = (_some(samples) for samples in (parts.train, parts.validation))
+        seen = parts.train.names[: len(parts.validation.names)] == parts.validation.names
+        self._train = _some(parts.train)
+        self._validation = _some(parts.validation) if seen else _some_classes(parts.validation)
         self._tried = (OwnClassifier(), KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
         # without labels no evaluation applies, whatever the features
         self._labelled = parts.validation.labels is not None
@@ -111,6 +113,15 @@ def _some(samples: Samples) -> Samples:
     if len(samples) <= MOST_SAMPLES:
         return samples
     return samples[torch.randperm(len(samples), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]]
+
+
+def _some_classes(samples: Samples) -> Samples:
+    """Return all samples of some classes, at least one of them."""
+    if len(samples) <= MOST_SAMPLES or samples.labels is None or samples.label_kind != "classes":
+        return _some(samples)
+    order = torch.randperm(len(samples.names), generator=torch.Generator().manual_seed(0))
+    chosen = order[: max(1, int((samples.counts[order].cumsum(0) <= MOST_SAMPLES).sum()))]
+    return samples[torch.isin(samples.labels, chosen)]
 
 
 def _features(samples: Samples, vectors: Tensor, part: str) -> Features:

@@ -1,0 +1,95 @@
+"""An episode of few-shot learning in pictures: supports, queries, and which cells look like which class."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from likewise.data import EpisodeDraw, EpisodeShape
+from likewise.diagnostics import cell_matches, plots
+from likewise.evaluation import Features, FewShot
+from likewise.evaluation.few_shot import nearest_means
+from likewise.models import Encoder
+from likewise.report.section import Section
+from likewise.report.subject import Subject
+
+SHAPE = EpisodeShape(episodes=20, ways=5, shots=1, queries=3)
+SHOWN = 8
+TINT = (1.0, 0.55, 0.0)  # orange
+STRENGTH = 0.65
+
+
+def section(subjects: Sequence[Subject]) -> Section | None:
+    """Show an episode of a single run that was evaluated few-shot, where samples are images."""
+    if len(subjects) != 1 or not any(score.evaluation == FewShot.name for score in subjects[0].scores):
+        return None
+    features = subjects[0].features
+    if features is None or not subjects[0].run.weights.is_file():
+        return None
+    counts = features.test.counts
+    if len(counts) < SHAPE.ways or int(counts[counts > 0].min()) < SHAPE.each:
+        return None
+    rows, predicted = _episode(features.test)
+    images = subjects[0].inputs_of("test", features.test.numbers[rows.flatten()])
+    if images is None or images.ndim != 4:
+        return None
+    images = images.unflatten(0, rows.shape)
+    encoder: Any = subjects[0].run.encoder()
+    shares = _shares(encoder, images)
+    truth = _truth()
+    right = predicted == truth
+    order = right.long().argsort(stable=True)  # the wrong ones first
+    chosen = torch.cat([order[: SHOWN // 2], order[-(SHOWN // 2) :]])
+    names = [features.test.names[label] for label in features.test.classes[rows[:, 0]].tolist()]
+    captions = ["supports"]
+    for true, said in zip(truth[chosen].tolist(), predicted[chosen].tolist(), strict=True):
+        captions.append(names[true] if true == said else f"{names[true]}, predicted {names[said]}")
+    sentence = (
+        f"An episode of {SHAPE.ways} test classes, one image each to learn from, in the first row, and under it images "
+        f"to classify, of which the encoder's pooled features get {int(right.sum())} of {len(right)} right; wrong ones "
+        "first. Orange shows how much each cell of an image looks like the class above it: the softmax of scaled "
+        "cosines to the class's mean features."
+    )
+    figure = plots.image_rows(_picture(images, shares, chosen), captions)
+    return Section("An episode", sentence, plots.as_html(figure, "episode"))
+
+
+def _episode(test: Features) -> tuple[Int[Tensor, "n s"], Int[Tensor, " q"]]:
+    """Return the rows of the first of some episodes in which a query is classified wrongly, and what is predicted."""
+    drawn = EpisodeDraw(test.classes, test.names, SHAPE)(torch.Generator().manual_seed(0))
+    vectors = test.vectors[drawn]
+    support, queries = vectors[:, :, : SHAPE.shots].mean(dim=2), vectors[:, :, SHAPE.shots :].flatten(1, 2)
+    predicted = nearest_means(support, queries, "cosine").argmax(dim=2)
+    wrong = (predicted != _truth()).any(dim=1).nonzero().flatten()
+    place = int(wrong[0]) if len(wrong) else 0
+    return drawn[place], predicted[place]
+
+
+def _truth() -> Int[Tensor, " q"]:
+    return torch.arange(SHAPE.ways).repeat_interleave(SHAPE.queries)
+
+
+@torch.no_grad()
+def _shares(encoder: Encoder, images: Float[Tensor, "n s ch h w"]) -> Float[Tensor, "q n h w"]:
+    """Return how much each cell of the queries looks like each class; of an encoder without maps, one cell."""
+    flat = images.flatten(0, 1)
+    try:
+        maps = encoder.maps(flat)
+    except ValueError:
+        maps = encoder(flat)[..., None, None]
+    maps = maps.unflatten(0, images.shape[:2])
+    return cell_matches(maps[:, SHAPE.shots :].flatten(0, 1), maps[:, : SHAPE.shots].mean(dim=1))
+
+
+def _picture(images: Float[Tensor, "n s ch h w"], shares: Tensor, chosen: Tensor) -> Float[Tensor, "r k 3 h w"]:
+    """Return a row of supports, and of each query the image and how much it looks like each class."""
+    colour = images if images.shape[2] == 3 else images[:, :, :1].expand(-1, -1, 3, -1, -1)
+    supports, queries = colour[:, 0], colour[:, SHAPE.shots :].flatten(0, 1)[chosen]
+    heat = functional.interpolate(shares[chosen], size=queries.shape[-2:], mode="nearest").unsqueeze(2)
+    tint = torch.tensor(TINT).view(3, 1, 1)
+    tinted = queries.unsqueeze(1) * (1 - STRENGTH * heat) + STRENGTH * heat * tint
+    first = torch.cat([torch.ones_like(supports[:1]), supports]).unsqueeze(0)
+    return torch.cat([first, torch.cat([queries.unsqueeze(1), tinted], dim=1)])

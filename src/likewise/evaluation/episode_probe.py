@@ -31,7 +31,7 @@ def episode_probe(
     Example:
         >>> support = torch.eye(2).view(1, 2, 1, 2)
         >>> episode_probe(support, torch.tensor([[[1.0, 0.0]]]), penalty=1.0)
-        tensor([[[ 0.3295, -0.3295]]])
+        tensor([[[ 0.3374, -0.3374]]])
     """
     episodes, ways, shots, _ = support.shape
     x = support.flatten(1, 2).double()

@@ -127,7 +127,7 @@ def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "
         >>> values = torch.tensor([1.0, 0.5, 0.5, 0.0, 0.5, 0.5])
         >>> classes = torch.tensor([[0, 1], [0, 2], [0, 3], [2, 3], [1, 2], [1, 3]])
         >>> [round(bound, 2) for bound in over_classes_of_episodes(values, classes)]
-        [-0.42, 1.42]
+        [-0.21, 1.21]
     """
     values = values.double()
     episodes, ways = classes.shape

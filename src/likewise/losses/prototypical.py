@@ -90,7 +90,7 @@ class PrototypicalLoss(ContrastiveLoss):
         labels = labels.clamp(0, logits.shape[1] - 1)
         # relative to the own class, which is then 0: what is far below it keeps its digits
         others = (logits - logits.gather(1, labels)).scatter(1, labels, -torch.inf).logsumexp(dim=1)
-        losses = torch.logaddexp(others, torch.zeros_like(others)).where(active, 0)
+        losses = torch.logaddexp(others, torch.zeros_like(others)).where(active, 0).to(rows.dtype)
         loss = self.reduce(losses, active, positives=active.to(losses.dtype))
         nearest = logits.detach().argmax(dim=1) == labels.squeeze(1)
         self.last["accuracy"] = (nearest & active).sum() / active.sum().clamp(min=1)
@@ -103,12 +103,14 @@ class PrototypicalLoss(ContrastiveLoss):
 def squared_distances(queries: Float[Tensor, "e q d"], means: Float[Tensor, "e k d"]) -> Float[Tensor, "e q k"]:
     """Return the squared distance of each query to each class mean of its episode, from differences, class by class.
 
+    They are summed in float64, and returned in it, so that differences between them keep their digits.
+
     Memory:
         O(E·(Q + K)·D + E·Q·K), also while it is differentiated.
 
     Example:
         >>> squared_distances(torch.tensor([[[3.0, 0.0]]]), torch.tensor([[[0.0, 4.0], [3.0, 0.0]]]))
-        tensor([[[25.,  0.]]])
+        tensor([[[25.,  0.]]], dtype=torch.float64)
     """
     return _SquaredDistances.apply(queries, means)
 
@@ -118,7 +120,8 @@ class _SquaredDistances(torch.autograd.Function):
 
     @staticmethod
     def forward(queries: Tensor, means: Tensor) -> Tensor:
-        return torch.stack([(queries - mean.unsqueeze(1)).square().sum(dim=2) for mean in means.unbind(1)], dim=2)
+        away = (queries - mean.unsqueeze(1) for mean in means.unbind(1))
+        return torch.stack([of.square().sum(dim=2, dtype=torch.float64) for of in away], dim=2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -129,7 +132,7 @@ class _SquaredDistances(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor]:
         queries, means = ctx.saved_tensors
         of_queries, of_means = torch.zeros_like(queries), list[Tensor]()
-        for mean, slope in zip(means.unbind(1), slopes[0].unbind(2), strict=True):
+        for mean, slope in zip(means.unbind(1), slopes[0].to(queries.dtype).unbind(2), strict=True):
             pulled = 2 * slope.unsqueeze(2) * (queries - mean.unsqueeze(1))
             of_queries = of_queries + pulled
             of_means.append(-pulled.sum(dim=1))

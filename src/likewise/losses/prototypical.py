@@ -97,7 +97,7 @@ class PrototypicalLoss(ContrastiveLoss):
         return loss
 
     def _compared(self, features: Tensor, dtype: torch.dtype) -> Tensor:
-        return normalized(features) if self.normalize else features.to(dtype)
+        return normalized(features.flatten(0, 1)).view_as(features) if self.normalize else features.to(dtype)
 
 
 def squared_distances(queries: Float[Tensor, "e q d"], means: Float[Tensor, "e k d"]) -> Float[Tensor, "e q k"]:

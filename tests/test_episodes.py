@@ -1,0 +1,507 @@
+"""Episodes: how they are drawn, mixed and turned, the networks they train, and what a loss is given of them."""
+
+import math
+from collections import Counter
+from itertools import permutations
+
+import pytest
+import torch
+from torch import nn
+
+import likewise as lw
+from likewise.data import (
+    Batch,
+    ByClass,
+    Draw,
+    EpisodeDraw,
+    Episodes,
+    EpisodeShape,
+    Samples,
+    Share,
+    owned_by_partner,
+)
+from likewise.data.augmentation import RandomAffine, RandomShift
+from likewise.data.episode_draw import distinct
+from likewise.data.patch_mix import drawn, patched
+from likewise.data.rotations import rotated
+from likewise.models import Conv4, ConvNet, ResNet, ResNet12
+from likewise.models.drop_block import DropBlock
+from likewise.training import Plan, Step
+from likewise.training.loader import Loader, Place
+from likewise.training.offers import Offers
+
+SHAPE = EpisodeShape(episodes=3, ways=4, shots=2, queries=3)
+GRIDS = {
+    "28 to 3": (28, 3, 8),
+    "28 to 4": (28, 4, 8),
+    "84 to 11": (84, 11, 8),
+    "32 to 4": (32, 4, 8),
+    "28 to 7": (28, 7, 4),
+}
+
+
+def images_of(classes=7, each=9, side=28, channels=1):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (classes * each, channels, side, side), generator=generator).to(torch.uint8)
+    labels = torch.arange(classes * each) % classes
+    return Samples(images, labels, tuple("abcdefghijklmnop"[:classes]))
+
+
+def batch_of(batches, samples, *, first=0, held=None, seed=5):
+    rows = batches.order(samples, seed=1, epoch=0)[0]
+    own = rows[first : first + (held or len(rows))]
+    batch = Batch(inputs=samples.inputs[own], sample_index=own, share=Share(seed, len(rows), first))
+    batch["labels"] = samples.labels[own]
+    return batch
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [4, 12], ids=["shuffled", "drawn again"])
+def test_every_ordered_choice_is_equally_likely(count):
+    """Pearson's χ² of all ordered triples; 99.9 % of its values are below its mean plus 3.3 deviations."""
+    times = 60 * math.perm(count, 3)
+    rows = distinct(torch.full((times,), count), 3, torch.Generator().manual_seed(3))
+    found = Counter(map(tuple, rows.tolist()))
+    assert set(found) == set(permutations(range(count), 3))
+    cells = math.perm(count, 3)
+    statistic = sum((of - 60) ** 2 / 60 for of in found.values())
+    assert abs(statistic - (cells - 1)) < 3.3 * math.sqrt(2 * (cells - 1))
+
+
+def test_rows_with_few_and_with_many_to_draw_from_are_distinct_and_within():
+    counts = torch.tensor([5, 5, 600, 25, 24, 7])
+    rows = distinct(counts, 5, torch.Generator().manual_seed(0))
+    assert all(
+        len(set(row)) == 5 and min(row) >= 0 and max(row) < count
+        for row, count in zip(rows.tolist(), counts.tolist(), strict=True)
+    )
+    assert sorted(rows[0].tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_an_episode_has_different_classes_and_different_samples_of_each():
+    samples = images_of()
+    for epoch in range(3):
+        order = Episodes(4, 2, 3, 3).order(samples, seed=2, epoch=epoch)
+        assert order.shape == (1, 60)
+        for episode in order.view(-1, 4, 5):
+            labels = samples.labels[episode]
+            assert (labels == labels[:, :1]).all()
+            assert len(labels[:, 0].unique()) == 4
+            assert len(episode.unique()) == 20  # no query is a support
+
+
+def test_episodes_depend_on_seed_and_epoch_alone_and_an_epoch_has_the_steps_it_is_given():
+    samples, batches = images_of(), Episodes(4, 2, 3, 3, steps=5)
+    one = batches.order(samples, seed=2, epoch=1)
+    assert one.shape == (5, 60)
+    assert torch.equal(one, batches.order(samples, seed=2, epoch=1))
+    assert not torch.equal(one, batches.order(samples, seed=2, epoch=2))
+    assert not torch.equal(one, batches.order(samples, seed=3, epoch=1))
+    assert len(one.view(-1, 20).unique(dim=0)) == 15
+
+
+def test_a_training_that_goes_on_in_the_middle_of_an_epoch_has_the_same_episodes():
+    samples, batches = images_of(), Episodes(4, 2, 3, 3, steps=5)
+    whole = [batch["sample_index"] for batch in Loader(samples, batches, seed=4)]
+    rest = Loader(samples, batches, seed=4, place=lambda: Place(epoch=0, batch=3))
+    assert all(torch.equal(batch["sample_index"], rows) for batch, rows in zip(rest, whole[3:], strict=True))
+
+
+def test_classes_without_samples_are_no_classes_of_episodes():
+    labels = torch.tensor([0, 0, 2, 2, 5, 5])
+    rows = EpisodeDraw(labels, list("abcdef"), EpisodeShape(50, 2, 1, 1))(torch.Generator().manual_seed(0))
+    assert set(labels[rows].flatten().tolist()) == {0, 2, 5}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: Episodes(8, 1, 3).order(images_of(), seed=0, epoch=0),
+            "at least 8 classes, as many as an episode has, got 7",
+        ),
+        (
+            lambda: Episodes(3, 4, 6).order(images_of(), seed=0, epoch=0),
+            "4 shots and 6 queries, got 9 of 'a': lower queries",
+        ),
+        (lambda: Episodes(1), "expected ways of at least 2, got 1"),
+        (lambda: Episodes(shots=0), "expected shots of at least 1, got 0"),
+        (lambda: Episodes(steps=0), "expected steps of at least 1"),
+        (lambda: Episodes().order(Samples(torch.zeros(9, 2)), seed=0, epoch=0), "one class each, got no labels"),
+        (lambda: rotated(Samples(torch.zeros(4, 1, 2, 3), torch.zeros(4).long(), ("a",)), 4), "square images"),
+    ],
+)
+def test_what_gives_no_episodes_is_refused_with_the_remedy(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+# --- mixing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_box_of_each_query_comes_from_its_partner_pixel_by_pixel():
+    queries = torch.rand(3, 4, 2, 9, 7)
+    mix = drawn(Draw(3, rows=3), 4, 9, 7)
+    found = patched(queries, mix)
+    for e in range(3):
+        top, bottom, left, right = mix.boxes[e].tolist()
+        for q in range(4):
+            for y in range(9):
+                for x in range(7):
+                    of = int(mix.partners[e, q]) if top <= y < bottom and left <= x < right else q
+                    assert torch.equal(found[e, q, :, y, x], queries[e, of, :, y, x])
+
+
+def test_boxes_have_the_sides_of_the_paper_and_cover_31_percent():
+    """Side ⌊S √(1 − λ)⌋, half of it by integer division on either side of a centre, cut off at the edges."""
+    episodes = 20_000
+    mix = drawn(Draw(0, rows=episodes), 2, 28, 28)
+    numbers = Draw(0, rows=episodes).uniform(3)
+    for e in range(200):
+        share, y, x = numbers[e].tolist()
+        half = int(28 * math.sqrt(1 - share)) // 2
+        centre = int(28 * y), int(28 * x)
+        edges = [min(max(at + by, 0), 28) for at in centre for by in (-half, half)]
+        assert mix.boxes[e].tolist() == edges
+    top, bottom, left, right = drawn(Draw(0, rows=episodes), 2, 84, 84).boxes.T
+    assert float(((bottom - top) * (right - left)).float().mean() / 84**2) == pytest.approx(0.31, abs=0.005)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_cell_shows_the_image_that_covers_most_of_its_pixels(grid):
+    side, cells, stride = GRIDS[grid]
+    mix = drawn(Draw(1, rows=500), 2, side, side)
+    found = owned_by_partner(mix, (cells, cells), stride, (side, side))
+    pixels = (
+        patched(
+            torch.arange(2.0).view(1, 2, 1, 1, 1).expand(500, 2, 1, side, side),
+            mix._replace(partners=torch.tensor([[1, 0]]).expand(500, 2)),
+        )[:, 0, 0]
+        == 1
+    )
+    for i in range(cells):
+        for j in range(cells):
+            block = pixels[:, i * stride : (i + 1) * stride, j * stride : (j + 1) * stride].flatten(1)
+            assert torch.equal(found[:, i, j], 2 * block.sum(dim=1) > block.shape[1])
+    assert 0.2 < found.float().mean() < 0.4
+
+
+@pytest.mark.parametrize(
+    ("encoder", "cells"),
+    [
+        (lambda: Conv4((1, 28, 28), width=4, pools=3), 3),
+        (lambda: ResNet12((1, 28, 28), widths=(2, 2, 2, 2)), 4),
+        (lambda: ResNet12((1, 84, 84), widths=(2, 2, 2, 2)), 11),
+        (lambda: Conv4((1, 32, 32), width=4, pools=3), 4),
+        (lambda: ConvNet((1, 28, 28), width=2), 7),
+        (lambda: ResNet((1, 28, 28), depth=8, width=2), 7),
+    ],
+)
+def test_networks_have_the_maps_and_strides_of_these_grids(encoder, cells):
+    made = encoder()
+    assert made.map_shape[1:] == (cells, cells)
+    side = made.input_shape[1]
+    assert (side, cells, made.stride) in GRIDS.values()
+    assert type(made).stride.fget is not None
+    assert super(type(made), made).stride == made.stride  # the power of 2 that fits is the same
+
+
+def test_halves_of_a_batch_on_two_processes_are_the_whole_batch():
+    samples = images_of()
+    batches = Episodes(4, 2, 3, 4, mix=True, augmentation=RandomAffine())
+    whole = batches.on_device(batch_of(batches, samples))
+    halves = [batches.on_device(batch_of(batches, samples, first=first, held=40)) for first in (0, 40)]
+    assert torch.equal(whole["inputs"], torch.cat([half["inputs"] for half in halves]))
+    assert torch.equal(whole["mix"].boxes, torch.cat([half["mix"].boxes for half in halves]))
+    assert [half["episodes"].episodes for half in halves] == [2, 2]
+    with pytest.raises(ValueError, match="whole episodes of 20 samples on every process, got 30"):
+        batches.on_device(batch_of(batches, samples, held=30))
+
+
+def test_only_queries_are_mixed_and_only_within_their_episode():
+    samples = images_of()
+    plain, mixing = (Episodes(*SHAPE[1:], 3, mix=mix) for mix in (False, True))
+    before, after = (of.on_device(batch_of(of, samples)) for of in (plain, mixing))
+    assert "mix" not in before
+    step = [Step(batch, nn.Identity(), None) for batch in (before, after)]
+    supports, queries = zip(*(of.by_episode(of.inputs[:, 0]) for of in step), strict=True)
+    assert torch.equal(*supports)
+    assert torch.equal(queries[1].flatten(1, 2), patched(queries[0].flatten(1, 2), after["mix"]))
+
+
+# --- rotations and shifts --------------------------------------------------------------------------------------------
+
+
+def test_quarter_turns_are_classes_of_their_own_in_the_same_part():
+    samples = images_of(classes=10, each=3, side=6)
+    plain, turned = (ByClass(5, 2, 3, rotations=rotations)(samples) for rotations in (False, True))
+    for one, four in zip(
+        (plain.train, plain.validation, plain.test), (turned.train, turned.validation, turned.test), strict=True
+    ):
+        assert len(four) == 4 * len(one)
+        assert len(four.names) == len(set(four.names)) == 4 * len(one.names)
+        assert len(four.rows.unique()) == len(four)
+        for row in range(len(four)):
+            turn, of = divmod(row, len(one))
+            assert torch.equal(four.inputs[row], one.inputs[of].rot90(turn, (1, 2)))
+            name = one.names[one.labels[of]]
+            assert four.names[four.labels[row]] == (f"{name}, turned {90 * turn}°" if turn else name)
+
+
+def test_a_shift_is_a_crop_of_the_padded_image_and_some_are_flipped():
+    images = torch.rand(200, 3, 5, 6)
+    found = RandomShift(padding=2)(images, Draw(0, rows=200))
+    padded = nn.functional.pad(images, [2] * 4)
+    kinds = Counter()
+    for image, whole in zip(found, padded, strict=True):
+        crops = {
+            (top, left, flip): crop.flip(2) if flip else crop
+            for top in range(5)
+            for left in range(5)
+            for flip in (False, True)
+            for crop in [whole[:, top : top + 5, left : left + 6]]
+        }
+        (place,) = [place for place, crop in crops.items() if torch.equal(crop, image)]
+        kinds[place] += 1
+    assert {top for top, _, _ in kinds} == {left for _, left, _ in kinds} == set(range(5))
+    assert 70 < sum(count for (_, _, flip), count in kinds.items() if flip) < 130
+    assert torch.equal(RandomShift(padding=0, flip=0)(images, Draw(0, rows=200)), images)
+
+
+@pytest.mark.parametrize("file", ["cifar-fs", "omniglot-alphabets"])
+def test_splits_of_the_field_are_known_by_name(file):
+    sizes = {"cifar-fs": (64, 16, 20), "omniglot-alphabets": (25, 5, 20)}[file]
+    import json  # noqa: PLC0415
+
+    from likewise.data.by_class import SPLITS  # noqa: PLC0415
+
+    parts = json.loads((SPLITS / f"{file}.json").read_text())
+    assert tuple(map(len, parts.values())) == sizes
+    everything = [name.replace("*", "character01") for names in parts.values() for name in names]
+    assert len(set(everything)) == sum(sizes)
+    samples = Samples(torch.zeros(2 * len(everything), 1), torch.arange(2 * len(everything)) // 2, tuple(everything))
+    found = ByClass(file=file)(samples)
+    assert tuple(len(of.names) for of in (found.train, found.validation, found.test)) == sizes
+
+
+# --- networks --------------------------------------------------------------------------------------------------------
+
+
+def test_conv4_is_four_convolutions_with_the_activation_before_the_pool():
+    torch.manual_seed(0)
+    encoder, images = Conv4((3, 32, 32), width=5).train(), torch.rand(4, 3, 32, 32)
+    maps = encoder.standardized(images)
+    for block in encoder.blocks:
+        maps = nn.functional.max_pool2d(block[1](block[0](maps)).relu(), 2)
+    torch.testing.assert_close(encoder.maps(images), maps)
+    assert torch.equal(Conv4((3, 32, 32), width=5, features="flat").pool(maps), maps.flatten(1))
+    assert Conv4((3, 32, 32), width=5, features="flat").feature_dim == 20
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Conv4((1, 8, 8)), "at least 16 pixels for 4 pools, got 8: lower pools"),
+        (lambda: Conv4((1, 28, 28), pools=5), "pools from 0 to 4"),
+        (lambda: Conv4((30,)), "Conv4 expected images"),
+        (lambda: ResNet12((1, 28, 28), widths=()), "widths of at least one stage"),
+        (lambda: DropBlock(rate=1.0), "a rate from 0 to below 1"),
+        (lambda: DropBlock(block=0), "block and ramp of at least 1"),
+    ],
+)
+def test_networks_that_cannot_be_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_dropped_blocks_are_squares_as_many_as_the_schedule_says():
+    torch.manual_seed(0)
+    drop, ones = DropBlock(rate=0.2, block=3, ramp=10).train(), torch.ones(64, 32, 12, 12)
+    shares = []
+    for _ in range(12):
+        gone = drop(ones) == 0
+        shares.append(float(gone.float().mean()))
+        for place in gone.nonzero()[:50].tolist():
+            n, c, y, x = place
+            windows = [
+                gone[n, c, top : top + 3, left : left + 3]
+                for top in range(max(0, y - 2), min(y, 9) + 1)
+                for left in range(max(0, x - 2), min(x, 9) + 1)
+            ]
+            assert any(bool(window.all()) for window in windows)
+    assert shares[:10] == sorted(shares[:10])
+    assert shares[9] == pytest.approx(0.2, abs=0.03)  # blocks overlap now and then
+    assert shares[11] == pytest.approx(shares[9], abs=0.01)
+    drop.eval()
+    assert torch.equal(drop(ones), ones)
+    assert int(drop.state_dict()["step"]) == 12  # evaluation doesn't count
+
+
+def test_a_block_is_no_larger_than_the_map_and_the_mean_stays():
+    torch.manual_seed(0)
+    dropped = DropBlock(rate=0.5, block=5, ramp=1).train()(torch.ones(2000, 4, 2, 3))
+    assert float(dropped.mean()) == pytest.approx(1.0, abs=1e-5)
+    assert bool((dropped == 0).any())
+
+
+# --- what a loss is given --------------------------------------------------------------------------------------------
+
+
+def step_of(loss, encoder, *, shots=2, mix=False, given=None):
+    samples = images_of()
+    batches = Episodes(4, shots, 3, 3, mix=mix)
+    offers = Offers(loss, Plan(encoder, None, "classes", 7), given)
+    return Step(batches.on_device(batch_of(batches, samples)), encoder, None), offers, samples
+
+
+def test_prototypical_networks_are_given_queries_and_the_means_of_their_supports():
+    torch.manual_seed(0)
+    encoder = Conv4((1, 28, 28), width=6).eval()
+    step, offers, samples = step_of(lw.PrototypicalLoss(), encoder)
+    _, given = offers.arguments(step)
+    rows = step.batch["sample_index"].view(3, 4, 5)
+    for e in range(3):
+        for n in range(4):
+            features = encoder(samples.inputs[rows[e, n]])
+            torch.testing.assert_close(given["class_means"][e, n], (features[0] + features[1]) / 2)
+            for q in range(3):
+                torch.testing.assert_close(given["query_features"][e, 3 * n + q], features[2 + q])
+                assert given["query_labels"][e, 3 * n + q] == n
+    assert not list(offers.parameters())
+
+
+@pytest.mark.parametrize("mix", [False, True])
+def test_infopatch_is_given_masked_means_of_support_maps_and_the_class_that_every_cell_shows(mix):
+    torch.manual_seed(0)
+    encoder = Conv4((1, 28, 28), width=6, pools=3).eval()
+    step, offers, samples = step_of(lw.InfoPatchLoss(), encoder, mix=mix)
+    _, given = offers.arguments(step)
+    assert {name: tuple(of.shape) for name, of in given.items()} == {
+        "query_maps": (3, 12, 6, 3, 3),
+        "support_maps": (3, 4, 6, 3, 3),
+        "cell_labels": (3, 12, 3, 3),
+        "map_logits": (60, 3, 3, 7),
+        "map_labels": (60, 3, 3),
+    }
+    maps = encoder.maps(step.inputs[:, 0]).view(3, 4, 5, 6, 3, 3)
+    means = (maps[:, :, 0] + maps[:, :, 1]) / 2
+    masked = (given["support_maps"] == 0).all(dim=2)  # a cell of the whole batch
+    assert len(masked.flatten(0, 1).unique(dim=0)) == 1
+    assert masked[0, 0].sum() == 1
+    torch.testing.assert_close(given["support_maps"], means * ~masked[:, :, None])
+    torch.testing.assert_close(given["query_maps"], maps[:, :, 2:].flatten(1, 2))
+    labels = step.batch["labels"].view(3, 4, 5)
+    owned = owned_by_partner(step.batch["mix"], (3, 3), 8, (28, 28)) if mix else torch.zeros(3, 3, 3, dtype=torch.bool)
+    partners = step.batch["mix"].partners if mix else torch.arange(12).expand(3, 12)
+    shown = given["map_labels"].view(3, 4, 5, 3, 3)
+    logits = offers.by_class["EpisodeMaps"].linear(maps.movedim(3, -1))
+    torch.testing.assert_close(given["map_logits"].view(3, 4, 5, 3, 3, 7), logits)
+    for e in range(3):
+        for q in range(12):
+            for i in range(3):
+                for j in range(3):
+                    of = int(partners[e, q]) if owned[e, i, j] else q
+                    assert given["cell_labels"][e, q, i, j] == of // 3
+                    assert shown[e, q // 3, 2 + q % 3, i, j] == labels[e, of // 3, 2 + of % 3]
+    assert torch.equal(shown[:, :, :2], labels[:, :, :2, None, None].expand(3, 4, 2, 3, 3))
+    assert bool(owned.any()) == mix
+    assert samples.labels is not None
+
+
+def test_without_a_global_loss_there_is_no_classifier():
+    encoder = Conv4((1, 28, 28), width=6, pools=3)
+    step, offers, _ = step_of(lw.InfoPatchLoss(global_weight=0), encoder)
+    assert set(offers.arguments(step)[1]) == {"query_maps", "support_maps", "cell_labels"}
+    assert not list(offers.parameters())
+
+
+def test_infopatch_is_the_sum_of_both_parts_by_their_weights():
+    torch.manual_seed(0)
+    encoder = Conv4((1, 28, 28), width=6, pools=3)
+    step, offers, _ = step_of(lw.InfoPatchLoss(), encoder, mix=True)
+    given = offers.arguments(step)[1]
+    maps, means = given["query_maps"], given["support_maps"].mean(dim=(3, 4))
+    unit = nn.functional.normalize
+    local, count = torch.zeros(()), 0
+    for e in range(3):
+        for q in range(12):
+            for i in range(3):
+                for j in range(3):
+                    s = 7 * unit(means[e], dim=1) @ unit(maps[e, q, :, i, j], dim=0)
+                    local = local - s.log_softmax(dim=0)[given["cell_labels"][e, q, i, j]]
+                    count += 1
+    cells = zip(given["map_logits"].flatten(0, 2), given["map_labels"].flatten(), strict=True)
+    everywhere = torch.stack([-row.log_softmax(dim=0)[label] for row, label in cells]).mean()
+    torch.testing.assert_close(lw.InfoPatchLoss()(**given), everywhere + 0.5 * local / count)
+    torch.testing.assert_close(
+        lw.InfoPatchLoss(local_weight=2, global_weight=0.25)(**given), everywhere / 4 + 2 * local / count
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "encoder", "words"),
+    [
+        (lw.InfoPatchLoss(), Conv4((1, 28, 28), width=2), r"at least 2 cells to mask one, got 1 x 1 .*pool less often"),
+        (lw.InfoPatchLoss(), lw.models.MLP((9,), width=2), "expected an encoder with feature maps, got MLP"),
+    ],
+)
+def test_encoders_without_cells_are_refused_before_training(loss, encoder, words):
+    with pytest.raises(ValueError, match=words):
+        Offers(loss, Plan(encoder, None, "classes", 7))
+
+
+MAPS, CELLS, LOGITS = torch.ones(1, 2, 4, 3, 3), torch.zeros(1, 2, 3, 3).long(), torch.ones(2, 3, 3, 5)
+POINTS = torch.ones(1, 2, 3)
+
+
+def patched_loss(**more):
+    return lw.InfoPatchLoss()(MAPS, MAPS, CELLS, **more)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: lw.InfoPatchLoss(local_weight=0, global_weight=0), "a local_weight or global_weight above 0"),
+        (lambda: lw.InfoPatchLoss(local_weight=-1), "local_weight to be a number within 0"),
+        (patched_loss, "expected map_logits for the global loss, got none"),
+        (lambda: patched_loss(map_logits=LOGITS, map_labels=CELLS[0, 0]), r"map_logits \(M, H, W, C\)"),
+        (lambda: patched_loss(map_logits=LOGITS, map_labels=CELLS[0] + 5), "within the 5 classes"),
+        (lambda: lw.PrototypicalLoss()(MAPS, MAPS, CELLS), r"features of episodes, \(E, Q or K, D\)"),
+        (
+            lambda: lw.PrototypicalLoss()(POINTS, POINTS.expand(2, 2, 3), CELLS),
+            "the query_features' 1 episodes, 3 feat",
+        ),
+        (lambda: lw.PrototypicalLoss()(POINTS, POINTS, torch.zeros(2).long()), r"each query, shape \(1, 2\)"),
+        (lambda: lw.PrototypicalLoss()(POINTS, POINTS, torch.tensor([[0, 2]])), "to be within the 2 classes"),
+    ],
+)
+def test_losses_of_episodes_refuse_what_is_no_episode(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_prototypical_loss_is_a_double_loop_over_queries_and_classes(normalize):
+    torch.manual_seed(0)
+    queries, means = torch.randn(2, 5, 4, dtype=torch.float64), 3 + torch.randn(2, 3, 4, dtype=torch.float64)
+    labels = torch.randint(3, (2, 5))
+    losses = []
+    for e in range(2):
+        for q, label in zip(queries[e], labels[e], strict=True):
+            pair = [(q / q.norm(), m / m.norm()) if normalize else (q, m) for m in means[e]]
+            distances = [sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) for one, other in pair]
+            total = sum(torch.exp(-d / 0.7) for d in distances)
+            losses.append(distances[label] / 0.7 + total.log())
+    loss = lw.PrototypicalLoss(temperature=0.7, normalize=normalize, reduction="none")
+    torch.testing.assert_close(loss(queries, means, labels), torch.stack(losses))
+
+
+def test_the_prototypical_loss_keeps_its_digits_far_from_the_origin():
+    """Two classes a thousandth apart at a distance of 100, in float32: as a difference of squares it would be noise."""
+    means = torch.tensor([[[100.0, 0.0], [100.001, 0.0]]])
+    loss = lw.PrototypicalLoss(temperature=1e-6)(means, means, torch.tensor([[0, 1]]))
+    exact = means.double()
+    apart = float((exact[0, 0] - exact[0, 1]).square().sum() / 1e-6)
+    assert float(loss) == pytest.approx(math.log1p(math.exp(-apart)), rel=1e-4)

@@ -32,7 +32,7 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
     """
     if asked is None:
         usual = [kind() for kind in USUAL]
-        usual += [] if parts.closed else [FewShot()]
+        usual += [FewShot()] if parts.test.label_kind == "classes" and not parts.closed else []
         return [evaluation for evaluation in usual if evaluation.refusal(parts) is None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -1,0 +1,296 @@
+"""Few-shot evaluation: accuracy against a plain loop, intervals by simulation, and the whole way from the command."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from likewise.cli import main
+from likewise.data import EpisodeDraw, EpisodeShape, parts_of_run
+from likewise.evaluation import FeatureParts, Features, FewShot, applicable, paired_difference
+from likewise.evaluation.intervals import over_classes_of_episodes
+from likewise.runs import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+
+
+def clustered(classes=12, each=20, dim=8, *, spread=1.0, seed=0, part="test", first=0):
+    """Classes of unequal difficulty, far from the origin, as features after a ReLU are."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes * each) % classes
+    width = spread * (0.5 + torch.rand(classes, generator=generator))
+    points = torch.randn(classes, dim, generator=generator)[labels]
+    noise = torch.randn(len(labels), dim, generator=generator) * width[labels, None]
+    names = tuple(f"class {first + label}" for label in range(classes))
+    return Features((points + noise + 3).clamp(min=0), labels, names, part=part)
+
+
+def three(classes=12, **options):
+    """Parts with disjoint classes."""
+    return FeatureParts(*(
+        clustered(classes, seed=seed, part=part, first=seed * classes, **options)
+        for seed, part in enumerate(("train", "validation", "test"))
+    ))  # fmt: skip
+
+
+def by_loop(train, test, shape, distance, seed=0):
+    """Return the accuracy of each episode, a query at a time."""
+    rows = EpisodeDraw(test.classes, test.names, shape)(torch.Generator().manual_seed(seed))
+    vectors = test.vectors.double()
+    if distance == "centred cosine":
+        vectors = vectors - train.vectors.double().mean(dim=0)
+        vectors = vectors / vectors.norm(dim=1, keepdim=True)
+    accuracies = []
+    for episode in rows:
+        means = [vectors[of[: shape.shots]].mean(dim=0) for of in episode]
+        right = 0
+        for label, of in enumerate(episode):
+            for row in of[shape.shots :]:
+                query = vectors[row]
+                if distance == "euclidean":
+                    near = [-float((query - mean).norm()) for mean in means]
+                else:
+                    near = [float(query @ mean / query.norm() / mean.norm()) for mean in means]
+                right += near.index(max(near)) == label
+        accuracies.append(right / (shape.ways * shape.queries))
+    return accuracies
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "centred cosine"])
+@pytest.mark.parametrize(("ways", "shots"), [(5, 1), (4, 5), (12, 2)])
+def test_accuracy_is_that_of_a_plain_loop(ways, shots, distance):
+    train, validation, test = three()
+    found = FewShot(ways, shots, 6, 40, distance=distance)(train, validation, test)
+    expected = by_loop(train, test, EpisodeShape(40, ways, shots, 6), distance)
+    (outcomes,) = found.outcomes
+    assert outcomes.values.tolist() == pytest.approx(expected, abs=1e-6)
+    assert outcomes.of_episodes
+    (score,) = found.scores
+    assert score.metric == f"{ways}-way {shots}-shot accuracy"
+    assert score.value == pytest.approx(np.mean(expected))
+    assert score.low <= score.value <= score.high
+    spread = 1.96 * np.std(expected, ddof=1) / np.sqrt(40)
+    assert float(re.search(r"± ([\d.]+) points over 40 episodes", score.choices)[1]) == pytest.approx(
+        100 * spread, rel=0.06
+    )
+    assert ("interval over 12 classes" in score.choices) == (ways < 12)
+
+
+def test_a_logistic_regression_in_each_episode_is_scikit_learns():
+    train, validation, test = three()
+    shape = EpisodeShape(15, 5, 3, 6)
+    found = FewShot(5, 3, 6, 15, distance="cosine", classifier="logistic regression", penalty=0.5)(
+        train, validation, test
+    )
+    rows = EpisodeDraw(test.classes, test.names, shape)(torch.Generator().manual_seed(0))
+    unit = (test.vectors / test.vectors.norm(dim=1, keepdim=True)).double().numpy()
+    expected = []
+    for episode in rows.numpy():
+        truth = np.repeat(np.arange(5), 3)
+        probe = LogisticRegression(C=2.0, fit_intercept=False, tol=1e-10, max_iter=10_000)
+        probe.fit(unit[episode[:, :3].ravel()], truth)
+        expected.append((probe.predict(unit[episode[:, 3:].ravel()]) == np.repeat(np.arange(5), 6)).mean())
+    assert found.outcomes[0].values.tolist() == pytest.approx(expected, abs=1e-6)
+    assert "distance=cosine, logistic regression" in found.scores[0].choices
+
+
+def test_the_distance_is_the_best_on_validation_and_test_plays_no_part():
+    train, validation, test = three(spread=1.5)
+    found = FewShot(5, [1, 5], 6, 60)(train, validation, test)
+    assert len(found.candidates) == 6
+    for score in found.scores:
+        own = [one for one in found.candidates if one.metric == score.metric]
+        assert {one.part for one in own} == {"validation"}
+        shape = EpisodeShape(60, 5, int(score.metric[6]), 6)
+        for one in own:
+            distance = one.choices.removeprefix("distance=")
+            assert one.value == pytest.approx(np.mean(by_loop(train, validation, shape, distance)))
+        best = max(own, key=lambda one: one.value)
+        assert score.choices.startswith(f"{best.choices}; ")
+    other = Features(test.vectors.flip(0), test.labels, test.names)
+    again = FewShot(5, [1, 5], 6, 60)(train, validation, other)
+    assert again.candidates == found.candidates
+
+
+def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
+    train, validation, test = three()
+    worse = Features(test.vectors + 2 * torch.randn_like(test.vectors), test.labels, test.names)
+    evaluation = FewShot(5, 1, 6, 200, distance="cosine")
+    ours, theirs = (evaluation(train, validation, of) for of in (test, worse))
+    digest = [re.search(r"episodes=(\w+)", of.scores[0].choices)[1] for of in (ours, theirs)]
+    assert digest[0] == digest[1]
+    difference = paired_difference(ours.outcomes[0], theirs.outcomes[0])
+    assert difference.count == 200
+    assert difference.low > 0
+    other = FewShot(5, 1, 6, 200, distance="cosine", seed=1)(train, validation, test)
+    assert digest[0] not in other.scores[0].choices
+    fewer = FewShot(5, 1, 5, 200, distance="cosine")(train, validation, test)
+    assert digest[0] not in fewer.scores[0].choices
+
+
+def test_the_interval_over_classes_holds_for_classes_that_are_drawn_anew():
+    """Of 400 classes 20 are drawn, again and again: 95 % of intervals should have the accuracy on all classes in them.
+
+    An interval over episodes has it in far fewer: other classes give another accuracy.
+    """
+    torch.manual_seed(0)
+    hard = 0.5 + 1.2 * torch.rand(400)  # classes differ in how wide they are
+    centres = torch.randn(400, 8)
+
+    def episodes(classes, count):
+        chosen = torch.stack([classes[torch.randperm(len(classes))[:5]] for _ in range(count)])
+        support, queries = (
+            centres[chosen][:, :, None] + hard[chosen][:, :, None, None] * torch.randn(count, 5, each, 8)
+            for each in (1, 15)
+        )
+        near = -torch.cdist(queries.flatten(1, 2), support[:, :, 0])
+        right = near.argmax(dim=2) == torch.arange(5).repeat_interleave(15)
+        return right.double().mean(dim=1), chosen
+
+    truth = float(episodes(torch.arange(400), 20_000)[0].mean())
+    held, narrow, times = 0, 0, 150
+    for _ in range(times):
+        values, chosen = episodes(torch.randperm(400)[:20], 400)
+        low, high = over_classes_of_episodes(values, chosen)
+        held += low <= truth <= high
+        spread = 1.96 * float(values.std()) / 20
+        narrow += abs(float(values.mean()) - truth) <= spread
+    assert held / times > 0.88
+    assert narrow / times < 0.6
+
+
+@pytest.mark.parametrize(
+    ("test", "options", "words"),
+    [
+        (clustered(3), {}, "it needs 5 test classes for 5-way episodes, and there are 3"),
+        (clustered(6, 10), {"shots": 5}, "5 shots and 15 queries, and 'class 0' has 10: lower queries"),
+        (
+            Features(torch.ones(4, 2), torch.ones(4, 3, dtype=torch.bool)),
+            {},
+            "one class a sample, and there are label sets",
+        ),
+        (Features(torch.ones(4, 2), None), {}, "there are no labels"),
+    ],
+)
+def test_what_has_no_episodes_is_refused_and_not_among_the_usual(test, options, words):
+    parts = FeatureParts(test, test, test)
+    with pytest.raises(ValueError, match=f"FewShot does not apply: .*{words}"):
+        FewShot(**options)(*parts)
+    assert not any(isinstance(one, FewShot) for one in applicable(parts))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ways": 1}, "ways of at least 2"),
+        ({"shots": []}, "shots as a number"),
+        ({"distance": "manhattan"}, "distance as one of cosine"),
+        ({"classifier": "svm"}, "classifier as one of nearest mean"),
+        ({"penalty": 0}, "penalty above 0"),
+        ({"episodes": 0}, "episodes of at least 1"),
+    ],
+)
+def test_parameters_without_a_meaning_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        FewShot(**options)
+
+
+def test_new_classes_are_evaluated_few_shot_without_being_asked():
+    parts = three()
+    assert [one.name for one in applicable(parts)] == ["retrieval", "few-shot"]
+    closed = FeatureParts(*[clustered(12, each=30)] * 3)
+    assert "few-shot" not in [one.name for one in applicable(closed)]
+
+
+def test_without_enough_validation_the_distance_is_said_not_to_be_chosen():
+    train, _, test = three()
+    few = clustered(3, part="validation", first=100)
+    found = FewShot(5, 1, 6, 20)(train, few, test)
+    assert found.candidates == ()
+    assert found.scores[0].choices.endswith("; too little validation to choose the distance by")
+
+
+# --- from the command ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    """A file of 30 classes of images, each a pattern of its own in noise."""
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.rand(30, 1, 3, 3, generator=generator).round()
+    labels = torch.arange(30 * 20) % 30
+    images = torch.nn.functional.interpolate(patterns, 16)[labels] * 0.5
+    images = images + 0.5 * torch.rand(len(labels), 1, 16, 16, generator=generator)
+    file = tmp_path_factory.mktemp("shapes") / "shapes.npz"
+    np.savez(file, images=images[:, 0].numpy(), labels=labels.numpy(), names=[f"pattern {n}" for n in range(30)])
+    return file
+
+
+WORDS = [
+    *("--split", "ByClass", "--split.train", "16", "--split.validation", "7", "--split.test", "7"),
+    *("--encoder", "Conv4", "--encoder.width", "8", "--encoder.pools", "2", "--trainer.accelerator", "cpu"),
+    *("--trainer.max_epochs", "2", "--validation_epochs", "1"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["PrototypicalLoss", "InfoPatchLoss", "PatchLoss"])
+def test_episodes_train_from_the_command_and_are_shown(loss, shapes, tmp_path, capsys):
+    words = ["--data", "Arrays", "--data.path", str(shapes), "--loss", loss, *WORDS, "--keep", "best"]
+    assert main(["train", *words, "--batches", "Episodes", "--runs", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    (folder,) = tmp_path.iterdir()
+    run = Run(folder)
+    scores = {score.metric: score for score in run.scores if score.features == "encoder" and score.part == "test"}
+    assert {"5-way 1-shot accuracy", "5-way 5-shot accuracy", "precision@1"} <= scores.keys()
+    assert scores["5-way 5-shot accuracy"].value > 0.5
+    epochs = [score for score in run.scores if score.epoch is not None]
+    assert {(score.evaluation, score.metric, score.epoch) for score in epochs} == {
+        ("few-shot", "5-way 1-shot accuracy", epoch) for epoch in (1, 2)
+    }
+    assert "validation after epoch 2: few-shot, 5-way 1-shot accuracy" in told.err
+    page = run.report.read_text(encoding="utf-8")
+    assert "An episode" in page
+    assert 'id="episode"' in page
+
+
+@pytest.mark.slow
+def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_shot(shapes, tmp_path, capsys):
+    words = ["--data", "Arrays", "--data.path", str(shapes), "--loss", "SupConLoss", *WORDS, "--evaluations", "[]"]
+    assert main(["train", *words, "--batches.batch_size", "64", "--runs", str(tmp_path)]) == 0
+    (folder,) = tmp_path.iterdir()
+    command = ["evaluate", str(folder), "--evaluations", "FewShot", "--evaluations.ways", "[3,5]", "--device", "cpu"]
+    assert main([*command, "--evaluations.episodes", "100"]) == 0
+    run = Run(folder)
+    parts, _ = parts_of_run(run)
+    features = np.load(run.embeddings)["test_features"]
+    assert np.allclose(run.encoder().encode(parts.test.inputs).numpy(), features, atol=1e-5)
+    metrics = {score.metric for score in run.scores if score.part == "test"}
+    assert metrics == {f"{ways}-way {shots}-shot accuracy" for ways in (3, 5) for shots in (1, 5)}
+    assert "difference" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--loss", "SupConLoss", "--batches", "Episodes", "--batches.mix", "true"], "which takes no cell_labels"),
+        (
+            ["--loss", "InfoPatchLoss", "--batches", "Views"],
+            "expected batches of episodes for InfoPatchLoss, got Views",
+        ),
+        (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.ways", "17"], "at least 17 classes"),
+        (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower queries"),
+        (["--loss", "InfoPatchLoss", "--encoder.pools", "4"], "pool less often (encoder.pools of Conv4)"),
+        (["--loss", "SupConLoss", "--evaluations", "FewShot", "--evaluations.ways", "8"], "it needs 8 test classes"),
+    ],
+    ids=range(6),
+)
+def test_what_does_not_fit_is_refused_before_training(words, expected, shapes, tmp_path, capsys):
+    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS]
+    assert main(["train", *common, *words, "--runs", str(tmp_path / "runs")]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert expected in line
+    assert not list(tmp_path.glob("runs/*"))

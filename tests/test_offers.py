@@ -17,7 +17,7 @@ from likewise.training.offers import Asked, Offers
 B, V, F, E, C = 12, 2, 5, 4, 3
 CLASSES = torch.arange(B) % C
 SETS = torch.stack([CLASSES == 0, CLASSES != 1, torch.arange(B) % 2 == 0], dim=1)
-EPISODES = {"PatchLoss"}  # whose offers come with few-shot
+EPISODES = {"InfoPatchLoss", "PatchLoss", "PrototypicalLoss"}  # whose arguments are tested with episodes
 ARGUMENTS = {"RASCALLoss": {"num_samples": B, "feature_dim": E}, "NWSLoss": {"label_similarity": torch.eye(C)}}
 
 
@@ -225,7 +225,7 @@ class Names(Loss):
 
 REFUSED = [
     (Names(), "classes", None, "Names, which needs phase_of_the_moon: write an offer with that method"),
-    (lw.PatchLoss(), "classes", None, r"needs query_maps and support_maps and cell_labels.*docs/losses/patch.md"),
+    (lw.PatchLoss(), "classes", None, "expected an encoder with feature maps, got MLP"),
     (lw.SupConLoss(), None, None, "classes or label sets as labels for SupConLoss, got no labels: choose one of"),
     (lw.MSCLoss(), "classes", None, "label sets as labels for MSCLoss, got classes: choose one of .*SupConLoss"),
     (lw.KCLLoss(), "label sets", None, "classes as labels for KCLLoss, got label sets: choose one of .*MulSupConLoss"),

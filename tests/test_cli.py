@@ -169,9 +169,7 @@ def test_vectors_of_a_users_own_train_with_an_mlp_and_another_loss(tmp_path, cap
 
 
 TRAINED = {
-    name: sorted(getattr(likewise, name).label_kinds) or [None]
-    for name in likewise.__all__
-    if name.endswith("Loss")
+    name: sorted(getattr(likewise, name).label_kinds) or [None] for name in likewise.__all__ if name.endswith("Loss")
 }
 
 
@@ -383,7 +381,10 @@ BAD = {
     "two views": (["--loss", "InfoNCELoss", "--batches.views", "3"], "got 3: set batches.views to 2"),
     "similarity": (["--loss", "NWSLoss", "--loss.label_similarity", "x.pt"], "--loss.label_similarity"),
     "other labels": (["--loss", "MSCLoss"], "expected label sets as labels for MSCLoss, got classes: choose one of"),
-    "episodes": (["--loss", "PatchLoss", "--batches", "Views"], "expected batches of episodes for PatchLoss, got Views"),
+    "episodes": (
+        ["--loss", "PatchLoss", "--batches", "Views"],
+        "expected batches of episodes for PatchLoss, got Views",
+    ),
     "offer": (["--offers", "Momentm"], "Momentm, did you mean Momentum?"),
     "needless offer": (["--loss", "KCLLoss", "--offers", "KeyQueue"], "KCLLoss asks for, got KeyQueue"),
     "moved option": (

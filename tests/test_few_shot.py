@@ -257,6 +257,28 @@ def test_episodes_train_from_the_command_and_are_shown(loss, shapes, tmp_path, c
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["prototypical", "infopatch", "supcon", "cross-entropy"])
+@pytest.mark.parametrize("data", ["omniglot-few-shot", "cifar-fs", "cifar-fs-resnet12"])
+def test_few_shot_recipes_train(method, data, tmp_path):
+    """A few steps on images of their size, of 100 classes, or of 24 with their turns."""
+    side, channels, classes = (28, 1, 40) if data.startswith("omniglot") else (32, 3, 45)
+    labels = np.arange(classes * 20) % classes
+    images = np.random.default_rng(0).integers(0, 256, (len(labels), side, side, channels), dtype=np.uint8)
+    np.savez(tmp_path / "noise.npz", images=images, labels=labels)
+    words = ["--recipe", f"{method}-{data}", "--data", "Arrays", "--data.path", str(tmp_path / "noise.npz")]
+    words += ["--split", "ByClass", "--split.train", str(classes - 16), "--split.validation", "8", "--split.test", "8"]
+    words += ["--split.rotations", "true"] if data.startswith("omniglot") else []
+    words += ["--encoder.widths", "[4,4,4,4]"] if "resnet12" in data else ["--encoder.width", "4"]
+    if method in {"supcon", "cross-entropy"}:
+        words += ["--batches.batch_size", "16"]
+    words += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu"]
+    words += ["--evaluations", "FewShot", "--evaluations.episodes", "20", "--trainer.precision", "32-true"]
+    assert main(["train", *words, "--report", "false", "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert {score.evaluation for score in Run(run).scores} == {"few-shot"}
+
+
+@pytest.mark.slow
 def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_shot(shapes, tmp_path, capsys):
     words = ["--data", "Arrays", "--data.path", str(shapes), "--loss", "SupConLoss", *WORDS, "--evaluations", "[]"]
     assert main(["train", *words, "--batches.batch_size", "64", "--runs", str(tmp_path)]) == 0

@@ -1,5 +1,6 @@
 """The whole way on real data that is not ours: handwritten characters, from an array file to a measured encoder."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,53 @@ from likewise.evaluation import paired_difference
 from likewise.runs import Run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def test_new_characters_are_learned_from_one_drawing(real_data, tmp_path):
+    """Prototypical networks on six alphabets of Omniglot, for a minute: two others at 5-way 1-shot above 70 %."""
+    pack = np.load(real_data / "omniglot" / "omniglot_bits.npz")
+    alphabets = [str(name)[2:].rpartition("/")[0] for name in pack["chars"]]
+    chosen = sorted(set(alphabets[: len(np.unique(pack["char"][~pack["evaluation"]]))]))[:10]
+    parts = {"train": chosen[:2] + chosen[6:], "validation": chosen[4:6], "test": chosen[2:4]}
+    rows = np.isin(pack["char"], [number for number, name in enumerate(alphabets) if name in chosen])
+    ink = np.unpackbits(pack["bits"][rows], axis=1)[:, : 105 * 105].reshape(-1, 105, 105)[:, :, :] * np.uint8(255)
+    names = np.array([str(name)[2:] for name in pack["chars"]])
+    np.savez(tmp_path / "characters.npz", images=255 - ink, labels=pack["char"][rows], names=names)
+    split = {part: [f"{name}/*" for name in of] for part, of in parts.items()}
+    (tmp_path / "split.json").write_text(json.dumps(split))
+    command = [sys.executable, "-m", "likewise.cli", "train", "--recipe", "prototypical-omniglot-few-shot"]
+    command += [
+        "--data",
+        "Arrays",
+        "--data.path",
+        "characters.npz",
+        "--data.size",
+        "28",
+        "--trainer.accelerator",
+        "cpu",
+    ]
+    command += [
+        "--split",
+        "ByClass",
+        "--split.file",
+        "split.json",
+        "--split.rotations",
+        "true",
+        "--encoder.width",
+        "32",
+    ]
+    command += ["--evaluations", "FewShot", "--trainer.max_epochs", "2", "--batches.ways", "30", "--report", "false"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    scores = {
+        score.features: score
+        for score in Run(run).scores
+        if (score.metric, score.part) == ("5-way 1-shot accuracy", "test")
+    }
+    assert scores["encoder"].value > 0.7
+    assert scores["encoder"].low > scores["raw inputs"].high
 
 
 def test_characters_are_told_apart_better_than_by_their_pixels(real_data, tmp_path):

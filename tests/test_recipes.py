@@ -36,6 +36,9 @@ DATA = (
     "cifar100-fast",
     "cifar100-20",
     "cifar100-20-lt50",
+    "omniglot-few-shot",
+    "cifar-fs",
+    "cifar-fs-resnet12",
 )
 FEW = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu")
 SMALL = ("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4")

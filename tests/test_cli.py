@@ -353,7 +353,7 @@ LONG = np.array(["a" * 300, "b\n" * 300])
 BAD = {
     "loss": (["--loss", "SupConLos"], "got SupConLos, did you mean SupConLoss or MulSupConLoss?"),
     "data": (["--data", "Digit"], "got Digit, did you mean Digits?"),
-    "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet?"),
+    "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet or"),
     "optimizer": (["--optimizer", "AdamX"], "got AdamX, did you mean Adam"),
     "option": (["--trainer.max_epoch", "3"], "unknown option --trainer.max_epoch, did you mean --trainer.max_epochs"),
     "parameter": (["--loss.temprature", "3"], "unknown option --loss.temprature, did you mean --loss.temperature?"),

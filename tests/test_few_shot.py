@@ -267,7 +267,7 @@ def test_few_shot_recipes_train(method, data, tmp_path):
     np.savez(tmp_path / "noise.npz", images=images, labels=labels)
     words = ["--recipe", f"{method}-{data}", "--data", "Arrays", "--data.path", str(tmp_path / "noise.npz")]
     words += ["--split", "ByClass", "--split.train", str(classes - 16), "--split.validation", "8", "--split.test", "8"]
-    words += ["--split.rotations", "true"] if data.startswith("omniglot") else []
+    words += ["--split.rotations", "true"] if data.startswith("omniglot") else ["--split.file", "null"]
     words += ["--encoder.widths", "[4,4,4,4]"] if "resnet12" in data else ["--encoder.width", "4"]
     if method in {"supcon", "cross-entropy"}:
         words += ["--batches.batch_size", "16"]

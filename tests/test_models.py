@@ -314,7 +314,7 @@ def test_an_encoder_trains_under_autocast():
 
 @pytest.mark.parametrize("encoder", [MLP((5,)), Timm((3, 32, 32), "resnet10t"), Wrapped((5,), nn.Linear(5, 3))])
 def test_an_encoder_without_maps_says_which_have_them(encoder):
-    with pytest.raises(ValueError, match=r"feature maps, got (MLP|Timm|Wrapped): choose ConvNet, ResNet"):
+    with pytest.raises(ValueError, match=r"feature maps, got (MLP|Timm|Wrapped): choose Conv4, ResNet12"):
         encoder.maps(torch.zeros(2, *encoder.input_shape))
 
 

@@ -62,7 +62,14 @@ def _episode(sampler: Sampler) -> Batch:
     return *maps, sampler.classes(queries).view(1, -1, 1, 1).expand(1, queries, side, side) % WAYS
 
 
-def _info_patch(sampler: Sampler) -> Batch:
+def _info_patch(case: Case, **options: Any) -> Callable[..., Tensor]:
+    loss = public.InfoPatchLoss(**options).to(case.device)
+    return lambda queries, supports, labels, logits, classes: loss(
+        queries, supports, labels, map_logits=logits, map_labels=classes
+    )
+
+
+def _cells(sampler: Sampler) -> Batch:
     """Return an episode's maps, and the logits of every cell."""
     queries, supports, labels = _episode(sampler)
     cells = labels.flatten(0, 1)
@@ -116,7 +123,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "PaCoLoss": Entry(lambda sampler: (*classes(sampler), sampler.values(sampler.rows, CLASSES))),
     "PatchLoss": Entry(_episode, pairwise=False),
-    "InfoPatchLoss": Entry(_info_patch, pairwise=False),
+    "InfoPatchLoss": Entry(_cells, pairwise=False, make=_info_patch),
     "PrototypicalLoss": Entry(_features_of_episode, pairwise=False),
     "ProxyNCALoss": Entry(lambda sampler: (*classes(sampler), sampler.embeddings(CLASSES)), pairwise=False),
     "RASCALLoss": Entry(_sample_views, make=_rascal),

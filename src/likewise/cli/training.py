@@ -27,7 +27,7 @@ from likewise.cli.progress import RunProgress
 from likewise.cli.recipes import with_recipe
 from likewise.cli.words import given_in
 from likewise.data import Batches, Episodes
-from likewise.evaluation import KNN, Evaluation, FewShot, Found, Retrieval
+from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
 from likewise.report.words import is_main, score_words
@@ -133,7 +133,14 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     if best and ready.refit:
         raise ValueError("expected a validation part to keep the best epoch by, got a refit on it: leave out --keep")
     callbacks: list[lightning.Callback] = [
-        Validation(made, ready.parts, every, _validating(ready.data.batches), told=_validated, keep_best=best),
+        Validation(
+            made,
+            ready.parts,
+            every,
+            _validating(ready.data.batches, settings.evaluations),
+            told=_validated,
+            keep_best=best,
+        ),
         Statistics(made, ready.trained.names),
         Snapshots(made),
     ]
@@ -154,16 +161,14 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     ready.module.encoder.to(trainer.strategy.root_device)
 
 
-def _validating(batches: Batches) -> list[Evaluation] | None:
-    """Return what evaluates during training: episodes of the same shape, where it trains on episodes."""
-    if not isinstance(batches, Episodes):
+def _validating(batches: Batches, asked: Sequence[Evaluation] | None) -> list[Evaluation] | None:
+    """Return what evaluates during training: episodes, where these are trained on or asked for."""
+    wanted = next((one.shapes[0] for one in asked or () if isinstance(one, FewShot)), None)
+    shape = wanted or (batches.shape if isinstance(batches, Episodes) else None)
+    if shape is None:
         return None
-    shape = batches.shape
-    return [
-        FewShot(shape.ways, shape.shots, min(shape.queries, 15), VALIDATED_EPISODES),
-        KNN(20, "similarity"),
-        Retrieval(),
-    ]
+    episodes = FewShot(shape.ways, shape.shots, shape.queries, VALIDATED_EPISODES)
+    return [episodes, OwnClassifier(), KNN(20, "similarity"), Retrieval()]
 
 
 def _restore_others(made: Run, ready: Assembled) -> None:

@@ -107,6 +107,28 @@ class Samples:
             rows=None if self.rows is None else self.rows[index],
         )
 
+    def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
+        """Return at most so many samples, chosen at random, in their order.
+
+        Args:
+            most: How many samples at most.
+            seed: Seed of the choice.
+            whole_classes: Whether to choose among classes instead, and take all samples of each; at least one class.
+
+        Example:
+            >>> samples = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
+            >>> samples.fewer(9, whole_classes=True).counts.sort().values
+            tensor([0, 4, 4])
+        """
+        if len(self) <= most:
+            return self
+        generator = torch.Generator().manual_seed(seed)
+        if not whole_classes or self.labels is None or self.label_kind != "classes":
+            return self[torch.randperm(len(self), generator=generator)[:most].sort().values]
+        order = torch.randperm(len(self.names), generator=generator)
+        chosen = order[: max(1, int((self.counts[order].cumsum(0) <= most).sum()))]
+        return self[torch.isin(self.labels, chosen)]
+
     def numbered(self) -> "Samples":
         """Return the samples with rows numbered from 0, unless they are numbered already."""
         return self if self.rows is not None else replace(self, rows=torch.arange(len(self)))

@@ -44,9 +44,12 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     if numbers > LONGEST:
         return None
     most = max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
-    pairs = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
+    whole = (parts.train, parts.validation, parts.test)
     among = [None] * 3 if features is None else [of.numbers for of in features]
-    return FeatureParts(*(_vectors(*pair, rows, most, seed) for pair, rows in zip(pairs, among, strict=True)))
+    seen = parts.train.names[: len(parts.test.names)] == parts.test.names
+    named = zip(("train", "validation", "test"), whole, among, strict=True)
+    some = [(part, _some(of, rows, most, seed, whole_classes=not seen), of) for part, of, rows in named]
+    return FeatureParts(*(_raw(as_vectors(few), few, part, of) for part, few, of in some))
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
@@ -81,21 +84,12 @@ def _strings(samples: Samples) -> list[str]:
     return samples.inputs.strings if isinstance(samples.inputs, Texts) else []
 
 
-def _vectors(part: str, samples: Samples, among: Tensor | None, most: int, seed: int) -> Features:
-    """Return a part's inputs as vectors."""
-    some = _some(samples, among, most, seed)
-    return _raw(as_vectors(some), some, part, samples)
-
-
-def _some(samples: Samples, among: Tensor | None, most: int, seed: int) -> Samples:
-    """Return at most so many samples, of those whose rows are given."""
+def _some(samples: Samples, among: Tensor | None, most: int, seed: int, *, whole_classes: bool = False) -> Samples:
+    """Return at most so many samples, of those whose rows are given; of new classes whole ones, for episodes."""
     numbered = samples.numbered()
     if among is not None and numbered.rows is not None:
         numbered = numbered[torch.isin(numbered.rows, among)]
-    if len(numbered) > most:
-        chosen = torch.randperm(len(numbered), generator=torch.Generator().manual_seed(seed))[:most].sort().values
-        numbered = numbered[chosen]
-    return numbered
+    return numbered.fewer(most, seed, whole_classes=whole_classes)
 
 
 def _raw(vectors: Tensor, some: Samples, part: str, whole: Samples) -> Features:

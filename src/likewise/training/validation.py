@@ -60,8 +60,8 @@ class Validation(lightning.Callback):
         self.keep_best = keep_best
         self.every = every
         seen = parts.train.names[: len(parts.validation.names)] == parts.validation.names
-        self._train = _some(parts.train)
-        self._validation = _some(parts.validation) if seen else _some_classes(parts.validation)
+        self._train = parts.train.fewer(MOST_SAMPLES)
+        self._validation = parts.validation.fewer(MOST_SAMPLES, whole_classes=not seen)
         self._tried = (OwnClassifier(), KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
         # without labels no evaluation applies, whatever the features
         self._labelled = parts.validation.labels is not None
@@ -107,21 +107,6 @@ class Validation(lightning.Callback):
         same = (of for of in self.run.scores if (of.evaluation, of.metric) == (score.evaluation, score.metric))
         before = [of.value for of in same if of.epoch is not None and score.epoch and of.epoch < score.epoch]
         return score.value > max(before, default=-1.0)
-
-
-def _some(samples: Samples) -> Samples:
-    if len(samples) <= MOST_SAMPLES:
-        return samples
-    return samples[torch.randperm(len(samples), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]]
-
-
-def _some_classes(samples: Samples) -> Samples:
-    """Return all samples of some classes, at least one of them."""
-    if len(samples) <= MOST_SAMPLES or samples.labels is None or samples.label_kind != "classes":
-        return _some(samples)
-    order = torch.randperm(len(samples.names), generator=torch.Generator().manual_seed(0))
-    chosen = order[: max(1, int((samples.counts[order].cumsum(0) <= MOST_SAMPLES).sum()))]
-    return samples[torch.isin(samples.labels, chosen)]
 
 
 def _features(samples: Samples, vectors: Tensor, part: str) -> Features:

@@ -1,5 +1,6 @@
 """Episodes: how they are drawn, mixed and turned, the networks they train, and what a loss is given of them."""
 
+import json
 import math
 from collections import Counter
 from itertools import permutations
@@ -21,6 +22,7 @@ from likewise.data import (
     owned_by_partner,
 )
 from likewise.data.augmentation import RandomAffine, RandomShift
+from likewise.data.by_class import SPLITS
 from likewise.data.episode_draw import distinct
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.rotations import rotated
@@ -273,10 +275,6 @@ def test_a_shift_is_a_crop_of_the_padded_image_and_some_are_flipped():
 @pytest.mark.parametrize("file", ["cifar-fs", "omniglot-alphabets"])
 def test_splits_of_the_field_are_known_by_name(file):
     sizes = {"cifar-fs": (64, 16, 20), "omniglot-alphabets": (25, 5, 20)}[file]
-    import json  # noqa: PLC0415
-
-    from likewise.data.by_class import SPLITS  # noqa: PLC0415
-
     parts = json.loads((SPLITS / f"{file}.json").read_text())
     assert tuple(map(len, parts.values())) == sizes
     everything = [name.replace("*", "character01") for names in parts.values() for name in names]

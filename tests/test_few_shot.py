@@ -164,8 +164,12 @@ def test_the_interval_over_classes_holds_for_classes_that_are_drawn_anew():
 @pytest.mark.parametrize(
     ("test", "options", "words"),
     [
-        (clustered(3), {}, "it needs 5 test classes for 5-way episodes, and there are 3"),
-        (clustered(6, 10), {"shots": 5}, "5 shots and 15 queries, and 'class 0' has 10: lower queries"),
+        (clustered(3), {}, "it needs at least 5 classes, .* and in the test part there are 3"),
+        (
+            clustered(6, 10),
+            {"shots": 5},
+            "5 shots and 15 queries, and in the test part there are 10 of 'class 0': lower queries",
+        ),
         (
             Features(torch.ones(4, 2), torch.ones(4, 3, dtype=torch.bool)),
             {},
@@ -311,7 +315,10 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.ways", "17"], "at least 17 classes"),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower queries"),
         (["--loss", "InfoPatchLoss", "--encoder.pools", "4"], "pool less often (encoder.pools of Conv4)"),
-        (["--loss", "SupConLoss", "--evaluations", "FewShot", "--evaluations.ways", "8"], "it needs 8 test classes"),
+        (
+            ["--loss", "SupConLoss", "--evaluations", "FewShot", "--evaluations.ways", "8"],
+            "it needs at least 8 classes",
+        ),
     ],
     ids=range(6),
 )

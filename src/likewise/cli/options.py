@@ -62,7 +62,8 @@ RECIPE = (
 )
 EVALUATIONS = (
     "How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval; [] switches "
-    "evaluation off. Default: those of KNN, LinearProbe and Retrieval that apply."
+    "evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and FewShot for new "
+    "classes."
 )
 SUBSET = "Fewer training samples: a long tail, a fraction, some classes; with --subset+ several. Default: all samples."
 OFFERS = "Further inputs of the loss, such as a queue: --offers Momentum --offers+ KeyQueue."

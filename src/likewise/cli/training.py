@@ -163,11 +163,22 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
 
 def _validating(batches: Batches, asked: Sequence[Evaluation] | None) -> list[Evaluation] | None:
     """Return what evaluates during training: episodes, where these are trained on or asked for."""
-    wanted = next((one.shapes[0] for one in asked or () if isinstance(one, FewShot)), None)
-    shape = wanted or (batches.shape if isinstance(batches, Episodes) else None)
-    if shape is None:
+    wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
+    if wanted is None and isinstance(batches, Episodes):
+        wanted = FewShot(batches.shape.ways, batches.shape.shots, batches.shape.queries)
+    if wanted is None:
         return None
-    episodes = FewShot(shape.ways, shape.shots, shape.queries, VALIDATED_EPISODES)
+    first = wanted.shapes[0]
+    episodes = FewShot(
+        first.ways,
+        first.shots,
+        first.queries,
+        VALIDATED_EPISODES,
+        distance=wanted.distance,
+        classifier=wanted.classifier,
+        penalty=wanted.penalty,
+        seed=wanted.seed,
+    )
     return [episodes, OwnClassifier(), KNN(20, "similarity"), Retrieval()]
 
 

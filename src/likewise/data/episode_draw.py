@@ -72,17 +72,10 @@ class EpisodeDraw:
     def __init__(self, labels: Int[Tensor, " m"], names: Sequence[str], shape: EpisodeShape) -> None:
         shape.check()
         counts = torch.bincount(labels, minlength=len(names))
+        lacking = shortage(counts, names, shape)
+        if lacking is not None:
+            raise ValueError("expected {}, got {}: {}".format(*lacking))
         occurring = counts.nonzero().flatten()
-        if len(occurring) < shape.ways:
-            raise ValueError(
-                f"expected at least {shape.ways} classes, as many as an episode has, got {len(occurring)}: lower ways"
-            )
-        fewest = int(occurring[counts[occurring].argmin()])
-        if int(counts[fewest]) < shape.each:
-            raise ValueError(
-                f"expected at least {shape.each} samples of every class, {shape.shots} shots and {shape.queries} "
-                f"queries, got {int(counts[fewest])} of {names[fewest]!r}: lower queries, or leave the class out"
-            )
         self.shape = shape
         self._counts = counts[occurring]
         self._rows = labels.argsort(stable=True)
@@ -95,6 +88,28 @@ class EpisodeDraw:
         classes = distinct(all_of_them, shape.ways, generator)
         within = distinct(self._counts[classes.flatten()], shape.each, generator)
         return self._rows[self._first[classes].unsqueeze(2) + within.view(*classes.shape, shape.each)]
+
+
+def shortage(counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape) -> tuple[str, str, str] | None:
+    """Say what episodes need, what there is, and the remedy; None where there are enough classes and samples.
+
+    Args:
+        counts: How many samples each class has, (C,); classes without any don't count.
+        names: The classes' names.
+        shape: How large episodes are.
+
+    Example:
+        >>> shortage(torch.tensor([9, 9]), ["ash", "elm"], EpisodeShape(1, ways=3, shots=1, queries=5))
+        ('at least 3 classes, as many as an episode has', '2', 'lower ways')
+    """
+    occurring = counts.nonzero().flatten()
+    if len(occurring) < shape.ways:
+        return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), "lower ways"
+    fewest = int(occurring[counts[occurring].argmin()])
+    if int(counts[fewest]) >= shape.each:
+        return None
+    needed = f"at least {shape.each} samples of every class, {shape.shots} shots and {shape.queries} queries"
+    return needed, f"{int(counts[fewest])} of {names[fewest]!r}", "lower queries, or leave the class out"
 
 
 def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.data import EpisodeDraw, EpisodeShape
+from likewise.data.episode_draw import shortage
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
@@ -223,19 +224,11 @@ def _prepared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distan
 
 def _lacking(part: Features, shape: EpisodeShape) -> str | None:
     """Say why episodes can't be drawn from a part."""
-    counts = part.counts
-    occurring = counts.nonzero().flatten()
-    if len(occurring) < shape.ways:
-        return (
-            f"it needs {shape.ways} {part.part} classes for {shape.ways}-way episodes, and there are {len(occurring)}"
-        )
-    fewest = int(occurring[counts[occurring].argmin()])
-    if int(counts[fewest]) < shape.each:
-        return (
-            f"it needs {shape.each} {part.part} samples of every class, {shape.shots} shots and {shape.queries} "
-            f"queries, and {part.names[fewest]!r} has {int(counts[fewest])}: lower queries"
-        )
-    return None
+    lacking = shortage(part.counts, part.names, shape)
+    if lacking is None:
+        return None
+    needed, found, remedy = lacking
+    return f"it needs {needed}, and in the {part.part} part there are {found}: {remedy}"
 
 
 def _listed(name: str, value: int | Sequence[int]) -> list[int]:

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.models.encoder import Encoder, check_images, check_sizes
+from likewise.models.encoder import check_images, check_sizes
+from likewise.models.map_encoder import MapEncoder
 
 BLOCKS = 4
 
 
 @final
-class Conv4(Encoder):
+class Conv4(MapEncoder):
     """Four blocks of a 3 × 3 convolution, batch norm, 2 × 2 max-pool and ReLU, all of the same width.
 
     Pooling comes before the activation, which is the same function and less work: max and ReLU commute.
@@ -70,16 +71,6 @@ class Conv4(Encoder):
         self._feature_dim = width * (sides[0] // self._stride) * (sides[1] // self._stride) if self._flat else width
         self.to(memory_format=torch.channels_last)
 
-    @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self._feature_dim
-
-    @property
-    def stride(self) -> int:
-        """Pixels between neighbouring cells of the feature maps."""
-        return self._stride
-
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         """Encode images to feature maps."""
         return self.blocks(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
@@ -87,10 +78,6 @@ class Conv4(Encoder):
     def pool(self, maps: Float[Tensor, "n c hm wm"]) -> Float[Tensor, "n d"]:
         """Average feature maps over height and width, or flatten them."""
         return maps.flatten(1) if self._flat else super().pool(maps)
-
-    def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        """Encode a batch of images."""
-        return self.pool(self.maps(inputs))
 
 
 def _block(channels: int, width: int, *, pooled: bool) -> nn.Sequential:

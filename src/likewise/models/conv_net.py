@@ -7,11 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.models.encoder import Encoder, check_images, check_sizes
+from likewise.models.encoder import check_images, check_sizes
+from likewise.models.map_encoder import MapEncoder
 
 
 @final
-class ConvNet(Encoder):
+class ConvNet(MapEncoder):
     """A small convolutional encoder: blocks that double the width, max-pooled while the image allows, then averaged.
 
     Args:
@@ -43,23 +44,9 @@ class ConvNet(Encoder):
         self._feature_dim = channels
         self.to(memory_format=torch.channels_last)  # nearly twice as fast on a CPU
 
-    @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self._feature_dim
-
-    @property
-    def stride(self) -> int:
-        """Pixels between neighbouring cells of the feature maps."""
-        return self._stride
-
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         """Encode images to feature maps."""
         return self.blocks(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
-
-    def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        """Encode a batch of images."""
-        return self.pool(self.maps(inputs))
 
 
 def _block(channels: int, width: int, *, pooled: bool) -> nn.Sequential:

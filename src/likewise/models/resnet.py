@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likewise.models.encoder import Encoder, check_images, check_sizes
+from likewise.models.encoder import check_images, check_sizes
+from likewise.models.map_encoder import MapEncoder
 
 # blocks per stage; four stages from width 64, or three from width 16 for small images
 STAGES = {
@@ -23,7 +24,7 @@ SMALL = 64  # pixels; below it, the stem keeps the image size
 
 
 @final
-class ResNet(Encoder):
+class ResNet(MapEncoder):
     """A residual network: a stem, stages of residual blocks that halve the size and double the width, an average.
 
     Args:
@@ -71,24 +72,10 @@ class ResNet(Encoder):
         _initialize(self)
         self.to(memory_format=torch.channels_last)
 
-    @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self._feature_dim
-
-    @property
-    def stride(self) -> int:
-        """Pixels between neighbouring cells of the feature maps."""
-        return self._stride
-
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         """Encode images to feature maps."""
         images = self.standardized(inputs).contiguous(memory_format=torch.channels_last)
         return self.stages(self.stem(images))
-
-    def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        """Encode a batch of images."""
-        return self.pool(self.maps(inputs))
 
 
 class _Subsample(nn.Module):

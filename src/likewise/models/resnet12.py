@@ -7,13 +7,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from likewise.models.drop_block import DropBlock
-from likewise.models.encoder import Encoder, check_images, check_sizes
+from likewise.models.encoder import check_images, check_sizes
+from likewise.models.map_encoder import MapEncoder
 
 SLOPE = 0.1
 
 
 @final
-class ResNet12(Encoder):
+class ResNet12(MapEncoder):
     """Four residual stages of three 3 × 3 convolutions with leaky ReLU; all but the last one halve the map.
 
     The first stages end in dropout, the last two in DropBlock. Sides are halved upwards, so that an image of 84 × 84
@@ -70,23 +71,9 @@ class ResNet12(Encoder):
                 nn.init.kaiming_normal_(part.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu")
         self.to(memory_format=torch.channels_last)
 
-    @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self._feature_dim
-
-    @property
-    def stride(self) -> int:
-        """Pixels between neighbouring cells of the feature maps."""
-        return self._stride
-
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         """Encode images to feature maps."""
         return self.stages(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
-
-    def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        """Encode a batch of images."""
-        return self.pool(self.maps(inputs))
 
 
 class _Stage(nn.Module):

@@ -1,0 +1,27 @@
+"""The abstract encoder of images whose features are pooled feature maps."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.models.encoder import Encoder
+
+
+class MapEncoder(Encoder):
+    """Abstract: an encoder that defines `maps`, and sets the length of its features and its stride when it is made."""
+
+    _feature_dim: int
+    _stride: int
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self._feature_dim
+
+    @property
+    def stride(self) -> int:
+        """Pixels between neighbouring cells of the feature maps."""
+        return self._stride
+
+    def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
+        """Encode a batch of images."""
+        return self.pool(self.maps(inputs))

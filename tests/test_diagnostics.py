@@ -9,17 +9,17 @@ import torch
 from likewise.diagnostics import (
     alignment,
     collapsed,
-    geometry,
     similarity_histogram,
     two_dimensional_map,
     uniformity,
+    unit_rows,
 )
 
 
 @pytest.fixture
 def embedding(monkeypatch):
     """Features with their classes, and tiles smaller than both."""
-    monkeypatch.setattr(geometry, "TILE", 4)
+    monkeypatch.setattr(unit_rows, "TILE", 4)
     generator = torch.Generator().manual_seed(0)
     return 3 * torch.randn(11, 4, generator=generator), torch.arange(11) % 3
 

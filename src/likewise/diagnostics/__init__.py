@@ -1,26 +1,43 @@
 """What a loss does to the embedding: its geometry, its gradient, and pictures of both."""
 
 from likewise.diagnostics.cells import cell_matches
-from likewise.diagnostics.geometry import alignment, collapsed, similarity_histogram, two_dimensional_map, uniformity
+from likewise.diagnostics.geometry import (
+    alignment,
+    class_distances,
+    similarity_histogram,
+    uniformity,
+)
 from likewise.diagnostics.gradients import AnchorGradients, anchor_gradients
+from likewise.diagnostics.hard_pairs import HardPairs, hardest_pairs
+from likewise.diagnostics.hubs import Hubness, hubness
 from likewise.diagnostics.label_sets import grouped, push_weights
+from likewise.diagnostics.layout import two_dimensional_map
 from likewise.diagnostics.mining import HardestShares, hardest_shares, strength_by_similarity
 from likewise.diagnostics.snapshot import Snapshot, load_snapshots, save_snapshots
+from likewise.diagnostics.spectrum import collapsed, effective_rank, singular_values, spread
 
 __all__ = [
     "AnchorGradients",
+    "HardPairs",
     "HardestShares",
+    "Hubness",
     "Snapshot",
     "alignment",
     "anchor_gradients",
     "cell_matches",
+    "class_distances",
     "collapsed",
+    "effective_rank",
     "grouped",
+    "hardest_pairs",
     "hardest_shares",
+    "hubness",
     "load_snapshots",
     "push_weights",
     "save_snapshots",
     "similarity_histogram",
+    "singular_values",
+    "spread",
     "strength_by_similarity",
     "two_dimensional_map",
     "uniformity",

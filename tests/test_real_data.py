@@ -75,7 +75,7 @@ def test_characters_are_told_apart_better_than_by_their_pixels(real_data, tmp_pa
         test=pack["drawer"][chosen] > np.sort(np.unique(pack["drawer"]))[14],
     )
     command = [sys.executable, "-m", "likewise.cli", "train", "--data", "Arrays", "--data.path", str(file)]
-    command += ["--encoder.width", "16", "--trainer.accelerator", "cpu"]
+    command += ["--encoder.width", "16", "--trainer.accelerator", "cpu", "--report", "false"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

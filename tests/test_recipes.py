@@ -241,6 +241,7 @@ def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdi
     np.savez(tmp_path / "few.npz", images=digits.images[:300] / 16, labels=digits.target[:300])
     few = ["--data", "Arrays", "--data.path", str(tmp_path / "few.npz"), "--batches.batch_size", "32"]
     few += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--encoder.width", "4", "--evaluations", "KNN"]
+    few += ["--report", "false"]  # the pages of runs, which others test
     words = ["sweep", "--recipe", "rascal-ablation-digits", "--seeds", "2", "--split_seeds", *few]
     assert main([*words, "--output", str(tmp_path / "sweep")]) == 0
     told = capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Runs compared: settings and their names, means over seeds, paired differences, and the page."""
 
 import csv
+import json
 import math
 import re
 from dataclasses import replace
@@ -300,7 +301,7 @@ def test_other_test_samples_are_not_paired_and_the_page_says_why(tmp_path, chang
     assert [row.difference for row in rows] == [None, None]
     assert rows[1].paired == "not paired: other test samples"
     write_page(tmp_path / "page.html", in_settings(runs))
-    page = (tmp_path / "page.html").read_text(encoding="utf-8").split("</script>", 1)[1]
+    page = (tmp_path / "page.html").read_text(encoding="utf-8").split("<main>", 1)[1].split("</main>", 1)[0]
     assert "no difference is given" in page
     assert 'id="differences-' not in page
 
@@ -346,8 +347,9 @@ def page(two, tmp_path_factory):
 
 def test_the_page_compares_scores_curves_and_classes(page, two):
     text = page.read_text(encoding="utf-8")
-    after = text.split("</script>", 1)[1]
-    assert re.findall(r'<div id="([\w-]+)"', after) == ["compared", "differences-kNN-accuracy", "curves"]
+    after = text.split("<main>", 1)[1].split("</main>", 1)[0]
+    figures = re.findall(r'<div class="(?:figure|map)" id="([\w-]+)"', after)
+    assert figures == ["compared", "map", "differences-kNN-accuracy", "curves"]
     for row in rows_of(two):
         assert f"<td>{row.score_words}</td>" in after
         assert f"<td>{row.difference_words}</td>" in after
@@ -355,11 +357,17 @@ def test_the_page_compares_scores_curves_and_classes(page, two):
         assert run.name in after
     assert after.count("<td>SupConLoss</td>") == 3
     assert "class &lt;cat&gt;" in after
-    assert not re.search(r"(src|href)=", after.split("Plotly.newPlot")[0])
+    assert not re.search(r"(src|href)=", after)
+
+
+def test_maps_of_settings_show_the_same_samples_in_the_same_order(page):
+    said = json.loads(re.search(r'id="map-data">(.*?)</script>', page.read_text(encoding="utf-8"))[1])
+    assert [panel["name"] for panel in said["panels"]] == ["SupConLoss", "NTXentLoss"]
+    assert len({layout["x"].__len__() for panel in said["panels"] for layout in panel["layouts"].values()}) == 1
 
 
 def test_the_page_has_the_difference_of_each_class(page, two):
-    after = page.read_text(encoding="utf-8").split("</script>", 1)[1]
+    after = page.read_text(encoding="utf-8").split("<main>", 1)[1].split("</main>", 1)[0]
     for name in NAMES:
         of = [next(score.value for score in run.scores if score.subset == f"class {name}") for run in two]
         each = [of[2] - of[0], of[3] - of[1]]
@@ -370,7 +378,7 @@ def test_the_page_has_the_difference_of_each_class(page, two):
 def test_single_runs_differ_by_class_on_the_samples_of_the_class(tmp_path):
     runs = [run_of(tmp_path, share=0.5), run_of(tmp_path, loss=OTHER, share=0.8)]
     write_page(tmp_path / "page.html", in_settings(runs))
-    after = (tmp_path / "page.html").read_text(encoding="utf-8").split("</script>", 1)[1]
+    after = (tmp_path / "page.html").read_text(encoding="utf-8").split("<main>", 1)[1].split("</main>", 1)[0]
     for name in NAMES:
         first, second = (next(score.value for score in run.scores if score.subset == f"class {name}") for run in runs)
         assert (

@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 from likewise.data import Parts, Samples
-from likewise.diagnostics import plots
+from likewise.diagnostics import plots, two_dimensional_map
 from likewise.diagnostics.plots.images import montage
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
 from likewise.report import Subject, write_page
-from likewise.report.sections import choices, classes, curves, errors, maps, scores
+from likewise.report.sections import choices, classes, confusion, curves, maps, scores
 from likewise.runs import Run
 from likewise.scores import ENCODER, RAW, Found, Score
 
@@ -53,8 +53,32 @@ def page_of(run, parts=None):
 
 def figures_of(page):
     """Return each figure's traces by the id of its element."""
-    found = re.findall(r'Plotly\.newPlot\(\s*"([^"]+)",\s*(\[.*?\]),\s*\{"template"', page.text, flags=re.DOTALL)
-    return {name: json.loads(traces) for name, traces in found}
+    pattern = r'<div class="figure" id="([^"]+)"[^>]*></div><script type="application/json">(.*?)</script>'
+    return {name: json.loads(said)["data"] for name, said in re.findall(pattern, page.text)}
+
+
+def data_of(page, name):
+    """Return what the page's scripts read under a name."""
+    (said,) = re.findall(rf'<script type="application/json" id="{name}">(.*?)</script>', page.text)
+    return json.loads(said)
+
+
+def decoded(text, kind):
+    return np.frombuffer(base64.b64decode(text), kind)
+
+
+def drawn_ids(page):
+    """Return the ids of what is drawn, in its order."""
+    return [name for name in page.ids if not name.startswith("section-") and name not in {"plotly", "album"}]
+
+
+def thumbnails_of(page):
+    """Return the pictures of a page's album, by their numbers."""
+    said = data_of(page, "album")
+    mosaic = np.asarray(Image.open(io.BytesIO(base64.b64decode(said["source"].partition(",")[2]))))
+    height, width = said["height"], said["width"]
+    rows = mosaic.reshape(-1, height, said["columns"], width, 3).swapaxes(1, 2)
+    return rows.reshape(-1, height, width, 3)
 
 
 def features_of(samples, noise, part, names):
@@ -106,7 +130,7 @@ def page(whole):
 def test_the_page_names_no_address_outside_itself(page):
     named = [value for name, value in page.attributes if name in {"src", "href", "data", "action", "poster", "srcset"}]
     style = re.findall(r"<style>(.*?)</style>", page.text.split("<script", 1)[0], flags=re.DOTALL)
-    assert named == []
+    assert all(address.startswith("#section-") for address in named)
     assert not re.search(r"url\(|@import", "".join(style))
     assert len(style) == 1
 
@@ -119,9 +143,10 @@ def test_the_page_may_fetch_nothing(page):
 
 
 def test_the_page_holds_every_picture_and_the_library_once(page):
-    pictures = ["scores", "errors-kNN-accuracy", "errors-linear-probe-accuracy", "map", "similarities", "wrong"]
-    pictures += ["choices", "curves", "validation", "noted"]
-    assert [name for name in page.ids if name in pictures] == pictures == list(figures_of(page))
+    pictures = ["map", "map-data", "wrong", "scores", "errors-kNN-accuracy", "errors-linear-probe-accuracy"]
+    pictures += ["confusion", "similarities", "spectrum", "noted", "curves", "validation", "choices"]
+    assert drawn_ids(page) == pictures
+    assert list(figures_of(page)) == pictures[3:]
     assert len(set(page.ids)) == len(page.ids)
     assert page.text.count(plots.script()) == 1
 
@@ -137,7 +162,7 @@ def test_facts_and_names_are_shown_as_text(page):
         NAMES[1],
     ):
         assert told in words
-    assert page.text.count("</script>") == page.text.count("<script") == len(figures_of(page)) + 1
+    assert page.text.count("</script>") == page.text.count("<script") == len(figures_of(page)) + 5
 
 
 def test_no_figure_takes_a_name_for_a_tag(page):
@@ -178,8 +203,9 @@ def test_accuracies_and_differences_are_counted_right(page, whole):
             right[kind].append(int(votes.argmax() == label))
     assert chosen
     mean = {kind: np.mean(of) for kind, of in right.items()}
-    lead = next(line for line in page.words if line.startswith("kNN: accuracy"))
-    assert f"{100 * mean[ENCODER]:.2f} % [" in lead
+    card = page.words.index("kNN, accuracy")
+    lead = " ".join(page.words[card : card + 6])
+    assert f" {100 * mean[ENCODER]:.2f} % " in lead
     assert f"raw inputs {100 * mean[RAW]:.2f} % [" in lead
     assert f"difference {100 * (mean[ENCODER] - mean[RAW]):+.2f} [" in lead
 
@@ -196,21 +222,51 @@ def test_bars_are_errors_with_whiskers_inside_the_scale(page, whole):
         assert all(-1e-9 <= y - below <= y <= y + above <= 100 + 1e-9 for y, above, below in whiskers)
 
 
-def test_hovering_over_the_map_gives_the_class_and_the_test_row(page, whole):
-    test = whole[2].test
-    said = [text for trace in figures_of(page)["map"] for text in trace["hovertext"]]
-    expected = {f"row {row}" for row in range(300, 345)}
-    assert {text.rpartition(", ")[2] for text in said} == expected
-    assert len(said) == 2 * 45
-    row = int(test.rows[0])
-    name = {0: "&lt;cat&gt;"}[int(test.labels[0])]
-    assert f"{name}, row {row}" in said
+def test_the_map_knows_each_point_its_picture_and_what_knn_said(page, whole):
+    run, parts, features = whole
+    said, test = data_of(page, "map-data"), features.test
+    rows = decoded(said["rows"], np.int32)
+    assert sorted(rows) == sorted(test.numbers.tolist())
+    assert [panel["name"] for panel in said["panels"]] == [ENCODER, RAW]
+    place = {row: at for at, row in enumerate(test.numbers.tolist())}
+    order = torch.tensor([place[row] for row in rows.tolist()])
+    colours = {name: decoded(of["of"], np.int16) for name, of in said["colours"].items()}
+    assert colours["class"].tolist() == test.labels[order].tolist()
+    predicted = Subject(run).outcomes["kNN", "prediction", ENCODER, "test"]
+    assert torch.equal(predicted.rows, test.numbers)
+    assert colours["kNN's prediction"].tolist() == predicted.values[order].long().tolist()
+    assert colours["kNN is"].tolist() == (predicted.values != test.labels)[order].long().tolist()
+    assert said["colours"]["kNN is"]["names"] == ["right", "wrong"]
+    pictures = thumbnails_of(page)
+    for tile, at in zip(decoded(said["tiles"], np.int32), order.tolist(), strict=True):
+        assert np.array_equal(pictures[tile], parts.test.inputs[at].movedim(0, -1).numpy())
+
+
+def test_places_on_the_map_are_those_of_the_layout(page, whole):
+    """Up to 16 bits, and up to a scale of each axis."""
+    said, test = data_of(page, "map-data"), whole[2].test
+    place = {row: at for at, row in enumerate(test.numbers.tolist())}
+    order = torch.tensor([place[row] for row in decoded(said["rows"], np.int32).tolist()])
+    places = two_dimensional_map(test.vectors[order], "pca")
+    for axis, found in enumerate("xy"):
+        of = places[:, axis]
+        expected = (of - of.min()) / (of.max() - of.min())
+        drawn = decoded(said["panels"][0]["layouts"]["PCA"][found], np.uint16) / 65535
+        assert np.allclose(drawn, expected, atol=1e-5)
 
 
 def test_a_map_says_how_many_samples_it_shows(whole, monkeypatch):
     monkeypatch.setattr(maps, "MAPPED", 12)
+    monkeypatch.setattr(maps, "PICTURED", 20)
+    monkeypatch.setattr(maps, "MOST", 30)
     section = maps.section([Subject(whole[0], whole[1])])
     assert "12 of 45 test samples" in section.sentence
+    assert "By PCA there are 30. 20 of them have a picture" in section.sentence
+    said = data_of(Elements(section.body), "map-data")
+    assert len(decoded(said["rows"], np.int32)) == 30
+    assert len(decoded(said["tiles"], np.int32)) == 20
+    lengths = {kind: len(decoded(of["x"], np.uint16)) for kind, of in said["panels"][0]["layouts"].items()}
+    assert (lengths["t-SNE"], lengths["PCA"]) == (12, 30)
 
 
 def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
@@ -255,20 +311,47 @@ def pixels_of(figure):
     return np.asarray(Image.open(io.BytesIO(content)))
 
 
-def test_wrong_predictions_are_shown_in_their_own_colours(whole):
-    """The first pictures of the figure are the test image itself, and the training image nearest to it."""
+def test_wrong_predictions_are_shown_with_their_nearest_training_images(page, whole):
+    """The first pictures of each row are the test image itself, and the training image nearest to it."""
     run, parts, features = whole
-    (trace,) = figures_of(Elements(errors.section([Subject(run, parts)]).body + "<p>"))["wrong"]
-    drawn = np.asarray(Image.open(io.BytesIO(base64.b64decode(trace["source"].partition(",")[2]))))
+    (rows,) = re.findall(r'<div id="wrong">(.*?)</div></section>', page.text)
+    shown = [
+        [int(tile) for tile in re.findall(r'data-tile="(\d+)"', row)] for row in rows.split('<div class="row">')[1:]
+    ]
+    pictures = thumbnails_of(page)
     predicted = Subject(run).outcomes["kNN", "prediction", ENCODER, "test"].values
-    wrong = (predicted != features.test.labels).nonzero().flatten()
-    for place, row in enumerate(wrong[:8].tolist()):
-        left = drawn[7 * place : 7 * place + 5, :4, :3]
-        assert np.array_equal(left, parts.test.inputs[row].movedim(0, -1).numpy())
+    wrong = (predicted != features.test.labels).nonzero().flatten()[:8].tolist()
+    assert len(shown) == len(wrong) > 2
+    for tiles, row in zip(shown, wrong, strict=True):
+        assert np.array_equal(pictures[tiles[0]], parts.test.inputs[row].movedim(0, -1).numpy())
         units = torch.nn.functional.normalize(features.train.vectors)
         nearest = int((units @ torch.nn.functional.normalize(features.test.vectors[row], dim=0)).argmax())
-        beside = drawn[7 * place : 7 * place + 5, 8:12, :3]
-        assert np.array_equal(beside, parts.train.inputs[nearest].movedim(0, -1).numpy())
+        assert np.array_equal(pictures[tiles[1]], parts.train.inputs[nearest].movedim(0, -1).numpy())
+
+
+def test_the_gallery_shows_the_hardest_pairs(page, whole):
+    test = whole[2].test
+    units = torch.nn.functional.normalize(test.vectors.double())
+    cosines, same = units @ units.T, test.labels.unsqueeze(1) == test.labels
+    others = ~torch.eye(len(test), dtype=torch.bool)
+    positives, negatives = re.findall(r'<div class="gallery">(.*?)</div></div>', page.text)
+    for shown, values in ((positives, cosines[same & others].min()), (negatives, cosines[~same].max())):
+        rows = [int(row) for row in re.findall(r", row (\d+)</span>", shown)]
+        assert len(rows) == len(set(rows))
+        assert f"cosine {float(values):.3f}" in shown
+        hardest = [test.numbers.tolist().index(row) for row in rows[:2]]
+        assert float(cosines[hardest[0], hardest[1]]) == pytest.approx(float(values))
+
+
+def test_confusion_is_counted(page, whole):
+    (heat,) = figures_of(page)["confusion"]
+    predicted = Subject(whole[0]).outcomes["kNN", "prediction", ENCODER, "test"].values.long()
+    counts = np.zeros((3, 3))
+    for true, said in zip(whole[2].test.labels.tolist(), predicted.tolist(), strict=True):
+        counts[true, said] += 1
+    assert np.allclose(heat["z"], counts / counts.sum(axis=1, keepdims=True))
+    row = page.words.index("taken for")
+    assert str(int((counts - np.diag(np.diag(counts))).max())) in page.words[row : row + 8]
 
 
 @pytest.mark.parametrize(("channels", "red_green_blue"), [(1, (51, 51, 51)), (3, (51, 102, 255)), (2, (51, 51, 51))])
@@ -296,7 +379,8 @@ def test_a_run_without_its_data_has_no_pictures_and_says_so_nowhere(whole):
     page = page_of(whole[0])
     assert "wrong" not in page.ids
     assert {"scores", "map", "similarities", "choices"} <= set(page.ids)
-    assert [trace["type"] for trace in figures_of(page)["map"]] == ["scatter"] * 3
+    assert set(decoded(data_of(page, "map-data")["tiles"], np.int32)) == {-1}
+    assert "album" not in page.ids
 
 
 def bare(tmp_path, features, **facts):
@@ -315,7 +399,8 @@ def test_a_collapsed_encoder_has_a_page_that_says_so(tmp_path):
     page = page_of(run)
     words = " ".join(page.words)
     assert words.count("Collapsed: ") == 2
-    assert all(set(trace["x"]) == {0} for trace in figures_of(page)["map"])
+    for layout in data_of(page, "map-data")["panels"][0]["layouts"].values():
+        assert set(decoded(layout["x"], np.uint16)) == set(decoded(layout["y"], np.uint16)) == {0}
     assert not re.search(r"\bnan\b", words, flags=re.IGNORECASE)
 
 
@@ -326,16 +411,21 @@ def test_other_labels_and_none_have_a_page_too(tmp_path, labels):
     run = bare(tmp_path, features, labels={"kind": None if labels is None else "label sets", "names": names})
     run.write("metrics.csv", b"step,epoch,loss\n0,0,2.0\n1,0,1.0\n")
     page = page_of(run)
-    assert page.ids[-2:] == ["map", "curves"]
-    (trace,) = figures_of(page)["map"]
-    assert [text.rpartition(", ")[2] for text in trace["hovertext"]] == [f"row {row}" for row in range(500, 530)]
+    assert drawn_ids(page) == ["map", "map-data", "spectrum", "curves"]
+    said = data_of(page, "map-data")
+    assert sorted(decoded(said["rows"], np.int32)) == list(range(500, 530))
+    assert said["colours"] == {}
+    if labels is not None:
+        first = int(decoded(said["rows"], np.int32)[0]) - 500
+        words = [names[label] for label in labels[first].nonzero().flatten().tolist()]
+        assert said["labels"][0].startswith(" + ".join(words[:5]) or "no label")
     assert "<mine>.npz" in " ".join(page.words)
 
 
 def test_a_run_with_nothing_but_its_facts_has_a_page(tmp_path):
     run = Run.create(tmp_path, "new")
     run.describe({"seed": 0})
-    assert [name for name in page_of(run).ids if name] == []
+    assert drawn_ids(page_of(run)) == []
 
 
 def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
@@ -355,8 +445,10 @@ def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
     lowest = sorted(scores_of[f"class {name}"] for name in names)[: classes.MOST]
     assert sorted(bars["y"]) == pytest.approx(sorted(100 - 100 * value for value in lowest))
     assert " ".join(page.words).count("class class number") == classes.MOST
-    (trace,) = figures_of(page)["map"]
-    assert trace["showlegend"] is False
+    said = data_of(page, "map-data")
+    assert said["most"] < len(said["colours"]["class"]["names"]) == 300  # without a legend
+    (heat,) = figures_of(page)["confusion"]
+    assert len(heat["z"]) == confusion.MOST
 
 
 def test_features_that_know_the_class_beat_inputs_that_do_not(whole):

@@ -113,9 +113,11 @@ def _settled() -> Generator[None]:
 def _measure(contenders: Contenders, key: tuple[str, str, str], case: Case, clock: str, there: Connection) -> None:
     """Measure in this process, and send the result, or the error in words."""
     try:
-        there.send(_peak(next(each for each in contenders() if each.key == key), case, clock))
+        found = _peak(next(each for each in contenders() if each.key == key), case, clock)
     except Exception as error:  # noqa: BLE001 - whatever it is, the table shows it
-        there.send(Failed.words(error))
+        found = Failed.words(error)
+    with suppress(BrokenPipeError):  # nobody waits for it after Ctrl-C
+        there.send(found)
 
 
 def _peak(contender: Contender, case: Case, clock: str) -> Peak:

@@ -160,6 +160,6 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
         f"<style>body{{font-family:system-ui,sans-serif;margin:2em}}</style><h1>{title}</h1>"
-        f"<script>{plots.script()}</script>{figure}</html>\n",
+        f"{plots.script()}{figure}</html>\n",
         encoding="utf-8",
     )

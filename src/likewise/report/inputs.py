@@ -1,13 +1,17 @@
-"""Raw inputs of a run's samples, to be shown next to their features."""
+"""Inputs and labels of a run's samples, as sections show them."""
 
 import math
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.evaluation import Features
 from likewise.evaluation.raw import LONGEST
 from likewise.report.subject import Subject
+
+MOST_NAMED = 5  # labels of a sample that are named
+LETTERS = 240  # of a text
 
 
 def raw_vectors(subject: Subject, features: Features) -> Float[Tensor, "n d"] | None:
@@ -21,6 +25,57 @@ def raw_vectors(subject: Subject, features: Features) -> Float[Tensor, "n d"] | 
         return None
     inputs = subject.inputs_of(features.part, features.numbers)
     return None if inputs is None else inputs.flatten(1)
+
+
+def inputs_as_words(subject: Subject, features: Features, letters: int = LETTERS) -> list[str]:
+    """Return the beginnings of samples' texts in one line each; empty where samples are no texts.
+
+    Args:
+        subject: The run.
+        features: The samples' features.
+        letters: Of a text.
+    """
+    lines = (" ".join(text.split()) for text in subject.texts_of(features.part, features.numbers) or ())
+    return [line if len(line) <= letters else f"{line[: letters - 1]}…" for line in lines]
+
+
+def label_words(features: Features) -> list[str]:
+    """Return the classes or labels of samples in words.
+
+    Example:
+        >>> label_words(Features(torch.eye(2), torch.tensor([[True, True], [False, False]]), ("cat", "dog")))
+        ['cat + dog', 'no label']
+    """
+    if features.label_kind is None:
+        return [""] * len(features)
+    if features.label_kind == "classes":
+        return [features.names[label] for label in features.classes.tolist()]
+    found: list[str] = []
+    for labels in features.sets:
+        names = [features.names[label] for label in labels.nonzero().flatten().tolist()]
+        more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
+        found.append((" + ".join(names[:MOST_NAMED]) or "no label") + more)
+    return found
+
+
+def order_by_share(features: Features, seed: int = 0) -> Int[Tensor, " n"]:
+    """Return an order of which any beginning has about the same share of every class; random within classes.
+
+    Example:
+        >>> features = Features(torch.eye(6), torch.tensor([0, 0, 0, 0, 1, 1]))
+        >>> [sorted(features.classes[order_by_share(features)[:n]].tolist()) for n in (3, 6)]
+        [[0, 0, 1], [0, 0, 0, 0, 1, 1]]
+    """
+    shuffled = torch.randperm(len(features), generator=torch.Generator().manual_seed(seed))
+    if features.label_kind != "classes":
+        return shuffled
+    classes = features.classes[shuffled]
+    sorted_by_class = classes.argsort(stable=True)
+    counts = torch.bincount(classes, minlength=len(features.names))
+    firsts = counts.cumsum(0) - counts
+    ranks = torch.empty(len(classes), dtype=torch.double)
+    ranks[sorted_by_class] = torch.arange(len(classes)).double() - firsts[classes[sorted_by_class]]
+    return shuffled[((ranks + 0.5) / counts[classes]).argsort(stable=True)]
 
 
 def how_many(some: int, count: int) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from string import Template
 
 from likewise.diagnostics import plots
-from likewise.report.section import paragraphs
 from likewise.report.sections import SECTIONS, scores
 from likewise.report.subject import Subject
 
@@ -40,10 +39,18 @@ def write_page(path: Path, subjects: Sequence[Subject], title: str | None = None
     """
     title = title or (subjects[0].run.name if len(subjects) == 1 else "Comparison")
     found = [section(subjects) for section in SECTIONS]
-    page = Template(files("likewise.report").joinpath("page.html").read_text(encoding="utf-8")).substitute(
+    sections = [section for section in found if section is not None]
+    page = Template(_file("page.html")).substitute(
         title=escape(title),
-        lead=paragraphs(scores.lead(subjects), "lead"),
-        script=plots.script(),
-        sections="\n".join(section.html for section in found if section is not None),
+        style=_file("page.css").strip(),
+        contents="\n".join(section.link for section in sections),
+        lead=scores.lead(subjects),
+        sections="\n".join(section.html for section in sections),
+        album="".join(subject.album.html for subject in subjects[:1]),
+        script=f"{plots.script()}\n<script>\n{_file('page.js')}</script>",
     )
     path.write_text(page, encoding="utf-8")
+
+
+def _file(name: str) -> str:
+    return files("likewise.report").joinpath(name).read_text(encoding="utf-8")

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import final
 
+from likewise.report.words import slug
+
 MOST_ROWS = 40  # of a table; more hide what matters
+LONG = 40  # characters of a cell that is broken into lines
 
 
 @final
@@ -20,7 +23,7 @@ class Section:
 
     Example:
         >>> Section("Map", "Samples laid out.", "<p>…</p>").html
-        '<section><h2>Map</h2>\n<p>Samples laid out.</p>\n<p>…</p></section>'
+        '<section id="section-map"><h2>Map</h2>\n<p>Samples laid out.</p>\n<p>…</p></section>'
     """
 
     heading: str
@@ -31,7 +34,16 @@ class Section:
     def html(self) -> str:
         """The section as HTML."""
         said = f"<p>{escape(self.sentence)}</p>\n" if self.sentence else ""
-        return f"<section><h2>{escape(self.heading)}</h2>\n{said}{self.body}</section>"
+        return f'<section id="{self._name}"><h2>{escape(self.heading)}</h2>\n{said}{self.body}</section>'
+
+    @property
+    def link(self) -> str:
+        """A link to the section."""
+        return f'<a href="#{self._name}">{escape(self.heading)}</a>'
+
+    @property
+    def _name(self) -> str:
+        return slug("section", self.heading.lower())
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_ROWS, file: str = "scores.csv") -> str:
@@ -47,6 +59,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_R
         f'<div class="scroll"><table><thead><tr>{_cells("th", head)}</tr></thead><tbody>{lines}</tbody></table></div>'
         f"{note}"
     )
+
+
+def folded(summary: str, body: str) -> str:
+    """Return HTML that is shown when a reader opens it.
+
+    Example:
+        >>> folded("All <values>", "<p>…</p>")
+        '<details><summary>All &lt;values&gt;</summary><p>…</p></details>'
+    """
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
@@ -71,5 +93,27 @@ def paragraphs(sentences: Iterable[str], kind: str = "") -> str:
     return "\n".join(f"{opening}{escape(sentence)}</p>" for sentence in sentences)
 
 
+def tile(number: int, words: str, kind: str = "") -> str:
+    """Return a thumbnail of the page's album as an element; its words where it has none.
+
+    Args:
+        number: The thumbnail's number in the album; -1 for none.
+        words: What it shows.
+        kind: A further class of the element.
+
+    Example:
+        >>> tile(3, "cat"), tile(-1, "<cat>")
+        ('<canvas class="tile" data-tile="3" data-words="cat"></canvas>', '<span class="words">&lt;cat&gt;</span>')
+    """
+    if number < 0:
+        return f'<span class="words">{escape(words)}</span>'
+    of = f"tile {kind}".strip()
+    return f'<canvas class="{of}" data-tile="{number}" data-words="{escape(words)}"></canvas>'
+
+
 def _cells(tag: str, row: Sequence[str]) -> str:
-    return "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
+    return "".join(f"<{tag}{_kind(tag, cell)}>{escape(cell)}</{tag}>" for cell in row)
+
+
+def _kind(tag: str, cell: str) -> str:
+    return ' class="long"' if tag == "td" and len(cell) > LONG else ""

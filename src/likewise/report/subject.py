@@ -14,6 +14,7 @@ from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
 from likewise.records import ClassMean, Curves
+from likewise.report.album import Album
 from likewise.runs import Run
 from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score, same_rows
 
@@ -150,13 +151,18 @@ class Subject:
         return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.classes))[1]
 
     @cached_property
+    def album(self) -> Album:
+        """The thumbnails of samples that the page shows."""
+        return Album(self.inputs_of)
+
+    @cached_property
     def parts(self) -> Parts | None:
         """The samples; None where the data can't be loaded any more, or is somebody's features."""
         if self._given is not None:
             return self._given
         try:
             return parts_of_run(self.run)[0]
-        except (ValueError, OSError, ImportError):
+        except (ValueError, OSError, ImportError, KeyError):  # KeyError: facts without a part
             return None
 
     def inputs_of(self, part: str, rows: Int[Tensor, " n"]) -> Float[Tensor, "n ..."] | None:

@@ -1,14 +1,15 @@
 """Pictures of what kNN gets wrong, with the training images that led to it."""
 
 from collections.abc import Sequence
+from html import escape
 
 import torch
 from torch import Tensor
 
-from likewise.diagnostics import plots
 from likewise.evaluation import KNN, FeatureParts, Features
 from likewise.evaluation.nearest import nearest
-from likewise.report.section import Section
+from likewise.report.inputs import label_words
+from likewise.report.section import Section, tile
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER
 
@@ -29,20 +30,19 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     wrong, predictions = _wrong(features.test, predicted.rows, predicted.values.long())
     if len(wrong) == 0:
         return None
-    images = _images(subjects[0], features, wrong[:SHOWN])
-    if images is None:
-        return None
-    names, labels = features.test.names, features.test.classes[wrong].tolist()
-    captions = [
-        f"{names[label]}, predicted {names[said]}" for label, said in zip(labels, predictions.tolist(), strict=True)
-    ]
-    sentence = (
-        f"{min(SHOWN, len(wrong))} of {len(wrong):,} test images that kNN gets wrong, on the left, and the training "
-        "images that the encoder puts nearest to each, nearest first."
+    shown = features.test[wrong[:SHOWN]]
+    near = _nearest(features, shown)
+    rows = "".join(
+        _row(subjects[0], shown, place, features.test.names[int(predictions[place])], neighbours)
+        for place, neighbours in enumerate(near)
     )
-    if images.shape[2] not in {1, 3}:
-        sentence += f" Of their {images.shape[2]} channels the first is shown."
-    return Section("What kNN gets wrong", sentence, plots.as_html(plots.image_rows(images, captions[:SHOWN]), "wrong"))
+    sentence = (
+        f"{len(shown)} of {len(wrong):,} test images that kNN gets wrong, on the left, and the training images that "
+        "the encoder puts nearest to each, nearest first."
+    )
+    if subjects[0].parts.test.input_shape[0] not in {1, 3}:
+        sentence += f" Of their {subjects[0].parts.test.input_shape[0]} channels the first is shown."
+    return Section("What kNN gets wrong", sentence, f'<div id="wrong">{rows}</div>')
 
 
 def _wrong(test: Features, rows: Tensor, predictions: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,13 +54,19 @@ def _wrong(test: Features, rows: Tensor, predictions: Tensor) -> tuple[Tensor, T
     return wrong.nonzero().flatten(), said[wrong]
 
 
-def _images(subject: Subject, features: FeatureParts, wrong: Tensor) -> Tensor | None:
-    """Return test images, each followed by its nearest training images, (R, K, channels, height, width)."""
-    train = features.train
-    found = nearest(features.test.vectors[wrong], train.vectors, min(NEIGHBORS, len(train)))
-    neighbours = torch.cat([indices for _, _, indices in found])
-    left = subject.inputs_of("test", features.test.numbers[wrong])
-    right = subject.inputs_of("train", train.numbers[neighbours.flatten()])
-    if left is None or right is None:
-        return None
-    return torch.cat([left.unsqueeze(1), right.unflatten(0, neighbours.shape)], dim=1)
+def _nearest(features: FeatureParts, shown: Features) -> list[Features]:
+    """Return the training samples nearest to each test sample, nearest first."""
+    found = nearest(shown.vectors, features.train.vectors, min(NEIGHBORS, len(features.train)))
+    return [features.train[indices] for *_, of in found for indices in of]
+
+
+def _row(subject: Subject, shown: Features, place: int, said: str, neighbours: Features) -> str:
+    """Return a test image, its neighbours, and the words between them."""
+    own = shown[torch.tensor([place])]
+    name = shown.names[int(own.classes[0])]
+    tiles = [*subject.album.tiles("test", own.numbers).tolist()]
+    near = subject.album.tiles("train", neighbours.numbers).tolist()
+    words = [f"{of}, row {row}" for of, row in zip(label_words(neighbours), neighbours.numbers.tolist(), strict=True)]
+    images = "".join(tile(number, of) for number, of in zip(near, words, strict=True))
+    first = tile(tiles[0], f"{name}, row {int(own.numbers[0])}", "first")
+    return f'<div class="row">{first}{images}<span class="said">{escape(name)}, predicted {escape(said)}</span></div>'

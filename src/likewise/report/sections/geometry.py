@@ -2,14 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
-from likewise.diagnostics import alignment, collapsed, plots, similarity_histogram, uniformity
+from likewise.diagnostics import (
+    alignment,
+    class_distances,
+    collapsed,
+    hubness,
+    plots,
+    similarity_histogram,
+    singular_values,
+    uniformity,
+)
+from likewise.diagnostics.spectrum import rank_of
 from likewise.report.inputs import how_many, raw_vectors
-from likewise.report.section import Section, table
+from likewise.report.section import Section, folded, table
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER, RAW
 
+NEIGHBOURS = 10
+PAIRS = 10  # of classes
 MEASURED = 2000  # samples; all their pairs are looked at
 COLLAPSED = "Collapsed: all features point in the same direction, up to rounding, so every similarity is 1. "
 
@@ -26,16 +39,52 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     sentence = COLLAPSED if collapsed(some.vectors) else ""
     if classes is not None:
         sentence += "Alignment is the mean squared distance between samples of one class on the unit sphere. "
-    sentence += "Uniformity is the logarithm of the mean Gaussian potential of all pairs. Lower is better. "
+    sentence += (
+        "Uniformity is the logarithm of the mean Gaussian potential of all pairs. Lower is better. The effective rank "
+        "is the number of directions that the features use: the exponential of the entropy of their singular values. "
+        f"Hubs are samples that are among the {NEIGHBOURS} nearest neighbours of very many others: with a skewness "
+        "above 1 they dominate retrieval. "
+    )
     if classes is not None:
         sentence += "Below them, the cosine similarities of pairs. "
-    return Section("Geometry", f"{sentence}{how_many(len(some), len(test))}.", _body(vectors, classes))
+    return Section("Geometry", f"{sentence}{how_many(len(some), len(test))}.", _body(vectors, classes, some.names))
 
 
-def _body(vectors: Mapping[str, Tensor], classes: Tensor | None) -> str:
-    rows = [["uniformity", *(f"{uniformity(of):.3f}" for of in vectors.values())]]
-    if classes is None:
-        return table(["", *vectors], rows)
-    rows.insert(0, ["alignment", *(f"{alignment(of, classes):.3f}" for of in vectors.values())])
-    histograms = {kind: similarity_histogram(of, classes) for kind, of in vectors.items()}
-    return table(["", *vectors], rows) + plots.as_html(plots.similarities(histograms), "similarities")
+def _body(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequence[str]) -> str:
+    spectrum = {kind: singular_values(of) for kind, of in vectors.items()}
+    hubs = {kind: hubness(of, NEIGHBOURS) for kind, of in vectors.items()}
+    rows = [
+        ["uniformity", *(f"{uniformity(of):.3f}" for of in vectors.values())],
+        ["effective rank", *(f"{rank_of(of):.1f} of {len(of):,}" for of in spectrum.values())],
+        ["skewness of hubs", *(f"{of.skewness:.2f}" for of in hubs.values())],
+        ["nobody's neighbours", *(f"{100 * of.never:.1f} %" for of in hubs.values())],
+    ]
+    body = ""
+    if classes is not None:
+        distances = {kind: class_distances(of, classes, len(names)) for kind, of in vectors.items()}
+        rows.insert(0, ["alignment", *(f"{alignment(of, classes):.3f}" for of in vectors.values())])
+        rows.insert(1, ["distance of two classes", *(f"{_between(of):.3f}" for of in distances.values())])
+        histograms = {kind: similarity_histogram(of, classes) for kind, of in vectors.items()}
+        body = plots.as_html(plots.similarities(histograms), "similarities")
+        body += _nearest_classes(distances[ENCODER], names)
+    body += plots.as_html(plots.spectra(spectrum), "spectrum") if any(of.any() for of in spectrum.values()) else ""
+    return table(["", *vectors], rows) + body
+
+
+def _between(distances: Tensor) -> float:
+    """Return the mean distance between two classes."""
+    return float(distances[~torch.eye(len(distances), dtype=torch.bool)].nanmean())
+
+
+def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:
+    """List the pairs of classes that are nearest to each other."""
+    first, second = torch.triu_indices(len(names), len(names), offset=1)
+    between = distances[first, second].nan_to_num(nan=torch.inf)
+    rows: list[list[str]] = []
+    for at in between.argsort(stable=True)[:PAIRS].tolist():
+        if torch.isfinite(between[at]):
+            one, other = int(first[at]), int(second[at])
+            within = [distances[of, of] for of in (one, other)]
+            rows.append([names[one], names[other], f"{between[at]:.3f}", *(f"{of:.3f}" for of in within)])
+    head = ["class", "and", "squared distance", "within the first", "within the second"]
+    return folded("The classes nearest to each other", table(head, rows)) if rows else ""

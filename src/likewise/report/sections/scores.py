@@ -1,6 +1,7 @@
 """The scores of one run: all of them in a table, the shares also as dots with whiskers."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 
 from likewise.diagnostics import plots
 from likewise.evaluation import Difference, paired_difference
@@ -42,19 +43,19 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     return Section("Scores", sentence, figure + _table(subject, both, raw=raw))
 
 
-def lead(subjects: Sequence[Subject]) -> list[str]:
-    """Say in a sentence for each evaluation what the first of its scores is.
+def lead(subjects: Sequence[Subject]) -> str:
+    """Return a card for each evaluation with the first of its scores, as HTML; empty for several runs.
 
     Args:
-        subjects: A single run; of several there is nothing to say in a sentence.
+        subjects: A single run; of several there is no single score.
     """
     if len(subjects) != 1:
-        return []
-    sentences: dict[str, str] = {}
+        return ""
+    cards: dict[str, str] = {}
     for evaluation, metric in subjects[0].headlines:
-        if evaluation not in sentences:
-            sentences[evaluation] = f"{evaluation}: {metric} {_sentence(subjects[0], evaluation, metric)}."
-    return list(sentences.values())
+        if evaluation not in cards:
+            cards[evaluation] = _card(subjects[0], evaluation, metric)
+    return f'<div class="cards">{"".join(cards.values())}</div>' if cards else ""
 
 
 def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Difference | None:
@@ -66,17 +67,19 @@ def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Differen
     return paired_difference(ours, theirs, subject.unseen_classes(ours))
 
 
-def _sentence(subject: Subject, evaluation: str, metric: str) -> str:
+def _card(subject: Subject, evaluation: str, metric: str) -> str:
     ours = subject.test_scores[evaluation, metric, ENCODER, ALL]
     theirs = subject.test_scores.get((evaluation, metric, RAW, ALL))
-    difference = encoder_less_raw(subject, evaluation, metric)
-    if theirs is None:
-        return score_words(ours)
-    if difference is None:
+    value, _, interval = score_words(ours).partition(" [")
+    lines = [f"95 % interval [{interval}"]
+    if theirs is not None:
+        difference = encoder_less_raw(subject, evaluation, metric)
         fewer = theirs.choices.rpartition("; ")[2]
-        return f"{score_words(ours)}; raw inputs {score_words(theirs)}" + (f", {fewer}" if FEWER in fewer else "")
-    said = f"{score_words(ours)}; raw inputs {score_words(theirs)}; difference {difference_words(difference)}"
-    return said + (" points" if is_share(ours) else "")
+        lines.append(f"raw inputs {score_words(theirs)}" + (f", {fewer}" if FEWER in fewer else ""))
+        if difference is not None:
+            lines.append(f"difference {difference_words(difference)}" + (" points" if is_share(ours) else ""))
+    said = "".join(f"<span>{escape(line)}</span>" for line in lines)
+    return f'<div class="card"><span>{escape(f"{evaluation}, {metric}")}</span><b>{escape(value)}</b>{said}</div>'
 
 
 def _rows(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:

@@ -1,0 +1,122 @@
+"""The pictures of a page: thumbnails of samples, each of them once, in one mosaic."""
+
+import base64
+import io
+import math
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from likewise.diagnostics import plots
+
+LARGEST = 64  # pixels of a thumbnail's longer side
+PIXELS = 3_000_000  # of all thumbnails
+EXACT = 400_000  # pixels of a mosaic that is kept without loss
+QUALITY = 75
+NONE = -1
+AT_ONCE = 256  # images that are loaded together
+
+
+@final
+class Album:
+    """Thumbnails that sections ask for and a page shows; each sample has one, however often it is asked for.
+
+    Args:
+        inputs_of: Returns images (N, channels, height, width) from 0 to 1 of a part's samples by their rows, or None
+            where these are no images or can't be loaded.
+
+    Example:
+        >>> album = Album(lambda part, rows: torch.rand(len(rows), 1, 8, 8))
+        >>> album.tiles("test", torch.tensor([7, 9, 7])).tolist()
+        [0, 1, 0]
+        >>> 'id="album"' in album.html
+        True
+    """
+
+    def __init__(self, inputs_of: Any) -> None:
+        self._inputs_of = inputs_of
+        self._tiles: dict[tuple[str, int], int] = {}
+        self._there: dict[str, bool] = {}
+
+    def tiles(self, part: str, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+        """Return the numbers of samples' thumbnails, (N,): -1 where there are no images.
+
+        Args:
+            part: "train", "validation" or "test".
+            rows: The samples' rows in their source, (N,).
+        """
+        if not len(rows) or not self._has(part, rows[:1]):
+            return torch.full((len(rows),), NONE)
+        return torch.tensor([self._tiles.setdefault((part, row), len(self._tiles)) for row in rows.tolist()])
+
+    @property
+    def html(self) -> str:
+        """The mosaic as an element that the page's scripts read; empty without thumbnails."""
+        if not self._tiles:
+            return ""
+        small = self._small()
+        columns = math.ceil(math.sqrt(len(small)))
+        rest = -len(small) % columns
+        grid = functional.pad(small, (0, 0, 0, 0, 0, 0, 0, rest)).unflatten(0, (-1, columns))
+        picture = grid.permute(0, 3, 1, 4, 2).flatten(2, 3).flatten(0, 1)
+        height, width = small.shape[-2:]
+        said = {"source": webp(picture), "columns": columns, "width": width, "height": height}
+        return plots.as_data(said, "album")
+
+    def _has(self, part: str, row: Tensor) -> bool:
+        if part not in self._there:
+            one = self._inputs_of(part, row)
+            self._there[part] = one is not None and one.ndim == 4
+        return self._there[part]
+
+    def _small(self) -> Tensor:
+        """Return all thumbnails, (N, 3, height, width)."""
+        small: list[Tensor] = [torch.empty(0)] * len(self._tiles)
+        side = min(LARGEST, math.isqrt(PIXELS // len(self._tiles)))
+        for part in self._there:
+            pairs = [(row, number) for (name, row), number in self._tiles.items() if name == part]
+            for some in (pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)):
+                rows, numbers = zip(*some, strict=True)
+                for number, image in zip(
+                    numbers, thumbnails(self._inputs_of(part, torch.tensor(rows)), side), strict=True
+                ):
+                    small[number] = image
+        return torch.stack(small)
+
+
+def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n 3 h2 w2"]:
+    """Return images whose longer side has at most so many pixels, in colour.
+
+    Args:
+        images: From 0 to 1, (N, channels, height, width): grey of one channel, colour of three. Of any other number of
+            channels the first is shown in grey.
+        side: Pixels.
+
+    Example:
+        >>> thumbnails(torch.rand(2, 1, 100, 50), 20).shape
+        torch.Size([2, 3, 20, 10])
+    """
+    colour = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
+    longer = max(images.shape[-2:])
+    if longer <= side:
+        return colour
+    size = [max(1, round(side * of / longer)) for of in images.shape[-2:]]
+    return functional.interpolate(colour, size=size, mode="bilinear", antialias=True, align_corners=False)
+
+
+def webp(picture: Float[Tensor, "h w 3"]) -> str:
+    """Return a picture as the address of a WebP image that holds it; a small one is kept without loss.
+
+    Example:
+        >>> webp(torch.zeros(2, 2, 3))[:23]
+        'data:image/webp;base64,'
+    """
+    content = io.BytesIO()
+    pixels = (255 * picture.clamp(0, 1)).round().to(torch.uint8).numpy()
+    exact = pixels.shape[0] * pixels.shape[1] <= EXACT
+    Image.fromarray(pixels).save(content, "WEBP", lossless=exact, quality=QUALITY)
+    return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"

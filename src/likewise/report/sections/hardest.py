@@ -1,0 +1,58 @@
+"""The hardest pairs of the test part: one class and far apart, or different classes and close together."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.diagnostics import HardPairs, hardest_pairs
+from likewise.evaluation import Features
+from likewise.report.inputs import inputs_as_words, label_words
+from likewise.report.section import Section, tile
+from likewise.report.subject import Subject
+
+SHOWN = 12  # pairs of each kind
+MOST = {"classes": 60_000, "label sets": 10_000}  # samples among which the pairs are found
+LONGEST = 160  # characters of a text
+
+
+def section(subjects: Sequence[Subject]) -> Section | None:
+    """Show the hardest pairs of a single run."""
+    if len(subjects) != 1 or subjects[0].features is None or subjects[0].features.test.label_kind is None:
+        return None
+    test = subjects[0].features.test
+    test = test.fewer(MOST[str(test.label_kind)])
+    found = hardest_pairs(test.vectors, test.classes if test.label_kind == "classes" else test.sets)
+    body = "".join(_kinds(subjects[0], test, found))
+    if not body:
+        return None
+    sentence = (
+        f"Among {len(test):,} test samples, for each its least similar partner with the same class (hard positives) "
+        "and its most similar one of another class (hard negatives), by the cosine of their features. Shown are the "
+        "hardest, no sample twice. Mistakes of labels tend to be among them."
+    )
+    return Section("Hardest pairs", sentence, body)
+
+
+def _kinds(subject: Subject, test: Features, found: HardPairs) -> Iterator[str]:
+    for heading, pairs, similarities in (
+        ("Hard positives", found.positive_pairs(SHOWN), found.positive_similarities),
+        ("Hard negatives", found.negative_pairs(SHOWN), found.negative_similarities),
+    ):
+        if len(pairs):
+            shown = "".join(_pair(subject, test, pair, float(similarities[pair[0]])) for pair in pairs)
+            yield f'<h3>{heading}</h3>\n<div class="gallery">{shown}</div>'
+
+
+def _pair(subject: Subject, test: Features, pair: Int[Tensor, "2"], similarity: float) -> str:
+    both = test[pair]
+    tiles = subject.album.tiles("test", both.numbers).tolist()
+    texts = inputs_as_words(subject, both, LONGEST) or ["", ""]
+    words = [
+        f"{name}, row {row}" + (f": {text}" if text else "")
+        for name, row, text in zip(label_words(both), both.numbers.tolist(), texts, strict=True)
+    ]
+    shown = "".join(tile(number, of) for number, of in zip(tiles, words, strict=True))
+    said = "" if min(tiles) < 0 else "".join(f'<span class="words">{escape(of)}</span>' for of in words)
+    return f'<div class="pair">{shown}{said}cosine {similarity:.3f}</div>'

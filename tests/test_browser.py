@@ -1,0 +1,216 @@
+"""Pages in a real browser: they draw themselves, answer the reader, and ask nothing of any network."""
+
+import shutil
+
+import pytest
+import torch
+
+from likewise.data import Parts, Samples
+from likewise.diagnostics import Snapshot, save_snapshots
+from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, raw_features, save_features
+from likewise.report import Subject, write_page
+from likewise.runs import Run
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(BROWSER is None, reason="there is no Chromium: apt-get install chromium"),
+]
+LONG = "a very long name of a class " * 11
+STRANGE = ("<img src=x onerror=alert(1)>", "🦉 emoji", "شجرة", "</script><b>bold</b>", LONG, "plain")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - starts nothing until it is asked
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=BROWSER, args=["--no-sandbox", "--enable-unsafe-swiftshader"]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a page; at the end there must have been no error and no request beyond the file."""
+    contexts, requests, errors = [], [], []
+
+    def open_page(path, width=1280, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda said: errors.append(said.text) if said.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [address for address in requests if not address.startswith(("file:", "data:", "blob:"))] == []
+    assert [error for error in errors if "GPU stall" not in error and "WebGL" not in error] == []
+
+
+def run_of(folder, names, samples=90, *, images=True, snapshot=True, evaluations=None):
+    """A run on made-up images, with features that know the class in part."""
+    evaluations = [KNN(3, "uniform"), LinearProbe()] if evaluations is None else evaluations
+    generator = torch.Generator().manual_seed(0)
+    run = Run.create(folder, "a <b>run")
+    loss = {"class_path": "likewise.losses.SupConLoss", "init_args": {"temperature": 0.1}}
+    run.describe({"parts": {"loss": loss, "offers": None}, "labels": {"kind": "classes", "names": names}, "seed": 7})
+    parts, features = [], []
+    for number, part in enumerate(("train", "validation", "test")):
+        labels = torch.arange(samples) % len(names)
+        pictures = torch.randint(0, 256, (samples, 3, 6, 6), generator=generator, dtype=torch.uint8)
+        rows = 10 * samples * number + torch.arange(samples)
+        parts.append(Samples(pictures, labels, names, rows=rows))
+        vectors = torch.nn.functional.one_hot(labels, len(names)).float()
+        vectors = torch.cat([vectors, torch.zeros(samples, max(0, 4 - len(names)))], dim=1)
+        features.append(
+            Features(vectors + 0.6 * torch.randn(vectors.shape, generator=generator), labels, names, rows, part)
+        )
+    run.write("metrics.csv", b"step,epoch,loss\n0,0,2.0\n1,0,1.0\n2,1,0.5\n")
+    found = FeatureParts(*features)
+    for of in (found, raw_features(Parts(*parts))) if images else (found,):
+        for evaluation in evaluations if len(names) > 1 else ():
+            run.add(evaluation(*of))
+    with run.writing(run.embeddings.name) as path:
+        save_features(path, found)
+    if snapshot:
+        index = torch.arange(24)
+        embeddings = torch.randn(24, 2, 8, generator=generator)
+        batch = Snapshot(embeddings, index, parts[0].labels[index], epoch=2, step=2, samples=24, temperature=0.1)
+        with run.writing(run.batches.name) as path:
+            save_snapshots(path, {"last": batch})
+    write_page(run.report, [Subject(run, Parts(*parts) if images else None)])
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return run_of(tmp_path_factory.mktemp("runs"), STRANGE)
+
+
+def drawn(page):
+    """Scrolls through a page and waits until everything on it is drawn."""
+    for place in page.locator(".figure, .map, .anchors").all():
+        place.scroll_into_view_if_needed()
+        place.page.wait_for_function("element => element.dataset.drawn", arg=place.element_handle(), timeout=60_000)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_page_is_drawn_and_fits(run, opened, width, scheme):
+    page = opened(run.report, width, color_scheme=scheme)
+    drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".js-plotly-plot").count() == page.locator(".figure, .panel").count() > 6
+    title = page.locator("h1").bounding_box()
+    assert title["x"] + title["width"] <= width
+    paper, ink = page.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
+    assert (sum(map(int, paper[4:-1].split(","))) < 200) == (scheme == "dark")
+    assert paper != ink
+    assert page.screenshot(full_page=True)[:4] == b"\x89PNG"
+    if width < 600:
+        assert page.locator(".modebar-container .modebar-btn:visible").count() == 0
+
+
+def test_hovering_over_a_point_shows_the_sample(run, opened):
+    page = opened(run.report)
+    drawn(page)
+    page.locator("#map").scroll_into_view_if_needed()
+    hint = page.locator(".hint")
+    assert not hint.is_visible()
+    point = page.locator("#map .panel").first.locator("path.point").nth(5).bounding_box()
+    page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    hint.wait_for(state="visible")
+    words = hint.inner_text()
+    assert any(name.strip() in " ".join(words.split()) for name in STRANGE)
+    assert "row " in words
+    assert hint.locator("canvas").is_visible()
+    colours = hint.locator("canvas").evaluate("of => [...of.getContext('2d').getImageData(0, 0, 64, 64).data]")
+    assert len(set(colours)) > 10  # a picture
+    assert page.locator(".hint img, .hint b").count() == 0  # names are text
+
+
+def test_layout_and_colours_are_chosen_and_a_class_is_shown_alone(run, opened):
+    page = opened(run.report)
+    drawn(page)
+    count = page.locator("#map .panel").first.locator("path.point").count()
+    first = page.locator("#map .panel").first.locator("path.point").first.get_attribute("transform")
+    layout, colour = page.locator("#map select").all()
+    layout.select_option("PCA")
+    page.wait_for_function("document.getElementById('map').dataset.drawn === 'PCA'")
+    assert page.locator("#map .panel").first.locator("path.point").first.get_attribute("transform") != first
+    colour.select_option("kNN is")
+    assert page.locator("#map .legend button").all_inner_texts() == ["right", "wrong"]
+    page.locator("#map .legend button").first.click()
+    assert page.locator("#map .legend button").first.get_attribute("aria-pressed") == "true"
+    assert page.locator("#map .panel").first.locator("path.point").count() == count  # others in grey
+
+
+def test_an_anchor_is_chosen(run, opened):
+    page = opened(run.report)
+    drawn(page)
+    buttons = page.locator("#anchors .anchor")
+    said = page.locator("#anchors .forces > p")
+    first = said.inner_text()
+    buttons.nth(3).click()
+    assert said.inner_text() != first
+    assert page.locator("#anchors .pull .force").count() == 7  # 3 other samples of the class and its other view
+    assert page.locator("#anchors .push .force").count() == 8
+
+
+def test_pictures_are_painted_when_they_are_seen(run, opened):
+    page = opened(run.report)
+    picture = page.locator(".gallery canvas").first
+    picture.scroll_into_view_if_needed()
+    page.wait_for_function("of => of.width > 100", arg=picture.element_handle())
+    picture.hover()
+    page.locator(".hint").wait_for(state="visible")
+
+
+def test_strange_names_are_shown_whole_and_as_text(run, opened):
+    page = opened(run.report)
+    drawn(page)
+    words = " ".join(page.locator("main").inner_text().split())
+    for name in STRANGE:
+        assert " ".join(name.split()) in words
+    assert page.locator("main img, main section b").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "samples", "images"),
+    [(tuple(f"class {label}" for label in range(1000)), 2000, True), (("only",), 40, True), (STRANGE, 90, False)],
+    ids=["a thousand classes", "one class", "no images"],
+)
+def test_other_runs_are_drawn_too(names, samples, images, opened, tmp_path):
+    run = run_of(tmp_path, names, samples, images=images, snapshot=images, evaluations=[KNN(3, "uniform")])
+    page = opened(run.report, 390)
+    drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert run.report.stat().st_size < 5_000_000
+
+
+@pytest.mark.slow
+def test_sixty_thousand_points_stay_responsive(opened, tmp_path):
+    """By WebGL, in software: the map is drawn again in a second or so, and points are found under the pointer."""
+    run = run_of(tmp_path, tuple(map(str, range(10))), 60_000, snapshot=False, evaluations=())
+    page = opened(run.report)
+    page.locator("#map").scroll_into_view_if_needed()
+    page.wait_for_function("document.getElementById('map').dataset.drawn", timeout=60_000)
+    page.locator("#map select").first.select_option("PCA")
+    page.wait_for_function("document.getElementById('map').dataset.drawn === 'PCA'", timeout=60_000)
+    area = page.locator("#map .panel .plot").first.bounding_box()
+    hint = page.locator(".hint")
+    for share in range(3, 18):
+        page.mouse.move(area["x"] + area["width"] * share / 20, area["y"] + area["height"] / 2)
+        page.wait_for_timeout(60)
+        if hint.is_visible():
+            break
+    assert "row " in hint.inner_text()
+    assert run.report.stat().st_size < 5_000_000

@@ -1,0 +1,180 @@
+"""What is published: a wheel of the package alone, a source distribution that builds the same, a citation."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+import yaml
+
+import likewise
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "likewise"
+VERSION = likewise.__version__
+INFO = f"likewise-{VERSION}.dist-info"
+DATA = [  # what the package reads at run time, besides its modules
+    "py.typed",
+    "report/page.html",
+    "training/recipes/methods/supcon.yaml",
+    "training/recipes/both/simclr-cifar10.yaml",
+    "training/recipes/data/digits.yaml",
+    "training/recipes/studies/methods.yaml",
+    "data/splits/cifar-fs.json",
+    "data/splits/omniglot-alphabets.json",
+]
+NO_INDEX = ("Failed to resolve requirements", "Failed to fetch", "error sending request", "Could not connect")
+TRY = """
+import sys
+from importlib.metadata import distributions
+unpacked = sys.argv[1]
+sys.path.insert(0, unpacked)
+import torch, likewise
+assert likewise.__file__.startswith(unpacked), likewise.__file__
+print(float(likewise.SupConLoss()(torch.eye(4), torch.tensor([0, 0, 1, 1]))))
+(command,) = next(iter(distributions(name="likewise", path=[unpacked]))).entry_points
+assert (command.group, command.name) == ("console_scripts", "likewise")
+sys.argv = ["likewise", "--help"]
+command.load()()
+"""
+
+
+def build(source, folder, *options):
+    """Build with uv, and return what it made; skip where there is no uv, or no build backend to be had."""
+    uv = shutil.which("uv")
+    if uv is None:
+        pytest.skip("no uv to build with: pip install uv")
+    command = [uv, "build", str(source), "--out-dir", str(folder), "--python", sys.executable, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and any(words in done.stderr for words in NO_INDEX):
+        pytest.skip("no build backend: hatchling is neither cached nor at a package index that can be reached")
+    assert done.returncode == 0, done.stderr
+    return {path.name.removeprefix(f"likewise-{VERSION}"): path for path in folder.iterdir() if path.suffix != ".lock"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Return the wheel of the working tree, the source distribution, and the wheel that this one builds."""
+    folder = tmp_path_factory.mktemp("built")
+    made = build(ROOT, folder / "both")  # the wheel is built from the source distribution
+    direct = build(ROOT, folder / "direct", "--wheel")
+    return direct["-py3-none-any.whl"], made[".tar.gz"], made["-py3-none-any.whl"]
+
+
+def contents(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        assert file.testzip() is None
+        return {name: file.read(name) for name in file.namelist()}
+
+
+@pytest.mark.process
+def test_the_wheel_has_the_whole_package_and_nothing_else(built):
+    """Every file of the package, byte by byte, and what describes it: no tests, no pages, no examples."""
+    names = contents(built[0])
+    package = {
+        path.relative_to(PACKAGE.parent).as_posix(): path.read_bytes()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    described = {f"{INFO}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
+    assert names.keys() - package.keys() == described
+    assert {name: content for name, content in names.items() if name in package} == package
+    assert {f"likewise/{name}" for name in DATA} <= names.keys()
+
+
+@pytest.mark.process
+def test_the_wheel_says_what_it_needs_and_where_it_comes_from(built):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    said = message_from_bytes(contents(built[0])[f"{INFO}/METADATA"])
+    assert (said["Name"], said["Version"], said["License-Expression"]) == ("likewise", VERSION, "MIT")
+    needed = [each for each in said.get_all("Requires-Dist") if "extra ==" not in each]
+    assert sorted(needed) == ["jaxtyping>=0.3", "torch>=2.8"]
+    assert set(said.get_all("Provides-Extra")) == set(project["optional-dependencies"])
+    assert dict(each.split(", ") for each in said.get_all("Project-URL")) == project["urls"]
+    assert said.get_payload().startswith("# likewise")
+
+
+@pytest.mark.process
+def test_the_source_distribution_builds_the_same_wheel(built):
+    """And it has the tests with what they read, and no more than what belongs to it."""
+    direct, source, wheel = built
+    assert contents(wheel) == contents(direct)
+    with tarfile.open(source) as file:
+        names = {Path(*Path(member.name).parts[1:]).as_posix() for member in file if member.isfile()}
+    assert {name for name in names if "/" not in name} == {
+        *(".gitignore", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md"),
+        *("conftest.py", "mkdocs.yml", "pyproject.toml"),
+    }
+    assert {name.partition("/")[0] for name in names if "/" in name} == {"src", "tests", "examples", "docs"}
+    assert {"tests/test_packaging.py", "examples/README.md", "docs/index.md"} <= names
+
+
+@pytest.mark.process
+def test_the_unpacked_wheel_is_imported_and_run(built, tmp_path):
+    """In an interpreter that sees neither the working tree's folder nor the environment's settings."""
+    shutil.unpack_archive(built[0], tmp_path / "unpacked", "zip")
+    command = [sys.executable, "-I", "-c", TRY, str(tmp_path / "unpacked")]
+    settings = {"OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=settings)
+    assert done.returncode == 0, done.stderr
+    loss, *usage = done.stdout.splitlines()
+    assert float(loss) > 0
+    assert usage[0].startswith("usage: likewise")
+    assert any("pretrain an encoder" in line for line in usage)
+
+
+def test_the_citation_is_of_this_version():
+    """With what version 1.2.0 of the format requires, and nothing that differs from the project's own words."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (cited["cff-version"], cited["title"]) == ("1.2.0", "likewise")
+    assert cited["message"]
+    assert cited["authors"] == [{"name": "The likewise authors"}]
+    ours = {"version": VERSION, "license": "MIT", "abstract": project["description"], "keywords": project["keywords"]}
+    assert {key: cited[key] for key in ours} == ours
+    assert cited["repository-code"] == project["urls"]["Source"]
+
+
+def test_all_addresses_of_the_project_are_in_one_place():
+    source, *others = sorted(
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"].values(), key=len
+    )
+    assert all(address.startswith(f"{source}/") for address in others)
+
+
+def test_the_changelog_begins_with_this_version():
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert next(line for line in lines if line.startswith("## ")).startswith(f"## {VERSION} - ")
+
+
+def test_the_workflow_runs_all_checks_on_the_oldest_and_the_newest_python():
+    if not (ROOT / ".github").is_dir():
+        pytest.skip("no clone: a source distribution has no workflows")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    known = [each.rpartition(" ")[2] for each in project["classifiers"] if each.startswith("Programming Language :: ")]
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]["checks"]
+    assert job["strategy"]["matrix"]["python"] == [known[1], known[-1]]  # the first is all of Python 3
+    assert project["requires-python"] == f">={known[1]}"
+    assert job["steps"][-1]["run"] == ".ci/run"
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("kind", ["bug", "feature"])
+def test_forms_for_issues_have_what_such_a_form_needs(kind):
+    path = ROOT / ".github" / "ISSUE_TEMPLATE" / f"{kind}.yml"
+    if not path.is_file():
+        pytest.skip("no clone: a source distribution has no forms")
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert form["name"]
+    assert form["description"]
+    ids = [field["id"] for field in form["body"]]
+    assert len(set(ids)) == len(ids)
+    assert all(field["type"] in {"textarea", "input"} and field["attributes"]["label"] for field in form["body"])
+    assert "likewise --version" in path.read_text(encoding="utf-8")
+    assert "full error line" in path.read_text(encoding="utf-8")

@@ -189,10 +189,16 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     except argparse.ArgumentError as error:
         said = [*_words(chosen), *words]
         raise ValueError(explained(parser, str(error), said, PARTS | LISTS | NESTED, FILLED, verb="train")) from error
-    if issubclass(class_of(config.loss.class_path, Loss), ContrastiveLoss) and "gather_distributed" not in told:
+    if _gathers(class_of(config.loss.class_path, Loss)) and "gather_distributed" not in told:
         config["loss.init_args.gather_distributed"] = True  # alone there is nothing to gather
     _spell_out(config)
     return config
+
+
+def _gathers(loss: type) -> bool:
+    """Tell whether a loss has the option to gather; somebody's own may have left it out."""
+    taken = inspect.signature(loss).parameters
+    return issubclass(loss, ContrastiveLoss) and ("gather_distributed" in taken or "options" in taken)
 
 
 def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from likewise.parts import Spec
 from likewise.report import Subject, write_page
 from likewise.report.words import is_main, score_words
 from likewise.runs import Run, cared_for
-from likewise.training import Assembled, Checkpoints, Snapshots, Statistics, Terminated, Validation, assemble
+from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import fit, last_whole, processes, trainer_of
 
 IRRELEVANT = (
@@ -143,6 +143,7 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
         ),
         Statistics(made, ready.trained.names),
         Snapshots(made),
+        Collapse(lambda told: say(f"warning: {told}")),
     ]
     theirs = given.get("callbacks") or []
     barred = any(isinstance(of, ProgressBar) for of in (theirs if isinstance(theirs, list) else [theirs]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from likewise.training.assembly import Assembled, assemble
     from likewise.training.checkpoints import Checkpoints, Terminated
+    from likewise.training.collapse import Collapse
     from likewise.training.data import TrainingData
     from likewise.training.offers import KeyQueue, LabelPrototypes, Momentum, Offer, Plan, Predictor
     from likewise.training.pretraining import Pretraining
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Assembled",
     "Checkpoints",
+    "Collapse",
     "Constant",
     "Cosine",
     "KeyQueue",
@@ -43,6 +45,7 @@ __all__ = [
 _MODULES = {
     "assembly": ("Assembled", "assemble"),
     "checkpoints": ("Checkpoints", "Terminated"),
+    "collapse": ("Collapse",),
     "data": ("TrainingData",),
     "offers": ("KeyQueue", "LabelPrototypes", "Momentum", "Offer", "Plan", "Predictor"),
     "pretraining": ("Pretraining",),

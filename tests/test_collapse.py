@@ -1,0 +1,70 @@
+"""A collapse is named in its epoch, once, and nothing else is."""
+
+import lightning
+import pytest
+import torch
+
+import likewise as lw
+from likewise.cli import main
+from likewise.data import Samples, Views
+from likewise.losses.base import ContrastiveLoss
+from likewise.models import MLP, ProjectionHead
+from likewise.training import Collapse, Constant, Pretraining, TrainingData
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+OFF = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
+class Attraction(ContrastiveLoss):
+    """All embeddings attract each other: the shortest way to a single point."""
+
+    def __init__(self):
+        super().__init__(temperature=1.0)
+
+    def forward(self, embeddings):
+        units = torch.nn.functional.normalize(embeddings.flatten(0, -2))
+        return (units - units.mean(dim=0)).square().sum(dim=1).mean()
+
+
+def told_in(loss, epochs=12, labels=None):
+    torch.manual_seed(0)
+    inputs = torch.randn(40, 4)
+    samples = Samples(inputs, torch.arange(40) % 4 if labels is None else labels, tuple("abcd"))
+    optimizer = lambda parameters: torch.optim.Adam(parameters, lr=0.02)  # noqa: E731
+    module = Pretraining(MLP((4,), width=8), ProjectionHead(8), loss, optimizer, samples=samples, schedule=Constant())
+    told = []
+    callback = Collapse(told.append)
+    trainer = lightning.Trainer(accelerator="cpu", callbacks=[callback], max_epochs=epochs, **OFF)
+    trainer.fit(module, TrainingData(samples, Views(batch_size=10), seed=0))
+    assert not module.head._forward_hooks  # noqa: SLF001
+    return told
+
+
+def test_a_collapse_is_told_once_with_its_epoch():
+    (told,) = told_in(Attraction(), epochs=60)
+    assert told.startswith("after epoch ")
+    assert "the embeddings have collapsed" in told
+    assert "mean cosine of 0.9999" in told
+
+
+@pytest.mark.parametrize("loss", [lw.SupConLoss(), lw.NTXentLoss()])
+def test_a_training_that_goes_well_is_told_nothing_of(loss):
+    assert told_in(loss) == []
+
+
+def test_the_command_says_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "attracting.py").write_text(
+        "import torch\nfrom likewise.losses.base import ContrastiveLoss\n"
+        "class Attraction(ContrastiveLoss):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(temperature=1.0)\n"
+        "    def forward(self, embeddings):\n"
+        "        units = torch.nn.functional.normalize(embeddings.flatten(0, -2))\n"
+        "        return (units - units.mean(dim=0)).square().sum(dim=1).mean()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["train", "--loss", "attracting.Attraction", "--trainer.max_epochs", "12", "--trainer.accelerator", "cpu"]
+    words += ["--encoder.width", "8", "--optimizer.lr", "0.01", "--evaluations", "[]", "--report", "false"]
+    assert main([*words, "--trainer.enable_progress_bar", "false"]) == 0
+    assert capsys.readouterr().err.count("the embeddings have collapsed") == 1

@@ -78,6 +78,20 @@ def order_by_share(features: Features, seed: int = 0) -> Int[Tensor, " n"]:
     return shuffled[((ranks + 0.5) / counts[classes]).argsort(stable=True)]
 
 
+def order_by_class(features: Features, seed: int = 0) -> Int[Tensor, " n"]:
+    """Return an order that takes class by class, classes and samples at random.
+
+    Example:
+        >>> features = Features(torch.eye(6), torch.tensor([0, 1, 2, 0, 1, 2]))
+        >>> len(set(features.classes[order_by_class(features)[:2]].tolist()))
+        1
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = torch.randperm(len(features), generator=generator)
+    place = torch.randperm(len(features.names), generator=generator)
+    return shuffled[place[features.classes[shuffled]].argsort(stable=True)]
+
+
 def how_many(some: int, count: int) -> str:
     """Say how many of the test samples are shown.
 

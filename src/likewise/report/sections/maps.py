@@ -12,13 +12,14 @@ from torch import Tensor
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
 from likewise.diagnostics.layout import Method
 from likewise.evaluation import KNN, Features
-from likewise.report.inputs import how_many, inputs_as_words, label_words, order_by_share, raw_vectors
+from likewise.report.inputs import how_many, inputs_as_words, label_words, order_by_class, order_by_share, raw_vectors
 from likewise.report.section import Section
 from likewise.report.settings import settings_of
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER, RAW
 
 MAPPED = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
+FEWEST = 8  # samples of each class; with so many classes that there would be fewer, whole classes are chosen
 MOST = 60_000  # samples laid out by PCA
 MOST_RAW = 5000  # of which raw inputs are too
 PICTURED = 5000  # whose image or text hovering shows
@@ -43,7 +44,7 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     firsts = list(shown)[:MOST_RUNS]
     if test is None or len(firsts) < min(2, len(subjects)):
         return None
-    some = test[order_by_share(test)[:MOST]]
+    some = test[_order(test)[:MOST]]
     panels = (
         _of_run(firsts[0], some)
         if len(subjects) == 1
@@ -53,6 +54,16 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     body = f'<div class="map" id="map" data-of="map-data"></div>{data}'
     sentence = COLLAPSED if collapsed(some.vectors) else ""
     return Section("Map", sentence + _sentence(some, test, firsts, len(subjects)), body)
+
+
+def _order(test: Features) -> Tensor:
+    """Return in which order samples are taken: of very many classes, so that some are there as a whole."""
+    return order_by_class(test) if _crowded(test) else order_by_share(test)
+
+
+def _crowded(test: Features) -> bool:
+    """Tell whether there are so many classes that a map with some samples of each would show none."""
+    return test.label_kind == "classes" and int((test.counts > 0).sum()) * FEWEST > MAPPED
 
 
 def _same(test: Features, other: Features) -> bool:
@@ -67,6 +78,9 @@ def _sentence(some: Features, test: Features, shown: Sequence[Subject], runs: in
         "means something; the distances between groups and the axes do not. By PCA, distances are kept as well as two "
         f"axes can. Hovering over a point shows the sample, clicking on a class shows it alone. "
     )
+    if _crowded(test) and few < len(test):
+        classes = len(some.classes[:few].unique())
+        sentence += f"By t-SNE they are those of {classes:,} of {len(test.names):,} classes, chosen at random. "
     if len(some) > few:
         sentence += f"By PCA there are {len(some):,}. "
     if len(some) > PICTURED:

@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,38 +43,39 @@ def at(cosines: Sequence[float]) -> Tensor:
 
 def circle(words: Sequence[str]) -> Figure:
     """Draw embeddings on a circle: at the start, after NT-Xent, after SupCon."""
-    torch.manual_seed(2)
-    angles = 2 * math.pi * torch.rand(SAMPLES, 1) + 0.35 * torch.randn(SAMPLES, VIEWS)
-    labels = torch.arange(SAMPLES) % CLASSES
-    similar, alike = lw.NTXentLoss(temperature=0.2), lw.SupConLoss(temperature=0.2)
-    shown = (angles, _moved(angles, similar), _moved(angles, lambda views: alike(views, labels)))
     figure = Figure(figsize=(7.4, 2.5))
-    for axes, placed, word in zip(figure.subplots(1, 3), shown, words, strict=True):
+    labels = _labels().tolist()
+    for axes, placed, word in zip(figure.subplots(1, 3), _circles(), words, strict=True):
         axes.add_patch(Circle((0, 0), 1, fill=False, color=TEXT, alpha=0.35, linewidth=0.8))
-        for sample in range(SAMPLES):
-            of = int(labels[sample])
-            points = torch.stack([placed[sample].cos(), placed[sample].sin()])
+        for angles, of in zip(placed, labels, strict=True):
+            points = torch.stack([angles.cos(), angles.sin()])
             axes.plot(*points, color=CLASS_COLOURS[of], linewidth=0.8, alpha=0.6)
-            axes.plot(
-                *points,
-                linestyle="",
-                marker=MARKERS[of],
-                color=CLASS_COLOURS[of],
-                markersize=5,
-                markeredgewidth=0,
-                alpha=0.8,
-            )
+            marks: dict[str, Any] = {"marker": MARKERS[of], "markersize": 5, "markeredgewidth": 0}
+            axes.plot(*points, linestyle="", color=CLASS_COLOURS[of], alpha=0.8, **marks)
         axes.set_title(word, fontsize=8.5)
         axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
         axes.axis("off")
     return figure
 
 
+def _labels() -> Tensor:
+    return torch.arange(SAMPLES) % CLASSES
+
+
+@cache
+def _circles() -> tuple[Tensor, Tensor, Tensor]:
+    """Return angles of samples and views at the start, after NT-Xent and after SupCon."""
+    torch.manual_seed(2)
+    start = 2 * math.pi * torch.rand(SAMPLES, 1) + 0.35 * torch.randn(SAMPLES, VIEWS)
+    similar, alike = lw.NTXentLoss(temperature=0.2), lw.SupConLoss(temperature=0.2)
+    return start, _moved(start, similar), _moved(start, lambda views: alike(views, _labels()))
+
+
 def _moved(angles: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
     """Let a loss move the points themselves, without an encoder."""
     free = angles.clone().requires_grad_()
-    optimizer = torch.optim.Adam([free], lr=0.02)
-    for _ in range(600):
+    optimizer = torch.optim.Adam([free], lr=0.04)
+    for _ in range(300):
         optimizer.zero_grad()
         loss(torch.stack([free.cos(), free.sin()], dim=-1)).backward()
         optimizer.step()

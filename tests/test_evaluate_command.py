@@ -117,7 +117,7 @@ def test_classes_that_were_not_trained_on_are_evaluated_by_retrieval(few, tmp_pa
     assert main(["train", *few, "--split", "ByClass", "--validation_epochs", "1", "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
     scores = Run(run).scores
-    assert {score.evaluation for score in scores} == {"retrieval"}
+    assert {score.evaluation for score in scores} == {"retrieval", "features"}
     assert all("interval over 2 classes" in score.choices for score in scores if score.epoch is None)
     assert {score.part for score in scores if score.epoch == 1} == {"validation"}
 

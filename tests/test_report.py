@@ -118,6 +118,8 @@ def whole(tmp_path_factory):
     features = FeatureParts(*(features_of(samples, 0.7, part, NAMES) for samples, part in pairs))
     for epoch, value in ((1, 0.4), (2, 0.6)):
         run.add(Found((Score("kNN", "accuracy", value, 0.3, 0.7, 30, part="validation"),)).at(epoch))
+        rank = value + 0.2  # below 1 too it is no share
+        run.add(Found((Score("features", "effective rank", rank, rank, rank, 30, part="validation"),)).at(epoch))
     evaluated(run, parts, features, [KNN(), LinearProbe(), Retrieval()])
     return run, parts, features
 
@@ -287,7 +289,10 @@ def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
 def test_curves_are_what_was_logged_and_what_validation_found(page):
     logged = {tuple(line["x"]): line["y"] for line in figures_of(page)["curves"]}
     assert logged == {(0, 1, 2): [2.0, 1.0, 0.5], (0, 2): [0.1, 0.2]}
-    assert [(line["x"], line["y"]) for line in figures_of(page)["validation"]] == [([1, 2], [40.0, 60.0])]
+    accuracy, rank = figures_of(page)["validation"]
+    assert (accuracy["x"], accuracy["y"]) == ([1, 2], [40.0, 60.0])
+    assert (rank["x"], rank["y"]) == ([1, 2], [pytest.approx(0.6), pytest.approx(0.8)])
+    assert "directions that the validation features use" in " ".join(page.words)
 
 
 def test_a_long_curve_keeps_its_ends(monkeypatch):

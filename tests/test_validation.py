@@ -6,9 +6,11 @@ import torch
 
 import likewise as lw
 from likewise.data import Parts, Samples, Views
+from likewise.diagnostics import effective_rank
 from likewise.evaluation import KNN, Features
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
+from likewise.scores import validation_score
 from likewise.training import Checkpoints, Pretraining, Statistics, TrainingData, Validation
 
 pytestmark = [
@@ -73,13 +75,28 @@ def test_training_goes_on_as_it_would_have_without(parts, tmp_path):
 def test_classes_of_their_own_are_validated_by_retrieval(parts, tmp_path):
     other = Parts(parts.train, samples(15, 1, ("x", "y", "z")), parts.test)
     run, _ = train(tmp_path, other)
-    assert {score.evaluation for score in run.scores} == {"retrieval"}
+    assert {score.evaluation for score in run.scores} == {"retrieval", "features"}
 
 
-def test_labels_that_nothing_applies_to_are_not_validated(parts, tmp_path):
+def test_the_effective_rank_is_that_of_the_validation_features(parts, tmp_path):
+    run, module = train(tmp_path, parts)
+    first, last = (score for score in run.scores if score.metric == "effective rank")
+    assert (first.epoch, last.epoch, last.part, last.count) == (2, 4, "validation", 15)
+    assert last.value == effective_rank(module.encoder.encode(parts.validation.inputs))
+    assert 1 < last.value < 8
+    assert validation_score(run.scores) is None  # by which nothing is chosen
+
+
+def test_without_labels_the_effective_rank_alone_is_validated(parts, tmp_path):
     blank = Parts(*(Samples(of.inputs) for of in (parts.train, parts.validation, parts.test)))
     run, _ = train(tmp_path, blank, loss=lw.NTXentLoss())
-    assert run.scores == ()
+    assert [(score.metric, score.epoch) for score in run.scores] == [("effective rank", 2), ("effective rank", 4)]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_few_samples_to_validate_on_are_no_error(count, parts, tmp_path):
+    few = parts.validation[torch.arange(count)]
+    assert train(tmp_path, Parts(parts.train, few, parts.test))[0].scores == ()
 
 
 def test_a_negative_number_of_epochs_is_refused(parts, tmp_path):

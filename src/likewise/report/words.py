@@ -8,8 +8,9 @@ from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
 from likewise.scores import Score
 
-NUMBERS = ("negative log-likelihood", "Brier score", "coverage error")  # how metrics begin that are never in percent
-ERRORS = (*NUMBERS, "expected calibration error", "FPR", "Hamming loss")  # and those of which lower is better
+# how metrics begin that are never in percent, and those of which lower is better
+NUMBERS = ("negative log-likelihood", "Brier score", "coverage error", "effective rank")
+ERRORS = (*NUMBERS[:3], "expected calibration error", "FPR", "Hamming loss")
 # of label sets, for which there are many metrics: those that are left to the page
 LESSER = ("micro-F1 at", "macro-F1 at", "Hamming loss", "LRAP", "coverage error")
 

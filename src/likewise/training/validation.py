@@ -1,21 +1,23 @@
-"""Validation scores during training: the encoder, evaluated every few epochs."""
+"""Validation during training: the encoder's scores, and the effective rank of its features, every few epochs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, final
 
 import lightning
 import torch
-from torch import Tensor
 
 from likewise.data import Parts, Samples
-from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, OwnClassifier, Retrieval
+from likewise.diagnostics import effective_rank
+from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, OwnClassifier, Retrieval, Score
+from likewise.evaluation.features import Progress, silent
 from likewise.models import Encoder
 from likewise.runs import Run
 from likewise.scores import is_quality
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
+RANKED = 2000  # of which the effective rank is taken
 
 
 @final
@@ -27,12 +29,17 @@ class Validation(lightning.Callback):
     nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded; of new classes, whole
     classes. The random numbers of the training do not change.
 
+    With or without labels, the effective rank of the validation features, of at most 2,000 samples, is saved too. It is
+    no quality that a run or an epoch is chosen by.
+
     Args:
         run: The run to save scores to.
         parts: The training and validation samples.
         every: Epochs between evaluations; 0: no evaluation.
         evaluations: Evaluations to try instead; the first of them that applies is used.
-        told: Called with the scores found.
+        told: Called with the scores found by an evaluation.
+        shown: Called with the trainer, the validation samples that were encoded, and their features.
+        progress: Wraps what is encoded and evaluated.
         keep_best: Whether to save all weights, as `Run.best`, at the epoch with the highest accuracy, mAP or
             precision@1, the first of equals.
 
@@ -48,6 +55,8 @@ class Validation(lightning.Callback):
         evaluations: Sequence[Evaluation] | None = None,
         told: Callable[[Found], None] | None = None,
         *,
+        shown: Callable[[lightning.Trainer, Samples, Features], None] | None = None,
+        progress: Progress = silent,
         keep_best: bool = False,
     ) -> None:
         if every < 0:
@@ -63,9 +72,9 @@ class Validation(lightning.Callback):
         self._train = parts.train.fewer(MOST_SAMPLES)
         self._validation = parts.validation.fewer(MOST_SAMPLES, whole_classes=not seen)
         self._tried = (OwnClassifier(), KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
-        # without labels no evaluation applies, whatever the features
-        self._labelled = parts.validation.labels is not None
         self._told = told
+        self._shown = shown
+        self._progress = progress
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -74,32 +83,47 @@ class Validation(lightning.Callback):
         del outputs, batch
         epoch = trainer.current_epoch + 1
         ends = batch_idx + 1 >= trainer.num_training_batches
-        if not (ends and self.every and epoch % self.every == 0 and trainer.is_global_zero and self._labelled):
+        if not (ends and self.every and epoch % self.every == 0 and trainer.is_global_zero):
             return
-        if trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
+        if trainer.fast_dev_run or len(self._validation) < 2:  # pyright: ignore[reportAttributeAccessIssue]
             return
         module: Any = pl_module
-        predicted = None if module.head is not None else module.predicted
-        for found in (of.at(epoch) for of in self.validated(module.encoder, predicted)):
+        validation = self._encoded(module.encoder, self._validation, "validation")
+        for found in (of.at(epoch) for of in self._found(module, validation)):
             if self.keep_best and self._is_best(found):
                 with self.run.writing(self.run.best.name) as path:
                     torch.save(pl_module.state_dict(), path)
-            self.run.add(found)
-            metrics = {f"validation {score.evaluation} {score.metric}": score.value for score in found.headline}
-            for logger in trainer.loggers:
-                logger.log_metrics(metrics, step=trainer.global_step)
+            self._save(trainer, found)
             if self._told is not None:
                 self._told(found)
+        self._save(trainer, _rank(validation).at(epoch))
+        if self._shown is not None:
+            self._shown(trainer, self._validation, validation)
 
-    def validated(self, encoder: Encoder, predicted: Callable[[Tensor], Tensor | None] | None = None) -> list[Found]:
-        """Evaluate an encoder, and the classifier trained with it, on the validation part."""
-        pairs = ((self._train, "train"), (self._validation, "validation"))
-        train, validation = (_features(samples, encoder.encode(samples.inputs), part) for samples, part in pairs)
-        if predicted is not None:
-            train, validation = (replace(of, predictions=predicted(of.vectors)) for of in (train, validation))
+    def _found(self, module: Any, validation: Features) -> list[Found]:
+        """Evaluate the encoder, and the classifier trained with it, on the validation part."""
+        if validation.labels is None:  # no evaluation applies, whatever the features
+            return []
+        train = self._encoded(module.encoder, self._train, "train")
+        if module.head is None:
+            train, validation = (replace(of, predictions=module.predicted(of.vectors)) for of in (train, validation))
         parts = FeatureParts(train, validation, validation)
         applicable = (evaluation for evaluation in self._tried if evaluation.refusal(parts) is None)
-        return [evaluation(*parts) for evaluation in islice(applicable, 1)]
+        return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
+
+    def _encoded(self, encoder: Encoder, samples: Samples, part: str) -> Features:
+        def shown(starts: Iterable[int]) -> Iterable[int]:
+            return self._progress(starts, f"encoding, {part}")
+
+        vectors = encoder.encode(samples.inputs, progress=shown)
+        return Features(vectors, samples.labels, samples.names, samples.rows, part)
+
+    def _save(self, trainer: lightning.Trainer, found: Found) -> None:
+        """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""
+        self.run.add(found)
+        metrics = {f"validation/{score.evaluation} {score.metric}": score.value for score in found.headline}
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=trainer.global_step - 1)
 
     def _is_best(self, found: Found) -> bool:
         """Tell whether an epoch is better than those before it."""
@@ -109,5 +133,8 @@ class Validation(lightning.Callback):
         return score.value > max(before, default=-1.0)
 
 
-def _features(samples: Samples, vectors: Tensor, part: str) -> Features:
-    return Features(vectors, samples.labels, samples.names, samples.rows, part)
+def _rank(features: Features) -> Found:
+    """Return the effective rank of features as a score, which has no interval."""
+    some = features.fewer(RANKED)
+    rank = effective_rank(some.vectors)
+    return Found((Score("features", "effective rank", rank, rank, rank, len(some), part=features.part),))

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from likewise.diagnostics import plots
 from likewise.report.section import Section
 from likewise.report.subject import Subject
-from likewise.scores import ALL, ENCODER
+from likewise.report.words import is_share
+from likewise.scores import ALL, ENCODER, Score
 
 MOST_POINTS = 2000  # of a curve; a page has no more pixels across
 Panels = Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]]]
@@ -26,19 +27,22 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     figures = [(training, "step", "curves"), (validation, "epoch", "validation")]
     body = "".join(plots.as_html(plots.curves(of, across), name) for of, across, name in figures if of)
     sentence = "What the training logged, step by step"
-    sentence += ", and validation scores in percent, by epoch." if validation else "."
+    sentence += ", and validation scores, shares in percent, by epoch." if validation else "."
+    if any(name.endswith("effective rank") for name in validation):
+        sentence += " The effective rank is the number of directions that the validation features use."
     if any(len(points) > MOST_POINTS for subject in subjects for points in subject.metrics.values()):
         sentence += f" Of long curves, about {MOST_POINTS:,} steps at equal distances."
     return Section("Training", sentence, body)
 
 
 def _over_epochs(subject: Subject) -> dict[str, list[tuple[int, float]]]:
-    """Return the encoder's scores over all samples that were taken during training, in percent, by epoch."""
-    curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    """Return the encoder's scores over all samples that were taken during training, shares in percent, by epoch."""
+    curves: defaultdict[str, dict[int, Score]] = defaultdict(dict)
     for score in subject.scores:
         if score.epoch is not None and score.subset == ALL and score.features == ENCODER:
-            curves[f"{score.evaluation}, {score.metric}"].append((score.epoch, 100 * score.value))
-    return {name: sorted(points) for name, points in curves.items()}
+            curves[f"{score.evaluation}, {score.metric}"][score.epoch] = score
+    factors = {name: 100 if all(map(is_share, of.values())) else 1 for name, of in curves.items()}
+    return {name: [(epoch, factors[name] * of[epoch].value) for epoch in sorted(of)] for name, of in curves.items()}
 
 
 def thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:

@@ -26,14 +26,19 @@ def samples(count, seed, names=("a", "b", "c")):
     return Samples(torch.randn(count, 4, generator=generator) + 2 * labels.unsqueeze(1), labels, names)
 
 
-def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=()):
+def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=(), **more):
     """Train a small encoder, with what is saved on the way; returns run and module."""
     torch.manual_seed(0)
     run = Run.create(folder, "run") if not resume else Run.open(next(folder.iterdir()))
     run.describe({})
     loss = loss or lw.SupConLoss()
     module = Pretraining(MLP((4,), width=8), ProjectionHead(8), loss, torch.optim.AdamW, samples=parts.train)
-    callbacks = [Validation(run, parts, every), Statistics(run, parts.train.names), Checkpoints(run, 1e-9), *also]
+    callbacks = [
+        Validation(run, parts, every, **more),
+        Statistics(run, parts.train.names),
+        Checkpoints(run, 1e-9),
+        *also,
+    ]
     trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, log_every_n_steps=1, **OFF)
     data = TrainingData(parts.train, Views(batch_size=12), seed=0)
     trainer.fit(module, data, ckpt_path=run.checkpoint if resume else None, weights_only=True)
@@ -91,6 +96,12 @@ def test_without_labels_the_effective_rank_alone_is_validated(parts, tmp_path):
     blank = Parts(*(Samples(of.inputs) for of in (parts.train, parts.validation, parts.test)))
     run, _ = train(tmp_path, blank, loss=lw.NTXentLoss())
     assert [(score.metric, score.epoch) for score in run.scores] == [("effective rank", 2), ("effective rank", 4)]
+
+
+def test_what_validation_takes_long_over_is_told(parts, tmp_path):
+    told = []
+    train(tmp_path, parts, progress=lambda walked, doing: (told.append(doing), walked)[1])
+    assert told[:3] == ["encoding, validation", "encoding, train", "kNN, validation"]
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from likewise.cli.printing import say, tell
+from likewise.cli.printing import bar, say, tell
 
 if TYPE_CHECKING:
     from likewise.report import Row
@@ -65,7 +65,7 @@ def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | Non
     from likewise import report  # noqa: PLC0415 - slow
 
     say("comparing ...")
-    subjects = report.in_settings(runs, names)
+    subjects = report.in_settings(runs, names, progress=bar)
     settings = report.settings_of(subjects)
     rows = report.compared(settings)
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.cli.printing import say, tell
-from likewise.cli.progress import bar
+from likewise.cli.printing import bar, say, tell
 from likewise.data import Parts, Rows, Samples
 from likewise.evaluation import (
     Evaluation,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, with_origin
-from likewise.cli.printing import say
+from likewise.cli.printing import bar, say
 from likewise.data import Parts, parts_of_run
 from likewise.evaluation import FeatureParts, applicable, features_of_file, load_features, save_features
 from likewise.models import Encoder
@@ -160,7 +160,7 @@ def _why_none(features: FeatureParts) -> str:
 def _report(made: Run, samples: Parts | None) -> None:
     say("writing the report ...")
     with made.writing(made.report.name) as page:
-        write_page(page, [Subject(made, samples)])
+        write_page(page, [Subject(made, samples, progress=bar)])
 
 
 def _left(folder: Path) -> str:

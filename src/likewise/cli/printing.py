@@ -2,7 +2,12 @@
 
 import os
 import sys
-from typing import TextIO
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+SECONDS = 2.0  # what takes less has no bar
 
 
 def tell(result: str) -> None:
@@ -19,6 +24,16 @@ def say(doing: str) -> None:
         print(doing, file=sys.stderr, flush=True)
     except BrokenPipeError:
         _silence(sys.stderr)
+
+
+def bar(walked: Iterable[Any], doing: str) -> Iterable[Any]:
+    """Show a bar for what takes over two seconds, with its rate and the time left, on a terminal.
+
+    Example:
+        >>> list(bar(range(3), "counting"))
+        [0, 1, 2]
+    """
+    return tqdm(walked, desc=doing, delay=SECONDS, leave=False, file=sys.stderr, disable=not sys.stderr.isatty())
 
 
 def _silence(stream: TextIO) -> None:

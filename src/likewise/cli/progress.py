@@ -1,7 +1,6 @@
 """The progress of a whole training: one bar on a terminal, one line an epoch elsewhere."""
 
 import sys
-from collections.abc import Iterable
 from typing import Any, final
 
 import lightning
@@ -10,16 +9,6 @@ from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
 from likewise.cli.printing import say
-
-
-def bar(walked: Iterable[Any], doing: str) -> Iterable[Any]:
-    """Show a bar for what takes over two seconds, on a terminal.
-
-    Example:
-        >>> list(bar(range(3), "counting"))
-        [0, 1, 2]
-    """
-    return tqdm(walked, desc=doing, delay=2, leave=False, file=sys.stderr, disable=not sys.stderr.isatty())
 
 
 @final

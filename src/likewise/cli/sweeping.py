@@ -1,7 +1,10 @@
 """What `likewise sweep` does: run after run, each once, and a comparison of those that finished."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from tqdm import tqdm
 
 from likewise.cli import training
 from likewise.cli.compare import compare
@@ -70,6 +73,7 @@ class _Work:
         self.count = count
         self.number = 0
         self.failed: list[str] = []
+        self._seconds: list[float] = []
 
     def done(self, planned: Sequence[Planned]) -> Iterator[tuple[Planned, Run]]:
         """Train what isn't trained yet, and yield each run that is finished."""
@@ -86,15 +90,25 @@ class _Work:
         self.number += 1
         if before is not None and before.stage == "finished":
             return before
-        say(f"\nrun {self.number} of {self.count}: {one.name}")
+        say(f"\nrun {self.number} of {self.count}: {one.name}{self._left()}")
+        start = time.monotonic()
         try:
-            return training.run(one.words if before is None else ["--resume", str(before.folder)])
+            made = training.run(one.words if before is None else ["--resume", str(before.folder)])
+            self._seconds.append(time.monotonic() - start)
         except Exception as error:
             if self.number == 1 and standing(one.root) is None:
                 raise ValueError(f"{one.name}, the first run: {error or type(error).__name__}") from error
             self.failed.append(f"{one.name}: {error or type(error).__name__}")
             say(f"failed: {self.failed[-1]}")
             return None
+        return made
+
+    def _left(self) -> str:
+        """Say how long this run and those after it take, if each takes as long as those before."""
+        if not self._seconds:
+            return ""
+        seconds = sum(self._seconds) / len(self._seconds) * (self.count - self.number + 1)
+        return f", about {tqdm.format_interval(seconds)} left"
 
 
 def _tuned(sweep: Sweep, folder: Path, work: _Work) -> dict[str, Trial]:

@@ -22,7 +22,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from likewise.benchmark.results import machine
 from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
 from likewise.cli.options import options, parse, plain, trainer_options
-from likewise.cli.printing import say, tell
+from likewise.cli.printing import bar, say, tell
 from likewise.cli.progress import RunProgress
 from likewise.cli.recipes import with_recipe
 from likewise.cli.words import given_in
@@ -123,7 +123,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
         if config.report:
             say("writing the report ...")
             with made.writing(made.report.name) as page:
-                write_page(page, [Subject(made, ready.parts)])
+                write_page(page, [Subject(made, ready.parts, progress=bar)])
     return made.finished()
 
 
@@ -139,6 +139,7 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
             every,
             _validating(ready.data.batches, settings.evaluations),
             told=_validated,
+            progress=bar,
             keep_best=best,
         ),
         Statistics(made, ready.trained.names),

@@ -38,7 +38,7 @@ def write_page(path: Path, subjects: Sequence[Subject], title: str | None = None
         >>> root.cleanup()
     """
     title = title or (subjects[0].run.name if len(subjects) == 1 else "Comparison")
-    found = [section(subjects) for section in SECTIONS]
+    found = [section(subjects) for section in subjects[0].progress(SECTIONS, "report")]
     sections = [section for section in found if section is not None]
     page = Template(_file("page.html")).substitute(
         title=escape(title),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from likewise.evaluation.choice import USUAL
+from likewise.evaluation.features import Progress, silent
 from likewise.parts import is_spec
 from likewise.report.subject import Subject
 from likewise.report.words import short_name
@@ -47,7 +48,9 @@ def settings_of(subjects: Sequence[Subject]) -> list[Setting]:
     return [Setting(name, tuple(subject for subject in subjects if subject.setting == name)) for name in names]
 
 
-def in_settings(runs: Sequence[Run], names: Mapping[Path, str] | None = None) -> list[Subject]:
+def in_settings(
+    runs: Sequence[Run], names: Mapping[Path, str] | None = None, *, progress: Progress = silent
+) -> list[Subject]:
     """Name the setting of each run.
 
     Args:
@@ -55,6 +58,7 @@ def in_settings(runs: Sequence[Run], names: Mapping[Path, str] | None = None) ->
         names: What the setting of a run's folder is called. None: runs with the same parts and the same data are one
             setting; it is called by the classes and arguments that others don't share. Several runs with one seed are
             never one setting, but called by their own names too.
+        progress: Wraps what sections of a page take long over.
 
     Raises:
         ValueError: Two runs of a setting that was named have the same seed.
@@ -65,7 +69,8 @@ def in_settings(runs: Sequence[Run], names: Mapping[Path, str] | None = None) ->
     else:
         given = {Path(folder).absolute(): name for folder, name in names.items()}
         called = [given.get(subject.run.folder.absolute(), subject.run.name) for subject in subjects]
-    settings = [Subject(subject.run, setting=name) for subject, name in zip(subjects, called, strict=True)]
+    pairs = zip(subjects, called, strict=True)
+    settings = [Subject(subject.run, setting=name, progress=progress) for subject, name in pairs]
     for setting in settings_of(settings):
         seeded = [subject.seed for subject in setting.subjects if subject.seed is not None]
         if len(set(seeded)) < len(seeded):

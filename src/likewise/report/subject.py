@@ -13,6 +13,7 @@ from torch import Tensor
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
+from likewise.evaluation.features import Progress, silent
 from likewise.records import ClassMean, Curves
 from likewise.report.album import Album
 from likewise.runs import Run
@@ -29,6 +30,7 @@ class Subject:
         run: The run.
         parts: Its samples, where they are at hand; otherwise they are loaded again when a section shows inputs.
         setting: What its settings are called in a comparison.
+        progress: Wraps what sections take long over.
 
     Example:
         >>> import tempfile
@@ -42,9 +44,10 @@ class Subject:
         >>> root.cleanup()
     """
 
-    def __init__(self, run: Run, parts: Parts | None = None, setting: str = "") -> None:
+    def __init__(self, run: Run, parts: Parts | None = None, setting: str = "", *, progress: Progress = silent) -> None:
         self.run = run
         self.setting = setting or run.name
+        self.progress = progress
         self._given = parts
 
     @cached_property

@@ -23,7 +23,8 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         return None
     test = subjects[0].features.test
     test = test.fewer(MOST[str(test.label_kind)])
-    found = hardest_pairs(test.vectors, test.classes if test.label_kind == "classes" else test.sets)
+    labels = test.classes if test.label_kind == "classes" else test.sets
+    found = hardest_pairs(test.vectors, labels, progress=subjects[0].progress)
     body = "".join(_kinds(subjects[0], test, found))
     if not body:
         return None

@@ -94,8 +94,8 @@ def _sentence(some: Features, test: Features, shown: Sequence[Subject], runs: in
 def _of_run(subject: Subject, some: Features) -> Panels:
     """Return the maps of a run's features, and of raw inputs."""
     raw = raw_vectors(subject, some[torch.arange(min(MOST_RAW, len(some)))])
-    panels = {ENCODER: _layouts(some.vectors)}
-    return panels if raw is None else panels | {RAW: _layouts(raw)}
+    panels = {ENCODER: _layouts(subject, some.vectors)}
+    return panels if raw is None else panels | {RAW: _layouts(subject, raw)}
 
 
 def _of_runs(tests: Mapping[Subject, Features], some: Features) -> Panels:
@@ -105,18 +105,20 @@ def _of_runs(tests: Mapping[Subject, Features], some: Features) -> Panels:
     for subject, test in tests.items():
         place = {row: at for at, row in enumerate(test.numbers.tolist())}
         rows = torch.tensor([place[row] for row in some.numbers.tolist()])
-        panels[subject.setting] = _layouts(test.vectors[rows], first)
+        panels[subject.setting] = _layouts(subject, test.vectors[rows], first)
         first = first or panels[subject.setting]
     return panels
 
 
-def _layouts(vectors: Float[Tensor, "n d"], start: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def _layouts(
+    subject: Subject, vectors: Float[Tensor, "n d"], start: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     kinds: dict[str, tuple[Method, int]] = {"t-SNE": ("tsne", MAPPED), "PCA": ("pca", MOST)}
     if find_spec("umap") is not None:
         kinds["UMAP"] = ("umap", MAPPED)
     return {
         name: two_dimensional_map(vectors[:most], method, start=(start or {}).get(name))
-        for name, (method, most) in kinds.items()
+        for name, (method, most) in subject.progress(kinds.items(), "maps")
     }
 
 

@@ -1,0 +1,88 @@
+"""Progress: bars with rates and time left for what takes long, on a terminal alone."""
+
+import io
+import sys
+
+import pytest
+import torch
+
+from likewise.cli import printing, sweeping
+from likewise.cli.plan import Planned
+from likewise.data import Parts, Samples
+from likewise.evaluation import FeatureParts, Features, save_features
+from likewise.report import Subject, write_page
+from likewise.runs import Run
+
+pytestmark = pytest.mark.slow
+
+
+class Terminal(io.StringIO):
+    """What looks like a terminal."""
+
+    def isatty(self):
+        return True
+
+
+class Record:
+    """Remembers what was walked over, and how many steps there were."""
+
+    def __init__(self):
+        self.steps = {}
+
+    def __call__(self, walked, doing):
+        self.steps[doing] = self.steps.get(doing, 0)
+        for one in walked:
+            self.steps[doing] += 1
+            yield one
+
+
+@pytest.mark.parametrize(("stream", "seconds"), [(Terminal, 0.0), (Terminal, 60.0), (io.StringIO, 0.0)])
+def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(stream, seconds, monkeypatch):
+    said = stream()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(printing, "SECONDS", seconds)
+    assert list(printing.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
+    drawn = said.getvalue()
+    assert bool(drawn) == (stream is Terminal and seconds == 0)
+    if drawn:
+        assert "counting" in drawn
+        assert "it/s" in drawn  # the rate
+        assert "<" in drawn  # the time that has gone, and what is left
+
+
+@pytest.mark.parametrize("labels", ["classes", "label sets"])
+def test_a_page_tells_what_it_takes_long_over(labels, tmp_path):
+    run, record = Run.create(tmp_path, "run"), Record()
+    run.describe({})
+    classes = torch.arange(40) % 4
+    given = classes if labels == "classes" else torch.eye(4).bool()[classes]
+    inputs = torch.randn(40, 5)
+    features = Features(inputs, given, tuple("abcd"))
+    with run.writing(run.embeddings.name) as path:
+        save_features(path, FeatureParts(features, features, features))
+    parts = Parts(*(Samples(inputs, given, tuple("abcd")) for _ in range(3)))
+    write_page(run.report, [Subject(run, parts, progress=record)])
+    assert set(record.steps) == {"report", "maps", "hardest pairs"}
+    assert record.steps["report"] > 20
+    assert record.steps["maps"] >= 4  # two layouts of features and of raw inputs
+
+
+def test_a_sweep_says_how_long_it_still_takes(tmp_path, monkeypatch, capsys):
+    clock = iter([0.0, 100.0, 100.0, 300.0, 300.0, 300.0, 310.0, 310.0])
+    monkeypatch.setattr(sweeping.time, "monotonic", lambda: next(clock))
+
+    def train(words):
+        if words == ["2"]:
+            raise ValueError("it diverged")
+        return Run(tmp_path)
+
+    monkeypatch.setattr(sweeping.training, "run", train)
+    work = sweeping._Work(4)  # noqa: SLF001 - without training anything
+    list(work.done([Planned("a", f"run {n}", tmp_path / str(n), [str(n)], []) for n in range(4)]))
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("run ")]
+    assert said == [
+        "run 1 of 4: run 0",
+        "run 2 of 4: run 1, about 05:00 left",
+        "run 3 of 4: run 2, about 05:00 left",  # two of 150 seconds
+        "run 4 of 4: run 3, about 02:30 left",
+    ]

@@ -161,8 +161,8 @@ DRAWINGS = {
 }
 
 
-def heat_maps(drawing: Drawing) -> dict[str, str]:
-    """Plot the weights of a loss, each as one SVG."""
+def weights_of(drawing: Drawing) -> dict[str, np.ndarray]:
+    """Return pull and push of a loss as matrices."""
     with patch.object(base, "evaluate", wraps=base.evaluate) as operator:
         torch.manual_seed(1)  # independent of earlier plots
         made = drawing.loss()
@@ -171,7 +171,12 @@ def heat_maps(drawing: Drawing) -> dict[str, str]:
         weights = {"pull": asked["pull"], "push": asked["pushes"][0].weight}
     else:
         weights = made
-    return {name: _svg(name, weights[name].dense().numpy(), drawing) for name in COLOURS}
+    return {name: weights[name].dense().numpy() for name in COLOURS}
+
+
+def heat_maps(drawing: Drawing) -> dict[str, str]:
+    """Plot the weights of a loss, each as one SVG."""
+    return {name: _svg(name, weights, drawing) for name, weights in weights_of(drawing).items()}
 
 
 def _svg(name: str, weights: np.ndarray, drawing: Drawing) -> str:
@@ -179,7 +184,7 @@ def _svg(name: str, weights: np.ndarray, drawing: Drawing) -> str:
     text = io.StringIO()
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height))
-        _map(figure.add_axes((0, 0, 1, 1)), name, weights, drawing)
+        draw(figure.add_axes((0, 0, 1, 1)), name, weights, drawing)
         _scale(figure.add_axes((1 + 0.12 / width, 0, 0.1 / width, 1)), weights, COLOURS[name])
         figure.savefig(
             text, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.03, metadata={"Date": None}
@@ -188,7 +193,8 @@ def _svg(name: str, weights: np.ndarray, drawing: Drawing) -> str:
     return markup[markup.index("<svg") :].replace(TEXT, "currentColor")
 
 
-def _map(axes: Axes, name: str, weights: np.ndarray, drawing: Drawing) -> None:
+def draw(axes: Axes, name: str, weights: np.ndarray, drawing: Drawing) -> None:
+    """Plot pull or push onto these axes."""
     axes.pcolormesh(_colours(weights, weights, COLOURS[name]))
     axes.set_title(name, fontweight="bold", fontsize=9)
     axes.invert_yaxis()

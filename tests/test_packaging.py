@@ -1,6 +1,7 @@
 """What is published: a wheel of the package alone, a source distribution that builds the same, a citation."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,7 +98,22 @@ def test_the_wheel_says_what_it_needs_and_where_it_comes_from(built):
     assert sorted(needed) == ["jaxtyping>=0.3", "torch>=2.8"]
     assert set(said.get_all("Provides-Extra")) == set(project["optional-dependencies"])
     assert dict(each.split(", ") for each in said.get_all("Project-URL")) == project["urls"]
-    assert said.get_payload().startswith("# likewise")
+    shown = said.get_payload()
+    assert shown.startswith("# likewise")
+    addresses = re.findall(r"\]\(([^)]+)\)", shown)
+    assert len(addresses) == len(links())
+    assert all(address.startswith(f"{project['urls']['Source']}/") for address in addresses)
+    assert f"({project['urls']['Source']}/raw/main/docs/images/cost.svg)" in shown
+
+
+def links():
+    return re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def test_every_link_of_the_readme_leads_to_a_file():
+    if not (ROOT / ".github").is_dir():
+        pytest.skip("no clone: a source distribution has no benchmarks")
+    assert [link for link in links() if not (ROOT / link.partition("#")[0]).exists()] == []
 
 
 @pytest.mark.process

@@ -5,6 +5,7 @@ import socket
 import pytest
 import torch
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from command_worker import end_of, start
 from likewise.runs import Run
@@ -52,7 +53,10 @@ def _train(folder, arguments, processes):
     "arguments",
     [
         ["--loss", "RASCALLoss"],
-        ["--loss", "InfoNCELoss", "--offers", "Momentum", "--offers+", "KeyQueue", "--offers.size", "200"],
+        [
+            *("--loss", "InfoNCELoss", "--offers", "Momentum", "--offers+", "KeyQueue", "--offers.size", "200"),
+            *("--log", "tensorboard"),
+        ],
     ],
     ids=["RASCAL", "MoCo"],
 )
@@ -73,3 +77,8 @@ def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_sing
     ]
     assert [of.mean for of in one.class_means] == pytest.approx([of.mean for of in two.class_means], abs=1e-3)
     assert bool(one.class_means) == ("RASCALLoss" in arguments)
+    if "--log" in arguments:
+        (_events,) = (two.folder / "tensorboard").glob("events.*")  # the first process alone writes
+        read = EventAccumulator(str(two.folder / "tensorboard"))
+        read.Reload()
+        assert [(of.step, of.value) for of in read.Scalars("loss")] == two.metrics["loss"]

@@ -21,7 +21,9 @@ from likewise.records import ClassMean, Curves, Histograms, class_means_of, curv
 from likewise.scores import Found, Outcomes, Score, as_csv, from_csv, outcomes_of, save_outcomes
 
 PARTIAL = ".partial"
-CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors"}  # what stands there before any work is done
+LOGS = {"tensorboard", "wandb", "csv"}  # folders of the tools that log a training
+# what stands there before any work is done
+CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors", *LOGS}
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
 
@@ -47,6 +49,7 @@ class Run:
         scores.csv                 what was measured, a row a number
         outcomes.npz               what each test sample contributed to a score
         report.html                the page that shows it
+        tensorboard, wandb, ...    what the tools that log the training keep, where any do
 
     Args:
         folder: Where it stands now.

@@ -65,6 +65,7 @@ EVALUATIONS = (
     "evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and FewShot for new "
     "classes."
 )
+LOG = "Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow]."
 SUBSET = "Fewer training samples: a long tail, a fraction, some classes; with --subset+ several. Default: all samples."
 OFFERS = "Further inputs of the loss, such as a queue: --offers Momentum --offers+ KeyQueue."
 LISTS: dict[str, tuple[type, str]] = {
@@ -135,6 +136,7 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
         default=True,
         help="Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.",
     )
+    parser.add_argument("--log", type=list[str] | str | None, default=None, help=LOG)
     add_evaluations(parser)
     for part, (base, help_) in PARTS.items():
         default = {} if part in chosen or part not in DEFAULTS else {"default": _default(part, arguments)}

@@ -33,13 +33,18 @@ from likewise.report import Subject, write_page
 from likewise.report.words import is_main, score_words
 from likewise.runs import Run, cared_for
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
-from likewise.training.fitting import fit, last_whole, processes, trainer_of
+from likewise.training.fitting import as_list, fit, last_whole, processes, trainer_of
+from likewise.training.loggers.drawings import Drawings
+from likewise.training.loggers.hyperparameters import hyperparameters
+from likewise.training.loggers.making import logging_to
+from likewise.training.loggers.tool import check_tools
 
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
     ".*LeafSpec.*",  # Lightning's debt to PyTorch
     ".*exists and is not empty.*",  # the run's folder is new, and holds the configuration
     ".*grad attribute of a Tensor that is not a leaf.*",  # torch's compiler looks at it, and training doesn't
+    ".*MLFlow only allows.*",  # it leaves the @ of precision@1 out
 )
 VALIDATED_EPISODES = 600
 SEEDS = 2**32  # NumPy takes no more
@@ -65,6 +70,7 @@ def run(arguments: Sequence[str]) -> Run | None:
     config = parse(parser, words)
     if not 0 <= config.seed < SEEDS:
         raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {config.seed}: 0 is the default")
+    check_tools(_tools(config))
     chosen = plain(parser, config)
     given = trainer_options(parser, config)
     with _quiet_lightning():
@@ -132,6 +138,7 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     best = config.keep == "best"
     if best and ready.refit:
         raise ValueError("expected a validation part to keep the best epoch by, got a refit on it: leave out --keep")
+    drawings = Drawings(hyperparameters(made), ready.trained)
     callbacks: list[lightning.Callback] = [
         Validation(
             made,
@@ -139,9 +146,11 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
             every,
             _validating(ready.data.batches, settings.evaluations),
             told=_validated,
+            shown=drawings.show,
             progress=bar,
             keep_best=best,
         ),
+        drawings,
         Statistics(made, ready.trained.names),
         Snapshots(made),
         Collapse(lambda told: say(f"warning: {told}")),
@@ -153,14 +162,21 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     if processes() > 1 and not torch.cuda.is_available():
         say("batch normalisation is each process's own on CPUs")
     checkpoints = Checkpoints(made, config.checkpoint_minutes)
-    trainer = trainer_of({**given, "default_root_dir": made.folder}, callbacks, checkpoints)
-    with _terminable(checkpoints):
+    with _terminable(checkpoints), logging_to(_tools(config), made) as loggers:
+        logger = [*as_list(given.get("logger")), *loggers] or given.get("logger")
+        options = {**given, "logger": logger, "default_root_dir": made.folder}
+        trainer = trainer_of(options, callbacks, checkpoints)
         fit(ready, trainer, made, compiled=config.compile)
     if best and not made.best.is_file():
         say("no epoch was validated, so the last is kept: lower --validation_epochs")
     elif best:
         ready.module.load_state_dict(torch.load(made.best, map_location="cpu", weights_only=True))
     ready.module.encoder.to(trainer.strategy.root_device)
+
+
+def _tools(config: Any) -> list[str]:
+    """Name the tools that log the training."""
+    return as_list(config.get("log"))
 
 
 def _validating(batches: Batches, asked: Sequence[Evaluation] | None) -> list[Evaluation] | None:

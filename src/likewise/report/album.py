@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.diagnostics import plots
+from likewise.diagnostics.plots.images import thumbnails
 
 LARGEST = 64  # pixels of a thumbnail's longer side
 PIXELS = 3_000_000  # of all thumbnails
@@ -86,26 +87,6 @@ class Album:
                 ):
                     small[number] = image
         return torch.stack(small)
-
-
-def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n 3 h2 w2"]:
-    """Return images whose longer side has at most so many pixels, in colour.
-
-    Args:
-        images: From 0 to 1, (N, channels, height, width): grey of one channel, colour of three. Of any other number of
-            channels the first is shown in grey.
-        side: Pixels.
-
-    Example:
-        >>> thumbnails(torch.rand(2, 1, 100, 50), 20).shape
-        torch.Size([2, 3, 20, 10])
-    """
-    colour = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
-    longer = max(images.shape[-2:])
-    if longer <= side:
-        return colour
-    size = [max(1, round(side * of / longer)) for of in images.shape[-2:]]
-    return functional.interpolate(colour, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
 def webp(picture: Float[Tensor, "h w 3"]) -> str:

@@ -1,4 +1,4 @@
-"""Inputs and labels of a run's samples, as sections show them."""
+"""Inputs of a run's samples, and the order of samples, as sections show them."""
 
 import math
 
@@ -10,7 +10,6 @@ from likewise.evaluation import Features
 from likewise.evaluation.raw import LONGEST
 from likewise.report.subject import Subject
 
-MOST_NAMED = 5  # labels of a sample that are named
 LETTERS = 240  # of a text
 
 
@@ -37,25 +36,6 @@ def inputs_as_words(subject: Subject, features: Features, letters: int = LETTERS
     """
     lines = (" ".join(text.split()) for text in subject.texts_of(features.part, features.numbers) or ())
     return [line if len(line) <= letters else f"{line[: letters - 1]}…" for line in lines]
-
-
-def label_words(features: Features) -> list[str]:
-    """Return the classes or labels of samples in words.
-
-    Example:
-        >>> label_words(Features(torch.eye(2), torch.tensor([[True, True], [False, False]]), ("cat", "dog")))
-        ['cat + dog', 'no label']
-    """
-    if features.label_kind is None:
-        return [""] * len(features)
-    if features.label_kind == "classes":
-        return [features.names[label] for label in features.classes.tolist()]
-    found: list[str] = []
-    for labels in features.sets:
-        names = [features.names[label] for label in labels.nonzero().flatten().tolist()]
-        more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
-        found.append((" + ".join(names[:MOST_NAMED]) or "no label") + more)
-    return found
 
 
 def order_by_share(features: Features, seed: int = 0) -> Int[Tensor, " n"]:

@@ -42,7 +42,7 @@ def trainer_of(
         ValueError: The options ask for more processes than were launched.
     """
     given = dict(options)
-    theirs = _as_list(given.pop("callbacks", None))
+    theirs = as_list(given.pop("callbacks", None))
     given["logger"] = given.get("logger") or False  # otherwise Lightning makes one
     if given.pop("enable_checkpointing", None) is False and checkpoints is not None:
         checkpoints.saves = False
@@ -132,7 +132,13 @@ def _without_broadcast() -> dict[str, Any]:
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
+    """Return what an option of the trainer's names, of which there may be several; none for a switch.
+
+    Example:
+        >>> as_list("one"), as_list(["one", "two"]), as_list(None), as_list(True)
+        (['one'], ['one', 'two'], [], [])
+    """
     if isinstance(value, list):
         return list(value)
     return [] if value is None or isinstance(value, bool) else [value]

@@ -1,4 +1,4 @@
-"""Rows of images, in their own colours."""
+"""Rows of images, in their own colours, and thumbnails."""
 
 import base64
 import io
@@ -63,6 +63,26 @@ def montage(images: Float[Tensor, "r k ch h w"]) -> UInt8[Tensor, "height width 
     first = functional.pad(tiles[:, :1], (0, size[1] // 2))
     strips = [part.permute(0, 3, 1, 4, 2).flatten(2, 3) for part in (first, tiles[:, 1:])]
     return (255 * torch.cat(strips, dim=2).flatten(0, 1)).round().to(torch.uint8)
+
+
+def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n 3 h2 w2"]:
+    """Return images whose longer side has at most so many pixels, in colour.
+
+    Args:
+        images: From 0 to 1, (N, channels, height, width): grey of one channel, colour of three. Of any other number of
+            channels the first is shown in grey.
+        side: Pixels.
+
+    Example:
+        >>> thumbnails(torch.rand(2, 1, 100, 50), 20).shape
+        torch.Size([2, 3, 20, 10])
+    """
+    colour = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
+    longer = max(images.shape[-2:])
+    if longer <= side:
+        return colour
+    size = [max(1, round(side * of / longer)) for of in images.shape[-2:]]
+    return functional.interpolate(colour, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
 def png(picture: UInt8[Tensor, "height width 4"]) -> str:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from likewise.diagnostics import AnchorGradients, Snapshot, anchor_gradients, plots
 from likewise.evaluation import Features
-from likewise.report.inputs import inputs_as_words, label_words
+from likewise.evaluation.label_words import label_words
+from likewise.report.inputs import inputs_as_words
 from likewise.report.section import Section
 from likewise.report.sections.gradients import form_of
 from likewise.report.subject import Subject

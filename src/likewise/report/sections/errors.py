@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from likewise.evaluation import KNN, FeatureParts, Features
+from likewise.evaluation.label_words import label_words
 from likewise.evaluation.nearest import nearest
-from likewise.report.inputs import label_words
 from likewise.report.section import Section, tile
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER

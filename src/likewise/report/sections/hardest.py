@@ -8,7 +8,8 @@ from torch import Tensor
 
 from likewise.diagnostics import HardPairs, hardest_pairs
 from likewise.evaluation import Features
-from likewise.report.inputs import inputs_as_words, label_words
+from likewise.evaluation.label_words import label_words
+from likewise.report.inputs import inputs_as_words
 from likewise.report.section import Section, tile
 from likewise.report.subject import Subject
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
 from likewise.diagnostics.layout import Method
 from likewise.evaluation import KNN, Features
-from likewise.report.inputs import how_many, inputs_as_words, label_words, order_by_class, order_by_share, raw_vectors
+from likewise.evaluation.label_words import label_words
+from likewise.report.inputs import how_many, inputs_as_words, order_by_class, order_by_share, raw_vectors
 from likewise.report.section import Section
 from likewise.report.settings import settings_of
 from likewise.report.subject import Subject

@@ -1,0 +1,25 @@
+"""The classes or labels of samples in words."""
+
+from likewise.evaluation.features import Features
+
+MOST_NAMED = 5  # labels of a sample that are named
+
+
+def label_words(features: Features) -> list[str]:
+    """Return the classes or labels of samples in words.
+
+    Example:
+        >>> import torch
+        >>> label_words(Features(torch.eye(2), torch.tensor([[True, True], [False, False]]), ("cat", "dog")))
+        ['cat + dog', 'no label']
+    """
+    if features.label_kind is None:
+        return [""] * len(features)
+    if features.label_kind == "classes":
+        return [features.names[label] for label in features.classes.tolist()]
+    found: list[str] = []
+    for labels in features.sets:
+        names = [features.names[label] for label in labels.nonzero().flatten().tolist()]
+        more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
+        found.append((" + ".join(names[:MOST_NAMED]) or "no label") + more)
+    return found

@@ -1,0 +1,95 @@
+"""Lightning's loggers for the tools that are asked for."""
+
+import logging
+import os
+import secrets
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+
+from likewise.runs import Run
+
+PROJECT = "likewise"  # where W&B and MLflow gather runs, unless their variables name another place
+MLFLOW = "sqlite:///mlflow.db"  # where `mlflow ui` looks, too
+REMEMBERED = ("wandb", "mlflow")  # tools that give a run a name of their own, under which a resumed one goes on
+
+
+@contextmanager
+def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
+    """Make the loggers of a training, and end them with it.
+
+    TensorBoard, W&B and CSV files are in a folder of the run's that is called as the tool is. W&B stays offline unless
+    WANDB_MODE or WANDB_API_KEY is set. MLflow keeps all runs in one database, mlflow.db in the current folder, unless
+    MLFLOW_TRACKING_URI names a server. Under which names W&B and MLflow know the run is written to run.json, and a
+    resumed run goes on under them.
+
+    Args:
+        tools: Their names, see `check_tools`.
+        run: The run.
+
+    Yields:
+        The loggers.
+
+    Raises:
+        ValueError: MLflow can't begin a run, as when its server can't be reached.
+    """
+    makers = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "csv": _csv}
+    known: dict[str, str] = run.facts.get("logged", {})
+    with _quiet():
+        made = {tool: makers[tool](run, known.get(tool)) for tool in dict.fromkeys(tools)}
+    logged = known | {tool: str(made[tool].version) for tool in REMEMBERED if tool in made}
+    if logged != known:
+        run.describe(run.facts | {"logged": logged})
+    failed = 1
+    try:
+        yield list(made.values())
+        failed = 0
+    finally:
+        if "wandb" in made:
+            import_module("wandb").finish(exit_code=failed)  # Lightning leaves its run open, for the next one to find
+
+
+def _tensorboard(run: Run, known: str | None) -> Logger:
+    del known
+    return TensorBoardLogger(run.folder, "tensorboard", "", default_hp_metric=False)
+
+
+def _csv(run: Run, known: str | None) -> Logger:
+    del known
+    return CSVLogger(run.folder, "csv")
+
+
+def _wandb(run: Run, known: str | None) -> Logger:
+    alone = not os.environ.keys() & {"WANDB_MODE", "WANDB_API_KEY"}
+    offline: dict[str, Any] = {"mode": "offline", "settings": {"silent": True}} if alone else {}
+    project = os.environ.get("WANDB_PROJECT", PROJECT)
+    return WandbLogger(run.name, run.folder, known or secrets.token_hex(4), project=project, **offline)
+
+
+def _mlflow(run: Run, known: str | None) -> Logger:
+    place = os.environ.get("MLFLOW_TRACKING_URI")
+    if not place:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing leaves this machine
+        place = MLFLOW
+    experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+    try:
+        logger = MLFlowLogger(experiment, run.name, place, run_id=known)
+        _ = logger.run_id  # begins the run
+    except Exception as error:
+        words = " ".join(str(error).split())[:160]
+        raise ValueError(f"expected MLflow to begin a run at {place}, got {words}: see MLFLOW_TRACKING_URI") from error
+    return logger
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Keep to themselves how MLflow makes the tables of a new database."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(level)

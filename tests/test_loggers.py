@@ -1,0 +1,492 @@
+"""What a training shows in TensorBoard, W&B, MLflow and CSV files: what the run's own files have, and pictures."""
+
+import csv
+import sys
+from importlib.machinery import ModuleSpec
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import lightning
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from PIL import Image
+from safetensors.torch import load_file
+from sklearn.datasets import load_digits
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import likewise as lw
+from likewise.cli import main
+from likewise.data import Batch, Parts, Samples, Views, parts_of_run
+from likewise.diagnostics import similarity_histogram
+from likewise.models import MLP, ConvNet, ProjectionHead
+from likewise.runs import Run, load_encoder
+from likewise.training import Checkpoints, Pretraining, TrainingData, Validation
+from likewise.training.loggers.drawings import Drawings, views
+from likewise.training.loggers.making import logging_to
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
+SHORT = [
+    *(
+        "--batches.batch_size",
+        "20",
+        "--encoder.width",
+        "4",
+        "--trainer.max_epochs",
+        "2",
+        "--trainer.accelerator",
+        "cpu",
+    ),
+    *("--validation_epochs", "1", "--evaluations", "KNN", "--report", "false"),
+]
+OFF = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+ALL = dict.fromkeys(("scalars", "images", "histograms", "tensors"), 0)  # 0: as many as there are
+COSINES = ("validation/cosine, same class", "validation/cosine, different classes")
+
+
+def events(folder):
+    """Read what TensorBoard shows of a folder."""
+    read = EventAccumulator(str(folder), ALL)
+    read.Reload()
+    return read
+
+
+def curve(read, name):
+    return [(one.step, one.value) for one in read.Scalars(name)]
+
+
+def trained(folder, *words):
+    """Train the digits for two epochs of five steps, by the command; return the run."""
+    pixels, labels = load_digits(return_X_y=True)
+    folder.mkdir()
+    np.savez(folder / "few.npz", images=(pixels[:160].reshape(-1, 8, 8) / 16).astype(np.float32), labels=labels[:160])
+    arguments = ["--data", "Arrays", "--data.path", str(folder / "few.npz"), "--runs", str(folder / "runs")]
+    assert main(["train", *arguments, *SHORT, *words]) == 0
+    (run,) = (folder / "runs").iterdir()
+    return Run.open(run)
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    """A run that TensorBoard and CSV files log."""
+    folder = tmp_path_factory.mktemp("logged") / "with"
+    return trained(folder, "--log", "tensorboard", "--log+", "csv")
+
+
+def test_curves_are_those_of_the_run(logged):
+    """Scalars of every step, and the validation scores at the last step of each epoch."""
+    read = events(logged.folder / "tensorboard")
+    for name, points in logged.metrics.items():
+        assert curve(read, name) == [(step, pytest.approx(value, rel=1e-6)) for step, value in points], name
+    scores = {f"validation/{score.evaluation} {score.metric}" for score in logged.scores if score.epoch == 1}
+    assert scores == {name for name in read.Tags()["scalars"] if name.startswith("validation/")}
+    assert len(scores) == 2
+    for score in (of for of in logged.scores if of.epoch is not None and of.subset == "all"):
+        points = dict(curve(read, f"validation/{score.evaluation} {score.metric}"))
+        assert points[5 * score.epoch - 1] == pytest.approx(score.value, rel=1e-6)
+
+
+def test_histograms_are_of_the_similarities_of_validation_samples(logged):
+    read = events(logged.folder / "tensorboard")
+    validation = parts_of_run(logged)[0].validation
+    vectors = load_encoder(logged.folder).encode(validation.inputs)
+    edges, *shares = similarity_histogram(vectors, validation.labels)
+    for name, share in zip(COSINES, shares, strict=True):
+        first, last = read.Histograms(name)
+        assert (first.step, last.step) == (4, 9)
+        assert last.histogram_value.bucket_limit == pytest.approx(edges[1:].tolist())
+        assert last.histogram_value.bucket == pytest.approx((100 * share).tolist())
+
+
+def test_the_first_batch_is_shown_with_its_views(logged):
+    read = events(logged.folder / "tensorboard")
+    (image,) = read.Images("views")
+    assert image.step == 0
+    with Image.open(BytesIO(image.encoded_image_string)) as picture:
+        assert (picture.mode, picture.size) == ("RGBA", (3 * 10 + 4, 8 * 10))  # three images of 8 pixels in 8 rows
+
+
+def test_the_projector_has_a_map_of_each_validated_epoch(logged):
+    folder = logged.folder / "tensorboard"
+    config = (folder / "projector_config.pbtxt").read_text(encoding="utf-8")
+    validation = parts_of_run(logged)[0].validation
+    for step in (4, 9):
+        assert config.count(f'"{step:05}/validation/tensors.tsv"') == 1
+        of = folder / f"{step:05}" / "validation"
+        words = (of / "metadata.tsv").read_text(encoding="utf-8").splitlines()
+        assert words == [validation.names[label] for label in validation.labels.tolist()]
+        rows = [line.split("\t") for line in (of / "tensors.tsv").read_text(encoding="utf-8").splitlines()]
+        assert len(rows) == len(words)
+        with Image.open(of / "sprite.png") as sprite:
+            assert sprite.size[0] >= 8
+    places = torch.tensor([list(map(float, row)) for row in rows])
+    units = torch.nn.functional.normalize(load_encoder(logged.folder).encode(validation.inputs))
+    assert torch.allclose(torch.cdist(places, places), torch.cdist(units, units), atol=1e-2)
+
+
+def test_the_configuration_is_its_hyper_parameters(logged):
+    read = events(logged.folder / "tensorboard")
+    metadata = read.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    for word in (b"loss.temperature", b"SupConLoss", b"trainer.max_epochs", b"encoder.width"):
+        assert word in metadata
+    for name in ("tensorboard/hparams.yaml", "csv/version_0/hparams.yaml"):
+        assert "batches.batch_size: 20\n" in (logged.folder / name).read_text(encoding="utf-8")
+
+
+def test_csv_files_are_lightnings(logged):
+    with (logged.folder / "csv" / "version_0" / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["loss"]]
+    assert [(int(row["step"]), float(row["loss"])) for row in rows] == logged.metrics["loss"]
+
+
+def test_the_training_is_bit_for_bit_what_it_is_without(logged, tmp_path):
+    without = trained(tmp_path / "without")
+    weights, others = load_file(logged.weights), load_file(without.weights)
+    assert all(torch.equal(value, others[name]) for name, value in weights.items())
+    for name in ("metrics_file", "scores_file", "batches"):
+        assert getattr(logged, name).read_bytes() == getattr(without, name).read_bytes(), name
+    assert not without.folder.joinpath("tensorboard").exists()
+
+
+def test_a_finished_run_leaves_nothing_under_its_provisional_name(logged):
+    assert [path.name for path in logged.folder.parent.iterdir()] == [logged.name]
+
+
+def test_a_logger_of_the_trainers_goes_on_working_beside(tmp_path):
+    theirs = [
+        *("--trainer.logger", "lightning.pytorch.loggers.CSVLogger"),
+        *("--trainer.logger.save_dir", str(tmp_path / "theirs"), "--trainer.max_epochs", "1"),
+    ]
+    run = trained(tmp_path / "both", "--log", "tensorboard", *theirs)
+    (file,) = (tmp_path / "theirs").rglob("metrics.csv")
+    with file.open(newline="", encoding="utf-8") as opened:
+        losses = [float(row["loss"]) for row in csv.DictReader(opened) if row["loss"]]
+    assert losses == [value for _, value in run.metrics["loss"]]
+    assert [value for _, value in curve(events(run.folder / "tensorboard"), "loss")] == pytest.approx(losses, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--log", "tensorbord"], "got tensorbord, did you mean tensorboard?"),
+        (["--log", "[csv,comet]"], "expected --log to be tensorboard, wandb, mlflow or csv, got comet"),
+        (
+            ["--log", "csv", "--log+", "mlflow"],
+            "expected mlflow for --log mlflow, got none installed: pip install mlflow",
+        ),
+    ],
+)
+def test_a_tool_that_is_not_there_is_an_error_before_any_work(words, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("likewise.training.loggers.tool.find_spec", lambda _: None)
+    assert main(["train", *words, "--runs", str(tmp_path / "runs")]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+class End(lightning.Callback):
+    """Ends a training before a batch."""
+
+    def __init__(self, batch, error):
+        self.batch, self.error = batch, error
+
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.fit_loop.epoch_loop.total_batch_idx == self.batch:
+            raise self.error
+
+
+def fit(run, parts, *, also=(), loss=None, loggers=None):
+    """Train four epochs of three steps, from the run's checkpoint if it has one; return the module."""
+    torch.manual_seed(0)
+    shape = parts.train.input_shape
+    encoder = ConvNet(shape, width=4, depth=1) if len(shape) == 3 else MLP(shape, width=8)
+    module = Pretraining(
+        encoder, ProjectionHead(encoder.feature_dim), loss or lw.SupConLoss(), torch.optim.AdamW, samples=parts.train
+    )
+    drawings = Drawings({"seed": 3}, parts.train)
+    validation = Validation(run, parts, 2, shown=drawings.show)
+    checkpoints = Checkpoints(run, 1e-9)
+    loggers = loggers or [TensorBoardLogger(run.folder, "tensorboard", "", default_hp_metric=False)]
+    trainer = lightning.Trainer(
+        max_epochs=4,
+        accelerator="cpu",
+        logger=loggers,
+        log_every_n_steps=1,
+        callbacks=[validation, drawings, checkpoints, *also],
+        **OFF,
+    )
+    data = TrainingData(parts.train, Views(batch_size=12), seed=0)
+    trainer.fit(module, data, ckpt_path=run.checkpoint if run.checkpoint.exists() else None, weights_only=True)
+    return module
+
+
+def samples(count, seed, *shape, labels=None):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3 if labels is None else labels
+    return Samples(torch.rand(count, *shape, generator=generator), labels, tuple("abc"))
+
+
+@pytest.fixture
+def parts():
+    return Parts(samples(36, 0, 1, 8, 8), samples(15, 1, 1, 8, 8), samples(9, 2, 1, 8, 8))
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = Run.create(tmp_path, "run")
+    made.describe({})
+    return made
+
+
+@pytest.mark.parametrize("batch", [1, 4, 6, 7, 11])
+def test_a_resumed_training_goes_on_with_its_curves_and_maps(batch, run, parts, capsys):
+    """Also where what was logged after the checkpoint is logged again; a map's place is never printed about."""
+    with pytest.raises(InterruptedError):
+        fit(run, parts, also=[End(batch, InterruptedError())])
+    fit(run, parts)
+    folder = run.folder / "tensorboard"
+    read = events(folder)
+    assert curve(read, "loss") == [(step, pytest.approx(value)) for step, value in run.metrics["loss"]]
+    assert [step for step, _ in curve(read, "loss")] == list(range(12))
+    assert [one.step for one in read.Images("views")] == [0]
+    assert [one.step for one in read.Histograms(COSINES[0])] == [5, 11]
+    assert [step for step, _ in curve(read, "validation/kNN accuracy")] == [5, 11]
+    config = (folder / "projector_config.pbtxt").read_text(encoding="utf-8")
+    assert [config.count(f'"validation:{step:05}"') for step in (5, 11)] == [1, 1]
+    assert "Embedding dir exists" not in capsys.readouterr().out
+
+
+def test_a_training_that_logs_again_what_it_had_logged_shows_it_once(run, parts):
+    """The training ends after an epoch was validated, and before its checkpoint was saved."""
+    saved = End(6, InterruptedError())
+    with pytest.raises(InterruptedError):
+        fit(run, parts, also=[saved])
+    run.checkpoint_before.replace(run.checkpoint)  # as if the checkpoint of the last step had not been written
+    fit(run, parts)
+    read = events(run.folder / "tensorboard")
+    assert [step for step, _ in curve(read, "loss")] == list(range(12))
+    assert [step for step, _ in curve(read, "validation/kNN accuracy")] == [5, 11]
+
+
+def test_ctrl_c_loses_nothing(run, parts):
+    with pytest.raises(SystemExit):
+        fit(run, parts, also=[End(7, KeyboardInterrupt())])
+    assert [step for step, _ in curve(events(run.folder / "tensorboard"), "loss")] == list(range(7))
+
+
+def test_vectors_with_label_sets_have_a_map_alone(run):
+    sets = torch.eye(3).bool()[torch.arange(36) % 3] | torch.eye(3).bool()[torch.arange(36) % 2]
+    train = samples(36, 0, 5, labels=sets)
+    fit(run, Parts(train, train[torch.arange(15)], train))
+    tags = events(run.folder / "tensorboard").Tags()
+    assert (tags["images"], tags["histograms"]) == ([], [])
+    folder = run.folder / "tensorboard" / "00011" / "validation"
+    assert not (folder / "sprite.png").exists()
+    assert (folder / "metadata.tsv").read_text(encoding="utf-8").splitlines()[:3] == ["a", "b", "a + c"]
+
+
+def test_samples_without_labels_have_a_map_without_names(run):
+    train = Samples(torch.rand(36, 5, generator=torch.Generator().manual_seed(0)))
+    fit(run, Parts(train, train[torch.arange(15)], train), loss=lw.NTXentLoss())
+    assert [path.name for path in (run.folder / "tensorboard" / "00011" / "validation").iterdir()] == ["tensors.tsv"]
+    assert len(curve(events(run.folder / "tensorboard"), "validation/features effective rank")) == 2
+
+
+def test_the_picture_of_views_has_a_row_for_each_sample():
+    data = Samples((torch.arange(4).view(4, 1, 1, 1) * torch.ones(1, 1, 8, 8)).to(torch.uint8))
+    shown = torch.linspace(0, 1, 6).view(2, 3, 1, 1, 1).expand(2, 3, 1, 8, 8)
+    picture = views(data, Batch(inputs=shown, sample_index=torch.tensor([3, 1]))).int()
+    columns = [0, 14, 24, 34]  # the first is set apart by half an image
+    assert [[int(picture[row, column, 0]) for column in columns] for row in (0, 10)] == [
+        [3, 0, 51, 102],
+        [1, 153, 204, 255],
+    ]
+    assert set(picture[8:10, :, 3].flatten().tolist()) == {0}  # nothing between rows
+    assert views(Samples(torch.rand(4, 5)), Batch(inputs=torch.rand(2, 3, 5), sample_index=torch.arange(2))) is None
+
+
+class Recorder(ModuleType):
+    """A stand-in for a module: whatever is not defined can be called, and does nothing."""
+
+    def __init__(self, name, **named):
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None)
+        vars(self).update(named)
+
+
+class FakeWandb:
+    """W&B as far as Lightning and we know it: one run at a time, which remembers what it was told."""
+
+    def __init__(self, patch):
+        self.begun, self.ended, self.logged, self.config = [], [], [], {}
+        self.config = SimpleNamespace(update=lambda given, **_: self.options.update(given))
+        self.options = {}
+        self.id = "none"
+        kinds = {
+            name: lambda *given, _name=name, **named: (_name, given, named) for name in ("Image", "Plotly", "Histogram")
+        }
+        module = Recorder("wandb", run=None, init=self.init, finish=lambda **how: self.ended.append(how), **kinds)
+        patch.setitem(sys.modules, "wandb", module)
+        patch.setitem(sys.modules, "wandb.sdk", Recorder("wandb.sdk"))
+        patch.setitem(sys.modules, "wandb.sdk.lib", Recorder("wandb.sdk.lib", RunDisabled=type("RunDisabled", (), {})))
+        patch.setitem(sys.modules, "wandb.wandb_run", Recorder("wandb.wandb_run", Run=type("Run", (), {})))
+        patch.setattr("lightning.pytorch.loggers.wandb._WANDB_AVAILABLE", True)
+
+    def init(self, **how):
+        self.begun.append(how)
+        self.id = how["id"]
+        return self
+
+    def log(self, metrics):
+        self.logged.append(metrics)
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    return FakeWandb(monkeypatch)
+
+
+def test_wandb_is_told_everything_offline(wandb, tmp_path):
+    run = trained(tmp_path / "wandb", "--log", "wandb")
+    (begun,) = wandb.begun
+    assert (begun["name"], begun["project"], begun["mode"]) == (run.name, "likewise", "offline")
+    assert Path(begun["dir"]).name == f"{run.name}.partial"
+    assert run.facts["logged"] == {"wandb": begun["id"]}
+    assert wandb.ended == [{"exit_code": 0}]
+    assert wandb.options["loss.temperature"] == pytest.approx(0.1)
+    losses = [(one["trainer/global_step"], one["loss"]) for one in wandb.logged if "loss" in one]
+    assert losses == run.metrics["loss"]
+    (views_,) = (one["views"] for one in wandb.logged if "views" in one)
+    assert views_[0][1][0].shape == (80, 34, 4)
+    maps = [one for one in wandb.logged if "validation/map" in one]
+    assert [one["trainer/global_step"] for one in maps] == [4, 9]
+    kind, (figure,), _ = maps[-1]["validation/map"]
+    assert kind == "Plotly"
+    assert sum(len(trace.x) for trace in figure.data) == len(parts_of_run(run)[0].validation)
+    counts, edges = maps[-1][COSINES[0]][2]["np_histogram"]
+    assert (len(edges), counts.sum()) == (len(counts) + 1, pytest.approx(100))
+
+
+def test_wandb_goes_on_under_its_id_and_learns_of_failure(wandb, run, parts, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    for error in (InterruptedError(), None):
+        with logging_to(["wandb"], run) as loggers:
+            if error is not None:
+                with pytest.raises(InterruptedError):
+                    fit(run, parts, also=[End(4, error)], loggers=loggers)
+                ids = run.facts["logged"]
+            else:
+                fit(run, parts, loggers=loggers)
+    assert {one["id"] for one in wandb.begun} == {ids["wandb"]}
+    assert not any("mode" in one for one in wandb.begun)  # W&B's own variables decide
+    with pytest.raises(KeyboardInterrupt), logging_to(["wandb"], run):
+        raise KeyboardInterrupt
+    assert wandb.ended == [{"exit_code": 0}, {"exit_code": 0}, {"exit_code": 1}]
+
+
+class FakeClient:
+    """MLflow's client as far as Lightning and we know it."""
+
+    def __init__(self, uri):
+        self.uri, self.params, self.metrics, self.artifacts, self.ended = uri, {}, [], {}, []
+        CLIENTS.append(self)
+
+    def get_experiment_by_name(self, name):
+        self.experiment = name
+
+    def create_experiment(self, name, artifact_location):
+        self.place = artifact_location
+        return name
+
+    def create_run(self, experiment_id, tags):
+        self.tags = tags
+        return SimpleNamespace(info=SimpleNamespace(run_id="r1", experiment_id=experiment_id))
+
+    def get_run(self, run_id):
+        return SimpleNamespace(info=SimpleNamespace(run_id=run_id, experiment_id="old"))
+
+    def log_batch(self, run_id, metrics=(), params=()):
+        del run_id
+        self.params |= {one.key: one.value for one in params}
+        self.metrics += [(one.key, one.step, one.value) for one in metrics]
+
+    def log_figure(self, run_id, figure, name):
+        assert run_id == "r1"
+        self.artifacts[name] = figure
+
+    log_image = log_figure
+
+    def set_terminated(self, run_id, status):
+        self.ended.append((run_id, status))
+
+
+CLIENTS = []
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "")  # so that what is set in its place is taken back
+        monkeypatch.delenv(name)
+    CLIENTS.clear()
+    kept = Recorder("mlflow.entities", Param=SimpleNamespace, Metric=SimpleNamespace)
+    modules = {
+        "mlflow": Recorder("mlflow", set_tracking_uri=lambda _: None),
+        "mlflow.tracking": Recorder("mlflow.tracking", MlflowClient=FakeClient, context=SimpleNamespace()),
+        "mlflow.entities": kept,
+        "mlflow.utils": Recorder("mlflow.utils"),
+        "mlflow.utils.mlflow_tags": Recorder("mlflow.utils.mlflow_tags", MLFLOW_RUN_NAME="mlflow.runName"),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("lightning.pytorch.loggers.mlflow._MLFLOW_AVAILABLE", True)
+    return CLIENTS
+
+
+def test_mlflow_is_told_everything(mlflow, tmp_path):
+    run = trained(tmp_path / "mlflow", "--log", "mlflow")
+    (client,) = mlflow
+    assert (client.uri, client.place) == ("sqlite:///mlflow.db", None)
+    assert (client.experiment, client.tags) == ("likewise", {"mlflow.runName": run.name})
+    assert client.params["loss.temperature"] == "0.1"
+    assert [(step, value) for name, step, value in client.metrics if name == "loss"] == run.metrics["loss"]
+    figures = [f"validation/{name}-epoch-{epoch:04}.html" for epoch in (1, 2) for name in ("map", "similarities")]
+    assert list(client.artifacts) == ["views.png", *figures]
+    assert client.artifacts["views.png"].shape == (80, 34, 4)
+    assert client.ended == [("r1", "FINISHED")]
+    assert run.facts["logged"] == {"mlflow": "r1"}
+
+
+def test_mlflow_uses_its_own_server_and_an_earlier_run(mlflow, run, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    for _ in range(2):
+        with logging_to(["mlflow"], run) as (logger,):
+            assert logger.run_id == "r1"
+    first, again = mlflow
+    assert (first.uri, first.experiment, first.place) == ("http://localhost:5000", "mine", None)
+    assert not hasattr(again, "tags")  # no second run is made
+
+
+def test_a_server_that_cannot_be_reached_is_an_error_in_one_line(mlflow, run, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:1")
+    monkeypatch.setattr(FakeClient, "create_run", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("refused")))
+    with pytest.raises(ValueError, match="expected MLflow to begin a run at http://localhost:1, got refused"):
+        logging_to(["mlflow"], run).__enter__()
+    assert len(mlflow) == 1
+
+
+def test_a_run_that_fails_before_any_work_is_removed_with_its_logs(tmp_path, capsys):
+    with (tmp_path / "blank.npz").open("wb") as file:
+        np.savez(file, vectors=np.ones((60, 4), np.float32), labels=np.arange(60) % 3)
+    words = ["--data", "Arrays", "--data.path", str(tmp_path / "blank.npz"), "--encoder", "MLP", "--log", "tensorboard"]
+    words += ["--trainer.max_epochs", "-1", "--runs", str(tmp_path / "runs")]  # a training without end
+    assert main(["train", *words]) == 2
+    assert "finite length" in capsys.readouterr().err
+    assert list((tmp_path / "runs").iterdir()) == []

@@ -356,7 +356,10 @@ BAD = {
     "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet or"),
     "optimizer": (["--optimizer", "AdamX"], "got AdamX, did you mean Adam"),
     "option": (["--trainer.max_epoch", "3"], "unknown option --trainer.max_epoch, did you mean --trainer.max_epochs"),
-    "parameter": (["--loss.temprature", "3"], "unknown option --loss.temprature, did you mean --loss.temperature?"),
+    "parameter": (
+        ["--loss.temprature", "3"],
+        "unknown option --loss.temprature of SupConLoss, did you mean --loss.temperature?",
+    ),
     "value": (
         ["--encoder.width", "wide"],
         "--encoder.width: Expected int. Got value: wide: see likewise train --encoder.help",
@@ -368,7 +371,10 @@ BAD = {
     "path": (["--data", "Arrays"], "expected --data.path, got none: see likewise train --data.help Arrays"),
     "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], ".partial"),
     "last part": (["--lr", "0.1"], "did you mean --optimizer.lr?"),
-    "other class": (["--data.path", "x.npz"], "unknown option --data.path, did you mean --data Arrays or --data Hub?"),
+    "other class": (
+        ["--data.path", "x.npz"],
+        "unknown option --data.path of Digits, did you mean --data Arrays or --data Hub?",
+    ),
     "no number": (["--loss.temperature", "abc"], "--loss.temperature: Expected float, got abc"),
     "part of a part": (
         ["--batches.sampler", "Balancd"],
@@ -377,6 +383,10 @@ BAD = {
     "choice": (["--loss.form", "inn"], "--loss.form: expected one of 'out', 'in', got inn"),
     "help": (["--loss.help", "Foo"], "expected loss to be one of AsymmetricLoss, "),
     "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
+    "validation epochs": (
+        ["--validation_epochs", "-1"],
+        "expected --validation_epochs of 0 or more, got -1",
+    ),
     "reduction": (["--loss.reduction", "none"], "reduction mean or sum"),
     "two views": (["--loss", "InfoNCELoss", "--batches.views", "3"], "got 3: set batches.views to 2"),
     "similarity": (["--loss", "NWSLoss", "--loss.label_similarity", "x.pt"], "--loss.label_similarity"),
@@ -389,7 +399,7 @@ BAD = {
     "needless offer": (["--loss", "KCLLoss", "--offers", "KeyQueue"], "KCLLoss asks for, got KeyQueue"),
     "moved option": (
         ["--data.batch_size", "3"],
-        "unknown option --data.batch_size, did you mean --batches.batch_size?",
+        "unknown option --data.batch_size of Digits, did you mean --batches.batch_size?",
     ),
     "balance": (["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "4"], "classes"),
     "lbfgs": (["--optimizer", "LBFGS"], "got LBFGS: choose SGD or AdamW"),
@@ -428,7 +438,7 @@ def test_bad_options_are_refused_in_one_line_and_leave_no_run(case, tmp_path, ca
         (["--loss.feature_dim", "x"], "error: --loss.feature_dim is filled in from the head; leave it out"),
         (["--encoder.input_shape=[1,8,8]"], "error: --encoder.input_shape is filled in from the data; leave it out"),
         (["--head.feature_dim", "3"], "error: --head.feature_dim is filled in from the encoder; leave it out"),
-        (["--loss.num_sample", "5"], "error: unknown option --loss.num_sample: see likewise train --loss.help"),
+        (["--loss.num_sample", "5"], "error: unknown option --loss.num_sample of RASCALLoss: see likewise"),
     ],
 )
 def test_what_the_command_fills_in_is_refused_and_never_suggested(given, words, tmp_path, capsys):

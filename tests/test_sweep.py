@@ -132,8 +132,12 @@ def test_a_sweep_whose_first_run_cannot_begin_ends_and_leaves_nothing(few, tmp_p
         (["--tune_by", "kNN"], "expected --tune_by with --tune"),
         (["--tune", "seed=1,2"], "which a sweep sets itself"),
         (["--tune", "loss.warmth=1,2", "--loss", "SupConLoss"], "warmth"),
+        (
+            ["--loss.form", "in", "--setting", "--loss SupConLoss", "--setting", "b: --loss CrossEntropyLoss"],
+            "option --loss.form of CrossEntropyLoss, did you mean --loss SupConLoss? (or give --loss.form in the",
+        ),
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_sweeps_that_are_not_as_expected_are_refused(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

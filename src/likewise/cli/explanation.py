@@ -108,9 +108,12 @@ def _unknown(
     known = [key for key in defaults.keys() if key.partition(".")[0] not in classes]  # noqa: SIM118 - a namespace
     chosen = [(part, classes[part].get(name.rpartition(".")[2])) for part, name in named]
     known += [f"{part}.{of}" for part, kind in chosen if kind for of in _parameters(kind).difference(filled)]
+    kinds = {part: kind.__name__ for part, kind in chosen if kind}
     for option, _ in given:
         if option and option not in classes and not any(f"{option}.".startswith(f"{key}.") for key in known):
-            yield option, f"unknown option --{option}", _nearest(option, known, classes)
+            part = option.partition(".")[0]
+            of = f" of {kinds[part]}" if part in kinds else ""
+            yield option, f"unknown option --{option}{of}", _nearest(option, known, classes)
 
 
 def _nearest(option: str, known: Sequence[str], classes: Classes) -> list[str]:

@@ -13,8 +13,9 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 from torch.optim import Optimizer
 
 from likewise.cli.explanation import explained, subclasses
+from likewise.cli.recipes import with_recipe
 from likewise.cli.trainer_help import trainer_help
-from likewise.cli.words import given_in, in_files, option_of
+from likewise.cli.words import classes_first, given_in, in_files, option_of
 from likewise.data import Batches, Source, Split, Subset
 from likewise.evaluation import Evaluation
 from likewise.losses import ContrastiveLoss, Loss
@@ -151,6 +152,19 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     for name, group in (parser.groups or {}).items():
         group.title = name
     return parser
+
+
+def arranged(arguments: Sequence[str]) -> list[str]:
+    """Arrange a command line for the parser: the recipe in front, and the class of a part before its arguments.
+
+    Raises:
+        ValueError: There is no such recipe.
+
+    Example:
+        >>> arranged(["--loss.temperature", "0.2", "--loss", "NTXentLoss"])
+        ['--loss', 'NTXentLoss', '--loss.temperature', '0.2']
+    """
+    return classes_first(with_recipe(arguments), PARTS)
 
 
 def add_evaluations(parser: ArgumentParser) -> None:

@@ -8,10 +8,9 @@ from tqdm import tqdm
 
 from likewise.cli import training
 from likewise.cli.compare import compare
-from likewise.cli.options import options, parse
+from likewise.cli.options import arranged, options, parse
 from likewise.cli.plan import Planned, Sweep, standing
 from likewise.cli.printing import say
-from likewise.cli.recipes import with_recipe
 from likewise.cli.settings import words_of
 from likewise.cli.tuning import TABLE, Trial, best, write_table
 from likewise.report.words import score_words
@@ -24,10 +23,14 @@ def check(sweep: Sweep) -> None:
     for name, words in sweep.settings.items():
         for trial in sweep.trials.get(name, [[]]):
             try:
-                arguments = with_recipe([*sweep.common, *words, *trial])
+                arguments = arranged([*sweep.common, *words, *trial])
                 parse(options(arguments), arguments)
             except ValueError as error:
-                raise ValueError(f"setting {name!r}: {error}") from error
+                common = [word for word in sweep.common if word.startswith("--") and f"{word} " in str(error)]
+                hint = (
+                    f" (or give {common[0]} in the settings that have it)" if common and len(sweep.settings) > 1 else ""
+                )
+                raise ValueError(f"setting {name!r}: {error}{hint}") from error
 
 
 def carry_out(sweep: Sweep, folder: Path) -> Path:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from likewise.cli.options import asks_for_help, options, parse
-from likewise.cli.recipes import with_recipe
+from likewise.cli.options import arranged, asks_for_help, options, parse
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -15,7 +14,7 @@ def run(arguments: Sequence[str]) -> None:
         SystemExit: Help was asked for, or SIGTERM ended it.
     """
     if asks_for_help(arguments):
-        words = with_recipe(arguments)
+        words = arranged(arguments)
         parse(options(words), words)  # which prints it and exits
     from likewise.cli import training  # noqa: PLC0415 - Lightning takes seconds, which help has no need of
 

@@ -21,10 +21,9 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from likewise.benchmark.results import machine
 from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
-from likewise.cli.options import options, parse, plain, trainer_options
+from likewise.cli.options import arranged, options, parse, plain, trainer_options
 from likewise.cli.printing import bar, say, tell
 from likewise.cli.progress import RunProgress
-from likewise.cli.recipes import with_recipe
 from likewise.cli.words import given_in
 from likewise.data import Batches, Episodes
 from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
@@ -63,14 +62,12 @@ def run(arguments: Sequence[str]) -> Run | None:
         Terminated: SIGTERM ended it.
     """
     before = _to_resume(arguments)
-    words = with_recipe(arguments)
+    words = arranged(arguments)
     if before is not None:
         words = ["--config", str(before.configuration), *_without_resume(arguments)]
     parser = options(words)
     config = parse(parser, words)
-    if not 0 <= config.seed < SEEDS:
-        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {config.seed}: 0 is the default")
-    check_tools(_tools(config))
+    _check(config)
     chosen = plain(parser, config)
     given = trainer_options(parser, config)
     with _quiet_lightning():
@@ -172,6 +169,15 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     elif best:
         ready.module.load_state_dict(torch.load(made.best, map_location="cpu", weights_only=True))
     ready.module.encoder.to(trainer.strategy.root_device)
+
+
+def _check(config: Any) -> None:
+    """Raise a ValueError where a number or a tool is not as expected, before any work."""
+    if not 0 <= config.seed < SEEDS:
+        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {config.seed}: 0 is the default")
+    if config.validation_epochs < 0:
+        raise ValueError(f"expected --validation_epochs of 0 or more, got {config.validation_epochs}: 0 is none")
+    check_tools(_tools(config))
 
 
 def _tools(config: Any) -> list[str]:

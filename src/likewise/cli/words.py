@@ -1,6 +1,6 @@
 """The words of a command line before the parser has seen them: which options they name, with which values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +49,33 @@ def option_of(word: str) -> str:
     if not word.startswith("--"):
         return ""
     return word.removeprefix("--").partition("=")[0].replace(".init_args.", ".").removesuffix("+")
+
+
+def classes_first(words: Sequence[str], parts: Iterable[str]) -> list[str]:
+    """Put the class of a part before its arguments, where those come first, as the parser needs it.
+
+    Args:
+        words: The words of a command line.
+        parts: The options that name a class.
+
+    Example:
+        >>> classes_first(["--loss.temperature", "1", "--seed", "3", "--loss", "NTXentLoss"], ["loss"])
+        ['--loss', 'NTXentLoss', '--loss.temperature', '1', '--seed', '3']
+        >>> classes_first(["--loss", "NTXentLoss", "--loss.temperature=1"], ["loss"])
+        ['--loss', 'NTXentLoss', '--loss.temperature=1']
+    """
+    groups: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") or not groups:
+            groups.append([])
+        groups[-1].append(word)
+    for part in parts:
+        options = [option_of(group[0]) for group in groups]
+        named = next((place for place, option in enumerate(options) if option in {part, f"{part}.class_path"}), 0)
+        argument = next((place for place, option in enumerate(options) if option.startswith(f"{part}.")), named)
+        if argument < named:
+            groups.insert(argument, groups.pop(named))
+    return [word for group in groups for word in group]
 
 
 def in_files(words: Sequence[str]) -> list[dict[str, Any]]:

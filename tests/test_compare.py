@@ -121,6 +121,20 @@ def test_scores_on_other_corruptions_or_outside_data_are_not_paired(evaluation, 
     assert all(row.difference is not None for row in rows_of(runs)[1:3])  # of kNN
 
 
+def test_episodes_that_differ_with_the_seed_are_paired_seed_by_seed(tmp_path):
+    """As where every seed splits the classes anew: both runs of a seed have the same episodes."""
+    runs = []
+    for loss, share in ((LOSS, 0.5), (OTHER, 0.6)):
+        for seed in (0, 1):
+            runs.append(run_of(tmp_path, loss=loss, seed=seed, share=share))
+            value = share + seed * (share - 0.4) / 10
+            said = f"distance=cosine; episodes={seed}abc"
+            score = Score("few-shot", "5-way 1-shot accuracy", value, 0.01, 0.99, 60, choices=said)
+            runs[-1].add(Found((score,)))
+    (row,) = [row for row in rows_of(runs)[1:] if row.evaluation == "few-shot" and row.difference is not None]
+    assert (row.paired, row.difference) == ("2 seeds", pytest.approx(0.105))
+
+
 def test_differences_that_go_with_the_class_are_named_too(tmp_path):
     """Not to name them would credit the loss with what another width did."""
     wide = {"class_path": "likewise.models.MLP", "init_args": {"width": 512, "input_shape": [3]}}

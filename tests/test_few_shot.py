@@ -10,8 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from likewise.cli import main
 from likewise.data import EpisodeDraw, EpisodeShape, parts_of_run
 from likewise.evaluation import FeatureParts, Features, FewShot, applicable, paired_difference
-from likewise.evaluation.intervals import over_classes_of_episodes
+from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
 from likewise.runs import Run
+from likewise.scores import validation_score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
 
@@ -33,6 +34,11 @@ def three(classes=12, **options):
         clustered(classes, seed=seed, part=part, first=seed * classes, **options)
         for seed, part in enumerate(("train", "validation", "test"))
     ))  # fmt: skip
+
+
+def rows_of(test, episodes, ways=5):
+    """The rows of one-shot episodes with six queries."""
+    return EpisodeDraw(test.classes, test.names, EpisodeShape(episodes, ways, 1, 6))(torch.Generator().manual_seed(0))
 
 
 def by_loop(train, test, shape, distance, seed=0):
@@ -75,25 +81,30 @@ def test_accuracy_is_that_of_a_plain_loop(ways, shots, distance):
     assert float(re.search(r"± ([\d.]+) points over 40 episodes", score.choices)[1]) == pytest.approx(
         100 * spread, rel=0.06
     )
-    assert ("interval over 12 classes" in score.choices) == (ways < 12)
+    assert "interval over 12 classes" in score.choices
 
 
-def test_a_logistic_regression_in_each_episode_is_scikit_learns():
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_a_logistic_regression_in_each_episode_is_scikit_learns(distance):
+    """Of unit features; or of features around the mean of the episode's support, wherever their origin is."""
     train, validation, test = three()
     shape = EpisodeShape(15, 5, 3, 6)
-    found = FewShot(5, 3, 6, 15, distance="cosine", classifier="logistic regression", penalty=0.5)(
+    found = FewShot(5, 3, 6, 15, distance=distance, classifier="logistic regression", penalty=0.5)(
         train, validation, test
     )
     rows = EpisodeDraw(test.classes, test.names, shape)(torch.Generator().manual_seed(0))
     unit = (test.vectors / test.vectors.norm(dim=1, keepdim=True)).double().numpy()
     expected = []
     for episode in rows.numpy():
+        if distance == "euclidean":
+            unit = test.vectors.double().numpy()
+            unit = unit - unit[episode[:, :3].ravel()].mean(axis=0)
         truth = np.repeat(np.arange(5), 3)
         probe = LogisticRegression(C=2.0, fit_intercept=False, tol=1e-10, max_iter=10_000)
         probe.fit(unit[episode[:, :3].ravel()], truth)
         expected.append((probe.predict(unit[episode[:, 3:].ravel()]) == np.repeat(np.arange(5), 6)).mean())
     assert found.outcomes[0].values.tolist() == pytest.approx(expected, abs=1e-6)
-    assert "distance=cosine, logistic regression" in found.scores[0].choices
+    assert f"distance={distance}, logistic regression" in found.scores[0].choices
 
 
 def test_the_distance_is_the_best_on_validation_and_test_plays_no_part():
@@ -112,6 +123,20 @@ def test_the_distance_is_the_best_on_validation_and_test_plays_no_part():
     other = Features(test.vectors.flip(0), test.labels, test.names)
     again = FewShot(5, [1, 5], 6, 60)(train, validation, other)
     assert again.candidates == found.candidates
+    chosen = validation_score(found.candidates)
+    assert chosen is not None
+    assert chosen.metric == "5-way 1-shot accuracy"  # although the candidates with 5 shots score higher
+    assert chosen.value == max(one.value for one in found.candidates if one.metric == chosen.metric)
+
+
+def test_without_a_training_part_features_are_not_centred():
+    """By the mean of which samples? Not by that of the test part, all of whose classes it would know."""
+    _, validation, test = three()
+    nothing = Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), ())
+    found = FewShot(5, 1, 6, 20)(nothing, validation, test)
+    assert {one.choices.removeprefix("distance=") for one in found.candidates} == {"cosine", "euclidean"}
+    refusal = FewShot(5, 1, 6, 20, distance="centred cosine").refusal(FeatureParts(nothing, validation, test))
+    assert refusal == "the distance centred cosine needs the mean of a training part, and there is none"
 
 
 def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
@@ -122,7 +147,11 @@ def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
     digest = [re.search(r"episodes=(\w+)", of.scores[0].choices)[1] for of in (ours, theirs)]
     assert digest[0] == digest[1]
     difference = paired_difference(ours.outcomes[0], theirs.outcomes[0])
-    assert difference.count == 200
+    assert (difference.count, difference.classes) == (200, 12)
+    bounds = over_classes_of_episodes(
+        ours.outcomes[0].values - theirs.outcomes[0].values, test.labels[rows_of(test, 200)][:, :, 0]
+    )
+    assert (difference.low, difference.high) == pytest.approx(bounds)
     assert difference.low > 0
     other = FewShot(5, 1, 6, 200, distance="cosine", seed=1)(train, validation, test)
     assert digest[0] not in other.scores[0].choices
@@ -130,13 +159,44 @@ def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
     assert digest[0] not in fewer.scores[0].choices
 
 
-def test_the_interval_over_classes_holds_for_classes_that_are_drawn_anew():
+def test_turns_of_a_class_are_one_class_of_the_interval():
+    _, _, test = three()
+    names = tuple(f"{'ABC'[label % 3]}{f', turned {90 * (label // 3)}°' if label > 2 else ''}" for label in range(12))
+    turned = Features(test.vectors, test.labels, names)
+    found = FewShot(2, 1, 6, 300, distance="cosine")(turned, turned, turned)
+    assert "; interval over 3 classes; " in found.scores[0].choices
+    groups = turned.labels[rows_of(turned, 300, 2)][:, :, 0] % 3
+    assert torch.equal(found.outcomes[0].classes, groups)
+    bounds = over_classes_of_episodes(found.outcomes[0].values, groups)
+    assert found.scores[0].high == pytest.approx(min(1, bounds[1]))
+
+
+def test_where_every_episode_has_all_classes_the_interval_is_over_their_accuracies():
+    train, validation, test = three()
+    found = FewShot(12, 1, 6, 50, distance="cosine")(train, validation, test)
+    rows = rows_of(test, 50, 12)
+    right = torch.tensor(by_loop(train, test, EpisodeShape(50, 12, 1, 6), "cosine"))
+    assert found.outcomes[0].values.tolist() == pytest.approx(right.tolist())
+    assert "interval over 12 classes" in found.scores[0].choices
+    units = torch.nn.functional.normalize(test.vectors, dim=1)
+    shares = torch.zeros(50, 12)
+    for episode, of in enumerate(rows):
+        near = units[of[:, 1:]] @ torch.nn.functional.normalize(test.vectors[of[:, 0]], dim=1).T
+        shares[episode] = (near.argmax(dim=2) == torch.arange(12)[:, None]).float().mean(dim=1)
+    low, high = over_classes(shares.flatten(), test.labels[rows[:, :, 0]].flatten())
+    assert (found.scores[0].low, found.scores[0].high) == pytest.approx((low, min(1, high)))
+    assert found.scores[0].high - found.scores[0].low > 0.05
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_the_interval_over_classes_holds_for_classes_that_are_drawn_anew(turns):
     """Of 400 classes 20 are drawn, again and again: 95 % of intervals should have the accuracy on all classes in them.
 
-    An interval over episodes has it in far fewer: other classes give another accuracy.
+    An interval over episodes has it in far fewer: other classes give another accuracy. So would one over four turns of
+    each class, which are as hard as each other.
     """
     torch.manual_seed(0)
-    hard = 0.5 + 1.2 * torch.rand(400)  # classes differ in how wide they are
+    hard = (0.5 + 1.2 * torch.rand(400 // turns)).repeat(turns)  # classes differ in how wide they are
     centres = torch.randn(400, 8)
 
     def episodes(classes, count):
@@ -152,8 +212,9 @@ def test_the_interval_over_classes_holds_for_classes_that_are_drawn_anew():
     truth = float(episodes(torch.arange(400), 20_000)[0].mean())
     held, narrow, times = 0, 0, 150
     for _ in range(times):
-        values, chosen = episodes(torch.randperm(400)[:20], 400)
-        low, high = over_classes_of_episodes(values, chosen)
+        drawn = torch.randperm(400 // turns)[:20]
+        values, chosen = episodes((drawn + 400 // turns * torch.arange(turns)[:, None]).flatten(), 400)
+        low, high = over_classes_of_episodes(values, chosen % (400 // turns))
         held += low <= truth <= high
         spread = 1.96 * float(values.std()) / 20
         narrow += abs(float(values.mean()) - truth) <= spread
@@ -247,6 +308,7 @@ def test_episodes_train_from_the_command_and_are_shown(loss, shapes, tmp_path, c
     told = capsys.readouterr()
     (folder,) = tmp_path.iterdir()
     run = Run(folder)
+    assert run.facts["parts"]["batches"]["init_args"]["mix"] == (loss != "PrototypicalLoss")  # as the loss reads it
     scores = {score.metric: score for score in run.scores if score.features == "encoder" and score.part == "test"}
     assert {"5-way 1-shot accuracy", "5-way 5-shot accuracy", "precision@1"} <= scores.keys()
     assert scores["5-way 5-shot accuracy"].value > 0.5
@@ -329,3 +391,22 @@ def test_what_does_not_fit_is_refused_before_training(words, expected, shapes, t
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert expected in line
     assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.slow
+def test_samples_that_are_too_few_for_episodes_are_refused_before_training(shapes, tmp_path, capsys):
+    """Of new classes whole ones are kept, so that 45 samples are two classes of 20."""
+    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, "--evaluations", "FewShot"]
+    assert main(["train", *common, "--evaluation_samples", "45", "--runs", str(tmp_path / "runs")]) == 2
+    assert "and in the test part there are 2: lower ways" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.slow
+def test_validation_during_training_has_as_many_ways_as_there_are_classes(shapes, tmp_path, capsys):
+    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, "--loss", "PrototypicalLoss"]
+    words = ["--batches.ways", "9", "--report", "false", "--keep", "best"]
+    assert main(["train", *common, *words, "--runs", str(tmp_path)]) == 0
+    told = capsys.readouterr().err
+    assert "validation during training is 7-way: the validation part has 7 classes" in told
+    assert "validation after epoch 2: few-shot, 7-way 1-shot accuracy" in told

@@ -74,6 +74,8 @@ class Outcomes:
         metric: See `Score`; also "prediction", the predicted class.
         rows: The samples' rows in their source, (M,). Of episodes, which have many samples, -1 less their number.
         values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query. Or one an episode.
+        classes: Of episodes the classes that they were drawn from, (M, N), where turns of a class are one; others may
+            have been drawn. None of samples.
         features: See `Score`.
         part: See `Score`.
 
@@ -87,6 +89,7 @@ class Outcomes:
     values: Float[Tensor, " m"]
     features: str = ENCODER
     part: str = "test"
+    classes: Int[Tensor, "m n"] | None = None
 
     def __post_init__(self) -> None:
         """Check the names."""
@@ -160,9 +163,8 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
     names = list(dict.fromkeys(score.evaluation for score in known))
     if evaluation is None and names:
         evaluation = PREFERRED if PREFERRED in names else names[0]
-    return max(
-        (score for score in known if score.evaluation == evaluation), key=lambda score: score.value, default=None
-    )
+    own = [score for score in known if score.evaluation == evaluation]
+    return max((score for score in own if score.metric == own[0].metric), key=lambda score: score.value, default=None)
 
 
 def as_csv(scores: Iterable[Score]) -> str:
@@ -211,7 +213,7 @@ def from_csv(text: str) -> tuple[Score, ...]:
 
 
 def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
-    """Write outcomes as an .npz file: for each an array of rows and one of values, named by what identifies it.
+    """Write outcomes as an .npz file: for each arrays of rows, values and classes, named by what identifies it.
 
     Example:
         >>> import tempfile
@@ -224,7 +226,8 @@ def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
     """
     import numpy as np  # noqa: PLC0415 - of an extra
 
-    arrays = {SEPARATOR.join((*one.key, of)): getattr(one, of).numpy() for one in outcomes for of in ("rows", "values")}
+    found = ((one, of, getattr(one, of)) for one in outcomes for of in ("rows", "values", "classes"))
+    arrays = {SEPARATOR.join((*one.key, of)): array.numpy() for one, of, array in found if array is not None}
     content = io.BytesIO()
     np.savez(content, **arrays)
     path.write_bytes(content.getvalue())
@@ -248,7 +251,8 @@ def outcomes_of(path: Path) -> tuple[Outcomes, ...]:
     for key in keys:
         evaluation, metric, features, part = key.split(SEPARATOR)
         rows, values = arrays[f"{key}{SEPARATOR}rows"], arrays[f"{key}{SEPARATOR}values"]
-        outcomes.append(Outcomes(evaluation, metric, rows, values, features, part))
+        classes = arrays.get(f"{key}{SEPARATOR}classes")
+        outcomes.append(Outcomes(evaluation, metric, rows, values, features, part, classes))
     return tuple(outcomes)
 
 

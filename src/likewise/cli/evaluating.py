@@ -66,24 +66,28 @@ class Settings:
         return cls(evaluations, most)
 
     def capped(self, features: FeatureParts) -> FeatureParts:
-        """Return at most so many samples of each part."""
+        """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
         most = self.evaluation_samples
-        return features if most is None else FeatureParts(*(part.fewer(most) for part in features))
+        if most is None:
+            return features
+        train, validation, test = features
+        whole = test.label_kind == "classes" and not features.closed
+        return FeatureParts(train.fewer(most), *(of.fewer(most, whole_classes=whole) for of in (validation, test)))
 
 
-def check_applicable(parts: Parts, asked: Sequence[Evaluation] | None, *, predicts: bool = False) -> None:
+def check_applicable(parts: Parts, settings: Settings, *, predicts: bool = False) -> None:
     """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained.
 
     Args:
         parts: The samples.
-        asked: The evaluations. None: none in particular.
+        settings: The evaluations, and of how many samples.
         predicts: Whether the run has a classifier of its own.
     """
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
     blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
     if predicts:
         blank = FeatureParts(*(replace(of, predictions=torch.zeros(len(of), len(of.names))) for of in blank))
-    applicable(with_origin(blank, parts, _no_encoder), asked)
+    applicable(settings.capped(with_origin(blank, parts, _no_encoder)), settings.evaluations)
 
 
 def encoded(

@@ -68,7 +68,7 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
     saved = None if encoder is not None else load_features(before.embeddings)
     if samples is not None:
         predicts = saved is not None and saved.test.predictions is not None
-        check_applicable(samples, settings.evaluations, predicts=predicts)
+        check_applicable(samples, settings, predicts=predicts)
     made, new = before, checkpoint is not None
     if checkpoint is not None:
         undated = re.sub(r"^\d{4}-\d\d-\d\d-\d{6}-", "", before.name)

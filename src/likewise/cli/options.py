@@ -293,8 +293,7 @@ def _default(part: str, arguments: Sequence[str]) -> Any:
     loss = _loss(arguments, _in_files(arguments)) if part == "batches" else None
     if loss is None or not Asked.by(loss).of_episodes:
         return DEFAULTS[part]
-    mix = "cell_labels" in Asked.by(loss).names
-    return {"class_path": "likewise.data.Episodes", "init_args": {"mix": mix}}
+    return {"class_path": "likewise.data.Episodes"}
 
 
 def _chosen(arguments: Sequence[str]) -> set[str]:

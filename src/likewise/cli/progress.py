@@ -1,6 +1,7 @@
 """The progress of a whole training: one bar on a terminal, one line an epoch elsewhere."""
 
 import sys
+from math import isfinite
 from typing import Any, final
 
 import lightning
@@ -36,9 +37,8 @@ class RunProgress(ProgressBar):
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Open the bar."""
         super().on_train_start(trainer, pl_module)
-        steps = int(trainer.estimated_stepping_batches)
         if self.is_enabled and sys.stderr.isatty():
-            self._bar = tqdm(total=steps, unit="step", desc="training", file=sys.stderr)
+            self._bar = tqdm(total=_steps(trainer), unit="step", desc="training", file=sys.stderr)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -54,8 +54,9 @@ class RunProgress(ProgressBar):
         """Print the epoch's line where there is no bar."""
         super().on_train_epoch_end(trainer, pl_module)
         if self.is_enabled and self._bar is None:
-            steps = f"{trainer.global_step}/{int(trainer.estimated_stepping_batches)} steps"
-            say(f"training: {steps}, {_epoch_and_loss(trainer)}")
+            steps = _steps(trainer)
+            of = "" if steps is None else f"/{steps}"
+            say(f"training: {trainer.global_step}{of} steps, {_epoch_and_loss(trainer)}")
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Close the bar."""
@@ -72,6 +73,12 @@ class RunProgress(ProgressBar):
     def _close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def _steps(trainer: lightning.Trainer) -> int | None:
+    """Return the steps of the whole training; None where a time ends it."""
+    steps = trainer.estimated_stepping_batches
+    return int(steps) if isfinite(steps) else None
 
 
 def _epoch_and_loss(trainer: lightning.Trainer) -> str:

@@ -25,7 +25,8 @@ from likewise.cli.options import arranged, options, parse, plain, trainer_option
 from likewise.cli.printing import bar, say, tell
 from likewise.cli.progress import RunProgress
 from likewise.cli.words import given_in
-from likewise.data import Batches, Episodes
+from likewise.data import Episodes
+from likewise.data.episode_draw import shortage
 from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
@@ -75,7 +76,7 @@ def run(arguments: Sequence[str]) -> Run | None:
         try:
             ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
             settings = Settings.of(chosen)
-            check_applicable(ready.parts, settings.evaluations, predicts=ready.module.predicts)
+            check_applicable(ready.parts, settings, predicts=ready.module.predicts)
             for note in ready.notes if _rank() == 0 else ():
                 say(note)
             if before is not None:
@@ -141,7 +142,7 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
             made,
             ready.parts,
             every,
-            _validating(ready.data.batches, settings.evaluations),
+            _validating(ready, settings.evaluations),
             told=_validated,
             shown=drawings.show,
             progress=bar,
@@ -185,14 +186,25 @@ def _tools(config: Any) -> list[str]:
     return as_list(config.get("log"))
 
 
-def _validating(batches: Batches, asked: Sequence[Evaluation] | None) -> list[Evaluation] | None:
-    """Return what evaluates during training: episodes, where these are trained on or asked for."""
+def _validating(ready: Assembled, asked: Sequence[Evaluation] | None) -> list[Evaluation] | None:
+    """Return what evaluates during training: episodes, where these are trained on or asked for.
+
+    Of several sizes that are asked for it is the first. Where validation has fewer classes, episodes have as many.
+    """
+    batches, validation = ready.data.batches, ready.parts.validation
     wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
     if wanted is None and isinstance(batches, Episodes):
         wanted = FewShot(batches.shape.ways, batches.shape.shots, batches.shape.queries)
     if wanted is None:
         return None
     first = wanted.shapes[0]
+    few = int((validation.counts > 0).sum())
+    if 1 < few < first.ways:
+        say(f"validation during training is {few}-way: the validation part has {few} classes")
+        first = first._replace(ways=few)
+    lacking = shortage(validation.counts, validation.names, first)
+    if lacking is not None:
+        say(f"validation during training is not by episodes: they need {lacking[0]}, and there are {lacking[1]}")
     episodes = FewShot(
         first.ways,
         first.shots,

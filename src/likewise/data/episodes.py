@@ -29,7 +29,8 @@ class Episodes(Batches):
         episodes: Episodes of a batch over all processes, E.
         steps: Batches of an epoch. None: as many as there are samples for, at least one.
         mix: Whether a box of each query comes from another query of its episode, as InfoPatch trains; see `Mix`. Needs
-            a loss of cells, since such a query has no single class.
+            a loss of cells, since such a query has no single class. None: the command mixes for losses that read
+            `cell_labels`; else not.
         augmentation: How a sample is changed before it is used; supports and queries alike. None: not at all.
 
     Raises:
@@ -58,7 +59,7 @@ class Episodes(Batches):
         episodes: int = 4,
         steps: int | None = None,
         *,
-        mix: bool = False,
+        mix: bool | None = None,
         augmentation: Augmentation | None = None,
     ) -> None:
         self.shape = EpisodeShape(episodes, ways, shots, queries)

@@ -1,5 +1,7 @@
 """Quarter turns: every class of images four times, each turn a class of its own, as few-shot learning has Omniglot."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
@@ -56,6 +58,21 @@ def rotated(samples: Samples, rows: int) -> Samples:
         parts=None if samples.parts is None else samples.parts.repeat(TURNS),
         rows=None if samples.rows is None else samples.rows.repeat(TURNS) + turns * rows,
     )
+
+
+def unturned(names: Sequence[str]) -> Int[Tensor, " classes"]:
+    """Tell which classes are turns of one class, since these are not independent of each other.
+
+    Returns:
+        For each class a number that it shares with its turns.
+
+    Example:
+        >>> unturned(["dog", "cat", "dog, turned 90°", "cat, turned 90°"])
+        tensor([0, 1, 0, 1])
+    """
+    plain = [re.sub(r", turned \d+°$", "", name) for name in names]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(plain))}
+    return torch.tensor([numbers[name] for name in plain], dtype=torch.int64)
 
 
 @final

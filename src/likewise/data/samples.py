@@ -122,12 +122,8 @@ class Samples:
         """
         if len(self) <= most:
             return self
-        generator = torch.Generator().manual_seed(seed)
-        if not whole_classes or self.labels is None or self.label_kind != "classes":
-            return self[torch.randperm(len(self), generator=generator)[:most].sort().values]
-        order = torch.randperm(len(self.names), generator=generator)
-        chosen = order[: max(1, int((self.counts[order].cumsum(0) <= most).sum()))]
-        return self[torch.isin(self.labels, chosen)]
+        classes = self.labels if whole_classes and self.label_kind == "classes" else None
+        return self[some_rows(len(self), most, seed, classes)]
 
     def numbered(self) -> "Samples":
         """Return the samples with rows numbered from 0, unless they are numbered already."""
@@ -192,3 +188,28 @@ def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, 
     """Return the rows of each class, in order, by a single sort."""
     counts = torch.bincount(labels, minlength=classes).tolist()
     return labels.argsort(stable=True).split(counts)
+
+
+def some_rows(count: int, most: int, seed: int, classes: Int[Tensor, " n"] | None = None) -> Int[Tensor, " m"]:
+    """Choose at most so many rows at random; or, of whole classes, as many classes as fit, and at least one.
+
+    Args:
+        count: How many rows there are.
+        most: How many to choose at most.
+        seed: Seed of the choice.
+        classes: The class of each row, where whole classes are chosen.
+
+    Returns:
+        The rows, in order.
+
+    Example:
+        >>> some_rows(6, 4, 0, torch.tensor([0, 1, 2, 0, 1, 2]))
+        tensor([1, 2, 4, 5])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if classes is None:
+        return torch.randperm(count, generator=generator)[:most].sort().values
+    counts = torch.bincount(classes)
+    order = torch.randperm(len(counts), generator=generator)
+    chosen = order[: max(1, int((counts[order].cumsum(0) <= most).sum()))]
+    return torch.isin(classes, chosen).nonzero().flatten()

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.samples import LabelKind
+from likewise.data.samples import LabelKind, some_rows
 from likewise.evaluation.origin import Origin
 from likewise.scores import ENCODER
 
@@ -176,11 +176,11 @@ class Features:
         """How many samples each class or label has in the whole part, (C,)."""
         return self.counts if self.whole is None else self.whole
 
-    def fewer(self, most: int, seed: int = 0) -> "Features":
-        """Return at most so many samples, chosen at random, in their order."""
+    def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Features":
+        """Return at most so many samples, chosen at random, or classes with all their samples; see `Samples.fewer`."""
         if len(self) <= most:
             return self
-        chosen = self[torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:most].sort().values]
+        chosen = self[some_rows(len(self), most, seed, self.classes if whole_classes else None)]
         return chosen if self.labels is None else replace(chosen, whole=self.frequencies)
 
 

@@ -13,15 +13,17 @@ from torch.nn import functional
 
 from likewise.data import EpisodeDraw, EpisodeShape
 from likewise.data.episode_draw import shortage
+from likewise.data.rotations import unturned
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
-from likewise.evaluation.intervals import over_classes_of_episodes, student
+from likewise.evaluation.intervals import over_classes, over_classes_of_episodes, student
 from likewise.scores import Found, Outcomes, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]
 Classifier = Literal["nearest mean", "logistic regression"]
 NUMBERS = 2**22  # of features at a time: 16 MiB in float32
+CENTRED: Distance = "centred cosine"
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
 
 
@@ -38,8 +40,8 @@ class FewShot(Evaluation):
     - euclidean: the class with the smallest distance.
 
     The low and high of a score are an interval over classes, as other classes would have given another accuracy: the
-    jackknife over classes and Student's quantile. `choices` has the narrower one over episodes beside it, which papers
-    report.
+    jackknife over classes and Student's quantile; where every episode has all classes, over the accuracies of classes.
+    The turns of a class count as one. `choices` has the narrower one over episodes beside it, which papers report.
 
     Args:
         ways: N, classes of an episode; or several numbers.
@@ -48,7 +50,7 @@ class FewShot(Evaluation):
         episodes: How many episodes.
         distance: How near a query is to a class. None: chosen on the validation part, for each N and K.
         classifier: "nearest mean", or "logistic regression", fitted in every episode to the features of the support,
-            made as the distance says: of length 1 for the cosines.
+            made as the distance says: of length 1 for the cosines, around the mean of the support for euclidean.
         penalty: Of the logistic regression, λ/2·‖W‖² beside the sum of cross-entropies: 1/C of scikit-learn.
         seed: Seed of the episodes.
 
@@ -105,6 +107,8 @@ class FewShot(Evaluation):
         test = parts.test
         if test.label_kind != "classes":
             return f"it needs one class a sample, and there are {test.label_kind or 'no labels'}"
+        if self.distance == CENTRED and len(parts.train) == 0:
+            return f"the distance {CENTRED} needs the mean of a training part, and there is none"
         return next((why for why in (_lacking(test, shape) for shape in self.shapes) if why), None)
 
     def __call__(
@@ -142,6 +146,7 @@ class FewShot(Evaluation):
         if validation.label_kind != "classes" or _lacking(validation, shape) is not None:
             return {}
         some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
+        some = some if len(train) else tuple(of for of in some if of != CENTRED)
         tried: dict[Distance, Score] = {}
         for distance in some:
             score, _ = self._scored(train, validation, shape, distance, progress)
@@ -162,14 +167,15 @@ class FewShot(Evaluation):
             self._right(vectors[some], shape, distance)
             for some in progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
         ]
-        accuracy = torch.cat(right).double()
-        classes = part.classes[rows[:, :, 0]]
+        shares = torch.cat(right).double()
+        accuracy = shares.mean(dim=1)
+        classes = unturned(part.names)[part.classes[rows[:, :, 0]]]
+        groups = len(classes.unique())
         spread = student(accuracy)[1] - float(accuracy.mean())
         over = over_classes_of_episodes(accuracy, classes)
-        groups = len(classes.unique())
-        low, high = student(accuracy) if over is None else over
+        low, high = over_classes(shares.flatten(), classes.flatten()) if over is None else over
         said = [f"distance={distance}" + (f", {self.classifier}" if self.classifier != "nearest mean" else "")]
-        said += [] if over is None else [f"interval over {groups} classes"]
+        said += [f"interval over {groups} classes"]
         said += [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"]
         said += [f"episodes={self._digest(part, shape)}"]
         mean = float(accuracy.mean())
@@ -177,19 +183,23 @@ class FewShot(Evaluation):
         score = Score(
             self.name, metric, mean, max(0.0, low), min(1.0, high), shape.episodes, *where, choices="; ".join(said)
         )
-        return score, Outcomes(self.name, metric, -1 - torch.arange(shape.episodes), accuracy.float(), *where)
+        numbers = -1 - torch.arange(shape.episodes)
+        return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes=classes)
 
     def _right(
         self, features: Float[Tensor, "e n s d"], shape: EpisodeShape, distance: Distance
-    ) -> Float[Tensor, " e"]:
-        """Return the share of each episode's queries whose class is found."""
+    ) -> Float[Tensor, "e n"]:
+        """Return the share of the queries of each class of each episode whose class is found."""
         support, queries = features[:, :, : shape.shots], features[:, :, shape.shots :].flatten(1, 2)
         if self.classifier == "logistic regression":
+            if distance == "euclidean":  # without a bias the origin matters: that of the episode's support
+                origin = support.mean(dim=(1, 2), keepdim=True)
+                support, queries = support - origin, queries - origin.squeeze(2)
             scores = episode_probe(support, queries, self.penalty)
         else:
             scores = nearest_means(support.mean(dim=2), queries, distance)
         truth = torch.arange(shape.ways).repeat_interleave(shape.queries)
-        return (scores.argmax(dim=2) == truth).float().mean(dim=1)
+        return (scores.argmax(dim=2) == truth).float().unflatten(1, (shape.ways, -1)).mean(dim=2)
 
     def _digest(self, part: Features, shape: EpisodeShape) -> str:
         """Return what tells episodes from others: labels, seed and shape."""
@@ -219,7 +229,7 @@ def _prepared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distan
         return vectors - vectors.mean(dim=0)
     if distance == "cosine":
         return vectors
-    return functional.normalize(vectors - (train if len(train) else vectors).mean(dim=0), dim=1)
+    return functional.normalize(vectors - train.mean(dim=0), dim=1)
 
 
 def _lacking(part: Features, shape: EpisodeShape) -> str | None:

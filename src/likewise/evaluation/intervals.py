@@ -101,21 +101,21 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
 
 
 def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "e n"]) -> tuple[float, float] | None:
-    r"""Interval of a mean over episodes of N classes each, which are themselves a sample of all classes.
+    r"""Interval of a mean over episodes of a few classes each, which are themselves a sample of all classes.
 
-    With C classes, m̄ the mean and m̄_c that of the episodes with class c, leaving class c out would change the mean by
-    −N/(C − N)·(m̄_c − m̄). The jackknife's variance is
+    With C classes, m̄ the mean, m̄_c that of the episodes with class c, and p the share of episodes that have a class, on
+    average over classes, leaving class c out would change the mean by −p/(1 − p)·(m̄_c − m̄). The jackknife's variance is
 
     $$
-    \frac{C - 1}{C} \sum_c \Bigl( \frac{N}{C - N} (\bar m_c - \bar m) \Bigr)^2
+    \frac{C - 1}{C} \sum_c \Bigl( \frac{p}{1 - p} (\bar m_c - \bar m) \Bigr)^2
     $$
 
     less the share of it that comes from drawing finitely many episodes; that of the mean itself is added. Student's
-    quantile has C − 1 degrees of freedom.
+    quantile has C − 1 degrees of freedom. With N different classes in every episode p is N/C.
 
     Args:
         values: One value an episode, (E,).
-        classes: The different classes of each episode, (E, N).
+        classes: The classes of each episode, (E, N); one that is there twice counts once.
 
     Returns:
         The interval; None where every episode has all classes, so that there is nothing to leave out.
@@ -130,18 +130,19 @@ def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "
         [-0.21, 1.21]
     """
     values = values.double()
-    episodes, ways = classes.shape
+    episodes = len(values)
     occurring, members = classes.unique(return_inverse=True)
     count = len(occurring)
-    if count <= ways or episodes < 2:
+    pairs = (torch.arange(episodes).unsqueeze(1) * count + members).unique()  # an episode and a class that it has
+    if len(pairs) == episodes * count or episodes < 2:
         return None
     mean, spread = float(values.mean()), float(values.var())
+    times = torch.bincount(pairs % count, minlength=count).double()
     zeros = torch.zeros(count, dtype=torch.float64)
-    times = zeros.index_add(0, members.flatten(), torch.ones(members.numel(), dtype=torch.float64))
-    sums = zeros.index_add(0, members.flatten(), values.repeat_interleave(ways))
-    away = (sums / times - mean).square().sum()
+    away = (zeros.index_add(0, pairs % count, values[pairs // count]) / times - mean).square().sum()
     by_chance = spread * (1 / times - 1 / episodes).clamp(min=0).sum()
-    factor = (count - 1) / count * (ways / (count - ways)) ** 2
+    share = len(pairs) / (episodes * count)
+    factor = (count - 1) / count * (share / (1 - share)) ** 2
     variance = factor * max(0.0, float(away - by_chance)) + spread / episodes
     half = _t(count - 1) * math.sqrt(variance)
     return mean - half, mean + half
@@ -187,6 +188,7 @@ class Difference:
         count: Samples that both have.
         gained: Samples for which the first is better.
         lost: Samples for which the second is better.
+        classes: How many classes the interval is over; None where it is over samples or episodes.
     """
 
     value: float
@@ -195,6 +197,7 @@ class Difference:
     count: int
     gained: int
     lost: int
+    classes: int | None = None
 
 
 def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " m"] | None = None) -> Difference:
@@ -205,7 +208,8 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
 
         d = (b - c)/n',   d ± z·sqrt(b + c + 1 - (b - c)²/n') / n'
 
-    Other outcomes: Student's interval of the differences. With classes, the interval over classes of the differences.
+    Other outcomes: Student's interval of the differences. With classes, the interval over classes of the differences;
+    so also of episodes whose classes are known, unless all have the same.
 
     Args:
         first: The outcomes to compare.
@@ -239,7 +243,15 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
     if classes is not None:
         belong, _ = same_rows(replace(first, values=classes), second)
         low, high = over_classes(ours - theirs, belong[known])
-        return Difference(value, max(-1.0, low), min(1.0, high), len(ours), gained, lost)
+        groups = len(belong[known].unique())
+        return Difference(value, max(-1.0, low), min(1.0, high), len(ours), gained, lost, groups)
+    if first.classes is not None:
+        shared = same_rows(replace(first, values=torch.arange(len(first.rows), dtype=torch.float64)), second)[0].long()
+        drawn = first.classes[shared][known]
+        over = over_classes_of_episodes(ours - theirs, drawn)
+        if over is not None:
+            groups = len(drawn.unique())
+            return Difference(value, max(-1.0, over[0]), min(1.0, over[1]), len(ours), gained, lost, groups)
     if not bool((torch.cat([ours, theirs]).unique().unsqueeze(1) == torch.tensor([0.0, 1.0])).any(1).all()):
         low, high = student(ours - theirs)
         return Difference(value, low, high, len(ours), gained, lost)

@@ -15,6 +15,7 @@ from likewise.report.words import is_share
 from likewise.scores import ALL, ENCODER, SUBSETS, Outcomes, Score
 
 CLASS = "class "
+OTHER_DATA = "not paired: evaluated on other data"
 # in a score's choices: what was evaluated, as opposed to what was chosen on validation
 PROTOCOL = re.compile(r"[\d,]+ outside samples of .*|(?:all \d+ )?corruptions .*|episodes=\w+")
 
@@ -57,8 +58,6 @@ def difference(
     Returns:
         The difference, other less first, what was paired, and how many pairs; or None, why nothing was, and 0.
     """
-    if len({_protocol(subject, evaluation, metric) for subject in (*first.subjects, *other.subjects)}) > 1:
-        return None, "not paired: evaluated on other data", 0
     if len(first.subjects) == len(other.subjects) == 1:
         if subset in SUBSETS:
             return None, "not paired: single runs", 0
@@ -71,6 +70,8 @@ def difference(
         return None, "not paired: fewer than 2 seeds in common", 0
     if not all(same_test(ours[seed], theirs[seed]) for seed in seeds):
         return None, "not paired: other test samples", 0
+    if not all(_same_protocol(ours[seed], theirs[seed], evaluation, metric) for seed in seeds):
+        return None, OTHER_DATA, 0
     each = [ours[seed].test_scores[key].value - theirs[seed].test_scores[key].value for seed in seeds]
     low, high = student(each)
     gained, lost = sum(of > 0 for of in each), sum(of < 0 for of in each)
@@ -139,20 +140,25 @@ def _protocol(subject: Subject, evaluation: str, metric: str) -> str:
     return found[0] if found else ""
 
 
+def _same_protocol(first: Subject, second: Subject, evaluation: str, metric: str) -> bool:
+    return _protocol(first, evaluation, metric) == _protocol(second, evaluation, metric)
+
+
 def _by_sample(
     ours: Subject, theirs: Subject, evaluation: str, metric: str, subset: str
 ) -> tuple[Difference | None, str, int]:
     if not same_test(ours, theirs):
         return None, "not paired: other test samples", 0
+    if not _same_protocol(ours, theirs, evaluation, metric):
+        return None, OTHER_DATA, 0
     key = (evaluation, metric, ENCODER, "test")
     outcomes = [_of_subset(subject, subject.outcomes.get(key), subset) for subject in (ours, theirs)]
     if outcomes[0] is None or outcomes[1] is None:
         return None, "not paired: no outcomes by sample", 0
-    classes = ours.unseen_classes(outcomes[0])
-    found = paired_difference(outcomes[0], outcomes[1], classes)
-    if classes is None:
+    found = paired_difference(outcomes[0], outcomes[1], ours.unseen_classes(outcomes[0]))
+    if found.classes is None:
         return found, f"{found.count:,} {'episodes' if outcomes[0].of_episodes else 'samples'}", found.count
-    return found, f"{len(classes.unique())} classes", len(classes.unique())
+    return found, f"{found.classes:,} classes", found.classes
 
 
 def _of_subset(subject: Subject, outcomes: Outcomes | None, subset: str) -> Outcomes | None:

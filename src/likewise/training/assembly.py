@@ -102,6 +102,9 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
     )
     ready = prepared(encoder, train)
     batches = build(specs["batches"], Batches)
+    if isinstance(batches, Episodes) and batches.mix is None:
+        batches.mix = "cell_labels" in module.offers.asked.names
+        specs["batches"]["init_args"]["mix"] = batches.mix
     _check_batches(batches, module.offers.asked)
     data = TrainingData(ready, batches, seed=seed)
     return Assembled(parts, train, refit, module, data, specs, tuple(notes(ready, module.offers.all)))

@@ -448,7 +448,7 @@ def test_many_and_few_are_those_of_the_whole_training_part(parts):
 
 
 def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
-    monkeypatch.setattr("likewise.evaluation.raw.MOST_SAMPLES", 7)
+    monkeypatch.setattr("likewise.evaluation.raw.MOST_NUMBERS", 31)
     images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
     samples = Samples(images, torch.arange(20) % 2, ("a", "b"), rows=torch.arange(100, 120))
     raw = raw_features(Parts(samples, samples, samples))

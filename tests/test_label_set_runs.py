@@ -103,7 +103,7 @@ def test_labels_that_do_not_vary_and_samples_without_labels_are_told():
     ]
     (told,) = notes(Samples(torch.zeros(10, 2), labels[:, 1:2], ("some",)))
     assert told.startswith(
-        "7 of 10 training samples have no label and are kept, as negatives of all others: --subset+ L"
+        "7 of 10 training samples have no label and are kept; a contrast has them as negatives of all others: --s"
     )
     (told,) = notes(Samples(torch.zeros(10, 2)), [KeyQueue(25)])
     assert told.startswith("the queue holds 25 keys of 10 training samples, each about 2.5 times: lower its size")
@@ -184,7 +184,7 @@ def test_push_weights_are_those_of_a_loop():
         expected = []
         for one in sets:
             for other in sets:
-                if (one & other).any():
+                if (one & other).any() or not one.any():
                     continue
                 pairs = similarity[one][:, other].flatten()
                 alike = 0.0 if len(pairs) == 0 else float(pairs.mean() if aggregation == "mean" else pairs.max())

@@ -28,7 +28,8 @@ from likewise.evaluation import (
 from likewise.evaluation.features import joined, silent
 from likewise.evaluation.label_fitting import LabelFitting
 from likewise.evaluation.label_metrics import average_precisions, best_thresholds, f1, ranking
-from likewise.evaluation.label_scores import Predicted, label_set_scores
+from likewise.evaluation.label_probe import LabelPath
+from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
@@ -146,11 +147,14 @@ def parts_of(seed=0, samples=400, labels=5, width=8):
     return [Features(vectors[cut], sets[cut], part=part) for part, cut in cuts.items()]
 
 
+@pytest.mark.parametrize("one_unit", [False, True])
 @pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
-def test_the_probe_of_every_label_is_the_one_of_scikit_learn(penalty):
+def test_the_probe_of_every_label_is_the_one_of_scikit_learn(penalty, one_unit):
     train, *_ = parts_of()
-    probes = LabelFitting(train.vectors, train.sets).fit(penalty, 1e-10)
+    probes = LabelFitting(train.vectors, train.sets, one_unit=one_unit).fit(penalty, 1e-10)
     mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)
+    if one_unit:
+        deviation = deviation.square().mean().sqrt()
     scaled = ((train.vectors.double() - mean) / deviation).numpy()
     for label in range(5):
         other = LogisticRegression(C=1 / (penalty * len(train)), tol=1e-10, max_iter=10_000)
@@ -167,6 +171,32 @@ def test_a_warm_start_and_a_penalty_for_each_label_end_where_fresh_fits_do():
     for label, penalty in enumerate(penalties.tolist()):
         own = LabelFitting(train.vectors, train.sets).fit(penalty, 1e-10)
         torch.testing.assert_close(together.weight[:, label], own.weight[:, label], rtol=1e-3, atol=1e-4)
+
+
+def test_rare_labels_have_the_penalty_that_is_best_for_all_labels_together():
+    """Also beyond the path, where the other labels are only fitted for their sake: most of them are pure noise."""
+    generator = torch.Generator().manual_seed(3)
+    vectors = torch.randn(600, 60, generator=generator)
+    sets = torch.rand(600, 12, generator=generator) < 0.3  # noise
+    sets[:, :3] = vectors[:, :3] + 0.6 * torch.randn(600, 3, generator=generator) > 0
+    sets[:, 3:5] = vectors[:, 3:5] > 2.2  # rare
+    train, validation = (
+        Features(vectors[cut], sets[cut], part=part)
+        for part, cut in (("train", slice(0, 300)), ("validation", slice(300, 450)))
+    )
+    rare = validation.sets.sum(0) < 5
+    assert rare.tolist() == [False] * 3 + [True] * 2 + [False] * 7
+    fitting = LabelFitting(train.vectors, train.sets)
+    path, losses = [10.0**power for power in range(3, -7, -1)], []
+    for penalty in path:
+        logits = fitting.fit(penalty, 1e-8).logits(validation.vectors)
+        losses.append(float(torch.nn.functional.binary_cross_entropy_with_logits(logits, validation.sets.float())))
+    wanted = path[int(np.argmin(losses))]
+    assert wanted == 0.1
+    for penalties in ((0.1, 0.01, 1e-3), (1e-3, 1e-4), (100.0, 10.0, 1.0, 0.1)):
+        chosen = LabelPath(penalties, 1e-8)
+        best, _ = chosen._chosen("mine", fitting, validation, silent)  # noqa: SLF001
+        assert best.penalties[rare].tolist() == pytest.approx([wanted, wanted]), penalties
 
 
 def test_labels_that_are_left_out_of_a_fit_stay_where_they_start():
@@ -234,7 +264,7 @@ def test_a_refit_learns_from_validation_too_with_the_same_choices():
     predicted = Predicted(other, test)
     alone = LinearProbe(penalty=0.1)(train, validation, test, refit=True)
     mean = next(score.value for score in alone.headline if score.metric == "mAP")
-    assert mean == pytest.approx(predicted.mean_average_precision, abs=0.005)
+    assert mean == pytest.approx(mean_precision_score("mine", predicted).value, abs=0.005)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------

@@ -130,6 +130,7 @@ def test_a_sweep_whose_first_run_cannot_begin_ends_and_leaves_nothing(few, tmp_p
         (["--tune", "loss.temperature"], "expected --tune NAME=VALUE"),
         (["--tune", "loss.temperature=0.1,0.2", "--split_seeds"], "without --split_seeds"),
         (["--tune_by", "kNN"], "expected --tune_by with --tune"),
+        (["--setting", "a: --loss SupConLoss --tune_by kNN"], "expected --tune_by with --tune"),
         (["--tune", "seed=1,2"], "which a sweep sets itself"),
         (["--tune", "loss.warmth=1,2", "--loss", "SupConLoss"], "warmth"),
         (
@@ -137,7 +138,7 @@ def test_a_sweep_whose_first_run_cannot_begin_ends_and_leaves_nothing(few, tmp_p
             "option --loss.form of CrossEntropyLoss, did you mean --loss SupConLoss? (or give --loss.form in the",
         ),
     ],
-    ids=range(17),
+    ids=range(18),
 )
 def test_sweeps_that_are_not_as_expected_are_refused(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -236,7 +237,9 @@ def test_a_trial_that_diverges_is_no_failure_unless_all_do(few, tmp_path, capsys
 
 
 def test_what_cannot_tune_ends_after_the_first_trial(few, tmp_path, capsys):
-    words = ["--seeds", "2", *TUNED, "--tune_by", "kNM", "--evaluations", "KNN", *few]
+    by_none = [word.replace("--tune optimizer", "--tune_by kNN --tune optimizer") for word in TUNED]
+    by_none = [word.replace("--tune loss", "--tune_by=kNM --tune loss") for word in by_none]
+    words = ["--seeds", "2", *by_none, "--evaluations", "KNN", *few]
     line = refused(capsys, "sweep", *words, "--output", tmp_path / "sweep")
     assert "expected a validation score of kNM to tune by, got those of kNN" in line
     assert len(list((tmp_path / "sweep").glob("*/*/*"))) == 1

@@ -238,6 +238,8 @@ def test_the_tokenizer_is_saved_with_the_weights_and_copied_with_the_module(kind
 
 def test_a_tokenizer_has_seen_training_texts_only_and_is_the_same_every_time(texts):
     first, second = (word_pieces(texts.strings, 90).to_str() for _ in range(2))
+    many = [chr(number) for number in range(0x4E00, 0x4E00 + 500)]
+    assert word_pieces(["".join(many), *many[:30]], 40).get_vocab_size() == 40  # the most frequent characters alone
     assert first == second
     encoder = made("bag", texts)
     assert encoder.tokenized(Texts(["ζ rain ζ"]))[torch.tensor([0])].tolist()[0][0] == 1  # a letter it has not seen
@@ -292,6 +294,7 @@ def test_a_pretrained_model_encodes_as_the_library_that_it_comes_from(bert, pool
     folder, model, tokenizer = bert
     texts = Texts([text for text, _ in letters(12)])
     encoder = PretrainedTransformer((), str(folder), length=60, pooling=pooling)
+    assert all(module.training for module in encoder.modules())  # with dropout, until `encode`
     encoder.observe(texts)
     found = encoder.encode(texts)
     for row, text in enumerate(texts.strings):

@@ -24,7 +24,8 @@ class Sweep:
         seeds: The seeds.
         splits: Whether each seed also is that of its split.
         trials: For the name of each setting that is tuned, the options of every trial.
-        tuned_by: The evaluation whose validation score chooses among trials. None: see `validation_score`.
+        tuned_by: For the name of a setting, the evaluation whose validation score chooses among its trials. Of those
+            that are missing, see `validation_score`.
     """
 
     common: list[str] = field(default_factory=list[str])
@@ -32,7 +33,7 @@ class Sweep:
     seeds: list[int] = field(default_factory=list[int])
     splits: bool = False
     trials: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
-    tuned_by: str | None = None
+    tuned_by: dict[str, str] = field(default_factory=dict[str, str])
 
     def tuning(self, folder: Path) -> "Iterator[Planned]":
         """Yield the runs that choose the options of settings that are tuned: all with the first seed.

@@ -35,7 +35,7 @@ def _setting(text: str) -> tuple[str, list[str]]:
         raise ValueError(f"expected a setting as options, got {text!r}: {error}") from error
     if words and not words[0].startswith("--"):
         raise ValueError(f"expected a setting as options, got {text!r}: write --setting '--loss NTXentLoss'")
-    name = named[1].strip() if named else " ".join(_parted(words)[0]).replace("--", "").replace(" ", "=", 1)
+    name = named[1].strip() if named else " ".join(parted(words, "--tune")[0]).replace("--", "").replace(" ", "=", 1)
     return name, words
 
 
@@ -88,7 +88,7 @@ def tuned(
     left: dict[str, list[str]] = {}
     trials: dict[str, list[list[str]]] = {}
     for setting, words in settings.items():
-        left[setting], own = _parted(words)
+        left[setting], own = parted(words, "--tune")
         axes = [axis("--tune", text) for text in (*common, *own)]
         if axes:
             every = [[word for _, words in combined for word in words] for combined in product(*axes)]
@@ -110,16 +110,21 @@ def words_of(options: Sequence[str]) -> str:
     return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
 
 
-def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part options from what --tune says."""
+def parted(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
+    """Part options from what one of them says, each time that it is there.
+
+    Example:
+        >>> parted(["--loss", "A", "--tune", "x=1,2", "--tune=y=3"], "--tune")
+        (['--loss', 'A'], ['x=1,2', 'y=3'])
+    """
     left: list[str] = []
     own: list[str] = []
     following = iter(words)
     for word in following:
-        if word == "--tune":
+        if word == option:
             own.append(next(following, ""))
-        elif word.startswith("--tune="):
-            own.append(word.removeprefix("--tune="))
+        elif word.startswith(f"{option}="):
+            own.append(word.removeprefix(f"{option}="))
         else:
             left.append(word)
     return left, own

@@ -8,7 +8,7 @@ from pathlib import Path
 from likewise.cli.plan import PLAN, Sweep, read, remove_traces, standing, write
 from likewise.cli.printing import say, tell
 from likewise.cli.recipes import names, studies, study, unknown
-from likewise.cli.settings import combined, tuned
+from likewise.cli.settings import combined, parted, tuned
 
 OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
@@ -119,14 +119,17 @@ def _sweep(given: argparse.Namespace, common: list[str]) -> Sweep:
         raise ValueError(unknown(given.recipe, [*studies(), *names()]))
     elif given.recipe is not None:
         common = [*common, "--recipe", given.recipe]
-    own, trials = tuned(combined(settings, given.grid), given.tune, given.trials)
+    every = {name: parted(words, "--tune_by") for name, words in combined(settings, given.grid).items()}
+    tuned_by = {name: by[-1] if by else given.tune_by for name, (_, by) in every.items()}
+    own, trials = tuned({name: words for name, (words, _) in every.items()}, given.tune, given.trials)
     if trials and given.split_seeds:
         raise ValueError(
             "expected --tune without --split_seeds, got both: one split's validation part is in another's test"
         )
-    if given.tune_by and not trials:
+    by = {name: evaluation for name, evaluation in tuned_by.items() if evaluation}
+    if any(name not in trials for name in by) and not (given.tune_by and trials):
         raise ValueError("expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2")
-    return Sweep(common, own, _seeds(given.seeds), given.split_seeds, trials, given.tune_by)
+    return Sweep(common, own, _seeds(given.seeds), given.split_seeds, trials, by)
 
 
 def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:

@@ -124,7 +124,7 @@ def _tuned(sweep: Sweep, folder: Path, work: _Work) -> dict[str, Trial]:
     """
     trials: list[Trial] = []
     for one, run in work.done(list(sweep.tuning(folder))):
-        trials.append(Trial.of(one.setting, one.tried, run, sweep.tuned_by))
+        trials.append(Trial.of(one.setting, one.tried, run, sweep.tuned_by.get(one.setting)))
         write_table(folder / TABLE, trials)
     found = best(trials)
     work.failed = [f"{name}: every trial failed" for name in sweep.trials if name not in found]

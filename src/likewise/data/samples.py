@@ -204,7 +204,7 @@ def some_rows(count: int, most: int, seed: int, classes: Int[Tensor, " n"] | Non
 
     Example:
         >>> some_rows(6, 4, 0, torch.tensor([0, 1, 2, 0, 1, 2]))
-        tensor([1, 2, 4, 5])
+        tensor([0, 2, 3, 5])
     """
     generator = torch.Generator().manual_seed(seed)
     if classes is None:

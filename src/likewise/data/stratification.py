@@ -54,7 +54,7 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
                 remaining[own] -= 1
     blank = order[left[order]]
     chosen[blank[: max(0, round(samples[0]))]] = True
-    surplus = int(chosen.sum()) - round(share * count)
+    surplus = int(chosen.sum()) - max(1, round(share * count))
     moved = [row for row in reversed(placed) if bool(chosen[row]) == (surplus > 0)][: abs(surplus)]
     chosen[moved] = surplus < 0
     return chosen.nonzero().flatten()

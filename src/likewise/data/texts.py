@@ -1,5 +1,6 @@
 """Texts as inputs: strings, and the rows of tokens that an encoder makes of them."""
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import final
 
@@ -84,11 +85,13 @@ class TokenRows(Rows):
         self.cut = cut
 
     @classmethod
-    def of(cls, tokens: Sequence[Sequence[int]], cut: int = 0) -> "TokenRows":
+    def of(cls, rows: Iterable[Sequence[int]], cut: int = 0) -> "TokenRows":
         """Put rows together; an empty one becomes a mask, so that no row is empty."""
-        filled = [row or [MASK] for row in tokens]
-        starts = torch.tensor([0, *map(len, filled)]).cumsum(0)
-        return cls(torch.tensor([token for row in filled for token in row], dtype=torch.int32), starts, cut=cut)
+        tokens, starts = array("i"), array("q", [0])
+        for row in rows:
+            tokens.extend(row or [MASK])
+            starts.append(len(tokens))
+        return cls(torch.tensor(tokens, dtype=torch.int32), torch.tensor(starts), cut=cut)
 
     @property
     def shape(self) -> tuple[int, ...]:

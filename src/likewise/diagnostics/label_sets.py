@@ -50,7 +50,8 @@ def push_weights(
         aggregation: How sim is made of S over the pairs of two samples' labels.
 
     Returns:
-        One weight for each ordered pair of samples that share no label; all 1 in MSC and MulSupCon.
+        One weight for each ordered pair of samples that share no label, the first of which has some, as anchors have;
+        all 1 in MSC and MulSupCon.
 
     Memory:
         O(N²).
@@ -63,4 +64,4 @@ def push_weights(
     kind = MeanSimilarity if aggregation == "mean" else MaxSimilarity
     pushes: PairWeight = ~SharesLabel(sets, sets)
     weights = 1 - kind(sets, similarity, sets).dense()
-    return weights[pushes.dense().bool()]
+    return weights[pushes.dense().bool() & sets.any(dim=1, keepdim=True)]

@@ -48,6 +48,8 @@ class Features:
         kind: "encoder", or "raw inputs".
         whole: How many samples each class or label has in the whole part, (C,), where these are a subset of it.
         predictions: The scores of the classes or labels by a classifier that was trained with the encoder, (N, C).
+        one_unit: Whether the numbers have one unit, as weights of words do: a probe then divides all of them by one
+            number, and not each by its own spread, which would make rare words as large as frequent ones.
         origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
             pickled.
 
@@ -68,6 +70,7 @@ class Features:
     kind: str = ENCODER
     whole: Int[Tensor, " c"] | None = None
     predictions: Float[Tensor, "n c"] | None = None
+    one_unit: bool = False
     origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

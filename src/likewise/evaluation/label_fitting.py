@@ -56,6 +56,7 @@ class LabelFitting:
         vectors: Features of the training part, (N, D).
         labels: Label sets, (N, L), boolean. A label that n = 0 or n = N samples have is predicted with the constant
             probability (n + 0.5)/(N + 1).
+        one_unit: See `Features`.
 
     Memory:
         The features once more in float32, O(D² + D·L), and 2²³ logits.
@@ -67,13 +68,15 @@ class LabelFitting:
         [[0, 1], [0, 1], [1, 1], [1, 1]]
     """
 
-    def __init__(self, vectors: Float[Tensor, "n d"], labels: Bool[Tensor, "n l"]) -> None:
+    def __init__(self, vectors: Float[Tensor, "n d"], labels: Bool[Tensor, "n l"], *, one_unit: bool = False) -> None:
         inputs = vectors.float()
         self._mean = inputs.mean(dim=0)
         inputs = inputs - self._mean
         deviation = inputs.double().square().mean(dim=0).sqrt().float()
         constant = deviation <= CONSTANT * self._mean.abs()
-        self._deviation = torch.where(constant, 1.0, deviation)
+        if one_unit:
+            deviation = deviation.square().mean().sqrt().expand_as(deviation)
+        self._deviation = torch.where(constant, torch.ones_like(deviation), deviation)
         inputs.div_(self._deviation).masked_fill_(constant, 0)
         variances, self._basis = torch.linalg.eigh((inputs.T @ inputs).double() / len(inputs))
         self._variances = variances.clamp(min=0)

@@ -39,13 +39,14 @@ class LabelPath:
         self, name: str, train: Features, validation: Features, test: Features, *, refit: bool, progress: Progress
     ) -> Found:
         """Choose the penalties on validation, and predict the test part."""
-        fitting = LabelFitting(train.vectors, train.sets)
+        fitting = LabelFitting(train.vectors, train.sets, one_unit=train.one_unit)
         best, candidates = self._chosen(name, fitting, validation, progress)
         chosen_by = Predicted(best.probes.logits(validation.vectors).sigmoid(), validation)
         probes = best.probes
         if refit:
             both = joined(train, validation)
-            probes = LabelFitting(both.vectors, both.sets).fit(best.penalties, self.tolerance, probes)
+            fitting = LabelFitting(both.vectors, both.sets, one_unit=both.one_unit)
+            probes = fitting.fit(best.penalties, self.tolerance, probes)
         predicted = Predicted(probes.logits(test.vectors).sigmoid(), test)
         found = label_set_scores(name, predicted, chosen_by, train.frequencies, best.words)
         own = (mean_precision_score(name, chosen_by, best.words),) if len(validation) else ()
@@ -74,9 +75,11 @@ class LabelPath:
         self, edge: float, factor: float, fitting: LabelFitting, best: "_Best", validation: Features
     ) -> "_Best":
         """Go on beyond an end of the path with the labels for which it is best."""
+        rare = _rare(validation)
         while bool((labels := best.penalties == edge).any()) and WIDEST[0] <= edge * factor <= WIDEST[1]:
             edge *= factor
-            best = best.than(edge, fitting.fit(edge, self.tolerance, best.probes, labels), validation, labels)
+            fitted = torch.ones_like(labels) if bool((labels & rare).any()) else labels  # the mean is over all labels
+            best = best.than(edge, fitting.fit(edge, self.tolerance, best.probes, fitted), validation, labels)
         return best
 
 
@@ -125,5 +128,10 @@ def _cross_entropy(probes: LabelProbes, validation: Features) -> Float[Tensor, "
     logits = probes.logits(validation.vectors).double()
     losses = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(dim=0)
     losses /= max(1, len(validation))
-    counts = labels.sum(dim=0)
-    return torch.where((counts < RARE) | (len(labels) - counts < RARE), losses.mean(), losses)
+    return torch.where(_rare(validation), losses.mean(), losses)
+
+
+def _rare(validation: Features) -> Bool[Tensor, " l"]:
+    """Tell which labels are too rare in validation, or too frequent, to choose for themselves."""
+    counts = validation.sets.sum(dim=0)
+    return (counts < RARE) | (len(validation) - counts < RARE)

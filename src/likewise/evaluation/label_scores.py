@@ -38,11 +38,6 @@ class Predicted:
         """The true label sets."""
         return self.features.sets
 
-    @property
-    def mean_average_precision(self) -> float:
-        """Mean over the labels that occur."""
-        return float(torch.cat([found for _, found, _ in average_precisions(self.scores, self.sets)]).nanmean())
-
 
 @final
 @dataclass(frozen=True)
@@ -138,7 +133,7 @@ class _Scoring:
     def found(self) -> Found:
         """Make all scores."""
         sets, scores, thresholds = self.predicted.sets, self.predicted.scores, self.thresholds
-        common, own = scores > thresholds.common, scores > thresholds.own
+        common, own = scores.double() > thresholds.common, scores > thresholds.own
         said = f"threshold={thresholds.common:.4g}"
         self._add("micro-F1", f1(common, sets, micro=True)[1].squeeze(1), said)
         unknown = f" for {thresholds.unknown} of them that of micro-F1" if thresholds.unknown else ""

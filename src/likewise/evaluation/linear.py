@@ -232,6 +232,8 @@ class Fitting:
         squares = sum(chunk.square().sum(dim=0).double() for chunk in self._inputs.split(CHUNK))
         deviation = (torch.as_tensor(squares) / len(vectors)).sqrt().float()
         constant = deviation <= CONSTANT * self._mean.abs()
+        if train.one_unit:
+            deviation = deviation.square().mean().sqrt().expand_as(deviation)
         self._deviation = torch.where(constant, torch.ones_like(deviation), deviation)
         self._inputs.div_(self._deviation).masked_fill_(constant, 0)
         self._labels = train.classes.to(vectors.device)

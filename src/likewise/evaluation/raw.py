@@ -1,5 +1,7 @@
 """Raw inputs as features: what the same evaluations find without an encoder. Of texts these are weights of words."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -10,17 +12,16 @@ from likewise.scores import RAW
 
 LONGEST = 3 * 64 * 64  # numbers of an input; beyond, pixels say nothing and cost much
 MOST_NUMBERS = 2**24  # of a part: 64 MiB in float32
-MOST_SAMPLES = 5000
 TERMS = 2048  # words that texts are described by
-MOST_TEXTS = 2**15  # of a part: 256 MiB in float32
+MOST_TEXTS = 2**16  # of a part: 512 MiB in float32
 
 
 def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int = 0) -> FeatureParts | None:
     """Return the inputs of the three parts as vectors: of large parts a random subset.
 
-    A part is cut to 5,000 samples, and to 2²⁴ numbers. Texts are described by TF-IDF of the 2,048 most frequent words
+    A part is cut to 2²⁴ numbers. Texts are described by TF-IDF of the 2,048 most frequent words
     and pairs of words: 1 + log of the count, times the logarithm of the inverse share of training texts that have it,
-    L2-normalised. Of texts a part is cut to 32,768.
+    L2-normalised. Of texts a part is cut to 65,536.
 
     Args:
         parts: The samples.
@@ -31,7 +32,7 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
         The features, of kind "raw inputs"; None where one input has more than 12,288 numbers.
 
     Memory:
-        64 MiB a part, of texts 256.
+        64 MiB a part, of texts 512.
 
     Example:
         >>> samples = Samples(torch.rand(6, 1, 2, 2), torch.tensor([0, 1] * 3), ("cat", "dog"))
@@ -43,7 +44,7 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     numbers = torch.Size(parts.train.input_shape).numel()
     if numbers > LONGEST:
         return None
-    most = max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
+    most = max(1, MOST_NUMBERS // max(1, numbers))
     whole = (parts.train, parts.validation, parts.test)
     among = [None] * 3 if features is None else [of.numbers for of in features]
     seen = parts.train.names[: len(parts.test.names)] == parts.test.names
@@ -77,7 +78,8 @@ def _of_texts(parts: Parts, features: FeatureParts | None, seed: int) -> Feature
         return None
     vectors = [torch.from_numpy(terms.transform(_strings(samples)).toarray()).float() for samples in some]
     named = zip(vectors, some, whole, ("train", "validation", "test"), strict=True)
-    return FeatureParts(*(_raw(of, samples, part, all_of) for of, samples, all_of, part in named))
+    raw = (_raw(of, samples, part, all_of) for of, samples, all_of, part in named)
+    return FeatureParts(*(replace(of, one_unit=True) for of in raw))
 
 
 def _strings(samples: Samples) -> list[str]:

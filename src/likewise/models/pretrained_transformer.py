@@ -63,6 +63,7 @@ class PretrainedTransformer(TextEncoder):
         self.pooling = pooling
         self.special = special
         self.model = _loaded(name, _model if config is None else lambda of: _of_config(of, config))
+        self.model.train()  # the library loads models for evaluation, without dropout
 
     @property
     def feature_dim(self) -> int:

@@ -1,7 +1,7 @@
 """The abstract text encoder: it owns its tokenizer, trained on the training texts, and encodes strings."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 from likewise.data.samples import Rows
 from likewise.data.texts import PADDING, Texts, TokenRows
 from likewise.models.encoder import Encoder, check_sizes
+
+AT_ONCE = 1000  # texts whose tokens are held as Python numbers
 
 
 class TextEncoder(Encoder):
@@ -73,9 +75,20 @@ class TextEncoder(Encoder):
         tokenizer: Any = Tokenizer.from_str(bytes(self.tokenizer.cpu().numpy()).decode())
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        found: list[list[int]] = [of.ids for of in tokenizer.encode_batch(texts.strings, add_special_tokens=False)]
-        cut = sum(len(ids) > self.length for ids in found)
-        return TokenRows.of([self.numbered(ids[: self.length]) for ids in found], cut)
+        cut = 0
+
+        def rows() -> Iterator[list[int]]:
+            nonlocal cut
+            for start in range(0, len(texts), AT_ONCE):
+                some = texts.strings[start : start + AT_ONCE]
+                for found in tokenizer.encode_batch(some, add_special_tokens=False):
+                    ids: list[int] = found.ids
+                    cut += len(ids) > self.length
+                    yield self.numbered(ids[: self.length])
+
+        tokens = TokenRows.of(rows())
+        tokens.cut = cut
+        return tokens
 
     def numbered(self, ids: list[int]) -> list[int]:
         """Return the tokens of a text, from the tokenizer's own numbers: 0 is padding, 1 the mask, others follow."""

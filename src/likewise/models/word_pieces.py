@@ -35,7 +35,10 @@ def word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[1]))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False)
+    characters = vocabulary - len(SPECIAL)  # the most frequent; without a limit all of them become tokens
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=SPECIAL, limit_alphabet=characters, show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
     if tokenizer.get_vocab_size() <= len(SPECIAL):
         raise ValueError("expected texts with words, got only empty ones: check the column of texts")

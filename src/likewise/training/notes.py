@@ -41,8 +41,8 @@ def notes(samples: Samples, offers: Iterable[Offer] = ()) -> Iterator[str]:
     without = int((~samples.labels.any(dim=1)).sum())
     if without:
         yield (
-            f"{without:,} of {len(samples):,} training samples have no label and are kept, as negatives of all others: "
-            "--subset+ Labelled drops them"
+            f"{without:,} of {len(samples):,} training samples have no label and are kept; a contrast has "
+            "them as negatives of all others: --subset+ Labelled drops them"
         )
     yield from _about(samples, samples.counts == 0, "no training sample", "has", "have")
     yield from _about(samples, samples.counts == len(samples), "that of every training sample", "is", "are")

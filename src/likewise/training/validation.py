@@ -15,6 +15,7 @@ from likewise.evaluation.features import Progress, silent
 from likewise.models import Encoder
 from likewise.runs import Run
 from likewise.scores import is_quality
+from likewise.training.assembly import prepared
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
 RANKED = 2000  # of which the effective rank is taken
@@ -70,6 +71,7 @@ class Validation(lightning.Callback):
         self.every = every
         seen = parts.train.names[: len(parts.validation.names)] == parts.validation.names
         self._train = parts.train.fewer(MOST_SAMPLES)
+        self._tokenised = False
         self._validation = parts.validation.fewer(MOST_SAMPLES, whole_classes=not seen)
         self._tried = (OwnClassifier(), KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
         self._told = told
@@ -88,6 +90,9 @@ class Validation(lightning.Callback):
         if trainer.fast_dev_run or len(self._validation) < 2:  # pyright: ignore[reportAttributeAccessIssue]
             return
         module: Any = pl_module
+        if not self._tokenised:
+            self._train, self._validation = (prepared(module.encoder, of) for of in (self._train, self._validation))
+            self._tokenised = True
         validation = self._encoded(module.encoder, self._validation, "validation")
         for found in (of.at(epoch) for of in self._found(module, validation)):
             if self.keep_best and self._is_best(found):

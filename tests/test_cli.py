@@ -319,7 +319,7 @@ def test_source_encoder_offer_and_loss_of_a_users_own_train_from_this_folder(tmp
     }
 
 
-def test_training_goes_on_from_another_runs_encoder(few, tmp_path):
+def test_training_goes_on_from_another_runs_encoder(few, tmp_path, capsys):
     assert main(["train", *few["classes"], "--runs", str(tmp_path / "first")]) == 0
     (first,) = (tmp_path / "first").iterdir()
     again = ["--encoder", "FromRun", "--encoder.run", str(first), "--loss", "CrossEntropyLoss"]
@@ -329,6 +329,11 @@ def test_training_goes_on_from_another_runs_encoder(few, tmp_path):
     assert (first / "encoder.safetensors").read_bytes() == (second / "encoder.safetensors").read_bytes()
     spec = json.loads((second / "run.json").read_text())["parts"]["encoder"]
     assert spec["class_path"] == "likewise.models.ConvNet"
+    none = ["--trainer.max_steps", "0"]
+    assert main(["train", *again, *data, *none, "--split.seed", "1", "--runs", str(tmp_path / "third")]) == 2
+    assert f"samples that {first} was not trained on, got " in capsys.readouterr().err
+    fewer = ["--subset", "Fraction", "--subset.fraction", "0.5"]
+    assert main(["train", *again, *data, *none, *fewer, "--runs", str(tmp_path / "fourth")]) == 0
 
 
 def test_rascal_is_told_how_many_samples_and_features_there_are_again_too(few, tmp_path):

@@ -199,6 +199,15 @@ def test_rare_labels_have_the_penalty_that_is_best_for_all_labels_together():
         assert best.penalties[rare].tolist() == pytest.approx([wanted, wanted]), penalties
 
 
+def test_validation_samples_without_any_label_choose_nothing():
+    train, validation, test = parts_of()
+    blank = replace(validation, labels=torch.zeros_like(validation.sets))
+    for evaluation in (LinearProbe(), KNN()):
+        found, none = (evaluation(train, of, test) for of in (blank, validation[torch.arange(0)]))
+        assert found.scores == none.scores
+        assert found.candidates == ()
+
+
 def test_labels_that_are_left_out_of_a_fit_stay_where_they_start():
     train, *_ = parts_of()
     fitting = LabelFitting(train.vectors, train.sets)

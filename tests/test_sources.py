@@ -229,8 +229,9 @@ def test_names_of_tables_give_the_parts(tmp_path):
         ([[3, 1], [1], [], [5]], {}, "135", ["13", "1", "", "5"]),
         ([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]], {}, "012", ["0", "01", "", "2"]),
         (["a; b", "b", "", "c;a"], {"separator": ";"}, "abc", ["ab", "b", "", "ac"]),
+        ([["a", None], ["b"], None, ["c", "a"]], {}, "abc", ["a", "b", "", "ac"]),
     ],
-    ids=["strings", "numbers", "indicators", "separated"],
+    ids=["strings", "numbers", "indicators", "separated", "missing"],
 )
 def test_lists_of_labels_are_label_sets(tmp_path, values, options, names, sets):
     path = write_table(tmp_path / "t.jsonl", {"x": [1, 2, 3, 4], "labels": values})
@@ -250,6 +251,21 @@ def test_named_classes_keep_their_numbers_and_a_part_with_hidden_labels_is_left_
     assert samples.names == ("oak", "ash")
     assert samples.labels.tolist() == [1, 0, 1, 0, 0, 1]
     assert samples.parts.tolist() == [0, 0, 0, 2, 2, 2]
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_parts_that_number_their_labels_differently_are_joined_by_name(tmp_path, lists):
+    splits = {}
+    for part, names in (("train", ["cat", "dog"]), ("test", ["dog", "cat", "emu"])):
+        kind = datasets.ClassLabel(names=names)
+        features = datasets.Features({"x": datasets.Value("float32"), "label": [kind] if lists else kind})
+        labels = [[0], [1], [1]] if lists else [0, 1, 1]
+        splits[part] = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "label": labels}, features=features)
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    samples = Hub(str(tmp_path / "saved")).load()
+    assert samples.names == ("cat", "dog")
+    numbers = samples.labels.long().argmax(dim=1) if lists else samples.labels
+    assert [samples.names[number] for number in numbers.tolist()] == ["cat", "dog", "dog", "dog", "cat", "cat"]
 
 
 def test_images_in_parquet_are_decoded_from_their_bytes(tmp_path):

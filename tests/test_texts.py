@@ -98,6 +98,31 @@ def test_lines_that_cannot_be_read_are_counted_and_named_and_the_rest_is_kept(tm
 
 
 @pytest.mark.parametrize(
+    ("labels", "names", "rows"),
+    [
+        ([[1, 0, 1], [0, 0, 0], [0, 0, 1]], ("0", "1", "2"), [[1, 0, 1], [0, 0, 0], [0, 0, 1]]),
+        ([[10, 2], [9], []], ("2", "9", "10"), [[1, 0, 1], [0, 1, 0], [0, 0, 0]]),
+        ([10, 9, 10], ("9", "10"), [1, 0, 1]),
+        ([10, "9", 10], ("10", "9"), [0, 1, 0]),
+    ],
+    ids=["zeros and ones", "numbers", "classes", "mixed"],
+)
+def test_labels_that_are_numbers_are_in_their_order_and_zeros_and_ones_are_no_names(tmp_path, labels, names, rows):
+    path = tmp_path / "some.jsonl"
+    path.write_text("".join(json.dumps({"text": "a", "labels": of}) + "\n" for of in labels))
+    samples = Text(path).load()
+    assert samples.names == names
+    assert samples.labels.long().tolist() == rows
+
+
+def test_half_a_surrogate_pair_does_not_reach_the_tokenizer(tmp_path):
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"text": "cut \\ud83d", "labels": ["a"]}\n')
+    samples = Text(path).load()
+    assert samples.inputs.strings == ["cut ?"]
+
+
+@pytest.mark.parametrize(
     ("content", "arguments", "said"),
     [
         ('{"words": "x", "labels": ["a"]}', {}, r"a column of texts \(text, sentence, .*got words, labels: name it in"),

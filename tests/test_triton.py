@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,8 @@ from loss_table import LOSSES, draw
 from loss_table import evaluate as evaluated
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
+
+from triton.runtime import interpreter
 
 from likewise.operator.triton import launches, tuning
 from likewise.operator.triton.operands import Operand, precision
@@ -38,6 +41,25 @@ def _small_tiles(monkeypatch):
     """In the interpreter, use tiles of 32 and 16 rows, so that small problems have every kind; a GPU uses its own."""
     if not GPU:
         monkeypatch.setattr(tuning, "tiles", lambda *_, **__: tuning.Tiles(32, 16, 4, 2))
+
+
+@pytest.fixture(autouse=True)
+def _one_order(monkeypatch):
+    """In the interpreter, add up 16 terms of a product exactly and then in float32, as tensor cores do, in one order.
+
+    The interpreter's own product is that of BLAS, whose order depends on the tile's shape, on some processors so that
+    the backward's product is not the forward's: of rows of length 90 that is seen in every gradient.
+    """
+
+    def dot(_self, a, b, d, *_):
+        total = d.data
+        for first in range(0, a.data.shape[1], 16):
+            columns, rows = a.data[:, first : first + 16], b.data[first : first + 16]
+            total = (total + columns.astype(np.float64) @ rows.astype(np.float64)).astype(d.data.dtype)
+        return interpreter.TensorHandle(total, d.dtype.scalar)
+
+    if not GPU:
+        monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
 
 
 @pytest.fixture

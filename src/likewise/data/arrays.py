@@ -141,9 +141,11 @@ def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor,
     if sets and bool(((labels == 0) | (labels == 1)).all()):
         return torch.from_numpy(labels.astype(bool)), known or tuple(str(label) for label in range(labels.shape[1]))
     if labels.ndim != 1 or labels.dtype.kind not in "uibSU":
-        remedy = (
-            "save labels.astype(int)" if labels.ndim == 1 and labels.dtype.kind == "f" else "give one class per sample"
-        )
+        remedy = "give one class per sample"
+        if labels.dtype.kind == "f":
+            remedy = "save labels.astype(int)" if labels.ndim == 1 else "save labels > 0.5"
+        elif labels.ndim == 2:
+            remedy = "save labels > 0, or one class per sample"
         raise ValueError(
             "expected labels of shape (N,), integers or strings, or label sets of shape (N, L), booleans or 0 and 1, "
             f"got {labels.shape} of {labels.dtype}: {remedy}"

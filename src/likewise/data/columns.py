@@ -1,7 +1,7 @@
 """Columns of a table as tensors: numbers as vectors, and labels of every kind."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -55,7 +55,7 @@ def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None)
         return _label_sets(values, None)
     inner = _inner(feature)
     if inner is not None:
-        return _label_sets([value or [] for value in values], inner)
+        return _label_sets([[one for one in value if one is not None] if value else [] for value in values], inner)
     missing = sum(value is None or (isinstance(value, float) and math.isnan(value)) for value in values)
     if missing:
         raise ValueError(
@@ -70,6 +70,30 @@ def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None)
             "data.label"
         )
     return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in found)
+
+
+def names_in(feature: Any) -> tuple[str, ...] | None:
+    """Return the names of the classes, or of the labels in lists, that a feature numbers; None where it has none."""
+    inner = _inner(feature)
+    names: Sequence[str] | None = getattr(feature if inner is None else inner, "names", None)
+    return None if names is None else tuple(names)
+
+
+def in_words(values: Sequence[Any], feature: Any) -> list[Any]:
+    """Put names in the place of numbers that a feature names, in lists too."""
+    names = names_in(feature)
+    if names is None:
+        return list(values)
+    if _inner(feature) is None:
+        return [None if value is None else names[value] for value in values]
+    return [None if value is None else [names[one] for one in value if one is not None] for value in values]
+
+
+def words_like(feature: Any) -> Any:
+    """Return the feature of a column with words instead of numbers."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+    return datasets.Value("string") if _inner(feature) is None else [datasets.Value("string")]
 
 
 def _inner(feature: Any) -> Any:
@@ -96,9 +120,6 @@ def _numbers(column: Any, name: str) -> NDArray[np.float32]:
 
 def _label_sets(values: Sequence[Sequence[Any]], inner: Any) -> tuple[Tensor, tuple[str, ...]]:
     known: Sequence[str] | None = getattr(inner, "names", None)
-    if known is None and _are_indicators(values):
-        indicators = torch.tensor(np.asarray(values, dtype=bool))
-        return indicators, tuple(str(label) for label in range(indicators.shape[1]))
     if known is None:
         return label_sets_of(values)
     return label_sets_of(values, range(len(known)))[0], tuple(known)
@@ -110,20 +131,35 @@ def label_sets_of(
     """Return lists of labels as label sets, (N, L), and the labels' names.
 
     Args:
-        values: The labels of each sample.
-        labels: All labels in order. None: those that occur, sorted.
+        values: The labels of each sample; or 0 or 1 for each label.
+        labels: All labels in order. None: those that occur, sorted, numbers as numbers.
 
     Example:
         >>> label_sets_of([["b", "a"], []])
         (tensor([[ True,  True],
                 [False, False]]), ('a', 'b'))
+        >>> label_sets_of([[1, 0, 1], [0, 0, 1]])[1], label_sets_of([[9, 10], [2]])[1]
+        (('0', '1', '2'), ('2', '9', '10'))
     """
-    found = sorted({label for value in values for label in value}) if labels is None else labels
+    if labels is None and _are_indicators(values):
+        indicators = torch.tensor(np.asarray(values, dtype=bool))
+        return indicators, tuple(str(label) for label in range(indicators.shape[1]))
+    found = in_order({label for value in values for label in value}) if labels is None else labels
     column = {label: place for place, label in enumerate(found)}
     sets = torch.zeros(len(values), len(column), dtype=torch.bool)
     for row, value in enumerate(values):
         sets[row, [column[label] for label in value]] = True
     return sets, tuple(str(label) for label in found)
+
+
+def in_order(labels: Collection[Any]) -> list[Any]:
+    """Sort labels: numbers by their size, if all are numbers, and otherwise as words.
+
+    Example:
+        >>> in_order({10, 9, 2}), in_order({"b", 10, "a"})
+        ([2, 9, 10], [10, 'a', 'b'])
+    """
+    return sorted(labels, key=None if all(isinstance(label, int) for label in labels) else str)
 
 
 def _are_indicators(values: Sequence[Sequence[Any]]) -> bool:

@@ -1,12 +1,13 @@
 """Data that the `datasets` library reads: folders of images, CSV, JSON lines and Parquet, and data sets on the Hub."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 import torch
 
-from likewise.data.columns import ColumnKind, kind_of, labels_of, vectors_of
+from likewise.data.columns import ColumnKind, in_words, kind_of, labels_of, names_in, vectors_of, words_like
 from likewise.data.image_cells import ImageCells
 from likewise.data.image_files import image_suffixes, read_images
 from likewise.data.samples import PART_NAMES, Samples
@@ -95,8 +96,13 @@ class Hub(Source):
         rows = [len(split) for split in splits]
         labels, names = None, ()
         if label is not None:
-            values = [value for split in splits for value in _values(split, label)]
-            labels, names = labels_of(values, splits[0].features[label], self.separator)
+            features = [split.features[label] for split in splits]
+            each = [list(_values(split, label)) for split in splits]
+            feature = features[0]
+            if len({names_in(feature) for feature in features}) > 1:  # parts that number their labels differently
+                each = [in_words(values, feature) for values, feature in zip(each, features, strict=True)]
+                feature = words_like(feature)
+            labels, names = labels_of([value for values in each for value in values], feature, self.separator)
         numbers = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(rows))
         parts = numbers if len(given) > 1 else None
         if kind == "numbers":
@@ -107,6 +113,8 @@ class Hub(Source):
             if self.size is not None:
                 raise ValueError(f"expected no size for texts, got {self.size}: leave out data.size")
             strings = [value or "" for split in splits for value in _values(split, inputs[0])]
+            if blank := sum(not string.strip() for string in strings):
+                warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=2)
             return Samples(Texts(strings), labels, names, parts)
         images, kept = read_images(ImageCells(tables, list(given), inputs[0]), self.size, self.memory)
         labels, parts = (None if known is None else known[kept] for known in (labels, parts))

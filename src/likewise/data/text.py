@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.data.columns import label_sets_of
+from likewise.data.columns import in_order, label_sets_of
 from likewise.data.samples import PART_NAMES, PARTS, Samples
 from likewise.data.source import Source
 from likewise.data.texts import Texts
@@ -116,7 +116,7 @@ class Text(Source):
             elif label is not None and not self._is_label(labels):
                 read.lost.append((line, "no label"))
             else:
-                read.texts.append(row[text])
+                read.texts.append(row[text].encode("utf-8", "replace").decode())  # half a surrogate pair is no text
                 read.labels.append(labels)
         if read.lost:
             named = [f"line {line}: {why}" for line, why in sorted(read.lost)[:NAMED]]
@@ -151,15 +151,16 @@ class Text(Source):
             ]
         lists = sum(isinstance(label, list) for label in labels)
         if lists == len(labels):
-            return label_sets_of([[str(one) for one in label] for label in labels])
+            numbers = all(isinstance(one, int) for label in labels for one in label)
+            return label_sets_of([label if numbers else [str(one) for one in label] for label in labels])
         if lists:
             raise ValueError(
                 f"expected lists of labels in every line or in none, got {lists:,} lists in {len(labels):,} lines: "
                 "write single labels as lists too"
             )
-        names = sorted({str(label) for label in labels})
-        numbers = {name: number for number, name in enumerate(names)}
-        return torch.tensor([numbers[str(label)] for label in labels]), tuple(names)
+        words = labels if all(isinstance(label, int) for label in labels) else [str(label) for label in labels]
+        places = {label: place for place, label in enumerate(in_order(set(words)))}
+        return torch.tensor([places[label] for label in words]), tuple(map(str, places))
 
 
 @dataclass

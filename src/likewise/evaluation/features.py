@@ -208,6 +208,12 @@ class FeatureParts(NamedTuple):
         return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
 
 
+def that_chooses(validation: Features) -> Features:
+    """Return what settings are chosen by: nothing, where no validation sample has a label."""
+    blank = validation.label_kind == "label sets" and not bool(validation.sets.any())
+    return validation[torch.arange(0)] if blank else validation
+
+
 def joined(first: Features, second: Features) -> Features:
     """Put the samples of two parts with the same classes together; the result has neither predictions nor origin."""
     labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
+from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
 from likewise.evaluation.label_neighbours import label_votes
 from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.evaluation.nearest import nearest
@@ -82,8 +82,9 @@ class KNN(Evaluation):
     ) -> Found:
         """Choose k and weights on validation, and predict the test part."""
         self.check(FeatureParts(train, validation, test))
-        chosen, tried = self._choose(train, validation, progress)
         learned = joined(train, validation) if refit else train
+        validation = that_chooses(validation)
+        chosen, tried = self._choose(train, validation, progress)
         predicted = self._predict(learned, test, [chosen[0]], [chosen[1]], progress)[chosen]
         chosen_by = tried[chosen].predicted if chosen in tried else torch.zeros(0, len(train.names))
         found = self._scored(predicted, test, train, chosen, Predicted(chosen_by, validation))

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.evaluation.features import Features, Progress, joined
+from likewise.evaluation.features import Features, Progress, joined, that_chooses
 from likewise.evaluation.label_fitting import LabelFitting, LabelProbes
 from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.scores import Found, Score
@@ -39,12 +39,13 @@ class LabelPath:
         self, name: str, train: Features, validation: Features, test: Features, *, refit: bool, progress: Progress
     ) -> Found:
         """Choose the penalties on validation, and predict the test part."""
+        both = joined(train, validation) if refit else train
+        validation = that_chooses(validation)
         fitting = LabelFitting(train.vectors, train.sets, one_unit=train.one_unit)
         best, candidates = self._chosen(name, fitting, validation, progress)
         chosen_by = Predicted(best.probes.logits(validation.vectors).sigmoid(), validation)
         probes = best.probes
         if refit:
-            both = joined(train, validation)
             fitting = LabelFitting(both.vectors, both.sets, one_unit=both.one_unit)
             probes = fitting.fit(best.penalties, self.tolerance, probes)
         predicted = Predicted(probes.logits(test.vectors).sigmoid(), test)

@@ -56,8 +56,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_R
     lines = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows[:most])
     note = "" if len(rows) <= most else f"<p>{most} of {len(rows):,} rows; {file} has all.</p>"
     return (
-        f'<div class="scroll"><table><thead><tr>{_cells("th", head)}</tr></thead><tbody>{lines}</tbody></table></div>'
-        f"{note}"
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{_cells("th", head)}</tr></thead>'
+        f"<tbody>{lines}</tbody></table></div>{note}"
     )
 
 
@@ -102,13 +102,16 @@ def tile(number: int, words: str, kind: str = "") -> str:
         kind: A further class of the element.
 
     Example:
-        >>> tile(3, "cat"), tile(-1, "<cat>")
-        ('<canvas class="tile" data-tile="3" data-words="cat"></canvas>', '<span class="words">&lt;cat&gt;</span>')
+        >>> tile(3, "cat")
+        '<canvas class="tile" data-tile="3" data-words="cat" role="img" aria-label="cat"></canvas>'
+        >>> tile(-1, "<cat>")
+        '<span class="words">&lt;cat&gt;</span>'
     """
     if number < 0:
         return f'<span class="words">{escape(words)}</span>'
     of = f"tile {kind}".strip()
-    return f'<canvas class="{of}" data-tile="{number}" data-words="{escape(words)}"></canvas>'
+    said = escape(words)
+    return f'<canvas class="{of}" data-tile="{number}" data-words="{said}" role="img" aria-label="{said}"></canvas>'
 
 
 def _cells(tag: str, row: Sequence[str]) -> str:
@@ -116,4 +119,6 @@ def _cells(tag: str, row: Sequence[str]) -> str:
 
 
 def _kind(tag: str, cell: str) -> str:
-    return ' class="long"' if tag == "td" and len(cell) > LONG else ""
+    if tag == "th":
+        return ' scope="col"'
+    return ' class="long"' if len(cell) > LONG else ""

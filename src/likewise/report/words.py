@@ -72,6 +72,16 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
     return f"{difference.value:+.4g} [{difference.low:+.4g}, {difference.high:+.4g}]"
 
 
+def count_words(score: Score) -> str:
+    """Say what a score is the mean of.
+
+    Example:
+        >>> count_words(Score("kNN", "accuracy", 0.9, 0.825, 0.945, 1200))
+        '1,200 samples'
+    """
+    return f"{score.count:,} {'episodes' if 'episodes=' in score.choices else 'samples'}"
+
+
 def dot_of(score: Score, *, missed: bool = False) -> Dot:
     """Return a share as a dot in percent.
 
@@ -79,7 +89,7 @@ def dot_of(score: Score, *, missed: bool = False) -> Dot:
         score: The share.
         missed: Whether to draw what it lacks to 1, such as errors instead of accuracy.
     """
-    words = f"{score_words(score)}, 95 % interval, {score.count:,} samples"
+    words = f"{score_words(score)}, 95 % interval, {count_words(score)}"
     if score.choices:
         words += f"; {score.choices}"
     value, low, high = (

@@ -10,10 +10,22 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from likewise.data import Batches, Episodes, Parts, Rows, Samples, Texts, fingerprint, parts_of, some_inputs
+from likewise.data import (
+    Batches,
+    Episodes,
+    Parts,
+    Rows,
+    Samples,
+    Texts,
+    fingerprint,
+    parts_of,
+    parts_of_run,
+    some_inputs,
+)
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, TextEncoder
 from likewise.parts import Spec, build, class_of, is_spec
+from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.notes import notes
 from likewise.training.offers import Asked, Offer, Plan
@@ -80,6 +92,7 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
     torch.manual_seed(seed)
     if issubclass(class_of(specs["encoder"]["class_path"], Encoder), FromRun):
         specs["from_run"] = str(specs["encoder"]["init_args"].get("run"))
+        _check_not_seen(Run.open(specs["from_run"]), specs["data"], parts)
     encoder, specs["encoder"] = _encoder(specs["encoder"], train)
     head = None
     if Asked.by(kind).of_embeddings:
@@ -115,6 +128,27 @@ def prepared(encoder: Encoder, samples: Samples) -> Samples:
     if isinstance(encoder, TextEncoder) and isinstance(samples.inputs, Texts):
         return replace(samples, inputs=encoder.tokenized(samples.inputs))
     return samples
+
+
+def _check_not_seen(run: Run, data: Spec, parts: Parts) -> None:
+    """Raise if the samples to choose by or to report on are some that an earlier run on the same data has learned from.
+
+    Of other data nothing can be told.
+    """
+    facts = run.facts
+    if facts.get("parts", {}).get("data") != data or facts["samples"]["fingerprint"] == fingerprint(parts):
+        return
+    before, refit = parts_of_run(run)
+    learned = before.refitted().train if refit else before.train
+    for name, part in (("test", parts.test), ("validation", parts.validation)):
+        if learned.rows is None or part.rows is None:
+            continue
+        seen = int(torch.isin(part.rows, learned.rows).sum())
+        if seen:
+            raise ValueError(
+                f"expected {name} samples that {run.folder} was not trained on, got {seen:,} of {len(part):,} that it "
+                "was: give --split and --split.seed as that run has them, in its config.yaml"
+            )
 
 
 def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:

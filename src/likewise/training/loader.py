@@ -78,7 +78,7 @@ class Loader:
         if over:
             raise ValueError(
                 f"expected batches that {place.processes} processes can share equally, got {size} samples: "
-                f"set batches.batch_size to {max(held, 1) * place.processes}"
+                f"choose a size that {place.processes} divides, such as {max(held, 1) * place.processes}"
             )
         own = slice(place.rank * held, (place.rank + 1) * held)
         rows = order[place.batch :, own]

@@ -46,7 +46,9 @@ def as_html(figure: go.Figure, name: str) -> str:
     """
     said: dict[str, Any] = {**figure.to_plotly_json(), "config": CONFIG}
     height = said["layout"].get("height", 450)
-    return f'<div class="figure" id="{escape(name)}" style="height:{height}px"></div>{as_data(said)}'
+    words = escape(name.replace("-", " "))
+    named = f'id="{escape(name)}" role="figure" aria-label="{words}"'
+    return f'<div class="figure" {named} style="height:{height}px"></div>{as_data(said)}'
 
 
 def as_data(value: Any, name: str = "") -> str:

@@ -13,7 +13,7 @@ from likewise.diagnostics import cell_matches, plots
 from likewise.evaluation import Features, FewShot
 from likewise.evaluation.few_shot import nearest_means
 from likewise.models import Encoder
-from likewise.report.section import Section
+from likewise.report.section import Section, table
 from likewise.report.subject import Subject
 
 SHAPE = EpisodeShape(episodes=20, ways=5, shots=1, queries=3)
@@ -30,7 +30,7 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     if features is None or not subjects[0].run.weights.is_file():
         return None
     counts = features.test.counts
-    if len(counts) < SHAPE.ways or int(counts[counts > 0].min()) < SHAPE.each:
+    if int((counts > 0).sum()) < SHAPE.ways or int(counts[counts > 0].min()) < SHAPE.each:
         return None
     rows, predicted = _episode(features.test)
     images = subjects[0].inputs_of("test", features.test.numbers[rows.flatten()])
@@ -44,17 +44,18 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     order = right.long().argsort(stable=True)  # the wrong ones first
     chosen = torch.cat([order[: SHOWN // 2], order[-(SHOWN // 2) :]])
     names = [features.test.names[label] for label in features.test.classes[rows[:, 0]].tolist()]
-    captions = ["supports"]
-    for true, said in zip(truth[chosen].tolist(), predicted[chosen].tolist(), strict=True):
-        captions.append(names[true] if true == said else f"{names[true]}, predicted {names[said]}")
+    captions = ["supports", *(f"query {place}" for place in range(1, len(chosen) + 1))]
+    supports = [[f"support {place}", name, ""] for place, name in enumerate(names, 1)]
+    said = zip(captions[1:], truth[chosen].tolist(), predicted[chosen].tolist(), strict=True)
+    queries = [[caption, names[true], names[other]] for caption, true, other in said]
     sentence = (
         f"An episode of {SHAPE.ways} test classes, one image each to learn from, in the first row, and under it images "
-        f"to classify, of which the encoder's pooled features get {int(right.sum())} of {len(right)} right; wrong ones "
-        "first. Orange shows how much each cell of an image looks like the class above it: the softmax of scaled "
-        "cosines to the class's mean features."
+        f"to classify. It is the first of {SHAPE.episodes} that has a wrong one: the cosine of the encoder's pooled "
+        f"features gets {int(right.sum())} of {len(right)} right; wrong ones come first. Orange shows how much each "
+        "cell of an image looks like the class above it: the softmax of scaled cosines to the class's mean features."
     )
-    figure = plots.image_rows(_picture(images, shares, chosen), captions)
-    return Section("An episode", sentence, plots.as_html(figure, "episode"))
+    figure = plots.as_html(plots.image_rows(_picture(images, shares, chosen), captions), "episode")
+    return Section("An episode", sentence, figure + table(["", "class", "predicted"], [*supports, *queries]))
 
 
 def _episode(test: Features) -> tuple[Int[Tensor, "n s"], Int[Tensor, " q"]]:

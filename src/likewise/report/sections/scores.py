@@ -7,21 +7,22 @@ from likewise.diagnostics import plots
 from likewise.evaluation import Difference, paired_difference
 from likewise.report.section import Section, table
 from likewise.report.subject import KINDS, Subject
-from likewise.report.words import difference_words, dot_of, is_error, is_share, score_words
+from likewise.report.words import count_words, difference_words, dot_of, is_error, is_share, score_words
 from likewise.scores import ALL, ENCODER, FEWER, RAW, Score
 
 SENTENCE = (
     "The encoder is frozen and its head left off. Dots are scores on the test part, whiskers 95 % intervals: Wilson's "
     "for accuracies and precision@1, Student's for other means; where the last column says so, over classes instead of "
-    "samples. The axis does not begin at 0. Settings were chosen on the validation part."
+    "samples, of few-shot episodes by the jackknife. The axis does not begin at 0. "
+    "Settings were chosen on the validation part."
 )
 WITH_ERRORS = (
     " AUROC has DeLong's interval; calibration error and FPR, whose intervals are by the bootstrap, and other numbers "
     "of which lower is better are in the table only."
 )
 WITH_RAW = (
-    " Raw inputs go through the same evaluations without an encoder; differences are paired by sample, in percentage "
-    "points."
+    " Raw inputs go through the same evaluations without an encoder; differences are paired by sample or episode, in "
+    "percentage points."
 )
 
 
@@ -97,8 +98,8 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
             difference = encoder_less_raw(subject, evaluation, metric)
             line.append("" if theirs is None else score_words(theirs))
             line.append("" if difference is None else difference_words(difference, share=is_share(ours)))
-        lines.append([*line, f"{ours.count:,}", _chosen(ours, theirs)])
-    head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "samples", "choices"]
+        lines.append([*line, count_words(ours), _chosen(ours, theirs)])
+    head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "mean of", "choices"]
     return table(head, lines)
 
 

@@ -36,9 +36,9 @@ def section(subjects: Sequence[Subject]) -> Section | None:
             for row, alike in zip(near.tolist(), similar, strict=True):
                 words = _text(subjects[0], "train", features.train, row)
                 rows.append(_row(f"{alike:.2f}", words, features.train, row))
-    head = "<tr><th></th><th>text</th><th>labels</th></tr>"
-    body = f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
-    return Section("Nearest texts", SENTENCE, body)
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("", "text", "labels"))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return Section("Nearest texts", SENTENCE, f'<div class="scroll" tabindex="0">{table}</div>')
 
 
 def _row(first: str, text: str, features: Features, row: int) -> str:

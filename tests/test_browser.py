@@ -125,8 +125,7 @@ def test_hovering_over_a_point_shows_the_sample(run, opened):
     page.locator("#map").scroll_into_view_if_needed()
     hint = page.locator(".hint")
     assert not hint.is_visible()
-    point = page.locator("#map .panel").first.locator("path.point").nth(5).bounding_box()
-    page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    page.locator("#map .panel").first.locator("path.point").nth(5).hover(force=True)  # under the layer that listens
     hint.wait_for(state="visible")
     words = hint.inner_text()
     assert any(name.strip() in " ".join(words.split()) for name in STRANGE)

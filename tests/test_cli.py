@@ -334,6 +334,7 @@ def test_training_goes_on_from_another_runs_encoder(few, tmp_path, capsys):
     assert f"samples that {first} was not trained on, got " in capsys.readouterr().err
     fewer = ["--subset", "Fraction", "--subset.fraction", "0.5"]
     assert main(["train", *again, *data, *none, *fewer, "--runs", str(tmp_path / "fourth")]) == 0
+    assert f"{first} was trained on " in capsys.readouterr().err  # validation samples, since the subset has its own
 
 
 def test_rascal_is_told_how_many_samples_and_features_there_are_again_too(few, tmp_path):

@@ -90,9 +90,10 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
     parts, refit = parts_of(specs)
     train = parts.refitted().train if refit else parts.train
     torch.manual_seed(seed)
+    known: list[str] = []
     if issubclass(class_of(specs["encoder"]["class_path"], Encoder), FromRun):
         specs["from_run"] = str(specs["encoder"]["init_args"].get("run"))
-        _check_not_seen(Run.open(specs["from_run"]), specs["data"], parts)
+        known = _of_earlier_run(Run.open(specs["from_run"]), specs["data"], parts)
     encoder, specs["encoder"] = _encoder(specs["encoder"], train)
     head = None
     if Asked.by(kind).of_embeddings:
@@ -120,7 +121,7 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
         specs["batches"]["init_args"]["mix"] = batches.mix
     _check_batches(batches, module.offers.asked)
     data = TrainingData(ready, batches, seed=seed)
-    return Assembled(parts, train, refit, module, data, specs, tuple(notes(ready, module.offers.all)))
+    return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.offers.all)))
 
 
 def prepared(encoder: Encoder, samples: Samples) -> Samples:
@@ -130,25 +131,31 @@ def prepared(encoder: Encoder, samples: Samples) -> Samples:
     return samples
 
 
-def _check_not_seen(run: Run, data: Spec, parts: Parts) -> None:
-    """Raise if the samples to choose by or to report on are some that an earlier run on the same data has learned from.
+def _of_earlier_run(run: Run, data: Spec, parts: Parts) -> list[str]:
+    """Say how many validation samples an earlier run on the same data has learned from; of other data nothing is known.
 
-    Of other data nothing can be told.
+    Raises:
+        ValueError: It has learned from test samples.
     """
     facts = run.facts
     if facts.get("parts", {}).get("data") != data or facts["samples"]["fingerprint"] == fingerprint(parts):
-        return
+        return []
     before, refit = parts_of_run(run)
     learned = before.refitted().train if refit else before.train
-    for name, part in (("test", parts.test), ("validation", parts.validation)):
-        if learned.rows is None or part.rows is None:
-            continue
-        seen = int(torch.isin(part.rows, learned.rows).sum())
-        if seen:
-            raise ValueError(
-                f"expected {name} samples that {run.folder} was not trained on, got {seen:,} of {len(part):,} that it "
-                "was: give --split and --split.seed as that run has them, in its config.yaml"
-            )
+    seen, chosen_by = (_shared(part, learned) for part in (parts.test, parts.validation))
+    if seen:
+        raise ValueError(
+            f"expected test samples that {run.folder} was not trained on, got {seen:,} of {len(parts.test):,} that it "
+            "was: give --split and --split.seed as that run has them, in its config.yaml"
+        )
+    told = f"{run.folder} was trained on {chosen_by:,} of {len(parts.validation):,} validation samples"
+    return [f"{told}: choices made on them may be too favourable to it"] if chosen_by else []
+
+
+def _shared(first: Samples, second: Samples) -> int:
+    """Count the first samples that are rows of the second, too."""
+    ours, theirs = first.numbered().rows, second.numbered().rows
+    return 0 if ours is None or theirs is None else int(torch.isin(ours, theirs).sum())
 
 
 def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:

@@ -101,6 +101,11 @@ def drawn(page):
         place.page.wait_for_function("element => element.dataset.drawn", arg=place.element_handle(), timeout=60_000)
 
 
+def still(page):
+    """Waits until a page has scrolled where it was asked to: the event comes a frame later."""
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))")
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_a_page_is_drawn_and_fits(run, opened, width, scheme):
     page = opened(run.report, width, color_scheme=scheme)
@@ -125,7 +130,10 @@ def test_hovering_over_a_point_shows_the_sample(run, opened):
     page.locator("#map").scroll_into_view_if_needed()
     hint = page.locator(".hint")
     assert not hint.is_visible()
-    page.locator("#map .panel").first.locator("path.point").nth(5).hover(force=True)  # under the layer that listens
+    point = page.locator("#map .panel").first.locator("path.point").nth(5)
+    point.scroll_into_view_if_needed()
+    still(page)  # a page that scrolls hides what it said
+    point.hover(force=True)  # the point lies under the layer that listens
     hint.wait_for(state="visible")
     words = hint.inner_text()
     assert any(name.strip() in " ".join(words.split()) for name in STRANGE)
@@ -134,6 +142,10 @@ def test_hovering_over_a_point_shows_the_sample(run, opened):
     colours = hint.locator("canvas").evaluate("of => [...of.getContext('2d').getImageData(0, 0, 64, 64).data]")
     assert len(set(colours)) > 10  # a picture
     assert page.locator(".hint img, .hint b").count() == 0  # names are text
+    page.evaluate("scrollBy(0, 1)")
+    hint.wait_for(state="hidden")
+    point.hover(force=True, position={"x": 1, "y": 1})  # the same point: it is still under the pointer
+    hint.wait_for(state="visible")
 
 
 def test_layout_and_colours_are_chosen_and_a_class_is_shown_alone(run, opened):

@@ -117,6 +117,7 @@ async function drawMap(place) {
     const area = make("div", "plot");
     figure.append(area, make("figcaption", "", panels.length > 1 || name ? name : ""));
     plots.append(figure);
+    area.addEventListener("mousemove", (event) => under !== null && show(event)); // again after a scroll hid it
     return area;
   });
 
@@ -126,6 +127,9 @@ async function drawMap(place) {
     const text = said.texts[point] ?? "";
     return [...told, said.labels?.[point], `row ${rows[point]}`, text].filter(Boolean).join("\n");
   };
+
+  let under = null; // the point under the pointer
+  const show = (event) => hint.show(event, tiles[under] ?? -1, wordsOf(under));
 
   function tracesOf([x, y]) {
     const { of, names, colors } = colourings[chosen.colour] ?? { of: null, names: [""], colors: [said.color] };
@@ -187,9 +191,13 @@ async function drawMap(place) {
       area.removeAllListeners("plotly_hover");
       area.removeAllListeners("plotly_unhover");
       area.on("plotly_hover", ({ event, points: [{ customdata }] }) => {
-        hint.show(event, tiles[customdata] ?? -1, wordsOf(customdata));
+        under = customdata;
+        show(event);
       });
-      area.on("plotly_unhover", hint.hide);
+      area.on("plotly_unhover", () => {
+        under = null;
+        hint.hide();
+      });
     }
     place.dataset.drawn = chosen.layout;
   }

@@ -141,10 +141,12 @@ def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_p
     weights = load_file(run.weights)
     assert all(torch.equal(state[f"encoder.{name}"], of) for name, of in weights.items())
     with np.load(run.embeddings) as arrays:
-        features, predictions = (arrays[f"test_{of}"] for of in ("features", "predictions"))
+        features, predictions, sets = (arrays[f"test_{of}"] for of in ("features", "logits", "labels"))
     linear = {name.rpartition(".")[2]: of.numpy() for name, of in state.items() if "Classifier" in name}
     np.testing.assert_allclose(predictions, features @ linear["weight"].T + linear["bias"], rtol=1e-4, atol=1e-4)
     assert "own classifier, mAP: " in capsys.readouterr().out
+    hamming = next(of.value for of in run.scores if of.epoch is None and of.metric == "Hamming loss")
+    assert hamming == pytest.approx(((predictions > 0) != sets).mean(), abs=1e-9)  # 0.5 is a logit of 0
     again = ["evaluate", str(run.folder), "--evaluations", "OwnClassifier"]
     before = [score.value for score in run.scores if score.epoch is None]
     assert main(again) == 0

@@ -91,7 +91,7 @@ def check_applicable(parts: Parts, settings: Settings, *, predicts: bool = False
 
 
 def encoded(
-    run: Run, encoder: Encoder, parts: Parts, predicted: Callable[[Tensor], Tensor | None] | None = None
+    run: Run, encoder: Encoder, parts: Parts, predicted: Callable[[Features], Features] = lambda features: features
 ) -> FeatureParts:
     """Encode the samples and save the features; or load those that were saved.
 
@@ -99,15 +99,13 @@ def encoded(
         run: The run.
         encoder: Its encoder.
         parts: The samples.
-        predicted: What the run's own classifier makes of features, if it has one.
+        predicted: Adds what the run's own classifier makes of features, if it has one.
     """
     if run.embeddings.is_file():
         features = load_features(run.embeddings)
     else:
         named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-        features = FeatureParts(*(_encoded(encoder, samples, part) for part, samples in named))
-        if predicted is not None:
-            features = FeatureParts(*(replace(of, predictions=predicted(of.vectors)) for of in features))
+        features = FeatureParts(*(predicted(_encoded(encoder, samples, part)) for part, samples in named))
         with run.writing(run.embeddings.name) as path:
             save_features(path, features)
     return with_origin(features, parts, lambda: encoder)

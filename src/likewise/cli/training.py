@@ -122,7 +122,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
         if settings.evaluations != []:
             with _timed(made, "evaluation"):
                 say("evaluating ...")
-                features = settings.capped(encoded(made, encoder, ready.parts, ready.module.predicted))
+                features = settings.capped(encoded(made, encoder, ready.parts, ready.module.with_predictions))
                 evaluate(made, features, ready.parts, settings.evaluations, refit=ready.refit)
         if config.report:
             say("writing the report ...")

@@ -48,6 +48,7 @@ class Features:
         kind: "encoder", or "raw inputs".
         whole: How many samples each class or label has in the whole part, (C,), where these are a subset of it.
         predictions: The scores of the classes or labels by a classifier that was trained with the encoder, (N, C).
+        logits: Whether the predictions are logits: the sigmoid of each is the probability of its label.
         one_unit: Whether the numbers have one unit, as weights of words do: a probe then divides all of them by one
             number, and not each by its own spread, which would make rare words as large as frequent ones.
         origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
@@ -70,6 +71,7 @@ class Features:
     kind: str = ENCODER
     whole: Int[Tensor, " c"] | None = None
     predictions: Float[Tensor, "n c"] | None = None
+    logits: bool = False
     one_unit: bool = False
     origin: Origin | None = field(default=None, compare=False, repr=False)
 
@@ -226,7 +228,7 @@ def save_features(path: Path, parts: FeatureParts) -> None:
     """Write the features of three parts as an .npz file.
 
     For each part: `train_features` (N, D), `train_rows` (N,), where there are labels `train_labels` and `train_names`,
-    and where there is a classifier `train_predictions` (N, C).
+    and where there is a classifier `train_logits` (N, C), or `train_predictions` if these are no logits.
 
     Example:
         >>> import tempfile
@@ -246,7 +248,7 @@ def save_features(path: Path, parts: FeatureParts) -> None:
             arrays[f"{part}_labels"] = features.labels.numpy()
             arrays[f"{part}_names"] = np.array(features.names, dtype=str)
         if features.predictions is not None:
-            arrays[f"{part}_predictions"] = features.predictions.numpy()
+            arrays[f"{part}_{'logits' if features.logits else 'predictions'}"] = features.predictions.numpy()
     content = io.BytesIO()
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
     path.write_bytes(content.getvalue())
@@ -283,7 +285,8 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
     labels, names = arrays.get(f"{part}_labels"), arrays.get(f"{part}_names")
-    rows, predictions = arrays.get(f"{part}_rows"), arrays.get(f"{part}_predictions")
+    rows, logits = arrays.get(f"{part}_rows"), arrays.get(f"{part}_logits")
+    predictions = arrays.get(f"{part}_predictions") if logits is None else logits
     return Features(
         torch.from_numpy(arrays[f"{part}_features"]),
         None if labels is None else torch.from_numpy(labels),
@@ -291,4 +294,5 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
         None if rows is None else torch.from_numpy(rows),
         part,
         predictions=None if predictions is None else torch.from_numpy(predictions),
+        logits=logits is not None,
     )

@@ -14,8 +14,9 @@ from likewise.scores import Found, is_quality
 class OwnClassifier(Evaluation):
     """Predict classes or label sets as the run itself does, end to end, without learning anything more.
 
-    A run with a loss of logits has a linear classifier; one with label prototypes predicts by the cosine of embedding
-    and prototype. Classes: the highest score. Label sets: thresholds are chosen on validation, see `label_set_scores`.
+    A run with a loss of logits has a linear classifier; one with label prototypes predicts by the cosine of an
+    embedding and a prototype. Classes: the highest score. Label sets: the sigmoid of a logit is a probability, a cosine
+    is none; see `label_set_scores`.
 
     Example:
         >>> import torch
@@ -51,5 +52,10 @@ class OwnClassifier(Evaluation):
     def _found(self, train: Features, validation: Features, part: Features) -> Found:
         if part.label_kind == "classes":
             return accuracy(self.name, part.predicted.argmax(dim=1), part, train.frequencies)
-        own, chosen_by = (Predicted(of.predicted, of, probabilities=False) for of in (part, validation))
-        return label_set_scores(self.name, own, chosen_by, train.frequencies)
+        return label_set_scores(self.name, _scored(part), _scored(validation), train.frequencies)
+
+
+def _scored(features: Features) -> Predicted:
+    if features.logits:  # in float64 only logits above 36 become equal
+        return Predicted(features.predicted.double().sigmoid(), features)
+    return Predicted(features.predicted, features, probabilities=False)

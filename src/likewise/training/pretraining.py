@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import lightning
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from likewise.data import Batch, Samples
+from likewise.evaluation import Features
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
@@ -87,20 +89,22 @@ class Pretraining(lightning.LightningModule):
 
     @property
     def predicts(self) -> bool:
-        """Whether something is trained to classify features; see `predicted`."""
+        """Whether something is trained to classify features; see `with_predictions`."""
         return any(type(offer).predicted is not Offer.predicted for offer in self.offers.all)
 
     @torch.no_grad()
-    def predicted(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"] | None:
-        """Return scores of the classes or labels by what was trained to classify features; None if nothing was.
+    def with_predictions(self, features: Features) -> Features:
+        """Add scores of the classes or labels by what was trained to classify features, if something was.
 
         A linear classifier gives logits, label prototypes the cosines of embeddings and prototypes.
         """
         with frozen(self):
-            inputs = features.to(self.encoder.mean.device, self.encoder.mean.dtype)
-            found = (offer.predicted(inputs, self.head) for offer in self.offers.all)
-            scores = next((of for of in found if of is not None), None)
-        return None if scores is None else scores.float().cpu()
+            vectors = features.vectors.to(self.encoder.mean.device, self.encoder.mean.dtype)
+            for offer in self.offers.all:
+                scores = offer.predicted(vectors, self.head)
+                if scores is not None:
+                    return replace(features, predictions=scores.float().cpu(), logits=offer.predicts_logits)
+        return features
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss of one batch."""

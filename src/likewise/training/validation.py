@@ -1,7 +1,6 @@
 """Validation during training: the encoder's scores, and the effective rank of its features, every few epochs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, final
 
@@ -111,7 +110,7 @@ class Validation(lightning.Callback):
             return []
         train = self._encoded(module.encoder, self._train, "train")
         if module.head is None:
-            train, validation = (replace(of, predictions=module.predicted(of.vectors)) for of in (train, validation))
+            train, validation = (module.with_predictions(of) for of in (train, validation))
         parts = FeatureParts(train, validation, validation)
         applicable = (evaluation for evaluation in self._tried if evaluation.refusal(parts) is None)
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]

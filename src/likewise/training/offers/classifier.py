@@ -20,6 +20,7 @@ class Classifier(Offer):
         ValueError: The factor is not positive.
     """
 
+    predicts_logits = True
     linear: nn.Linear
 
     def __init__(self, rate_factor: float = 1.0) -> None:

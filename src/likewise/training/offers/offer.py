@@ -53,9 +53,11 @@ class Offer(nn.Module, ABC):
 
     Attributes:
         only_if_required: Names that it supplies only if the loss requires them.
+        predicts_logits: Whether what it predicts are logits: the sigmoid of each is a label's probability.
     """
 
     only_if_required: ClassVar[frozenset[str]] = frozenset()
+    predicts_logits: ClassVar[bool] = False
 
     @classmethod
     def names(cls) -> frozenset[str]:

@@ -236,6 +236,13 @@ def test_a_study_names_its_settings_for_every_data_set():
     }
 
 
+def test_every_setting_of_every_study_is_a_recipe_that_exists():
+    for name in studies():
+        for setting in study(name).values():
+            words = setting.split()
+            assert words[words.index("--recipe") + 1] in names(), (name, setting)
+
+
 def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdict(tmp_path, capsys):
     digits = load_digits()
     np.savez(tmp_path / "few.npz", images=digits.images[:300] / 16, labels=digits.target[:300])

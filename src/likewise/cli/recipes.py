@@ -154,13 +154,12 @@ def _without_other(options: Mapping[str, Any], path: Sequence[str], name: str) -
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
     """Part a name into that of a method or study, and that of the data."""
-    found = [(first, name.removeprefix(f"{first}-")) for first in _listed(room) if name.startswith(f"{first}-")]
-    pairs = [pair for pair in found if "-".join(pair) in _pairs(room)]
-    if not pairs and name in studies():
+    for first, data in _fitting(room):
+        if name == f"{first}-{data}":
+            return first, data
+    if name in studies():
         raise ValueError(f"expected a recipe, got the study {name!r}: likewise sweep --recipe {name}")
-    if not pairs:
-        raise ValueError(unknown(name, known))
-    return pairs[0]
+    raise ValueError(unknown(name, known))
 
 
 def unknown(name: str, known: Sequence[str]) -> str:
@@ -177,8 +176,12 @@ def unknown(name: str, known: Sequence[str]) -> str:
 
 def _pairs(room: str) -> list[str]:
     """Name every pair of a method or study and a data set that it is for."""
+    return [f"{first}-{data}" for first, data in _fitting(room)]
+
+
+def _fitting(room: str) -> list[tuple[str, str]]:
     pairs = product(_listed("data"), _listed(room))
-    return [f"{name}-{data}" for data, name in pairs if data in _read(room, name).get(FOR, [data])]
+    return [(first, data) for data, first in pairs if data in _read(room, first).get(FOR, [data])]
 
 
 def _listed(room: str) -> list[str]:

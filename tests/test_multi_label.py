@@ -404,3 +404,17 @@ def test_no_labels_at_all_is_zero_with_zero_gradient():
         loss.backward()
         assert loss == 0
         assert (leaf.grad == 0).all()
+
+
+@pytest.mark.parametrize("name", ["MSCLoss", "NWSLoss", "MulSupConLoss"])
+def test_a_long_queue_of_label_sets_is_never_widened(name):
+    """No tensor of a step is larger than twice the queue's label sets, a byte for each label."""
+    labels, rows, length = 900, 64, 16_384
+    own, older = torch.rand(rows, labels) < 0.02, torch.rand(length, labels) < 0.02
+    queries, queue = torch.randn(rows, 16, requires_grad=True), torch.randn(length, 16)
+    prototypes = () if name == "MulSupConLoss" else (torch.randn(labels, 16),)
+    criterion = lw.NWSLoss(torch.eye(labels)) if name == "NWSLoss" else getattr(lw, name)()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        criterion(queries, own, *prototypes, queue=queue, queue_labels=older).backward()
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert older.nbytes / 2 < largest < 2 * older.nbytes

@@ -341,5 +341,5 @@ def test_the_highest_of_all_labels_is_that_of_the_lists(values, monkeypatch):
     monkeypatch.setattr(label_similarity, "VALUES", values)
     sets, similarity = torch.tensor(SETS, dtype=torch.bool), torch.tensor(SIMILARITY)
     expected = pairs.MaxSimilarity(sets, similarity, sets.flip(0)).dense()
-    monkeypatch.setattr(label_similarity, "_lists", lambda sets: sets)
+    monkeypatch.setattr(label_similarity, "_lists", lambda sets: sets.rows)
     assert torch.equal(pairs.MaxSimilarity(sets, similarity, sets.flip(0)).dense(), expected)

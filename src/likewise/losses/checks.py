@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from likewise.operator.contrast import check_finite, number
 from likewise.operator.inputs import check_dense, check_floating, is_plain
+from likewise.pairs.sets import is_zeros_and_ones
 
 Flag = Literal[True, False]
 UNSIGNED = torch.uint16, torch.uint32, torch.uint64  # torch supports few operations on these
@@ -72,7 +73,7 @@ def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
             f"expected {name} to have one entry for each of {count} {rows}, got {len(labels)}: "
             "pass both in the same order"
         )
-    if labels.ndim == 2 and labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
+    if labels.ndim == 2 and not is_zeros_and_ones(labels):
         raise ValueError(
             f"expected {name} given as label sets to be zeros and ones, got other values: "
             "pass class labels as a vector (n,)"

@@ -2,7 +2,6 @@
 
 from typing import Unpack, final
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -103,10 +102,11 @@ class MSCLoss(ContrastiveLoss):
             check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = (prototypes,) if queue is None else (queue, prototypes)
         rows = self.rows(queries, whole=whole)
-        own, others = rows.labels(labels, None, torch.bool)
-        of_queue = [] if queue_labels is None else [queue_labels.to(own.device, torch.bool)]
+        own, others = rows.sets(labels, None)
         not_self = rows.not_self()
-        shares = label_shares(own, [others, *of_queue], alpha=self.alpha, dtype=rows.dtype, own="left out")
+        shares = label_shares(
+            own, [others, *rows.sets_of(queue_labels)], alpha=self.alpha, dtype=rows.dtype, own="left out"
+        )
         batch, *rest = shares.instances
         return self.evaluate(
             rows,

@@ -2,7 +2,6 @@
 
 from typing import Unpack, final
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -95,10 +94,10 @@ class MulSupConLoss(ContrastiveLoss):
             check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = () if queue is None else (queue,)
         rows = self.rows(queries, references, whole=whole)
-        own, others = rows.labels(labels, reference_labels, torch.bool)
-        sections = [others, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
-        counts = sum(section.sum(dim=0) for section in sections) - own.long() * (not rows.others)
-        present = own & (counts > 0)
+        own, others = rows.sets(labels, reference_labels)
+        sections = [others, *rows.sets_of(queue_labels)]
+        counts = sum(section.counts for section in sections) - own.rows.long() * (not rows.others)
+        present = own.rows & (counts > 0)
         worth = present / counts.clamp(min=1).to(rows.dtype)
         batch, *rest = (Overlap(own, section, worth=worth) for section in sections)
         not_self = rows.not_self()

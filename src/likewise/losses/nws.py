@@ -21,6 +21,7 @@ from likewise.losses.label_pair_similarity import Method
 from likewise.losses.shares import label_shares
 from likewise.operator.inputs import FLOATING
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
+from likewise.pairs.sets import Sets
 
 Aggregation = Literal["mean", "max"]
 SIMILARITIES = {"mean": MeanSimilarity, "max": MaxSimilarity}
@@ -159,8 +160,8 @@ class NWSLoss(ContrastiveLoss):
         whole = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
         rows = self.rows(queries, here, whole=whole)
-        own, of_keys = rows.labels(labels, labels[:0] if key_labels is None else key_labels, torch.bool)
-        instances = [of_keys, *([] if queue_labels is None else [queue_labels.to(own.device, torch.bool)])]
+        own, of_keys = rows.sets(labels, labels[:0] if key_labels is None else key_labels)
+        instances = [of_keys, *rows.sets_of(queue_labels)]
         corrected = "none" if keys is None or self.normalized else "corrected"
         shares = label_shares(own, instances, alpha=self.alpha, own=corrected, dtype=rows.dtype)
         return self.evaluate(
@@ -170,15 +171,15 @@ class NWSLoss(ContrastiveLoss):
             positives=shares.positives,
         )
 
-    def _pushed_by(self, own: Tensor, others: Tensor) -> PairWeight:
+    def _pushed_by(self, own: Sets, others: Sets) -> PairWeight:
         """Return β (1 − sim) on the negatives among instances, and 1 on the positives if these push too."""
         shared = SharesLabel(own, others)
         similarity = SIMILARITIES[self.aggregation](own, self.label_similarity, others)
         push = ~shared * (1 - similarity) * self.beta
         return push + shared if self.positives_in_denominator else push
 
-    def _prototypes_push(self, own: Tensor) -> PairWeight:
-        return AllPairs(*own.shape) if self.positives_in_denominator else Explicit(~own)
+    def _prototypes_push(self, own: Sets) -> PairWeight:
+        return AllPairs(*own.rows.shape) if self.positives_in_denominator else Explicit(~own.rows)
 
 
 def _checked(similarity: Tensor | str) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 from likewise import distributed
 from likewise.distributed import Shards
 from likewise.pairs import AllPairs, NotSelf, PairWeight
+from likewise.pairs.sets import Sets
 
 
 class Rows(NamedTuple):
@@ -56,6 +57,16 @@ class Rows(NamedTuple):
         anchors = self.of_anchors(labels.to(self.queries.device, dtype))
         others = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
         return anchors, anchors if others is None else others
+
+    def sets(self, labels: Tensor, reference_labels: Tensor | None) -> tuple[Sets, Sets]:
+        """Return the label sets of the anchors and of the references: as given, or the batch's own."""
+        anchors, others = self.labels(labels, reference_labels, torch.bool)
+        own = Sets(anchors, "labels")
+        return own, own if others is anchors else Sets(others, "labels of references")
+
+    def sets_of(self, labels: Tensor | None) -> list[Sets]:
+        """Return the label sets of a section that every process holds completely, if there are some."""
+        return [] if labels is None else [Sets(labels.to(self.queries.device), "labels of a section")]
 
     def samples(self) -> tuple[Tensor, Tensor | None]:
         """Return the sample number, over all processes, of each anchor and reference (None: they are the anchors)."""

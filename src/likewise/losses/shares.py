@@ -1,13 +1,15 @@
 """How MSC and NWS divide a query's pull among its labels, and each label's pull among the references that have it."""
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.operator.precision import without_autocast
 from likewise.pairs import Explicit, Jaccard, PairWeight
+from likewise.pairs.sets import Sets
 
 
 class Shares(NamedTuple):
@@ -24,8 +26,8 @@ class Shares(NamedTuple):
 
 
 def label_shares(
-    label_sets: Bool[Tensor, "n l"],
-    sections: list[Bool[Tensor, "_ l"]],
+    sets: Sets,
+    sections: Sequence[Sets],
     *,
     alpha: float,
     own: Literal["left out", "corrected", "none"],
@@ -40,23 +42,24 @@ def label_shares(
     Σ_r w_ir = |y_i|, unless the own term is excluded from the sum but not from the pull.
 
     Args:
-        label_sets: y_i of the queries, (N, L).
+        sets: y_i of the queries, (N, L).
         sections: y_r of the instances, (R, L) for each section.
         alpha: α, the pull of instances relative to that of prototypes.
         own: How to treat the query's own term: "left out" of sum and pull (the query itself is among the instances),
             "corrected", which excludes it only from the sum (its own key is among them), or "none".
         dtype: The dtype of the sums D.
     """
+    label_sets = sets.rows
     with without_autocast(label_sets.device):
-        by_label = [Jaccard(label_sets, others).by_label(dtype, label_sets.device) for others in sections]
-    sizes = label_sets.sum(dim=1, keepdim=True).clamp(min=1).to(dtype)
+        by_label = [Jaccard(sets, others).by_label(dtype, label_sets.device) for others in sections]
+    sizes = sets.sizes[:, None].clamp(min=1).to(dtype)
     prototype = torch.ones_like(sizes) if own == "none" else 1 - alpha / sizes
     share = sum((alpha * sums for sums, _ in by_label), start=label_sets * prototype)
     share = torch.where(label_sets, 1 / (share * sizes), 0)
     labelled = label_sets.any(dim=1)
     return Shares(
-        tuple(Jaccard(label_sets, others, worth=alpha * share) for others in sections),
+        tuple(Jaccard(sets, others, worth=alpha * share) for others in sections),
         Explicit(share),
         labelled + (alpha / sizes * share).sum(dim=1) if own == "corrected" else labelled.to(dtype),
-        sum((count for _, count in by_label), start=label_sets.sum(dim=1) - labelled.long() * (own == "left out")),
+        sum((count for _, count in by_label), start=sets.sizes - labelled.long() * (own == "left out")),
     )

@@ -12,6 +12,7 @@ from likewise.losses.checks import check_embeddings, check_labels, check_referen
 from likewise.losses.rows import Rows
 from likewise.operator.inputs import is_plain
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel, concat
+from likewise.pairs.sets import is_zeros_and_ones
 
 Form = Literal["out", "in"]
 
@@ -198,7 +199,7 @@ def _check_positives(embeddings: Tensor, labels: Tensor | None, mask: Tensor | N
     """Raise unless the mask is valid, and labels, a mask or several views define the positives."""
     if mask is not None and not is_plain(mask.dtype):
         raise ValueError(f"expected mask to be zeros and ones, got {mask.dtype}: convert it with .bool()")
-    if mask is not None and mask.device.type == "cpu" and not ((mask == 0) | (mask == 1)).all():
+    if mask is not None and not is_zeros_and_ones(mask):
         raise ValueError("expected mask to be zeros and ones, got other values: compare it with a threshold first")
     one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
     if labels is None and mask is None and (references is not None or one_view):

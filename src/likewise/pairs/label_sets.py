@@ -5,18 +5,16 @@ With y_i and y_r the multi-hot sets of an anchor and a reference,
     |y_i ∩ y_r| = y_i·y_r        |y_i ∪ y_r| = |y_i| + |y_r| − y_i·y_r
 """
 
-from functools import cached_property
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.form import EVERYTHING, Form, Term, ThinProduct
+from likewise.pairs.sets import MultiHot, Sets
 from likewise.pairs.weight import STREAM, blocks
-
-MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
 
 
 class LabelSets(PairWeight):
@@ -30,12 +28,17 @@ class LabelSets(PairWeight):
     """
 
     def __init__(
-        self, label_sets: MultiHot, reference_label_sets: MultiHot | None, *, is_set: bool, is_symmetric: bool = True
+        self,
+        label_sets: MultiHot | Sets,
+        reference_label_sets: MultiHot | Sets | None,
+        *,
+        is_set: bool,
+        is_symmetric: bool = True,
     ) -> None:
-        self.anchors = multi_hot(label_sets, "label_sets")
-        self.references = (
-            self.anchors if reference_label_sets is None else multi_hot(reference_label_sets, "reference_label_sets")
-        )
+        own = Sets.of(label_sets, "label_sets")
+        others = own if reference_label_sets is None else Sets.of(reference_label_sets, "reference_label_sets")
+        self._sets = own, others
+        self.anchors, self.references = own.rows, others.rows
         if self.anchors.shape[1] != self.references.shape[1]:
             raise ValueError(
                 f"expected label sets of anchors and references over the same labels, got {self.anchors.shape[1]} and "
@@ -57,10 +60,11 @@ class LabelSets(PairWeight):
         sizes, reference_sizes = (size.to(overlap) for size in self._sizes)
         return (sizes[rows, None] - overlap).add_(reference_sizes[columns])
 
-    @cached_property
+    @property
     def _sizes(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " r"]]:
         """|y_i| and |y_r|."""
-        return self.anchors.sum(dim=1), self.references.sum(dim=1)
+        own, others = self._sets
+        return own.sizes, others.sizes
 
 
 @final
@@ -86,7 +90,7 @@ class SharesLabel(LabelSets):
                 [0., 0., 1.]])
     """
 
-    def __init__(self, label_sets: MultiHot, reference_label_sets: MultiHot | None = None) -> None:
+    def __init__(self, label_sets: MultiHot | Sets, reference_label_sets: MultiHot | Sets | None = None) -> None:
         super().__init__(label_sets, reference_label_sets, is_set=True)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -127,8 +131,8 @@ class Overlap(LabelSets):
 
     def __init__(
         self,
-        label_sets: MultiHot,
-        reference_label_sets: MultiHot | None = None,
+        label_sets: MultiHot | Sets,
+        reference_label_sets: MultiHot | Sets | None = None,
         *,
         worth: Float[Tensor, "n l"] | None = None,
     ) -> None:
@@ -182,8 +186,8 @@ class Jaccard(LabelSets):
 
     def __init__(
         self,
-        label_sets: MultiHot,
-        reference_label_sets: MultiHot | None = None,
+        label_sets: MultiHot | Sets,
+        reference_label_sets: MultiHot | Sets | None = None,
         *,
         worth: Float[Tensor, "n l"] | None = None,
     ) -> None:
@@ -221,22 +225,6 @@ class Jaccard(LabelSets):
 
     def _support(self, device: torch.device) -> Tensor:
         return _reaches(self.worth, self.references, device)
-
-
-def multi_hot(labels: Tensor, name: str) -> Bool[Tensor, "n l"]:
-    """Return multi-hot labels as booleans, copied; raise unless they are a matrix of zeros and ones."""
-    labels = torch.as_tensor(labels).detach()
-    if labels.ndim != 2:
-        raise ValueError(
-            f"expected {name} as multi-hot labels, shape (n, labels), got shape {tuple(labels.shape)}: "
-            "pass a row of zeros and ones for each sample"
-        )
-    if labels.dtype != torch.bool and labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
-        raise ValueError(
-            f"expected {name} as multi-hot labels, only zeros and ones, got other values: "
-            "pass class labels to SameClass as a vector (n,)"
-        )
-    return labels.to(torch.bool, copy=True)
 
 
 def _worth(worth: Tensor | None, anchors: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.pairs.form import EVERYTHING, Form, Term, ThinProduct
-from likewise.pairs.label_sets import LabelSets, MultiHot
+from likewise.pairs.label_sets import LabelSets
+from likewise.pairs.sets import MultiHot, Sets
 from likewise.pairs.weight import STREAM, blocks
 
 Lists = tuple[Tensor, Tensor] | Tensor
@@ -27,7 +28,10 @@ class LabelSimilarity(LabelSets):
     """
 
     def __init__(
-        self, label_sets: MultiHot, similarity: Float[Tensor, "l l"], reference_label_sets: MultiHot | None
+        self,
+        label_sets: MultiHot | Sets,
+        similarity: Float[Tensor, "l l"],
+        reference_label_sets: MultiHot | Sets | None,
     ) -> None:
         super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=False)
         self.similarity = _within_one(similarity, self.anchors.shape[1])
@@ -67,7 +71,10 @@ class MeanSimilarity(LabelSimilarity):
     """
 
     def __init__(
-        self, label_sets: MultiHot, similarity: Float[Tensor, "l l"], reference_label_sets: MultiHot | None = None
+        self,
+        label_sets: MultiHot | Sets,
+        similarity: Float[Tensor, "l l"],
+        reference_label_sets: MultiHot | Sets | None = None,
     ) -> None:
         super().__init__(label_sets, similarity, reference_label_sets)
 
@@ -113,11 +120,13 @@ class MaxSimilarity(LabelSimilarity):
     """
 
     def __init__(
-        self, label_sets: MultiHot, similarity: Float[Tensor, "l l"], reference_label_sets: MultiHot | None = None
+        self,
+        label_sets: MultiHot | Sets,
+        similarity: Float[Tensor, "l l"],
+        reference_label_sets: MultiHot | Sets | None = None,
     ) -> None:
         super().__init__(label_sets, similarity, reference_label_sets)
-        self._lists = _lists(self.references)
-        own = _lists(self.anchors)
+        own, self._lists = map(_lists, self._sets)
         parts = [_highest(self.similarity, own, rows) for rows in blocks(len(self.anchors), STREAM)]
         self._best = torch.cat(parts) if parts else self.similarity[:0]
 
@@ -126,15 +135,15 @@ class MaxSimilarity(LabelSimilarity):
         return _highest(best, self._lists, columns).T
 
 
-def _lists(label_sets: Tensor) -> Lists:
+def _lists(sets: Sets) -> Lists:
     """Return the labels of all sets concatenated, and where each set starts, with the end of the last.
 
     On a GPU, where counting them would synchronise, return the sets unchanged.
     """
-    if label_sets.device.type != "cpu":
-        return label_sets
-    sizes = label_sets.sum(dim=1)
-    return label_sets.nonzero()[:, 1], torch.cat([sizes.new_zeros(1), sizes.cumsum(dim=0)])
+    if sets.rows.device.type != "cpu":
+        return sets.rows
+    starts = torch.cat([sets.sizes.new_zeros(1), sets.sizes.cumsum(dim=0)])
+    return sets.rows.nonzero()[:, 1], starts
 
 
 def _highest(values: Float[Tensor, "l d"], lists: Lists, rows: slice) -> Float[Tensor, "n d"]:

@@ -1,0 +1,74 @@
+"""Label sets as weights keep them: checked once, copied once, and shared by all weights of the same sets."""
+
+from functools import cached_property
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.pairs.weight import STREAM, blocks
+
+MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
+
+
+@final
+class Sets:
+    """Multi-hot labels, checked, and copied, since a queue changes its own before the backward.
+
+    A weight makes its own from a tensor. Weights that are given the same one share the copy and the sizes.
+
+    Args:
+        labels: Zeros and ones of any dtype, (N, L).
+        name: What to call them in an error.
+
+    Attributes:
+        rows: The sets, boolean, (N, L).
+
+    Raises:
+        ValueError: They are no matrix of zeros and ones (values are checked on the CPU only).
+    """
+
+    def __init__(self, labels: MultiHot, name: str) -> None:
+        labels = torch.as_tensor(labels).detach()
+        if labels.ndim != 2:
+            raise ValueError(
+                f"expected {name} as multi-hot labels, shape (n, labels), got shape {tuple(labels.shape)}: "
+                "pass a row of zeros and ones for each sample"
+            )
+        if not is_zeros_and_ones(labels):
+            raise ValueError(
+                f"expected {name} as multi-hot labels, only zeros and ones, got other values: "
+                "pass class labels to SameClass as a vector (n,)"
+            )
+        self.rows: Bool[Tensor, "n l"] = labels.to(torch.bool, copy=True)
+
+    @classmethod
+    def of(cls, labels: "MultiHot | Sets", name: str) -> "Sets":
+        """Return label sets unchanged, and make them from a tensor."""
+        return labels if isinstance(labels, Sets) else cls(labels, name)
+
+    @cached_property
+    def counts(self) -> Int[Tensor, " l"]:
+        """How many sets each label is in."""
+        parts = [self.rows[some].sum(dim=0) for some in blocks(len(self.rows), STREAM)]
+        return torch.stack(parts).sum(dim=0) if parts else torch.zeros_like(self.rows[0:0].sum(dim=0))
+
+    @cached_property
+    def sizes(self) -> Int[Tensor, " n"]:
+        """|y| of every set.
+
+        Summed some rows at a time: a sum on the CPU first makes eight bytes of each boolean.
+        """
+        parts = [self.rows[some].sum(dim=1) for some in blocks(len(self.rows), STREAM)]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64, device=self.rows.device)
+
+
+def is_zeros_and_ones(labels: Tensor) -> bool:
+    """Return whether all values are 0 or 1; those on another device than the CPU are not looked at.
+
+    Booleans aren't compared: that would first make eight bytes of each.
+    """
+    if labels.dtype == torch.bool or labels.device.type != "cpu":
+        return True
+    return all(bool(((part == 0) | (part == 1)).all()) for part in labels.split(STREAM))

@@ -1,16 +1,20 @@
 """A script that keeps the scores of many runs in one small file, and writes the tables of a results page from it.
 
     uv run python docs/result_tables.py gather FILE.csv SETTING=FOLDER ...   adds the finished runs below each folder
+    uv run python docs/result_tables.py gather FILE.csv SWEEP                adds all settings of a sweep
     uv run python docs/result_tables.py print FILE.csv [FIRST]               Markdown tables, and a verdict
+    uv run python docs/result_tables.py print FILE.csv FIRST SCORE ...       some of them: "linear probe, mAP"
 
-The file has a row for each score of each run on the test part, over all samples and by the size of classes. What others
-are compared with is the setting FIRST, by default that of the first row. A baseline that was not trained, the raw
-inputs, is the mean over the runs, too.
+The file has a row for each score of each run on the test part, over all samples and by the size of classes. Of a sweep
+that tuned its settings it has the runs with the chosen options; FILE-tuning.csv has all trials. What others are
+compared with is the setting FIRST, by default that of the first row. A baseline that was not trained, the raw inputs,
+is the mean over the runs, too; where it is the same for all, it is kept once.
 """
 
 import csv
+import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -27,16 +31,15 @@ RUN = ("setting", "seed", "seconds", "device")
 COLUMNS = (*RUN, "evaluation", "metric", "subset", "features", "value", "count", "choices")
 
 
-def gather(file: Path, folders: Mapping[str, Path]) -> None:
-    """Add the scores of finished runs to a file; those of a setting and seed that it has are replaced."""
+def gather(file: Path, runs: Iterable[tuple[str, Path]]) -> None:
+    """Add the scores of runs to a file, each with its setting; those of a setting and seed that it has are replaced."""
     lines = read(file) if file.is_file() else []
-    for setting, folder in folders.items():
-        for found in sorted(folder.rglob("run.json")):
-            if found.parent.suffix == ".partial":
-                continue
-            new = list(_lines(setting, Run.open(found.parent)))
-            seeds = {line["seed"] for line in new}
-            lines = [of for of in lines if not (of["setting"] == setting and of["seed"] in seeds)] + new
+    for setting, folder in runs:
+        new = list(_lines(setting, Run.open(folder)))
+        seeds = {line["seed"] for line in new}
+        lines = [of for of in lines if not (of["setting"] == setting and of["seed"] in seeds)]
+        kept = {_what(of) for of in lines if of["features"] != ENCODER}
+        lines += [of for of in new if _what(of) not in kept]
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.writer(opened, lineterminator="\n")
@@ -44,25 +47,38 @@ def gather(file: Path, folders: Mapping[str, Path]) -> None:
         writer.writerows([line[name] for name in COLUMNS] for line in lines)
 
 
-def read(file: Path) -> list[Line]:
-    """Read the rows of a file."""
-    with file.open(newline="", encoding="utf-8") as opened:
-        return list(csv.DictReader(opened))
+def finished(folder: Path) -> list[Path]:
+    """Return the folders of the finished runs below a folder."""
+    return [found.parent for found in sorted(folder.rglob("run.json")) if found.parent.suffix != ".partial"]
 
 
-def rows_of(lines: Sequence[Line], first: str) -> list[Row]:
-    """Return the mean of each setting over its seeds, and its paired difference to the first."""
-    found: list[Row] = []
-    for evaluation, metric in dict.fromkeys((of["evaluation"], of["metric"]) for of in lines):
-        for subset in (ALL, *SUBSETS):
-            of_score = [
-                of for of in lines if (of["evaluation"], of["metric"], of["subset"]) == (evaluation, metric, subset)
-            ]
-            base = _by_seed(of_score, first)
-            for setting in dict.fromkeys(of["setting"] for of in of_score):
-                row = _row(setting, _by_seed(of_score, setting), subset)
-                found.append(row if setting == first else _paired(row, _by_seed(of_score, setting), base))
-    return found
+def of_sweep(sweep: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the runs of a sweep; of its trials only those that were chosen."""
+    chosen = {of["setting"]: of["run"] for of in trials(sweep) if of["chosen"]}
+    for place, setting in enumerate(json.loads((sweep / "sweep.json").read_text())["settings"], 1):
+        if setting in chosen:
+            yield setting, sweep / chosen[setting]
+        for folder in sorted(sweep.glob(f"{place}-*/seed-*")):
+            yield from ((setting, run) for run in finished(folder))
+
+
+def trials(sweep: Path) -> list[Line]:
+    """Return the rows of a sweep's table of trials; none where it tuned nothing."""
+    return read(sweep / "tuning.csv") if (sweep / "tuning.csv").is_file() else []
+
+
+def keep_trials(file: Path, sweep: Path) -> None:
+    """Write what was tried in a sweep beside the file of its scores."""
+    if trials(sweep):
+        with file.with_name(f"{file.stem}-tuning.csv").open("w", newline="", encoding="utf-8") as opened:
+            names = ("setting", "options", "evaluation", "metric", "validation", "chosen")
+            writer = csv.writer(opened, lineterminator="\n")
+            writer.writerow(names)
+            writer.writerows([of[name] for name in names] for of in trials(sweep))
+
+
+def _what(line: Line) -> tuple[str, ...]:
+    return tuple(line[name] for name in ("evaluation", "metric", "subset", "features", "value"))
 
 
 def _lines(setting: str, run: Run) -> Iterator[Line]:
@@ -99,9 +115,11 @@ def _paired(row: Row, ours: Mapping[int, Line], theirs: Mapping[int, Line]) -> R
     return replace(row, **bounds, pairs=len(each), paired=f"{len(each)} seeds")
 
 
-def tables(lines: Sequence[Line], first: str | None) -> str:
-    """Write the tables and the verdict."""
+def tables(lines: Sequence[Line], first: str | None, scores: Collection[str] = ()) -> str:
+    """Write the tables and the verdict: all of them, or those of some scores."""
     main = [of for of in lines if is_main(of["metric"])]
+    if scores:
+        main = [of for of in lines if f"{of['evaluation']}, {of['metric']}" in scores and of["subset"] == ALL]
     own = [of for of in main if of["features"] == ENCODER]
     base = first or own[0]["setting"]
     rows = rows_of(own, base)
@@ -115,9 +133,14 @@ def tables(lines: Sequence[Line], first: str | None) -> str:
 def main(words: Sequence[str]) -> None:
     """Run the script."""
     if len(words) >= 3 and words[0] == "gather":
-        gather(Path(words[1]), {name: Path(folder) for name, _, folder in (of.partition("=") for of in words[2:])})
-    elif len(words) in (2, 3) and words[0] == "print":
-        sys.stdout.write(tables(read(Path(words[1])), words[2] if len(words) == 3 else None) + "\n")
+        for word in words[2:]:
+            setting, is_setting, folder = word.partition("=")
+            runs = ((setting, run) for run in finished(Path(folder))) if is_setting else of_sweep(Path(word))
+            gather(Path(words[1]), runs)
+            if not is_setting:
+                keep_trials(Path(words[1]), Path(word))
+    elif len(words) >= 2 and words[0] == "print":
+        sys.stdout.write(tables(read(Path(words[1])), words[2] if len(words) > 2 else None, words[3:]) + "\n")
     else:
         sys.exit(__doc__)
 

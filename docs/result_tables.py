@@ -77,6 +77,27 @@ def keep_trials(file: Path, sweep: Path) -> None:
             writer.writerows([of[name] for name in names] for of in trials(sweep))
 
 
+def read(file: Path) -> list[Line]:
+    """Read the rows of a file."""
+    with file.open(newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened))
+
+
+def rows_of(lines: Sequence[Line], first: str) -> list[Row]:
+    """Return the mean of each setting over its seeds, and its paired difference to the first."""
+    found: list[Row] = []
+    for evaluation, metric in dict.fromkeys((of["evaluation"], of["metric"]) for of in lines):
+        for subset in (ALL, *SUBSETS):
+            of_score = [
+                of for of in lines if (of["evaluation"], of["metric"], of["subset"]) == (evaluation, metric, subset)
+            ]
+            base = _by_seed(of_score, first)
+            for setting in dict.fromkeys(of["setting"] for of in of_score):
+                row = _row(setting, _by_seed(of_score, setting), subset)
+                found.append(row if setting == first else _paired(row, _by_seed(of_score, setting), base))
+    return found
+
+
 def _what(line: Line) -> tuple[str, ...]:
     return tuple(line[name] for name in ("evaluation", "metric", "subset", "features", "value"))
 

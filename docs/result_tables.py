@@ -3,7 +3,7 @@
     uv run python docs/result_tables.py gather FILE.csv SETTING=FOLDER ...   adds the finished runs below each folder
     uv run python docs/result_tables.py gather FILE.csv SWEEP                adds all settings of a sweep
     uv run python docs/result_tables.py print FILE.csv [FIRST]               Markdown tables, and a verdict
-    uv run python docs/result_tables.py print FILE.csv FIRST SCORE ...       some of them: "linear probe, mAP"
+    uv run python docs/result_tables.py matrix FILE.csv FIRST SCORE ...      one table: a column for each score
 
 The file has a row for each score of each run on the test part, over all samples and by the size of classes. Of a sweep
 that tuned its settings it has the runs with the chosen options; FILE-tuning.csv has all trials. What others are
@@ -14,14 +14,14 @@ is the mean over the runs, too; where it is the same for all, it is kept once.
 import csv
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
 from likewise.evaluation.intervals import student
 from likewise.report.row import Row, rows_as_markdown
-from likewise.report.verdict import verdict
+from likewise.report.verdict import different, verdict
 from likewise.report.words import is_main, is_share
 from likewise.runs import Run
 from likewise.scores import ALL, ENCODER, SUBSETS, Score
@@ -136,11 +136,37 @@ def _paired(row: Row, ours: Mapping[int, Line], theirs: Mapping[int, Line]) -> R
     return replace(row, **bounds, pairs=len(each), paired=f"{len(each)} seeds")
 
 
-def tables(lines: Sequence[Line], first: str | None, scores: Collection[str] = ()) -> str:
-    """Write the tables and the verdict: all of them, or those of some scores."""
+def matrix(lines: Sequence[Line], first: str, scores: Sequence[str]) -> str:
+    """Write one table of settings and scores, such as "linear probe, mAP", with the half-widths of 95 % intervals.
+
+    An arrow says that a setting differs from the first by more than chance, by Holm's procedure within its column.
+    """
+    cells: dict[str, dict[str, str]] = {}
+    seconds: dict[str, str] = {}
+    for score in scores:
+        of_score = [of for of in lines if f"{of['evaluation']}, {of['metric']}" == score and of["subset"] == ALL]
+        own = [of for of in of_score if of["features"] == ENCODER]
+        rows = rows_of(own, first)
+        marked = {row.setting for row in different([row for row in rows if row.difference is not None])}
+        for row in rows:
+            mark = "" if row.setting not in marked else " ↑" if (row.difference or 0) > 0 else " ↓"
+            text = f"{100 * row.value:.1f} ± {50 * (row.high - row.low):.1f}{mark}"
+            cells.setdefault(row.setting, {})[score] = text
+            seconds[row.setting] = f"{row.seconds:.0f} s"
+        for of in of_score:
+            if of["features"] != ENCODER:
+                cells.setdefault(of["features"], {})[score] = f"{100 * float(of['value']):.1f}"
+    raw = [name for name in cells if name not in seconds]
+    written = ["| setting | " + " | ".join(scores) + " | training |", "|---|" + "---|" * (len(scores) + 1)]
+    for name in [*raw, *(name for name in cells if name in seconds)]:
+        values = " | ".join(cells[name].get(score, "") for score in scores)
+        written.append(f"| {name} | {values} | {seconds.get(name, '')} |")
+    return "\n".join(written)
+
+
+def tables(lines: Sequence[Line], first: str | None) -> str:
+    """Write the tables and the verdict."""
     main = [of for of in lines if is_main(of["metric"])]
-    if scores:
-        main = [of for of in lines if f"{of['evaluation']}, {of['metric']}" in scores and of["subset"] == ALL]
     own = [of for of in main if of["features"] == ENCODER]
     base = first or own[0]["setting"]
     rows = rows_of(own, base)
@@ -160,8 +186,10 @@ def main(words: Sequence[str]) -> None:
             gather(Path(words[1]), runs)
             if not is_setting:
                 keep_trials(Path(words[1]), Path(word))
-    elif len(words) >= 2 and words[0] == "print":
-        sys.stdout.write(tables(read(Path(words[1])), words[2] if len(words) > 2 else None, words[3:]) + "\n")
+    elif len(words) in (2, 3) and words[0] == "print":
+        sys.stdout.write(tables(read(Path(words[1])), words[2] if len(words) == 3 else None) + "\n")
+    elif len(words) > 3 and words[0] == "matrix":
+        sys.stdout.write(matrix(read(Path(words[1])), words[2], words[3:]) + "\n")
     else:
         sys.exit(__doc__)
 

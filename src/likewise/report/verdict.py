@@ -46,12 +46,12 @@ def verdict(rows: Sequence[Row]) -> list[str]:
 
 def _judged(first: str, rows: Sequence[Row]) -> str:
     tested = [row for row in rows if row.difference is not None]
-    different = _different(tested)
+    found = different(tested)
     equal = [row for row in tested if row.difference and row.difference_low == row.difference_high]
     groups = {
-        f"Higher than {first}": [row for row in different if (row.difference or 0) > 0],
-        f"Lower than {first}": [row for row in different if (row.difference or 0) < 0],
-        f"No difference from {first} larger than chance": [row for row in tested if row not in (*different, *equal)],
+        f"Higher than {first}": [row for row in found if (row.difference or 0) > 0],
+        f"Lower than {first}": [row for row in found if (row.difference or 0) < 0],
+        f"No difference from {first} larger than chance": [row for row in tested if row not in (*found, *equal)],
         "Not judged, as all differences are equal": equal,
         "Not paired": [row for row in rows if row.difference is None and row.setting != first],
     }
@@ -61,8 +61,18 @@ def _judged(first: str, rows: Sequence[Row]) -> str:
     return f"{said} {FEWEST} seeds seldom suffice to tell." if few else said
 
 
-def _different(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows whose differences Holm's procedure calls differences, in their order."""
+def different(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows whose differences Holm's procedure calls differences, in their order.
+
+    Args:
+        rows: Rows with a difference, to be tested together.
+
+    Example:
+        >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "pairs": 5}
+        >>> row = Row("B", "kNN", "accuracy", 5, 0.95, 0.94, 0.96, "5 seeds", True, **bounds, paired="5 seeds")
+        >>> different([row]) == [row]
+        True
+    """
     found: list[Row] = []
     for place, row in enumerate(sorted(rows, key=lambda row: row.p_value)):
         if row.p_value > LEVEL / (len(rows) - place):

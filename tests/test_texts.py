@@ -78,6 +78,32 @@ def test_a_folder_has_a_file_for_each_part(tmp_path):
         Text(tmp_path).load()
 
 
+def test_quotation_marks_of_a_text_take_no_other_rows_with_them(tmp_path):
+    rows = [
+        '"never closed',
+        "plain",
+        'she said "yes"',
+        '"all of it"',
+        '"two\nlines, ""quoted"""',
+        '"a" and "b"',
+        "last",
+    ]
+    for suffix, delimiter in ((".csv", ","), (".tsv", "\t")):
+        path = tmp_path / f"quoted{suffix}"
+        texts = [row.replace(",", delimiter) if row.startswith('"two') else row for row in rows]
+        path.write_text(
+            f"text{delimiter}label\n" + "".join(f"{row}{delimiter}x{n % 2}\n" for n, row in enumerate(texts))
+        )
+        samples = Text(path).load()
+        two = f'two\nlines{delimiter} "quoted"'
+        expected = ['"never closed', "plain", 'she said "yes"', "all of it", two, '"a" and "b"', "last"]
+        assert samples.inputs.strings == expected
+        assert samples.labels.tolist() == [0, 1, 0, 1, 0, 1, 0]
+    path.write_text('text\tlabel\n"open\tx\nb\n' + "".join(f"row {n}\ty\n" for n in range(500)))
+    with pytest.warns(UserWarning, match="left out 1 of 502 lines .*line 3: 1 cells instead of 2"):
+        assert len(Text(path).load()) == 501
+
+
 def test_lines_that_cannot_be_read_are_counted_and_named_and_the_rest_is_kept(tmp_path):
     path = tmp_path / "bad.jsonl"
     lines = ['{"text": "good", "labels": ["x"]}', "{broken", "[1]", '{"text": 3, "labels": ["x"]}']

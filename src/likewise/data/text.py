@@ -1,8 +1,10 @@
 """Texts with their labels, from CSV, TSV and JSON-lines files, read line by line."""
 
 import csv
+import io
 import json
 import warnings
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,8 @@ LOOKED_AT = 100  # lines that tell the columns
 LABELS = ("labels", "label", "class", "target")
 TEXTS = ("text", "sentence", "document", "body")
 LONGEST_CELL = 2**31 - 1
+LONGEST_ROW = 200  # lines of a cell in quotation marks; more mean that one was never closed
+OPEN, WRONG = "open", "wrong"
 
 
 @final
@@ -32,7 +36,8 @@ class Text(Source):
     A file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with an object a line. Or a
     folder of such files named after their parts: train, validation (valid, val, dev), test. Labels are classes (a
     string or number each) or label sets: lists in JSON lines, and strings with a separator. Lines that can't be read
-    are left out; a warning counts them and names the first.
+    are left out; a warning counts them and names the first. Quotation marks around a cell of a table are taken off,
+    and the cell may then have several lines; a mark that is never closed, or stands within a text, is the text's own.
 
     Args:
         path: The file or folder.
@@ -194,10 +199,41 @@ def _rows(file: Path, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _of_table(opened: Any, delimiter: str, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_CELL)
-    lines = csv.reader(opened, delimiter=delimiter)
-    head = next(lines, [])
-    for cells in lines:
-        if len(cells) == len(head):
-            yield lines.line_num, dict(zip(head, cells, strict=True))
-        elif cells:
-            read.lost.append((lines.line_num, f"{len(cells)} cells instead of {len(head)}"))
+    lines = enumerate(opened, 1)
+    ahead: deque[tuple[int, str]] = deque()
+    head: list[str] | None = None
+    while (started := ahead.popleft() if ahead else next(lines, None)) is not None:
+        number, line = started
+        if not line.strip():
+            continue
+        cells = _cells(line, delimiter)
+        taken = 0
+        while cells is OPEN and taken < LONGEST_ROW:
+            if taken == len(ahead) and (following := next(lines, None)) is not None:
+                ahead.append(following)
+            if taken == len(ahead):
+                break
+            line += ahead[taken][1]
+            taken += 1
+            cells = _cells(line, delimiter)
+        if isinstance(cells, str):  # a quotation mark that is one of the text's own
+            cells = started[1].rstrip("\r\n").split(delimiter)
+        else:
+            for _ in range(taken):
+                ahead.popleft()
+        if head is None:
+            head = cells
+        elif len(cells) == len(head):
+            yield number, dict(zip(head, cells, strict=True))
+        else:
+            read.lost.append((number, f"{len(cells)} cells instead of {len(head)}"))
+
+
+def _cells(row: str, delimiter: str) -> list[str] | str:
+    """Return the cells of a row; or `OPEN` where a quotation mark isn't closed, and `WRONG` where one is misplaced."""
+    if '"' not in row:
+        return row.rstrip("\r\n").split(delimiter)
+    try:
+        return next(csv.reader(io.StringIO(row, newline=""), delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        return OPEN if "end of data" in str(error) else WRONG

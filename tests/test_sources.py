@@ -404,6 +404,15 @@ def test_a_column_of_texts_is_read(columns, arguments, expected, tmp_path, monke
     assert samples.names == ("x", "y")
 
 
+def test_rows_without_all_their_numbers_are_counted_and_named_and_the_rest_is_kept(tmp_path):
+    numbers = [0.5, None, 2.5, float("inf"), 4.5]
+    path = write_table(tmp_path / "t.parquet", {"x": numbers, "y": [1.0] * 5, "label": ["a", "b", "c", "b", "a"]})
+    with pytest.warns(UserWarning, match=r"left out 2 of 5 rows of .*t\.parquet, .*: rows 1, 3, from 0"):
+        samples = Hub(str(path)).load()
+    assert samples.inputs.tolist() == [[0.5, 1.0], [2.5, 1.0], [4.5, 1.0]]
+    assert [samples.names[label] for label in samples.labels] == ["a", "c", "a"]
+
+
 TEXTS = {"title": ["a", "b"], "note": ["c", "d"], "label": ["x", "y"]}
 WRONG = {
     "nowhere": (lambda _: {"path": "no/such/folder"}, "which does not exist: check data.path"),
@@ -422,7 +431,7 @@ WRONG = {
     "labels alone": (table(columns={"label": [1, 2]}), "got only the labels"),
     "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: fill them in or drop"),
     "real labels": (table(columns={"x": [1, 2], "label": [0.5, 1.5]}), "integers, strings, .* got float64"),
-    "missing numbers": (table(columns={"x": ["", 2], "label": [1, 2]}), "NaN or infinity in 1 of 2"),
+    "no numbers": (table(columns={"x": [None, float("nan")], "y": [1.5, 2.5], "label": [1, 2]}), "in all 2: choose"),
     "ragged": (table("t.jsonl", {"x": [[1], [1, 2]], "label": [1, 2]}), "lists of one length, .* column 'x'"),
     "size of numbers": (table(size=8), "no size for columns of numbers, got 8"),
     "no training part": (table("flowers/test.csv"), None),

@@ -1,13 +1,17 @@
 """Columns of a table as tensors: numbers as vectors, and labels of every kind."""
 
 import math
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
+
+NAMED = 5  # rows that a warning names
 
 ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
@@ -40,6 +44,33 @@ def vectors_of(tables: Sequence[Any], columns: Sequence[str]) -> Tensor:
     if len(widths) > 1:
         raise ValueError(f"expected vectors of one length in all parts, got {sorted(widths)}: pad or cut the lists")
     return torch.from_numpy(np.concatenate(rows))
+
+
+def finite_rows(vectors: Float[Tensor, "n f"], path: str) -> Int[Tensor, " m"]:
+    """Return which rows have all their numbers, finite; a warning counts the others and names the first.
+
+    Args:
+        vectors: The rows.
+        path: Where they are from.
+
+    Raises:
+        ValueError: No row has all its numbers.
+    """
+    whole = torch.isfinite(vectors).all(dim=1)
+    lost = (~whole).nonzero().flatten().tolist()
+    if lost and len(lost) == len(vectors):
+        raise ValueError(
+            f"expected rows of finite numbers in {path}, got missing or infinite numbers in all {len(lost):,}: choose "
+            "columns with data.inputs, or fill the numbers in"
+        )
+    if lost:
+        some = ", ".join(map(str, lost[:NAMED])) + (", ..." if len(lost) > NAMED else "")
+        warnings.warn(
+            f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite: rows "
+            f"{some}, from 0",
+            stacklevel=3,
+        )
+    return whole.nonzero().flatten()
 
 
 def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None) -> tuple[Tensor, tuple[str, ...]]:

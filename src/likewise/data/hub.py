@@ -7,7 +7,16 @@ from typing import Any, final
 
 import torch
 
-from likewise.data.columns import ColumnKind, in_words, kind_of, labels_of, names_in, vectors_of, words_like
+from likewise.data.columns import (
+    ColumnKind,
+    finite_rows,
+    in_words,
+    kind_of,
+    labels_of,
+    names_in,
+    vectors_of,
+    words_like,
+)
 from likewise.data.image_cells import ImageCells
 from likewise.data.image_files import image_suffixes, read_images
 from likewise.data.samples import PART_NAMES, Samples
@@ -108,7 +117,10 @@ class Hub(Source):
         if kind == "numbers":
             if self.size is not None:
                 raise ValueError(f"expected no size for columns of numbers, got {self.size}: leave out data.size")
-            return Samples(vectors_of(splits, inputs), labels, names, parts)
+            vectors = vectors_of(splits, inputs)
+            kept = finite_rows(vectors, self.path)
+            labels, parts = (None if known is None else known[kept] for known in (labels, parts))
+            return Samples(vectors[kept], labels, names, parts)
         if kind == "text":
             if self.size is not None:
                 raise ValueError(f"expected no size for texts, got {self.size}: leave out data.size")

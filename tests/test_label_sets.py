@@ -23,6 +23,7 @@ from likewise.evaluation import (
     LinearProbe,
     Retrieval,
     applicable,
+    label_fitting,
     paired_difference,
 )
 from likewise.evaluation.features import joined, silent
@@ -147,9 +148,11 @@ def parts_of(seed=0, samples=400, labels=5, width=8):
     return [Features(vectors[cut], sets[cut], part=part) for part, cut in cuts.items()]
 
 
+@pytest.mark.parametrize("most_rotated", [4096, 1])
 @pytest.mark.parametrize("one_unit", [False, True])
 @pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
-def test_the_probe_of_every_label_is_the_one_of_scikit_learn(penalty, one_unit):
+def test_the_probe_of_every_label_is_the_one_of_scikit_learn(penalty, one_unit, most_rotated, monkeypatch):
+    monkeypatch.setattr(label_fitting, "MOST_ROTATED", most_rotated)
     train, *_ = parts_of()
     probes = LabelFitting(train.vectors, train.sets, one_unit=one_unit).fit(penalty, 1e-10)
     mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)

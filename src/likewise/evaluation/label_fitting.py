@@ -12,6 +12,7 @@ from likewise.evaluation.column_search import ColumnSearch
 
 LOGITS = 2**23  # in memory at a time: 32 MiB in float32
 CONSTANT = 1e-6  # a feature that varies by less than this part of its mean is constant but for rounding
+MOST_ROTATED = 4096  # features; with more, the components of the D x D matrix cost more than the passes they save
 MOST_PASSES = 500  # over the data, of a fit
 SMALLEST = 1e-12
 
@@ -50,7 +51,7 @@ class LabelFitting:
 
     In the basis of the principal components, XᵀX/N is diagonal, Λ, and with c the mean of p(1 - p) the Hessian of a
     label is close to diag(c·Λ + penalty). L-BFGS takes place in coordinates scaled by the square root of that, so that
-    rare labels need no more passes than others.
+    rare labels need no more passes than others. More than 4,096 features are not rotated.
 
     Args:
         vectors: Features of the training part, (N, D).
@@ -59,7 +60,7 @@ class LabelFitting:
         one_unit: See `Features`.
 
     Memory:
-        The features once more in float32, O(D² + D·L), and 2²³ logits.
+        The features once more in float32, O(min(D, 4096)² + D·L), and 2²³ logits.
 
     Example:
         >>> vectors, labels = torch.tensor([[0.0], [1.0], [2.0], [3.0]]), torch.tensor([[0, 1], [0, 1], [1, 1], [1, 1]])
@@ -78,9 +79,13 @@ class LabelFitting:
             deviation = deviation.square().mean().sqrt().expand_as(deviation)
         self._deviation = torch.where(constant, torch.ones_like(deviation), deviation)
         inputs.div_(self._deviation).masked_fill_(constant, 0)
-        variances, self._basis = torch.linalg.eigh((inputs.T @ inputs).double() / len(inputs))
-        self._variances = variances.clamp(min=0)
-        self._inputs = inputs @ self._basis.float()
+        if inputs.shape[1] <= MOST_ROTATED:
+            variances, self._basis = torch.linalg.eigh((inputs.T @ inputs).double() / len(inputs))
+            self._variances = variances.clamp(min=0)
+            self._inputs = inputs @ self._basis.float()
+        else:
+            self._basis, self._inputs = None, inputs
+            self._variances = inputs.square().mean(dim=0).double()
         self._labels = labels.to(inputs.device)
         counts = self._labels.sum(dim=0).double()
         prior = (counts + 0.5) / (len(inputs) + 1)
@@ -154,10 +159,12 @@ class LabelFitting:
         if start is None:
             weight = mean.new_zeros(len(mean), len(self._prior))
             return torch.cat([weight, self._prior.unsqueeze(0)])
-        weight = self._basis.T @ (start.weight.double() * deviation.unsqueeze(1))
+        weight = start.weight.double() * deviation.unsqueeze(1)
+        weight = weight if self._basis is None else self._basis.T @ weight
         return torch.cat([weight, (start.bias.double() + mean @ start.weight.double()).unsqueeze(0)])
 
     def _probes(self, found: Float[Tensor, "d_and_1 l"]) -> LabelProbes:
         """Return the classifiers of features as they come."""
-        weight = (self._basis @ found[:-1]) / self._deviation.double().unsqueeze(1)
+        weight = found[:-1] if self._basis is None else self._basis @ found[:-1]
+        weight = weight / self._deviation.double().unsqueeze(1)
         return LabelProbes(weight, found[-1] - self._mean.double() @ weight)

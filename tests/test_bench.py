@@ -31,7 +31,7 @@ from likewise.operator import Backend
 CASE = Case(64, 16, "float32", "cpu")
 OURS = contenders(list(NAMES), ["dense", "tiled"], "cpu")
 LOSSES = find("losses")(device="cpu", backends=("dense", "tiled"))
-TIMED = ["sup-con", "rascal", "steps", "label-sets", "views"]
+TIMED = ["sup-con", "rascal", "steps", "label-sets", "texts", "views"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from likewise.cli import main
 from likewise.data import EpisodeDraw, EpisodeShape, parts_of_run
 from likewise.evaluation import FeatureParts, Features, FewShot, applicable, paired_difference
+from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
 from likewise.runs import Run
 from likewise.scores import validation_score
@@ -105,6 +106,28 @@ def test_a_logistic_regression_in_each_episode_is_scikit_learns(distance):
         expected.append((probe.predict(unit[episode[:, 3:].ravel()]) == np.repeat(np.arange(5), 6)).mean())
     assert found.outcomes[0].values.tolist() == pytest.approx(expected, abs=1e-6)
     assert f"distance={distance}, logistic regression" in found.scores[0].choices
+
+
+@pytest.mark.parametrize("penalty", [1.0, 0.01, 1e-4])
+def test_weak_penalties_converge_too(penalty):
+    """Five classes of five samples, close to one another, at the penalties that a search may try."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(4, 5, 1, 16, generator=generator) + 1.5 * torch.randn(4, 5, 5, 16, generator=generator)
+    support = torch.nn.functional.normalize(drawn, dim=3)
+    queries = torch.randn(4, 7, 16, generator=generator)
+    found = episode_probe(support.double(), queries.double(), penalty)
+    truth = np.repeat(np.arange(5), 5)
+    for own, asked, logits in zip(support, queries, found, strict=True):
+        probe = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-12, max_iter=100_000)
+        expected = probe.fit(own.flatten(0, 1).double().numpy(), truth).decision_function(asked.double().numpy())
+        centred = logits.numpy() - logits.numpy().mean(axis=1, keepdims=True)
+        np.testing.assert_allclose(centred, expected - expected.mean(axis=1, keepdims=True), rtol=2e-3, atol=2e-3)
+
+
+def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
+    monkeypatch.setattr("likewise.evaluation.episode_probe.PASSES", 3)
+    with pytest.warns(UserWarning, match="not converged after 3 passes: .* raise the penalty, 0.1"):
+        episode_probe(torch.randn(2, 3, 2, 4), torch.randn(2, 5, 4), 0.1)
 
 
 def test_the_distance_is_the_best_on_validation_and_test_plays_no_part():
@@ -254,7 +277,8 @@ def test_what_has_no_episodes_is_refused_and_not_among_the_usual(test, options, 
         ({"distance": "manhattan"}, "distance as one of cosine"),
         ({"classifier": "svm"}, "classifier as one of nearest mean"),
         ({"penalty": 0}, "penalty above 0"),
-        ({"episodes": 0}, "episodes of at least 1"),
+        ({"episodes": 1}, "at least 2 episodes, got 1"),
+        ({"episodes": 0}, "at least 2 episodes, got 0"),
     ],
 )
 def test_parameters_without_a_meaning_are_refused(options, words):

@@ -267,6 +267,14 @@ def test_encoding_that_fails_leaves_the_mode_as_it_was():
     assert all(part.training for part in encoder.modules())
 
 
+def test_fewer_large_inputs_are_encoded_at_a_time():
+    steps = []
+    encoder = MLP((1, 1024, 1024), width=2, depth=1)
+    encoder.encode(torch.zeros(9, 1, 1024, 1024), progress=lambda starts: steps.append(list(starts)) or starts)
+    MLP((3,), width=2).encode(torch.zeros(2000, 3), progress=lambda starts: steps.append(list(starts)) or starts)
+    assert steps == [[0, 4, 8], [0, 1024]]
+
+
 def test_encoding_does_not_depend_on_the_batch_size():
     encoder, images = ConvNet((1, 8, 8), width=4), torch.rand(10, 1, 8, 8)
     assert torch.allclose(encoder.encode(images, batch_size=3), encoder.encode(images), atol=1e-6)

@@ -31,8 +31,6 @@ from likewise.scores import ALL, ENCODER, FEWER, RAW, SUBSETS, Outcomes, same_ro
 
 PRINTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class that is printed
-MOST_NUMBERS = 2**24  # of inputs encoded at a time: 64 MiB in float32
-MOST_INPUTS = 1024
 MOST_KEPT = 16
 _found_before: dict[str, Found] = {}  # of raw inputs, by what was evaluated and how
 
@@ -121,8 +119,7 @@ def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Enco
     """
 
     def encode(inputs: Tensor | Rows) -> Tensor:
-        numbers = max(1, torch.Size(tuple(inputs.shape[1:])).numel())
-        return encoder().encode(inputs, max(1, min(MOST_INPUTS, MOST_NUMBERS // numbers)))
+        return encoder().encode(inputs)
 
     pairs = zip(features, (parts.train, parts.validation, parts.test), strict=True)
     return FeatureParts(*(replace(of, origin=Origin(samples, encode)) for of, samples in pairs))

@@ -91,6 +91,8 @@ class FewShot(Evaluation):
             raise ValueError(f"expected distance as one of {', '.join(DISTANCES)}, got {distance}: leave it out")
         if classifier not in get_args(Classifier):
             raise ValueError(f"expected classifier as one of {', '.join(get_args(Classifier))}, got {classifier}")
+        if episodes < 2:
+            raise ValueError(f"expected at least 2 episodes, got {episodes}: an interval needs two; 2,000 is usual")
         if not penalty > 0:
             raise ValueError(f"expected penalty above 0, got {penalty}: 1 is usual")
         pairs = product(_listed("ways", ways), _listed("shots", shots))

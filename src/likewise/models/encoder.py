@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from likewise.data.samples import Rows
 
 CHUNK = 1024  # images that `observe` reads at a time
+MOST_INPUTS = 1024  # encoded at a time
+MOST_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
 
 
 class Encoder(nn.Module, ABC):
@@ -140,7 +142,7 @@ class Encoder(nn.Module, ABC):
     def encode(
         self,
         inputs: "Tensor | Rows",
-        batch_size: int = 1024,
+        batch_size: int | None = None,
         *,
         progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
     ) -> Float[Tensor, "n d"]:
@@ -148,7 +150,7 @@ class Encoder(nn.Module, ABC):
 
         Args:
             inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `Rows`.
-            batch_size: Number of inputs encoded at a time.
+            batch_size: Number of inputs encoded at a time. None: 1,024, or fewer where they are large: 2²² numbers.
             progress: Wraps the iteration over batches, for example tqdm.
 
         Returns:
@@ -163,6 +165,9 @@ class Encoder(nn.Module, ABC):
             torch.Size([5, 8])
         """
         features = torch.zeros(len(inputs), self.feature_dim)
+        if batch_size is None:
+            numbers = math.prod(inputs.shape[1:])
+            batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))
         starts = range(0, len(inputs), batch_size)
         with frozen(self):
             for start in progress(starts) if progress else starts:

@@ -98,7 +98,7 @@ class TextEncoder(Encoder):
     def encode(
         self,
         inputs: "Tensor | Rows",
-        batch_size: int = 256,
+        batch_size: int | None = None,
         *,
         progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
     ) -> Float[Tensor, "n d"]:
@@ -106,13 +106,14 @@ class TextEncoder(Encoder):
 
         Args:
             inputs: `Texts`, `TokenRows`, or rows of tokens (N, T).
-            batch_size: Number of texts encoded at a time.
+            batch_size: Number of texts encoded at a time. None: 256.
             progress: Wraps the iteration over batches, for example tqdm.
 
         Returns:
             Features (N, D), float32 on the CPU.
         """
         rows = self.tokenized(inputs) if isinstance(inputs, Texts) else inputs
+        batch_size = 256 if batch_size is None else batch_size
         if not isinstance(rows, TokenRows):
             return super().encode(rows, batch_size, progress=progress)
         order = rows.lengths.argsort(stable=True)

@@ -6,9 +6,9 @@ from typing import Any, final
 import lightning
 import torch
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
 
 from likewise.diagnostics import spread
+from likewise.training.step import Step
 
 LEAST = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999
 
@@ -19,8 +19,8 @@ class Collapse(lightning.Callback):
 
         1 − ‖z̄‖² < 10⁻⁴,   z̄ the mean of the batch's normalised embeddings
 
-    A hook on the head, or on the encoder where there is no head, reads the embeddings in these steps only; the training
-    and its random numbers do not change. With several processes, they are those of the first. A collapse is told once.
+    They are what the loss is of: embeddings, features where there is no head, or means of feature maps. Nothing more
+    is computed, and with several processes they are those of the first. A collapse is told once.
 
     Args:
         tell: Takes the warning.
@@ -33,29 +33,22 @@ class Collapse(lightning.Callback):
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.tell = tell
         self.collapsed = False
-        self._received: list[Tensor] = []
-        self._hook: RemovableHandle | None = None
+        self._rows: Tensor | None = None
 
-    def on_train_batch_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Listen to the head in the last step of an epoch."""
+    def on_train_batch_start(self, trainer: lightning.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Ask for the embeddings in the last step of an epoch."""
         del batch
-        self._forget()
-        if batch_idx + 1 >= trainer.num_training_batches and trainer.is_global_zero:
-            head: Any = pl_module.head
-            part: Any = pl_module.encoder if head is None else head
-            self._hook = part.register_forward_hook(self._receive)
+        self._rows = None
+        is_last = batch_idx + 1 >= trainer.num_training_batches and trainer.is_global_zero
+        pl_module.observer = self._receive if is_last else None
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Measure how far the embeddings are spread."""
         del pl_module, outputs, batch, batch_idx
-        received = [of for of in self._received if of.ndim == 2]
-        self._forget()
-        rows = torch.cat(received) if received else torch.zeros(0, 1)
-        if len(rows) < 2 or not torch.isfinite(rows).all():
+        rows, self._rows = self._rows, None
+        if rows is None or len(rows) < 2 or not torch.isfinite(rows).all():
             return
         if not self.collapsed and (spread_out := spread(rows)) < LEAST:
             self.collapsed = True
@@ -65,19 +58,6 @@ class Collapse(lightning.Callback):
                 "raise the temperature, or, for a method without negatives, see to its momentum encoder and predictor"
             )
 
-    def on_exception(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
-    ) -> None:
-        """Leave no hook behind."""
-        del trainer, pl_module, exception
-        self._forget()
-
-    def _receive(self, part: Any, inputs: Any, output: Tensor) -> None:
-        del part, inputs
-        self._received.append(output.detach().float().cpu())
-
-    def _forget(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-        self._hook = None
-        self._received = []
+    def _receive(self, step: Step) -> None:
+        rows = step.represented
+        self._rows = None if rows is None else rows.detach().float().cpu()

@@ -88,6 +88,8 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
         for part in (ready.module.encoder, ready.module.head, None if momentum is None else momentum.slow):
             if part is not None:
                 part.compile()
+        with_maps: Any = ready.module.encoder
+        with_maps.maps = torch.compile(with_maps.maps)  # losses of maps don't call the encoder itself
     try:
         trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
     except SIGTERMException as error:  # before the first step there is nothing to save
@@ -96,6 +98,8 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from error
         raise
+    finally:
+        vars(ready.module.encoder).pop("maps", None)
 
 
 def synchronize(ready: Assembled) -> None:

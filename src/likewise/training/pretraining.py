@@ -1,7 +1,7 @@
 """Pretraining: encoder, head, loss and offers as one Lightning module."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -48,6 +48,7 @@ class Pretraining(lightning.LightningModule):
 
     Attributes:
         offers: The `Offers` in force.
+        observer: Called with each step after its loss, if it is set.
 
     Raises:
         ValueError: The loss is not reduced, has an argument that no offer supplies, or takes other labels; see
@@ -81,6 +82,7 @@ class Pretraining(lightning.LightningModule):
         self.loss = loss
         self.offers = Offers(loss, _plan(encoder, self.head, loss, samples), offers)
         self.schedule = Cosine() if schedule is None else schedule
+        self.observer: Callable[[Step], None] | None = None
         self._make_optimizer = optimizer
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
@@ -125,6 +127,8 @@ class Pretraining(lightning.LightningModule):
         self._check_finite("loss", loss, batch_idx)
         for offer in self.offers.all:
             offer.after_loss(step)
+        if self.observer is not None:
+            self.observer(step)
         self._tell(loss, len(batch["inputs"]))
         return loss
 

@@ -73,6 +73,15 @@ class Step:
         return maps
 
     @property
+    def represented(self) -> Float[Tensor, "n d"] | None:
+        """What has been computed of the samples so far: embeddings, else features, else the means of feature maps."""
+        computed = vars(self)
+        for name in ("embeddings", "features"):
+            if name in computed:
+                return computed[name].flatten(0, 1)
+        return computed["maps"].flatten(2).mean(dim=2) if "maps" in computed else None
+
+    @property
     def episodes(self) -> EpisodeShape:
         """How the samples make up episodes."""
         shape = self.batch.get("episodes")

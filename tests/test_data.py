@@ -490,6 +490,11 @@ def test_parts_by_class_are_disjoint_and_keep_all_samples_of_their_classes(sizes
     assert classes_of(ByClass(**sizes, seed=3)(samples)) != names
 
 
+@pytest.mark.parametrize("classes", range(13, 40))
+def test_fractions_of_all_classes_leave_none_out(classes):
+    assert len(set.union(*classes_of(ByClass()(samples_of(*[3] * classes))))) == classes
+
+
 def test_parts_of_a_source_with_disjoint_classes_are_kept():
     labels = samples_of(*[6] * 9).labels
     cut = ByClass(train=5, validation=2, test=2)(samples_of(*[6] * 9, parts=labels // 3))

@@ -17,6 +17,7 @@ from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
 
 SPLITS = Path(__file__).parent / "splits"
+SAME = 1e-9  # sums of fractions that differ by less are equal
 
 
 @final
@@ -106,8 +107,13 @@ class ByClass(Split):
             return given
         total = len(samples.names)
         numbers = {part: int(size) if size >= 1 else round(size * total) for part, size in self.sizes.items()}
-        if self.sizes["train"] < 1 and sum(size for size in self.sizes.values() if size < 1) <= 1 + 1e-9:
-            numbers["train"] = min(numbers["train"], total - numbers["validation"] - numbers["test"])
+        if self.sizes["train"] < 1:
+            left = total - numbers["validation"] - numbers["test"]
+            shares = sum(size for size in self.sizes.values() if size < 1)
+            if abs(shares - 1) < SAME and max(self.sizes.values()) < 1:
+                numbers["train"] = left  # all classes are in a part, however their numbers are rounded
+            elif shares <= 1:
+                numbers["train"] = min(numbers["train"], left)
         if sum(numbers.values()) > total:
             wanted = ", ".join(f"{part}={size:g}" for part, size in self.sizes.items())
             raise ValueError(f"expected at most {total} classes in all parts together, got {wanted}: lower them")

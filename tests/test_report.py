@@ -419,7 +419,12 @@ def test_other_labels_and_none_have_a_page_too(tmp_path, labels):
     assert drawn_ids(page) == ["map", "map-data", "spectrum", "curves"]
     said = data_of(page, "map-data")
     assert sorted(decoded(said["rows"], np.int32)) == list(range(500, 530))
-    assert said["colours"] == {}
+    frequent = [] if labels is None else labels.sum(0).argsort(descending=True, stable=True).tolist()
+    assert list(said["colours"]) == [f"<{label}>" for label in frequent]
+    for label, colour in zip(frequent, said["colours"].values(), strict=True):
+        has = dict(zip(range(500, 530), labels[:, label].tolist(), strict=True))
+        of = zip(decoded(said["rows"], np.int32), decoded(colour["of"], np.int16), strict=True)
+        assert all(colour["names"][category] == ("with" if has[row] else "without") for row, category in of)
     if labels is not None:
         first = int(decoded(said["rows"], np.int32)[0]) - 500
         words = [names[label] for label in labels[first].nonzero().flatten().tolist()]

@@ -122,7 +122,8 @@ async function drawMap(place) {
   });
 
   const wordsOf = (point) => {
-    const named = Object.entries(colourings).map(([kind, { names, of }]) => (of[point] < 0 ? "" : [kind, names[of[point]]]));
+    const spoken = Object.entries(colourings).filter(([, { quiet }]) => !quiet);
+    const named = spoken.map(([kind, { names, of }]) => (of[point] < 0 ? "" : [kind, names[of[point]]]));
     const told = named.filter(Boolean).map(([kind, name], place) => (place ? `${kind}: ${name}` : name));
     const text = said.texts[point] ?? "";
     return [...told, said.labels?.[point], `row ${rows[point]}`, text].filter(Boolean).join("\n");

@@ -1,5 +1,6 @@
 """A section of a page, and the HTML that sections are made of."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -9,6 +10,7 @@ from likewise.report.words import slug
 
 MOST_ROWS = 40  # of a table; more hide what matters
 LONG = 40  # characters of a cell that is broken into lines
+NUMBER = re.compile(r"[-+±<>=]?\s*[.\d]")  # how a cell of a number begins; others are words
 
 
 @final
@@ -115,10 +117,12 @@ def tile(number: int, words: str, kind: str = "") -> str:
 
 
 def _cells(tag: str, row: Sequence[str]) -> str:
-    return "".join(f"<{tag}{_kind(tag, cell)}>{escape(cell)}</{tag}>" for cell in row)
+    return "".join(f"<{tag}{_kind(tag, cell, place)}>{escape(cell)}</{tag}>" for place, cell in enumerate(row))
 
 
-def _kind(tag: str, cell: str) -> str:
+def _kind(tag: str, cell: str, place: int) -> str:
     if tag == "th":
         return ' scope="col"'
-    return ' class="long"' if len(cell) > LONG else ""
+    if len(cell) > LONG:
+        return ' class="long"'
+    return ' class="words"' if place and cell and NUMBER.match(cell) is None else ""

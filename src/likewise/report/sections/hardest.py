@@ -16,6 +16,10 @@ from likewise.report.subject import Subject
 SHOWN = 12  # pairs of each kind
 MOST = {"classes": 60_000, "label sets": 10_000}  # samples among which the pairs are found
 LONGEST = 160  # characters of a text
+PARTNERS = {
+    "classes": ("with the same class", "of another class"),
+    "label sets": ("with a common label", "without a common label"),
+}
 
 
 def section(subjects: Sequence[Subject]) -> Section | None:
@@ -29,10 +33,11 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     body = "".join(_kinds(subjects[0], test, found))
     if not body:
         return None
+    same, other = PARTNERS[str(test.label_kind)]
     sentence = (
-        f"Among {len(test):,} test samples, for each its least similar partner with the same class (hard positives) "
-        "and its most similar one of another class (hard negatives), by the cosine of their features. Shown are the "
-        "hardest, no sample twice. Mistakes of labels tend to be among them."
+        f"Among {len(test):,} test samples, for each its least similar partner {same} (hard positives) and its most "
+        f"similar one {other} (hard negatives), by the cosine of their features. Shown are the hardest, no sample "
+        "twice. Mistakes of labels tend to be among them."
     )
     return Section("Hardest pairs", sentence, body)
 

@@ -26,7 +26,10 @@ MOST_RAW = 5000  # of which raw inputs are too
 PICTURED = 5000  # whose image or text hovering shows
 MOST_NAMED = 24  # classes that have a legend; more are named by hovering
 MOST_RUNS = 4
+MOST_LABELS = 12  # of label sets by which points can be coloured, the most frequent ones
 GREEN_RED = ("#2a9d5c", "#d1495b")
+GREY_BLUE = ("#a4a9b2", plots.COLORS[0])
+WITHOUT_WITH = ("without", "with")
 COLLAPSED = (
     "Collapsed: the encoder gives all these samples the same features, up to rounding, so it can't tell them apart and "
     "they all lie on one point. "
@@ -77,8 +80,10 @@ def _sentence(some: Features, test: Features, shown: Sequence[Subject], runs: in
     sentence = (
         f"{how_many(few, len(test))} laid out by t-SNE of their cosine neighbours: which samples are near each other "
         "means something; the distances between groups and the axes do not. By PCA, distances are kept as well as two "
-        f"axes can. Hovering over a point shows the sample, clicking on a class shows it alone. "
+        "axes can. Hovering over a point shows the sample, "
     )
+    chosen = f"one of the {min(MOST_LABELS, len(test.names))} most frequent labels colours the samples that have it. "
+    sentence += chosen if test.label_kind == "label sets" else "clicking on a class shows it alone. "
     if _crowded(test) and few < len(test):
         classes = len(some.classes[:few].unique())
         sentence += f"By t-SNE they are those of {classes:,} of {len(test.names):,} classes, chosen at random. "
@@ -149,13 +154,18 @@ def _data(subject: Subject, some: Features, panels: Panels) -> dict[str, Any]:
 
 def _colours(subject: Subject, some: Features) -> dict[str, Any]:
     """Return by what points are coloured: names, a colour for each, and which of them each sample has; -1 for none."""
-    if some.label_kind != "classes":
-        return {}
-    palette = plots.palette(len(some.names))
 
     def of(names: Sequence[str], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:
         return {"names": list(names), "colors": list(colors), "of": _encoded(categories, torch.int16)}
 
+    if some.label_kind == "label sets":
+        frequent = some.counts.argsort(descending=True, stable=True)[:MOST_LABELS]
+        quiet = {"quiet": True}  # hovering names a sample's labels by themselves
+        of_label = {label: of(WITHOUT_WITH, GREY_BLUE, some.sets[:, label]) for label in frequent.tolist()}
+        return {some.names[label]: colours | quiet for label, colours in of_label.items()}
+    if some.label_kind != "classes":
+        return {}
+    palette = plots.palette(len(some.names))
     found = {"class": of(some.names, palette, some.classes)}
     predicted = subject.outcomes.get((KNN.name, "prediction", ENCODER, "test"))
     if predicted is None:

@@ -5,16 +5,16 @@ from html import escape
 
 from likewise.diagnostics import plots
 from likewise.evaluation import Difference, paired_difference
-from likewise.report.section import Section, table
+from likewise.report.section import Section, folded, table
 from likewise.report.subject import KINDS, Subject
 from likewise.report.words import count_words, difference_words, dot_of, is_error, is_share, score_words
 from likewise.scores import ALL, ENCODER, FEWER, RAW, Score
 
 SENTENCE = (
     "The encoder is frozen and its head left off. Dots are scores on the test part, whiskers 95 % intervals: Wilson's "
-    "for accuracies and precision@1, Student's for other means; where the last column says so, over classes instead of "
+    "for accuracies and precision@1, Student's for other means; where its choices say so, over classes instead of "
     "samples, of few-shot episodes by the jackknife. The axis does not begin at 0. "
-    "Settings were chosen on the validation part."
+    "Choices were made on the validation part."
 )
 WITH_ERRORS = (
     " AUROC has DeLong's interval; calibration error and FPR, whose intervals are by the bootstrap, and other numbers "
@@ -91,6 +91,7 @@ def _rows(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:
 
 def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bool) -> str:
     lines: list[list[str]] = []
+    chosen: list[list[str]] = []
     for (evaluation, metric), (name, kinds) in zip(subject.headlines, both.items(), strict=True):
         ours, theirs = kinds[ENCODER], kinds.get(RAW)
         line = [name, score_words(ours)]
@@ -98,9 +99,11 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
             difference = encoder_less_raw(subject, evaluation, metric)
             line.append("" if theirs is None else score_words(theirs))
             line.append("" if difference is None else difference_words(difference, share=is_share(ours)))
-        lines.append([*line, count_words(ours), _chosen(ours, theirs)])
-    head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "mean of", "choices"]
-    return table(head, lines)
+        lines.append([*line, count_words(ours)])
+        chosen.append([name, _chosen(ours, theirs)])
+    head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "mean of"]
+    chosen = [line for line in chosen if line[1]]
+    return table(head, lines) + (folded("Choices", table(["", "choices"], chosen)) if chosen else "")
 
 
 def _chosen(ours: Score, theirs: Score | None) -> str:

@@ -1,5 +1,6 @@
 """Label sets as weights keep them: checked once, copied once, and shared by all weights of the same sets."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import final
 
@@ -7,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.pairs.weight import STREAM, blocks
+from likewise.pairs.weight import STREAM
 
 MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
 
@@ -51,17 +52,16 @@ class Sets:
     @cached_property
     def counts(self) -> Int[Tensor, " l"]:
         """How many sets each label is in."""
-        parts = [self.rows[some].sum(dim=0) for some in blocks(len(self.rows), STREAM)]
-        return torch.stack(parts).sum(dim=0) if parts else torch.zeros_like(self.rows[0:0].sum(dim=0))
+        return torch.stack([part.sum(dim=0) for part in self._parts()]).sum(dim=0)
 
     @cached_property
     def sizes(self) -> Int[Tensor, " n"]:
-        """|y| of every set.
+        """|y| of every set."""
+        return torch.cat([part.sum(dim=1) for part in self._parts()])
 
-        Summed some rows at a time: a sum on the CPU first makes eight bytes of each boolean.
-        """
-        parts = [self.rows[some].sum(dim=1) for some in blocks(len(self.rows), STREAM)]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64, device=self.rows.device)
+    def _parts(self) -> Sequence[Tensor]:
+        """Return the sets some rows at a time on a CPU, where a sum first makes eight bytes of each boolean."""
+        return self.rows.split(STREAM) if self.rows.device.type == "cpu" else [self.rows]
 
 
 def is_zeros_and_ones(labels: Tensor) -> bool:

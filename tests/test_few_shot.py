@@ -434,3 +434,24 @@ def test_validation_during_training_has_as_many_ways_as_there_are_classes(shapes
     told = capsys.readouterr().err
     assert "validation during training is 7-way: the validation part has 7 classes" in told
     assert "validation after epoch 2: few-shot, 7-way 1-shot accuracy" in told
+
+
+def test_losses_of_feature_maps_train_with_a_compiled_encoder(tmp_path, monkeypatch):
+    """They call the encoder's maps and never the encoder; the compiler is replaced by one that counts calls."""
+    calls = []
+
+    def compiled(function, **_):
+        def counted(*arguments, **options):
+            calls.append(function.__name__)
+            return function(*arguments, **options)
+
+        return counted
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    words = ["train", "--data", "Digits", "--split", "ByClass", "--split.train", "5", "--split.validation", "2"]
+    words += ["--split.test", "3", "--loss", "InfoPatchLoss", "--loss.global_weight", "0", "--encoder", "Conv4"]
+    words += ["--encoder.pools", "1", "--encoder.width", "4", "--batches", "Episodes", "--batches.ways", "3"]
+    words += ["--batches.queries", "2", "--batches.mix", "false", "--compile", "true", "--trainer.max_steps", "3"]
+    words += ["--trainer.accelerator", "cpu", "--evaluations", "[]", "--report", "false", "--validation_epochs", "0"]
+    assert main([*words, "--runs", str(tmp_path)]) == 0
+    assert calls.count("maps") == 3

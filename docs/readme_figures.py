@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parent / "benchmarks" / "results" / "AMD-EPYC-one-thread-busy.json"
+RESULTS = HERE.parent / "benchmarks" / "results" / "losses-AMD-EPYC.json"
 GREY = "#808080"  # readable on white and on black
 LOSS = "SupConLoss"
 CONTENDERS = {
@@ -40,7 +40,7 @@ def cost(results: Sequence[Mapping[str, Any]]) -> Figure:
     figure = Figure(figsize=(8, 2.9))
     for axes, quantity in zip(figure.subplots(1, 2), UNITS, strict=True):
         _lines(axes, results, quantity)
-    figure.axes[0].legend(frameon=False)
+    figure.axes[0].legend(frameon=False, loc="upper left")
     figure.subplots_adjust(wspace=0.25)
     return figure
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,31 @@ MODULES += ["torch.nn.parallel.distributed", "likewise.losses", "likewise.memory
 def start(arguments, folder, kill=None, said=(), **environment):
     """Start `likewise` in a folder, in a process that has imported everything already; said is where its words go."""
     return _forked(run, arguments, str(folder), kill, list(map(str, said)), environment)
+
+
+def start_together(arguments, folder, processes, kills=(), *, said=False, each=(), folders=None):
+    """Start `likewise` as several processes of one training, and return them.
+
+    arguments is one list, or one for each process; kills tells by rank where a process dies; said, whether what rank 1
+    prints goes to `1.out` and `1.err` in the folder; each has more variables for each; folders are where each runs.
+    """
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "test"}
+    common |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+    started = []
+    for rank in range(processes):
+        place = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | (each[rank] if each else {})
+        words = arguments[rank] if isinstance(arguments[0], list) else arguments
+        files = [Path(folder) / f"{rank}.{stream}" for stream in ("out", "err")] if said else ()
+        where = folders[rank] if folders else folder
+        started.append(start(words, where, dict(kills).get(rank), files, **({} if processes == 1 else place)))
+    return started
+
+
+def free_port():
+    """Return a port that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def _forked(target, *arguments):

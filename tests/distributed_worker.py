@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import likewise as lw
+from likewise.training.batch_norm import synchronize
 from loss_table import FEATURES, LOSSES, draw
 
 SHARDS = {1: [7], 2: [5, 2], 3: [3, 0, 4]}
@@ -29,6 +30,27 @@ class Case(NamedTuple):
     learned: tuple[str, ...] = ("embeddings",)
     whole: tuple[str, ...] = ()
     temperature: bool = True
+    encoder: Callable[[], nn.Module] | None = None
+
+
+class Deep(nn.Module):
+    """Several layers with two normalisations of the batch, of vectors and of maps."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(FEATURES, 12, dtype=torch.float64)
+        self.one = nn.BatchNorm1d(12, dtype=torch.float64)
+        self.two = nn.BatchNorm2d(3, momentum=None, affine=False, dtype=torch.float64)
+        self.last = nn.Linear(12, FEATURES, dtype=torch.float64)
+        for number, layer in enumerate((self.first, self.last)):
+            nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(number))
+            nn.init.normal_(layer.bias, generator=torch.Generator().manual_seed(number))
+        nn.init.normal_(self.one.weight, generator=torch.Generator().manual_seed(0))
+
+    def forward(self, inputs):
+        x = torch.relu(self.one(self.first(inputs.flatten(0, -2))))
+        x = self.two(x.view(-1, 3, 2, 2)).flatten(1)
+        return self.last(torch.tanh(x)).view(inputs.shape)
 
 
 class Step(nn.Module):
@@ -37,9 +59,10 @@ class Step(nn.Module):
     def __init__(self, case):
         super().__init__()
         self.learned = case.learned
-        self.encoder = nn.Linear(FEATURES, FEATURES, dtype=torch.float64)
-        nn.init.normal_(self.encoder.weight, generator=torch.Generator().manual_seed(1))
-        nn.init.zeros_(self.encoder.bias)
+        self.encoder = nn.Linear(FEATURES, FEATURES, dtype=torch.float64) if case.encoder is None else case.encoder()
+        if case.encoder is None:
+            nn.init.normal_(self.encoder.weight, generator=torch.Generator().manual_seed(1))
+            nn.init.zeros_(self.encoder.bias)
         if "class_logits" in case.learned:
             self.gain = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
         options = {}
@@ -82,11 +105,15 @@ def cases():
     yield "references", Case(lw.SupConLoss, {"embeddings": inputs(7, 2), "labels": labels, **others}, references)
     masked = {"embeddings": inputs(7, 2), "mask": mask, "references": inputs(7)}
     yield "references, mask", Case(lw.SupConLoss, masked, references)
+    views = {"embeddings": inputs(7, 2), "labels": labels}
+    yield "batch normalisation", Case(lw.SupConLoss, views, encoder=Deep)
 
 
 def evaluate(case, batch, rank, world):
     """Return the loss, and the gradients of encoder, gain and temperature that an optimiser would meet."""
     step = Step(case)
+    if world > 1:
+        synchronize(step, torch.device("cpu"))
     model = step if world == 1 else DistributedDataParallel(step)
     torch.manual_seed(rank)  # ranks draw differently by themselves
     loss = model(batch)
@@ -94,7 +121,8 @@ def evaluate(case, batch, rank, world):
     if loss.ndim and world > 1:
         total = total * world  # "none" leaves the scaling to the user: DDP's mean divides by the world
     total.backward()
-    return loss.detach(), [parameter.grad.clone() for parameter in step.parameters()]
+    followed = [buffer.clone() for name, buffer in step.named_buffers() if name.startswith("encoder")]
+    return loss.detach(), [parameter.grad.clone() for parameter in step.parameters()], followed
 
 
 def refusals(rank, world):

@@ -34,14 +34,14 @@ def several(request, tmp_path_factory):
 
 CASES = [
     *(f"{loss} {reduction}" for loss in LOSSES for reduction in ("mean", "sum", "none")),
-    *("tiled", "no labels", "mask", "all different", "references", "references, mask"),
+    *("tiled", "no labels", "mask", "all different", "references", "references, mask", "batch normalisation"),
 ]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_several_processes_are_one(case, one, several):
     """DDP's gradient is the single-process gradient, in size and direction, and every rank shows the global loss."""
-    loss, gradients = one[case]
+    loss, gradients, _ = one[case]
     for result in several:
         if case.endswith("none"):
             break
@@ -59,10 +59,19 @@ def test_several_processes_are_one(case, one, several):
             torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-13)
 
 
+def test_batch_normalisation_follows_the_whole_batch(one, several):
+    """Running statistics, of vectors and maps, with a shard of no samples too."""
+    expected = one["batch normalisation"][2]
+    assert len(expected) == 6
+    for result in several:
+        for mine, theirs in zip(result["batch normalisation"][2], expected, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-13)
+
+
 def test_no_case_is_empty(one):
     """The cases are those of the worker, and all except the one without positives have a gradient."""
     assert set(one) == set(CASES)
-    assert all(gradients[0].abs().sum() > 0 for name, (_, gradients) in one.items() if name != "all different")
+    assert all(gradients[0].abs().sum() > 0 for name, (_, gradients, _) in one.items() if name != "all different")
 
 
 def test_bad_input_on_one_rank_is_an_error_on_all(several):

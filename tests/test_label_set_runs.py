@@ -130,6 +130,27 @@ def test_the_similarity_that_a_run_keeps_is_that_of_its_whole_training_part(file
     assert "<h2>Labels</h2>" in page
 
 
+def test_one_class_that_is_early_at_its_best_does_not_choose_the_epoch(tmp_path, capsys):
+    words = ["train", "--recipe", "cross-entropy-digits", "--trainer.max_epochs", "8", "--validation_epochs", "1"]
+    words += [
+        "--trainer.enable_progress_bar",
+        "false",
+        "--trainer.accelerator",
+        "cpu",
+        "--evaluations",
+        "OwnClassifier",
+    ]
+    assert main([*words, "--keep", "best", "--report", "false", "--runs", str(tmp_path)]) == 0
+    (folder,) = tmp_path.iterdir()
+    run = Run(folder)
+    accuracies = [of for of in run.scores if of.epoch and of.metric == "accuracy"]
+    best = max((of for of in accuracies if of.subset == "all"), key=lambda of: of.value)
+    assert any(of.value == 1 and of.epoch < best.epoch and of.subset.startswith("class ") for of in accuracies)
+    assert f"kept epoch {best.epoch} of 8, the best on validation: accuracy {best.value:.2%}"[:-1] in (
+        capsys.readouterr().err.replace(" %", "")
+    )
+
+
 def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_path, capsys):
     words = ["--loss", "BCELoss", "--optimizer.lr", "0.05", "--trainer.max_epochs", "6", "--validation_epochs", "1"]
     run = trained(tmp_path / "runs", file, *words, "--keep", "best", "--evaluations", "OwnClassifier")

@@ -1,13 +1,11 @@
 """The command on several processes: one run, which trains as a single process would."""
 
-import socket
-
 import pytest
 import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from command_worker import end_of, start
+from command_worker import end_of, start_together
 from likewise.runs import Run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -16,34 +14,25 @@ MINE = """
 import torch
 from likewise.models import Encoder
 
-class Plain(Encoder):  # without a normalisation of the batch, which is each process's own on CPUs
+class Small(Encoder):
     def __init__(self, input_shape: tuple[int, ...], width: int = 8):
         super().__init__(input_shape)
         self.layer = torch.nn.Linear(input_shape[1] * input_shape[2], width)
+        self.norm = torch.nn.BatchNorm1d(width)
     @property
     def feature_dim(self):
         return self.layer.out_features
     def forward(self, inputs):
-        return torch.relu(self.layer(self.standardized(inputs).flatten(1)))
+        return torch.relu(self.norm(self.layer(self.standardized(inputs).flatten(1))))
 """
-COMMON = ["--encoder", "mine.Plain", "--batches.batch_size", "120", "--trainer.max_epochs", "2"]
+COMMON = ["--encoder", "mine.Small", "--batches.batch_size", "120", "--trainer.max_epochs", "2"]
 COMMON += ["--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
 
 
 def _train(folder, arguments, processes):
     folder.mkdir()
     (folder / "mine.py").write_text(MINE)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
-    ranks = [
-        {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-        for rank in range(processes)
-    ]
-    started = [
-        start(["train", *COMMON, *arguments], folder, **({} if processes == 1 else common | rank)) for rank in ranks
-    ]
+    started = start_together(["train", *COMMON, *arguments], folder, processes)
     assert [end_of(process) for process in started] == [0] * processes
     (run,) = (folder / "runs").iterdir()
     return Run.open(run)

@@ -26,6 +26,7 @@ MOMENTS = [  # one after another: a run is killed, goes on, and is killed again
     [("batch", 4), ("checkpoint", 4), ("file", "scores.csv"), ("file", "report.html")],
     [("batch", 14)],
     [("checkpoint", 4), ("batch", 14)],
+    [("batch", 5), ("batch", 9), ("batch", 10), ("batch", 14)],
 ]
 
 
@@ -33,17 +34,19 @@ MOMENTS = [  # one after another: a run is killed, goes on, and is killed again
 def whole(tmp_path_factory):
     """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
-    _save_few(folder)
+    save_few(folder)
     assert end_of(start(["train", *RUN], folder)) == 0
     return Run.open(next((folder / "runs").iterdir()))
 
 
-def _save_few(folder):
+def save_few(folder, count=160):
     pixels, labels = load_digits(return_X_y=True)
-    np.savez(folder / "few.npz", images=(pixels[:160].reshape(-1, 8, 8) / 16).astype(np.float32), labels=labels[:160])
+    np.savez(
+        folder / "few.npz", images=(pixels[:count].reshape(-1, 8, 8) / 16).astype(np.float32), labels=labels[:count]
+    )
 
 
-def _same(one, other):
+def same(one, other):
     for file in ("weights", "metrics_file", "scores_file", "histograms_file", "class_means_file", "batches"):
         assert getattr(one, file).read_bytes() == getattr(other, file).read_bytes(), file
     states = [torch.load(of.checkpoint, weights_only=True)["state_dict"] for of in (one, other)]
@@ -54,7 +57,7 @@ def _same(one, other):
 @pytest.mark.parametrize("moments", MOMENTS, ids=str)
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
     """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
-    _save_few(tmp_path)
+    save_few(tmp_path)
     words = RUN
     for moment in moments:
         assert end_of(start(["train", *words], tmp_path, moment)) == -signal.SIGKILL, moment
@@ -64,22 +67,22 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_pa
     assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
     (resumed,) = (tmp_path / "runs").iterdir()
     assert resumed.suffix != ".partial"
-    _same(Run.open(resumed), whole)
+    same(Run.open(resumed), whole)
 
 
 def test_a_truncated_checkpoint_is_skipped_for_the_previous_one(whole, tmp_path):
-    _save_few(tmp_path)
+    save_few(tmp_path)
     assert end_of(start(["train", *RUN], tmp_path, ("batch", 10))) == -signal.SIGKILL
     (left,) = (tmp_path / "runs").iterdir()
     checkpoint = Run.open(left).checkpoint
     with checkpoint.open("r+b") as file:
         file.truncate(checkpoint.stat().st_size - 1000)
     assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
-    _same(Run.open(left), whole)
+    same(Run.open(left), whole)
 
 
 def test_sigterm_saves_and_ends_with_143(whole, tmp_path):
-    _save_few(tmp_path)
+    save_few(tmp_path)
     process = start(["train", *RUN, "--trainer.max_epochs", "100000"], tmp_path)
     while not list(tmp_path.glob("runs/*/checkpoint.ckpt")):
         time.sleep(0.05)

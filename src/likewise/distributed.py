@@ -11,7 +11,7 @@ DistributedDataParallel computes, is then the gradient of the single-process los
 
 import hashlib
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -45,7 +45,12 @@ def world_size() -> int:
 
 
 @contextmanager
-def agreement(device: torch.device, facts: Callable[[], dict[str, str]] = dict) -> Generator[None]:
+def agreement(
+    device: torch.device,
+    facts: Callable[[], Mapping[str, str]] = dict,
+    of: str = "loss, options and kind of batch",
+    remedy: str = "build losses and batches the same way on all ranks",
+) -> Generator[None]:
     """Turn an error on one rank into an error on all ranks, so that none is left waiting in a collective.
 
     It is also an error if the ranks' facts differ. One message of fixed length reports both; only if facts differ do
@@ -54,6 +59,8 @@ def agreement(device: torch.device, facts: Callable[[], dict[str, str]] = dict) 
     Args:
         device: Where the collective runs.
         facts: Called after the block; returns by name, in words, what must be the same on all ranks.
+        of: What these are, for the message.
+        remedy: What to do if they differ.
 
     Raises:
         Exception: Whatever the block raised on this rank.
@@ -79,7 +86,8 @@ def agreement(device: torch.device, facts: Callable[[], dict[str, str]] = dict) 
             f"expected valid input on all ranks, got an error: rank {refused.index(1)} was refused, see its message"
         )
     if len(set(everyone)) > 1:
-        raise ValueError(_difference([json.loads(theirs) for theirs in _exchange_texts(text, device)]))
+        everyone_in_full = map(json.loads, _exchange_texts(text, device))
+        raise ValueError(difference(dict(enumerate(everyone_in_full)), of, remedy))
 
 
 def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, ...]]:
@@ -104,18 +112,31 @@ def _exchange_texts(text: str, device: torch.device) -> list[str]:
     return [bytes(theirs).decode() for theirs in exchange(tuple(mine.ljust(longest)), device)]
 
 
-def _difference(everyone: list[dict[str, str]]) -> str:
-    """Return a message with the facts, of those that all ranks have, in which they differ, and each rank's value."""
-    differences: list[str] = []
-    for name in everyone[0]:
-        values = [facts.get(name) for facts in everyone]
-        if None not in values and len(set(values)) > 1:
-            first = {value: values.index(value) for value in values}
-            differences.append(f"{name} {' and '.join(f'{value} on rank {rank}' for value, rank in first.items())}")
-    return (
-        "expected the same loss, options and kind of batch on all ranks, "
-        f"got {'; '.join(differences)}: build losses and batches the same way on all ranks"
-    )
+def difference(everyone: Mapping[int, Mapping[str, str]], of: str, remedy: str) -> str:
+    """Return a message with the facts, of those that all ranks have, in which they differ, and each rank's value.
+
+    Args:
+        everyone: The facts of ranks, by name, in words.
+        of: What should be the same.
+        remedy: What to do about it.
+
+    Returns:
+        The message; empty if nothing differs.
+
+    Example:
+        >>> difference({0: {"seed": "0"}, 1: {"seed": "7"}}, "options", "start all in the same way")
+        'expected the same options on all ranks, got seed 0 on rank 0 and 7 on rank 1: start all in the same way'
+    """
+    told: list[str] = []
+    for name in next(iter(everyone.values())):
+        values = {rank: facts.get(name) for rank, facts in everyone.items()}
+        if None in values.values() or len(set(values.values())) == 1:
+            continue
+        first: dict[str | None, int] = {}
+        for rank, value in values.items():
+            first.setdefault(value, rank)
+        told.append(f"{name} {' and '.join(f'{value} on rank {rank}' for value, rank in first.items())}")
+    return f"expected the same {of} on all ranks, got {'; '.join(told)}: {remedy}" if told else ""
 
 
 def rank() -> int:
@@ -180,6 +201,31 @@ def total(value: Tensor) -> Tensor:
     if world_size() > 1:
         dist.all_reduce(value)
     return value
+
+
+def summed(value: Tensor) -> Tensor:
+    """Return the sum of a value over all processes, with the exact gradient: that of all processes' losses together.
+
+    Example:
+        >>> summed(torch.tensor([3.0]))
+        tensor([3.])
+    """
+    return value if world_size() == 1 else _Summed.apply(value)
+
+
+class _Summed(torch.autograd.Function):
+    """Forward and backward: the sum over ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        del ctx
+        return total(value)
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        del ctx
+        return total(gradients[0])
 
 
 def with_value(loss: Tensor, value: Tensor) -> Tensor:

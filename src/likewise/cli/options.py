@@ -121,6 +121,9 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument(
         "--checkpoint_minutes", type=float, default=10.0, help="Minutes between checkpoints within an epoch."
     )
+    parser.add_argument(
+        "--timeout_minutes", type=float, default=30.0, help="Minutes to wait for another process before all end."
+    )
     parser.add_argument("--compile", type=bool, default=False, help="Whether to compile encoder and head.")
     parser.add_argument(
         "--validation_epochs", type=int, default=5, help="Epochs between validation scores during training; 0: none."

@@ -15,7 +15,7 @@ from likewise.cli.settings import words_of
 from likewise.cli.tuning import TABLE, Trial, best, write_table
 from likewise.report.words import score_words
 from likewise.runs import Run
-from likewise.training.fitting import processes
+from likewise.training.processes import processes
 
 
 def check(sweep: Sweep) -> None:

@@ -2,15 +2,12 @@
 
 import json
 import logging
-import os
-import platform
 import re
 import signal
 import time
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,9 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ProgressBar
 
-from likewise.benchmark.results import machine
+from likewise import distributed
 from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
+from likewise.cli.facts import device_of, device_words, flat, shared_options, versions, without_sources
 from likewise.cli.options import arranged, options, parse, plain, trainer_options
 from likewise.cli.printing import bar, say, tell
 from likewise.cli.progress import RunProgress
@@ -33,11 +31,13 @@ from likewise.report import Subject, write_page
 from likewise.report.words import is_main, score_words
 from likewise.runs import Run, cared_for
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
-from likewise.training.fitting import as_list, fit, last_whole, processes, trainer_of
+from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.loggers.drawings import Drawings
 from likewise.training.loggers.hyperparameters import hyperparameters
 from likewise.training.loggers.making import logging_to
 from likewise.training.loggers.tool import check_tools
+from likewise.training.processes import from_slurm, joined, leave, rank
+from likewise.training.validation import best_epoch
 
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
@@ -47,6 +47,8 @@ IRRELEVANT = (
     ".*MLFlow only allows.*",  # it leaves the @ of precision@1 out
 )
 VALIDATED_EPISODES = 600
+CPU = torch.device("cpu")
+ALIKE = "let all processes read the same files"
 SEEDS = 2**32  # NumPy takes no more
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "offers", "optimizer", "schedule")
 
@@ -71,40 +73,49 @@ def run(arguments: Sequence[str]) -> Run | None:
     _check(config)
     chosen = plain(parser, config)
     given = trainer_options(parser, config)
-    with _quiet_lightning():
+    from_slurm()
+    with _quiet_lightning(), joined(shared_options(parser, config), config.timeout_minutes):
         lightning.seed_everything(config.seed, workers=True, verbose=False)
         try:
-            ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
-            settings = Settings.of(chosen)
-            check_applicable(ready.parts, settings, predicts=ready.module.predicts)
-            for note in ready.notes if _rank() == 0 else ():
-                say(note)
-            if before is not None:
-                _check_same(before, ready)
-            if _rank() > 0:
-                if before is None or before.stage == "training":
-                    checkpoints = Checkpoints(Run(Path()), config.checkpoint_minutes)
-                    statistics = Statistics(Run(Path()), ready.trained.names)
-                    fit(ready, trainer_of(given, [statistics], checkpoints), before, compiled=config.compile)
+            with distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
+                ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
+                settings = Settings.of(chosen)
+                check_applicable(ready.parts, settings, predicts=ready.module.predicts)
+                if before is not None:
+                    _check_same(before, ready)
+            if rank() > 0:
+                _follow(ready, given, config, before)
                 return None
+            for note in ready.notes:
+                say(note)
             made = before or Run.create(config.runs, _name(chosen["loss"]), _name(chosen["data"]))
             with cared_for(made, _left, new=before is None):
                 if before is None:
-                    made.write(made.configuration.name, parser.dump(_whole(config)).encode())
-                    recipe = {} if config.recipe is None else {"recipe": config.recipe}
-                    made.describe(
-                        ready.facts
-                        | recipe
-                        | {"seed": config.seed, "device": _device_words(given), "versions": _versions()}
-                    )
-                    similarity = getattr(ready.module.loss, "label_similarity", None)
-                    if isinstance(similarity, torch.Tensor):
-                        made.save_label_similarity(similarity)
+                    _begin(made, ready, parser, config)
                 whole = _through(made, ready, given, config, settings)
         except MisconfigurationException as error:
             raise ValueError(_in_our_words(str(error))) from error
     tell(f"\nreport: {whole.report}" if config.report else f"\nrun: {whole.folder}")
     return whole
+
+
+def _begin(made: Run, ready: Assembled, parser: Any, config: Any) -> None:
+    """Write what a run knows of itself before it is trained."""
+    made.write(made.configuration.name, parser.dump(without_sources(config)).encode())
+    recipe = {} if config.recipe is None else {"recipe": config.recipe}
+    device = device_words(trainer_options(parser, config))
+    made.describe(ready.facts | recipe | {"seed": config.seed, "device": device, "versions": versions()})
+    similarity = getattr(ready.module.loss, "label_similarity", None)
+    if isinstance(similarity, torch.Tensor):
+        made.save_label_similarity(similarity)
+
+
+def _follow(ready: Assembled, given: Mapping[str, Any], config: Any, before: Run | None) -> None:
+    """Train as one of several processes, of which the first writes everything and evaluates."""
+    if before is None or before.stage == "training":
+        callbacks = [Statistics(Run(Path()), ready.trained.names)]
+        checkpoints = Checkpoints(Run(Path()), config.checkpoint_minutes)
+        fit(ready, trainer_of(given, callbacks, checkpoints), before, compiled=config.compile)
 
 
 def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, settings: Settings) -> Run:
@@ -117,7 +128,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
     else:
         encoder.load_state_dict(made.encoder().state_dict())
         _restore_others(made, ready)
-        encoder.to(_device(given))
+        encoder.to(device_of(given))
     with _terminable(None):
         if settings.evaluations != []:
             with _timed(made, "evaluation"):
@@ -157,17 +168,19 @@ def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, s
     barred = any(isinstance(of, ProgressBar) for of in (theirs if isinstance(theirs, list) else [theirs]))
     if given.get("enable_progress_bar") is not False and not barred:
         callbacks.append(RunProgress())
-    if processes() > 1 and not torch.cuda.is_available():
-        say("batch normalisation is each process's own on CPUs")
     checkpoints = Checkpoints(made, config.checkpoint_minutes)
     with _terminable(checkpoints), logging_to(_tools(config), made) as loggers:
         logger = [*as_list(given.get("logger")), *loggers] or given.get("logger")
         options = {**given, "logger": logger, "default_root_dir": made.folder}
         trainer = trainer_of(options, callbacks, checkpoints)
         fit(ready, trainer, made, compiled=config.compile)
-    if best and not made.best.is_file():
+    leave()  # the others are done: evaluation is this process's own
+    kept = best_epoch(made) if best and made.best.is_file() else None
+    if best and kept is None:
         say("no epoch was validated, so the last is kept: lower --validation_epochs")
-    elif best:
+    elif kept is not None:
+        score = f"{kept.metric} {score_words(kept)}"
+        say(f"kept epoch {kept.epoch} of {trainer.current_epoch}, the best on validation: {score}")
         ready.module.load_state_dict(torch.load(made.best, map_location="cpu", weights_only=True))
     ready.module.encoder.to(trainer.strategy.root_device)
 
@@ -236,12 +249,6 @@ def _validated(found: Found) -> None:
     say(f"validation after epoch {found.headline[0].epoch}: {found.headline[0].evaluation}, {scores}")
 
 
-def _device(given: Mapping[str, Any]) -> torch.device:
-    """Return the device that the trainer would use."""
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device("cpu") if given.get("accelerator") == "cpu" or accelerator is None else accelerator
-
-
 @contextmanager
 def _timed(made: Run, doing: str) -> Generator[None]:
     """Add the seconds that something takes to what the run knows of itself."""
@@ -305,38 +312,8 @@ def _in_our_words(message: str) -> str:
     return f"expected --trainer.max_epochs of at least {epochs[1]}, got {epochs[2]}: so many epochs are done"
 
 
-def _rank() -> int:
-    return int(os.environ.get("RANK", "0")) if processes() > 1 else 0
-
-
 def _left(folder: Path) -> str:
     return f"what the run had written is left in {folder}; resume it with likewise train --resume {folder}"
-
-
-def _whole(config: Any) -> Any:
-    """Return a configuration without the file and the recipe that it came from: it holds all that they say."""
-    copy = config.clone()
-    for source in ("config", "recipe"):
-        copy.pop(source, None)
-    return copy
-
-
-def _device_words(given: Mapping[str, Any]) -> str:
-    """Name the device that trains, and how many threads a processor may use."""
-    device = _device(given)
-    name = machine(device.type)["device"]
-    if device.type != "cpu":
-        return f"{processes()} x {name}"
-    return f"{name}, {torch.get_num_threads()} threads" + (f", {processes()} processes" if processes() > 1 else "")
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "likewise": metadata.version("likewise"),
-        "torch": str(torch.__version__),
-        "lightning": lightning.__version__,
-        "python": platform.python_version(),
-    }
 
 
 def _name(spec: Spec) -> str:

@@ -106,6 +106,10 @@ class Checkpoints(lightning.Callback):
         """Write a checkpoint under a temporary name, then rename it, and keep the last one as the previous."""
         self._curves.write()
         new = self.run.folder / f"{self.run.checkpoint.name}.new"
+        epochs: Any = trainer.fit_loop.epoch_progress
+        for progress in (epochs.total, epochs.current):
+            # Lightning does not count the epoch that follows a resumption at the end of one, and would begin it again
+            progress.ready = progress.started = progress.processed + 1
         trainer.save_checkpoint(new)  # called by all processes; the first writes
         if trainer.is_global_zero:
             self.run.adopt_checkpoint(new)

@@ -1,8 +1,8 @@
 """Fitting: Lightning's trainer for an assembled training, in one process or all launched processes."""
 
 import inspect
-import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import lightning
@@ -12,20 +12,14 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.nn.parallel import DistributedDataParallel
 
+from likewise import distributed
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
+from likewise.training.batch_norm import synchronize
 from likewise.training.checkpoints import Checkpoints, Terminated, readable
-from likewise.training.offers import Momentum
+from likewise.training.processes import local_processes, processes
 
-
-def processes() -> int:
-    """Return the number of processes that a launcher such as torchrun has started for this training.
-
-    Example:
-        >>> processes() >= 1
-        True
-    """
-    return int(os.environ.get("WORLD_SIZE", "1"))
+CPU = torch.device("cpu")
 
 
 def trainer_of(
@@ -48,7 +42,7 @@ def trainer_of(
         checkpoints.saves = False
     launched = processes()
     if launched > 1:
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", launched))
+        local = local_processes()
         given |= {"devices": local, "num_nodes": launched // local}
         if given.get("strategy") in {None, "auto", "ddp"}:
             given["strategy"] = DDPStrategy(**_without_broadcast())
@@ -79,9 +73,9 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
         KeyboardInterrupt: The user ended it.
         Terminated: SIGTERM ended it.
     """
-    if trainer.world_size > 1 and trainer.strategy.root_device.type == "cuda":
-        synchronize(ready)
-    checkpoint = None if run is None else last_whole(run)
+    if trainer.world_size > 1:
+        synchronize(ready.module, trainer.strategy.root_device)
+    checkpoint = _agreed(run)
     if compiled:
         torch.compiler.reset()  # earlier runs in this process count towards the limit of recompilations
         momentum = ready.module.offers.momentum
@@ -102,15 +96,6 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
         vars(ready.module.encoder).pop("maps", None)
 
 
-def synchronize(ready: Assembled) -> None:
-    """Synchronise batch normalisation across processes, except in a momentum encoder, as in MoCo."""
-    module = ready.module
-    followers = [offer for offer in module.offers.all if not isinstance(offer, Momentum)]
-    for part in (module.encoder, module.head, *followers):
-        if part is not None:
-            torch.nn.SyncBatchNorm.convert_sync_batchnorm(part)
-
-
 def last_whole(run: Run) -> str | None:
     """Return the newest readable checkpoint of a run, or None if it has no checkpoint.
 
@@ -128,6 +113,18 @@ def last_whole(run: Run) -> str | None:
             f"likewise train --config {run.configuration}"
         )
     return None
+
+
+def _agreed(run: Run | None) -> str | None:
+    """Return the checkpoint that the first process chooses: it alone looks, and puts a damaged one aside."""
+    there = () if run is None else (run.checkpoint, run.checkpoint_before)
+    chosen = -1
+    with distributed.agreement(CPU):
+        if run is not None and distributed.rank() == 0:
+            found = last_whole(run)
+            chosen = -1 if found is None else there.index(Path(found))
+    ((chosen,), *_) = distributed.exchange((chosen,), CPU)
+    return None if chosen < 0 else str(there[chosen])
 
 
 def _without_broadcast() -> dict[str, Any]:

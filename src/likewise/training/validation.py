@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, final
 
 import lightning
@@ -13,7 +14,7 @@ from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, 
 from likewise.evaluation.features import Progress, silent
 from likewise.models import Encoder
 from likewise.runs import Run
-from likewise.scores import is_quality
+from likewise.scores import ALL, is_quality
 from likewise.training.assembly import prepared
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
@@ -132,9 +133,20 @@ class Validation(lightning.Callback):
     def _is_best(self, found: Found) -> bool:
         """Tell whether an epoch is better than those before it."""
         score = next(score for score in found.headline if is_quality(score.metric))
-        same = (of for of in self.run.scores if (of.evaluation, of.metric) == (score.evaluation, score.metric))
-        before = [of.value for of in same if of.epoch is not None and score.epoch and of.epoch < score.epoch]
+        before = [of.value for of in _alike(self.run, score) if of.epoch and score.epoch and of.epoch < score.epoch]
         return score.value > max(before, default=-1.0)
+
+
+def best_epoch(run: Run) -> Score | None:
+    """Return the validation score of the epoch that is kept as the best; None if no epoch was validated."""
+    first = next((of for of in run.scores if of.epoch and of.subset == ALL and is_quality(of.metric)), None)
+    return None if first is None else max(_alike(run, first), key=lambda score: score.value)
+
+
+def _alike(run: Run, score: Score) -> list[Score]:
+    """Return the scores of all epochs that measure the same as this one, in order."""
+    what = attrgetter("evaluation", "metric", "features", "part", "subset")
+    return [of for of in run.scores if of.epoch is not None and what(of) == what(score)]
 
 
 def _rank(features: Features) -> Found:

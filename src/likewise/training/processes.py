@@ -1,0 +1,189 @@
+"""The processes of a training: as a launcher started them, compared with one another, and joined in a group.
+
+torchrun tells each process its place by environment variables; SLURM's own are translated into them. Before the group
+is made, the processes exchange what must be the same on all of them through its store. So processes that differ even in
+their number, which no collective would survive, are told so.
+"""
+
+import json
+import os
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
+
+from likewise import distributed
+
+ENDED = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe", re.IGNORECASE)
+SILENT = re.compile(r"timed? ?out", re.IGNORECASE)
+OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
+REMEDY = "start all with the same command and the same versions"
+LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs
+
+
+def processes() -> int:
+    """Return the number of processes that a launcher such as torchrun has started for this training.
+
+    Example:
+        >>> processes() >= 1
+        True
+    """
+    return _number("WORLD_SIZE", 1)
+
+
+def rank() -> int:
+    """Return which of the launched processes this is; 0 is the first, which alone writes files and evaluates.
+
+    Example:
+        >>> 0 <= rank() < processes()
+        True
+    """
+    return _number("RANK", 0) if processes() > 1 else 0
+
+
+def local_processes() -> int:
+    """Return how many of the launched processes are on this machine.
+
+    Example:
+        >>> 1 <= local_processes() <= processes()
+        True
+    """
+    return _number("LOCAL_WORLD_SIZE", processes())
+
+
+def from_slurm() -> None:
+    """Set torchrun's variables from SLURM's, if `srun` started this process as one of several.
+
+    Example:
+        >>> from_slurm()
+    """
+    if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) < 2 or "WORLD_SIZE" in os.environ:
+        return
+    known = SLURMEnvironment(auto_requeue=False)
+    a_node = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))  # such as 8(x4): 8 on each of 4 nodes
+    os.environ |= {
+        "WORLD_SIZE": os.environ["SLURM_STEP_NUM_TASKS"],
+        "RANK": str(known.global_rank()),
+        "LOCAL_RANK": str(known.local_rank()),
+        "LOCAL_WORLD_SIZE": a_node[0] if a_node else os.environ["SLURM_STEP_NUM_TASKS"],
+        "MASTER_ADDR": known.main_address,
+        "MASTER_PORT": str(known.main_port),
+    }
+
+
+@contextmanager
+def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
+    """Join the processes that were launched, if there are several, until the block ends.
+
+    Args:
+        facts: What must be the same on all of them, by name, in words.
+        minutes: How long to wait for a process that does not answer, now and in every exchange of the group.
+
+    Raises:
+        ValueError: Facts differ, or a process does not answer, or ends, or the launcher's variables are no numbers.
+
+    Example:
+        >>> with joined({"seed": "0"}, minutes=1):
+        ...     pass
+    """
+    if not minutes > 0:
+        raise ValueError(f"expected --timeout_minutes above 0, got {minutes}: 30 is the default")
+    if processes() < 2:
+        yield
+        return
+    try:
+        store = _store(timedelta(minutes=minutes))
+        _compare(store, {"processes": str(processes())} | dict(facts))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            store=PrefixStore("group", store),
+            rank=rank(),
+            world_size=processes(),
+            timeout=timedelta(minutes=minutes),
+        )
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, dist.DistError) or OURS.search(str(error))):
+            raise
+        raise _lost(error, minutes) from error
+    finally:
+        leave()
+
+
+def leave() -> None:
+    """Leave the group, if there is one: what follows is done by this process alone.
+
+    Example:
+        >>> leave()
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _store(timeout: timedelta) -> Store:
+    """Connect to the store of all processes: torchrun's, or else the first process's own."""
+    theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = TCPStore(
+        os.environ.get("MASTER_ADDR", "127.0.0.1"),
+        _number("MASTER_PORT", 29500),
+        is_master=rank() == 0 and not theirs,
+        timeout=timeout,
+        wait_for_workers=False,
+    )
+    attempt = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    return PrefixStore(f"likewise/{attempt}", store)
+
+
+def _compare(store: Store, facts: Mapping[str, str]) -> None:
+    """Raise on all processes if their facts differ. The first compares them, and tells the others what it found."""
+    if rank() > 0:
+        store.set(f"facts/{rank()}", json.dumps(facts))
+        first = json.loads(store.get("facts/0"))
+        # their number first: the first process waits for as many as it believes there are
+        verdict = distributed.difference({0: first, rank(): dict(facts)}, "options", REMEDY)
+        verdict = store.get("verdict").decode() or verdict if first["processes"] == facts["processes"] else verdict
+        store.set(f"told/{rank()}", "")
+    else:
+        store.set("facts/0", json.dumps(facts))
+        verdict = distributed.difference(_heard(store, facts), "options", REMEDY)
+        store.set("verdict", verdict)
+        if verdict:
+            with suppress(RuntimeError):
+                store.wait([f"told/{other}" for other in range(1, processes())], LINGERS)
+    if verdict:
+        raise ValueError(verdict)
+
+
+def _heard(store: Store, facts: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    """Return the facts of all processes, or of those up to one that counts another number of them."""
+    heard = {0: dict(facts)}
+    for other in range(1, processes()):
+        heard[other] = json.loads(store.get(f"facts/{other}"))
+        if heard[other]["processes"] != facts["processes"]:
+            break
+    return heard
+
+
+def _lost(error: RuntimeError, minutes: float) -> ValueError:
+    """Say in a line that another process is gone."""
+    message = " ".join(str(error).split())
+    if ENDED.search(message):
+        return ValueError(f"expected all {processes()} processes to go on, got one that has ended: see what it said")
+    if SILENT.search(message):
+        return ValueError(
+            f"expected all {processes()} processes to answer within {minutes:g} minutes, got no answer from one: see "
+            "what it does, or raise --timeout_minutes"
+        )
+    return ValueError(f"expected {processes()} processes that understand each other, got: {message}")
+
+
+def _number(variable: str, otherwise: int) -> int:
+    value = os.environ.get(variable) or str(otherwise)
+    if not value.isdecimal():
+        raise ValueError(f"expected the environment variable {variable} to be a whole number, got {value!r}: unset it")
+    return int(value)

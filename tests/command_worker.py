@@ -29,6 +29,7 @@ def start_together(arguments, folder, processes, kills=(), *, said=False, each=(
     started = []
     for rank in range(processes):
         place = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | (each[rank] if each else {})
+        place = {name: value for name, value in place.items() if value is not None}
         words = arguments[rank] if isinstance(arguments[0], list) else arguments
         files = [Path(folder) / f"{rank}.{stream}" for stream in ("out", "err")] if said else ()
         where = folders[rank] if folders else folder

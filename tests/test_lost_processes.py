@@ -139,3 +139,18 @@ def test_a_mistake_on_one_process_is_an_error_on_both(tmp_path):
     assert [end_of(process) for process in processes] == [2, 2]
     assert "rank 1 was refused, see its message" in _told(tmp_path, 0)
     assert "few.npz" in _told(tmp_path, 1)
+
+
+def test_slurm_alone_starts_several(tmp_path):
+    """The variables that srun sets, and none of torchrun's."""
+    save_few(tmp_path)
+    common = {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_JOB_ID": "7"}
+    common |= {"SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "train", "SLURM_NODEID": "0"}
+    each = [common | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
+    torchruns = dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"))
+    torchruns |= {"MASTER_ADDR": None}
+    words = ["train", *RUN, "--trainer.max_epochs", "1"]
+    processes = start_together(words, tmp_path, 2, each=[torchruns | of for of in each])
+    assert [end_of(process) for process in processes] == [0, 0]
+    (run,) = (tmp_path / "runs").iterdir()
+    assert "2 processes" in Run.open(run).facts["device"]

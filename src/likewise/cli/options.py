@@ -67,6 +67,10 @@ EVALUATIONS = (
     "classes."
 )
 LOG = "Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow]."
+CHUNKS = (
+    "Views that the encoder is given at a time, on each process, so that a batch may be larger than the memory for its "
+    "activations; the loss is that of the whole batch. Default: all."
+)
 SUBSET = "Fewer training samples: a long tail, a fraction, some classes; with --subset+ several. Default: all samples."
 OFFERS = "Further inputs of the loss, such as a queue: --offers Momentum --offers+ KeyQueue."
 LISTS: dict[str, tuple[type, str]] = {
@@ -124,6 +128,7 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument(
         "--timeout_minutes", type=float, default=30.0, help="Minutes to wait for another process before all end."
     )
+    parser.add_argument("--chunk_size", type=int | None, default=None, help=CHUNKS)
     parser.add_argument("--compile", type=bool, default=False, help="Whether to compile encoder and head.")
     parser.add_argument(
         "--validation_epochs", type=int, default=5, help="Epochs between validation scores during training; 0: none."

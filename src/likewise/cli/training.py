@@ -78,7 +78,7 @@ def run(arguments: Sequence[str]) -> Run | None:
         lightning.seed_everything(config.seed, workers=True, verbose=False)
         try:
             with distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
-                ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed)
+                ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed, config.chunk_size)
                 settings = Settings.of(chosen)
                 check_applicable(ready.parts, settings, predicts=ready.module.predicts)
                 if before is not None:
@@ -189,6 +189,10 @@ def _check(config: Any) -> None:
     """Raise a ValueError where a number or a tool is not as expected, before any work."""
     if not 0 <= config.seed < SEEDS:
         raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {config.seed}: 0 is the default")
+    if config.chunk_size is not None and config.chunk_size < 1:
+        raise ValueError(
+            f"expected --chunk_size of at least 1, got {config.chunk_size}: leave it out to encode all at once"
+        )
     if config.validation_epochs < 0:
         raise ValueError(f"expected --validation_epochs of 0 or more, got {config.validation_epochs}: 0 is none")
     check_tools(_tools(config))

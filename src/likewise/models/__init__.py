@@ -1,6 +1,7 @@
 """Encoders, one per file, the heads used in training, and ONNX export."""
 
 from likewise.models.bag_of_tokens import BagOfTokens
+from likewise.models.chunks import in_chunks
 from likewise.models.conv4 import Conv4
 from likewise.models.conv_net import ConvNet
 from likewise.models.encoder import Encoder
@@ -34,5 +35,6 @@ __all__ = [
     "Timm",
     "Transformer",
     "Wrapped",
+    "in_chunks",
     "to_onnx",
 ]

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
 from torch.optim import Optimizer
 
 from likewise.data import (
@@ -71,13 +72,14 @@ class Assembled:
         }
 
 
-def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
+def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None) -> Assembled:
     """Make the parts of a training, in the order in which they depend on each other.
 
     Args:
         chosen: A `Spec` for each of data, subset, split, batches, encoder, head, loss, optimizer and schedule, and a
             list of them for offers; None if a part is left out.
         seed: Seed of weights, order, views and dropout.
+        chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
 
     Returns:
         The training.
@@ -113,7 +115,10 @@ def assemble(chosen: Mapping[str, Any], seed: int) -> Assembled:
         offers,
         samples=train,
         schedule=build(specs["schedule"], Schedule),
+        chunk_size=chunk_size,
     )
+    if chunk_size is not None and any(isinstance(layer, _BatchNorm) for layer in encoder.modules()):
+        known.append(f"batch normalisation in the encoder normalises each chunk of {chunk_size:,} by itself")
     ready = prepared(encoder, train)
     batches = build(specs["batches"], Batches)
     if isinstance(batches, Episodes) and batches.mix is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -44,6 +45,7 @@ def trainer_of(
     if launched > 1:
         local = local_processes()
         given |= {"devices": local, "num_nodes": launched // local}
+        given["plugins"] = [*as_list(given.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
         if given.get("strategy") in {None, "auto", "ddp"}:
             given["strategy"] = DDPStrategy(**_without_broadcast())
     trainer = lightning.Trainer(

@@ -45,6 +45,8 @@ class Pretraining(lightning.LightningModule):
         samples: The training part, for the kind and number of its labels. None: labels are of the loss's kind, and
             there are no prototypes.
         schedule: Schedule of the learning rate. None: a cosine to 0.
+        chunk_size: Inputs that are encoded at a time, so that a batch may be larger than the memory for its
+            activations; the loss is that of the whole batch. See `likewise.models.in_chunks`. None: all.
 
     Attributes:
         offers: The `Offers` in force.
@@ -73,6 +75,7 @@ class Pretraining(lightning.LightningModule):
         *,
         samples: Samples | None = None,
         schedule: Schedule | None = None,
+        chunk_size: int | None = None,
     ) -> None:
         super().__init__()
         if getattr(loss, "reduction", "mean") == "none":
@@ -82,6 +85,7 @@ class Pretraining(lightning.LightningModule):
         self.loss = loss
         self.offers = Offers(loss, _plan(encoder, self.head, loss, samples), offers)
         self.schedule = Cosine() if schedule is None else schedule
+        self.chunk_size = chunk_size
         self.observer: Callable[[Step], None] | None = None
         self._make_optimizer = optimizer
 
@@ -117,6 +121,7 @@ class Pretraining(lightning.LightningModule):
             self.head,
             slow=None if momentum is None else momentum.slow,
             keyed=self.offers.asked.keyed,
+            chunk_size=self.chunk_size,
         )
         views, named = self.offers.arguments(step)
         if self.offers.asked.of_embeddings:

@@ -23,6 +23,7 @@ ENDED = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe", re.I
 SILENT = re.compile(r"timed? ?out", re.IGNORECASE)
 OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
+FIRST_PORT, PORTS = 15_000, 10_000  # so that two jobs on a node seldom meet
 LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs
 
 
@@ -64,15 +65,16 @@ def from_slurm() -> None:
     """
     if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) < 2 or "WORLD_SIZE" in os.environ:
         return
-    known = SLURMEnvironment(auto_requeue=False)
+    nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST", "127.0.0.1")
     a_node = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))  # such as 8(x4): 8 on each of 4 nodes
     os.environ |= {
         "WORLD_SIZE": os.environ["SLURM_STEP_NUM_TASKS"],
-        "RANK": str(known.global_rank()),
-        "LOCAL_RANK": str(known.local_rank()),
+        "RANK": os.environ["SLURM_PROCID"],
+        "LOCAL_RANK": os.environ["SLURM_LOCALID"],
         "LOCAL_WORLD_SIZE": a_node[0] if a_node else os.environ["SLURM_STEP_NUM_TASKS"],
-        "MASTER_ADDR": known.main_address,
-        "MASTER_PORT": str(known.main_port),
+        "GROUP_RANK": os.environ.get("SLURM_NODEID", "0"),
+        "MASTER_ADDR": os.environ.get("MASTER_ADDR") or SLURMEnvironment.resolve_root_node_address(nodes),
+        "MASTER_PORT": os.environ.get("MASTER_PORT") or str(FIRST_PORT + _number("SLURM_JOB_ID", 0) % PORTS),
     }
 
 

@@ -1,13 +1,14 @@
 """One batch and its results from encoder and head, computed once and shared by all offers."""
 
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from likewise.data import Batch, Draw, EpisodeShape, Share, mixed
+from likewise.models import in_chunks
 
 
 @final
@@ -20,6 +21,7 @@ class Step:
         head: g, from features to embeddings. None: the embeddings are the features.
         slow: A momentum encoder of both, or None.
         keyed: Whether the last view is a key, which only the momentum encoder sees if there is one.
+        chunk_size: Inputs that are encoded at a time; see `likewise.models.in_chunks`. None: all.
 
     Attributes:
         inputs: The views, (B, V, ...).
@@ -34,6 +36,7 @@ class Step:
         *,
         slow: nn.Module | None = None,
         keyed: bool = False,
+        chunk_size: int | None = None,
     ) -> None:
         self.batch = batch
         self.inputs: Shaped[Tensor, "b v ..."] = batch["inputs"]
@@ -41,6 +44,7 @@ class Step:
         self._head = head
         self.slow = slow
         self._keyed = keyed
+        self._chunk_size = chunk_size
 
     @property
     def views(self) -> int:
@@ -64,13 +68,13 @@ class Step:
     def features(self) -> Float[Tensor, "b v d"]:
         """Features f(x) of the views that the encoder sees."""
         seen = self.inputs[:, : self.encoded]
-        return self._encoder(seen.flatten(0, 1)).unflatten(0, seen.shape[:2])
+        return in_chunks(self._encoder, seen.flatten(0, 1), self._chunk_size).unflatten(0, seen.shape[:2])
 
     @cached_property
     def maps(self) -> Float[Tensor, "b d h w"]:
         """Feature maps of the first view."""
-        maps: Tensor = self._encoder.maps(self.inputs[:, 0])  # pyright: ignore[reportCallIssue] - an `Encoder`
-        return maps
+        maps: Any = self._encoder.maps  # an `Encoder`
+        return in_chunks(self._encoder, self.inputs[:, 0], self._chunk_size, maps)
 
     @property
     def represented(self) -> Float[Tensor, "n d"] | None:
@@ -107,14 +111,18 @@ class Step:
         """Embeddings of the last view, without gradient, by the momentum encoder if there is one."""
         if self.slow is None:
             return self.embeddings[:, -1].detach()
-        return self.slow(self.inputs[:, -1])
+        return self._followed(self.slow, self.inputs[:, -1])
 
     @cached_property
     def targets(self) -> Float[Tensor, "b v e"]:
         """Embeddings of all views by the momentum encoder."""
         if self.slow is None:
             raise RuntimeError("targets need a momentum encoder")  # offers are checked before training
-        return self.slow(self.inputs.flatten(0, 1)).unflatten(0, self.inputs.shape[:2])
+        return self._followed(self.slow, self.inputs.flatten(0, 1)).unflatten(0, self.inputs.shape[:2])
+
+    @torch.no_grad()
+    def _followed(self, slow: nn.Module, inputs: Tensor) -> Tensor:
+        return in_chunks(slow, inputs, self._chunk_size)
 
     def draw(self, purpose: int) -> Draw:
         """Return random numbers for each sample, different for each purpose."""

@@ -100,6 +100,28 @@ def exchanges(call):
     return count
 
 
+def sent(dtype):
+    """Return the bytes that this rank sends in a step of SupCon, forward and backward, by collective."""
+    bytes_by = dict.fromkeys(("all_gather", "reduce_scatter", "all_reduce"), 0)
+    known = {name: getattr(dist, name) for name in bytes_by}
+
+    def counted(name, of):
+        def call(*arguments):
+            for tensor in of(*arguments):
+                bytes_by[name] += tensor.nbytes
+            return known[name](*arguments)
+
+        return call
+
+    dist.all_gather = counted("all_gather", lambda _, mine: [mine])
+    dist.reduce_scatter = counted("reduce_scatter", lambda _, parts: parts)
+    dist.all_reduce = counted("all_reduce", lambda mine: [mine])
+    made(lw.SupConLoss)(torch.ones(2, 2, 6, dtype=dtype, requires_grad=True), CLASSES[:2]).backward()
+    for name, call in known.items():
+        setattr(dist, name, call)
+    return bytes_by
+
+
 def main(rank, folder):
     """Call every case, and save what this rank was told, and whether the ranks still understand each other."""
     torch.set_num_threads(1)
@@ -117,6 +139,7 @@ def main(rank, folder):
         "InfoNCE, queue": exchanges(lambda: made(lw.InfoNCELoss)(Z, Z, queue=Z)),
         "MSC": exchanges(lambda: made(lw.MSCLoss)(Z, SETS, torch.ones(3, 6))),
     }
+    counts |= {str(dtype): sent(dtype) for dtype in (torch.float32, torch.bfloat16)}
     dist.destroy_process_group()
     torch.save((told, alike, counts), folder / f"{rank}.pt")
 

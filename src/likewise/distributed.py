@@ -144,12 +144,15 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
-def gather(rows: Tensor, shards: Shards) -> Tensor:
+def gather(rows: Tensor, shards: Shards, dtype: torch.dtype | None = None) -> Tensor:
     """Return the rows of all processes in rank order, with the exact gradient.
+
+    Rows are sent in their own precision, gradients in that of the result.
 
     Args:
         rows: This process's rows, shape (N_k, …), the same trailing shape and dtype on every rank.
         shards: The number of rows of each process.
+        dtype: What to widen the rows of several processes to. None: they stay as they are.
 
     Returns:
         Shape (Σ N_k, …). Its backward sums the gradients of all ranks and returns this process's rows of the sum.
@@ -161,24 +164,24 @@ def gather(rows: Tensor, shards: Shards) -> Tensor:
         >>> gather(torch.eye(2), Shards((2,), 0)).shape
         torch.Size([2, 2])
     """
-    return rows if len(shards.sizes) == 1 else _Gather.apply(rows, shards)
+    return rows if len(shards.sizes) == 1 else _Gather.apply(rows, shards, rows.dtype if dtype is None else dtype)
 
 
 class _Gather(torch.autograd.Function):
     """Forward: the rows of all ranks. Backward: the sum over ranks of the gradients of this rank's rows."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
-        ctx.shards = shards
+    def forward(ctx: Any, rows: Tensor, shards: Shards, dtype: torch.dtype) -> Tensor:
+        ctx.shards, ctx.dtype = shards, rows.dtype
         padded = rows.new_zeros(max(shards.sizes), *rows.shape[1:])
         padded[: len(rows)] = rows
         parts = [torch.empty_like(padded) for _ in shards.sizes]
         dist.all_gather(parts, padded)
-        return torch.cat([part[:size] for part, size in zip(parts, shards.sizes, strict=True)])
+        return torch.cat([part[:size] for part, size in zip(parts, shards.sizes, strict=True)]).to(dtype)
 
     @staticmethod
     @first_derivative
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         shards: Shards = ctx.shards
         mine = gradients[0].new_zeros(max(shards.sizes), *gradients[0].shape[1:])
         parts: list[Tensor] = []
@@ -187,7 +190,7 @@ class _Gather(torch.autograd.Function):
             padded[:size] = part
             parts.append(padded)
         dist.reduce_scatter(mine, parts)
-        return mine[: shards.sizes[shards.rank]], None
+        return mine[: shards.sizes[shards.rank]].to(ctx.dtype), None, None
 
 
 def total(value: Tensor) -> Tensor:

@@ -26,6 +26,9 @@ from likewise.pairs import PairWeight
 LabelKind = Literal["classes", "label sets"]
 
 
+PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
 class LossOptions(TypedDict, total=False):
     """Options that every contrastive loss takes in addition to its own parameters.
 
@@ -169,13 +172,14 @@ class ContrastiveLoss(Loss):
         queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
         here = queries if references is None else references
         dtype = functools.reduce(torch.promote_types, (v.dtype for v in (queries, here, *whole)), torch.float32)
-        sizes, rank = [(len(embeddings), len(here))], 0
+        sizes, rank = [(len(embeddings), len(here), PRECISIONS.index(here.dtype))], 0
         if self.gathers and not local:  # everything else that must agree was compared in `checks`
             sizes, rank = distributed.exchange(sizes[0], queries.device), distributed.rank()
+            here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[of[2]] for of in sizes)))
         shards = Shards(tuple(of[1] for of in sizes), rank)
         return Rows(
             queries=queries,
-            references=distributed.gather(here if len(sizes) == 1 else here.to(dtype), shards),
+            references=distributed.gather(here, shards, dtype),
             views=views,
             others=references is not None,
             sample_shards=Shards(tuple(of[0] for of in sizes), rank),

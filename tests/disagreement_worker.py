@@ -102,20 +102,19 @@ def exchanges(call):
 
 def sent(dtype):
     """Return the bytes that this rank sends in a step of SupCon, forward and backward, by collective."""
-    bytes_by = dict.fromkeys(("all_gather", "reduce_scatter", "all_reduce"), 0)
+    bytes_by = dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce"), 0)
     known = {name: getattr(dist, name) for name in bytes_by}
 
     def counted(name, of):
         def call(*arguments):
-            for tensor in of(*arguments):
-                bytes_by[name] += tensor.nbytes
+            bytes_by[name] += of(*arguments).nbytes
             return known[name](*arguments)
 
         return call
 
-    dist.all_gather = counted("all_gather", lambda _, mine: [mine])
-    dist.reduce_scatter = counted("reduce_scatter", lambda _, parts: parts)
-    dist.all_reduce = counted("all_reduce", lambda mine: [mine])
+    for name in ("all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"):
+        setattr(dist, name, counted(name, lambda _, given: given))
+    dist.all_reduce = counted("all_reduce", lambda mine: mine)
     made(lw.SupConLoss)(torch.ones(2, 2, 6, dtype=dtype, requires_grad=True), CLASSES[:2]).backward()
     for name, call in known.items():
         setattr(dist, name, call)

@@ -159,9 +159,9 @@ def test_a_step_takes_two_exchanges_at_most(disagreeing):
 def test_a_step_sends_its_rows_once_in_their_precision(dtype, size, disagreeing):
     """Here 4 rows of 6 features: embeddings, their gradient as a part for each rank, labels, and small messages."""
     for _, _, counts in disagreeing:
-        messages = 2 * 8 + 3 * 8
-        assert counts[dtype]["all_gather"] == 4 * 6 * size + 4 * 8 + messages
-        assert counts[dtype]["reduce_scatter"] == 2 * 4 * 6 * 4
+        assert counts[dtype]["all_gather_into_tensor"] == 4 * 6 * size + 4 * 8
+        assert counts[dtype]["reduce_scatter_tensor"] == 2 * 4 * 6 * 4
+        assert counts[dtype]["all_gather"] == 2 * 8 + 3 * 8  # two messages: whether all agree, and the sizes
         assert counts[dtype]["all_reduce"] <= 16  # how many anchors, and the value
 
 

@@ -38,6 +38,11 @@ class Shards(NamedTuple):
         """The number of rows of all processes."""
         return sum(self.sizes)
 
+    @property
+    def even(self) -> bool:
+        """Whether all processes have as many rows."""
+        return len(set(self.sizes)) == 1
+
 
 def world_size() -> int:
     """Return the number of processes; 1 without a process group."""
@@ -173,24 +178,31 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, shards: Shards, dtype: torch.dtype) -> Tensor:
         ctx.shards, ctx.dtype = shards, rows.dtype
-        padded = rows.new_zeros(max(shards.sizes), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        parts = [torch.empty_like(padded) for _ in shards.sizes]
-        dist.all_gather(parts, padded)
-        return torch.cat([part[:size] for part, size in zip(parts, shards.sizes, strict=True)]).to(dtype)
+        longest = max(shards.sizes)
+        gathered = rows.new_empty(longest * len(shards.sizes), *rows.shape[1:])
+        dist.all_gather_into_tensor(gathered, _padded(rows, longest))
+        if not shards.even:
+            parts = zip(gathered.split(longest), shards.sizes, strict=True)
+            gathered = torch.cat([part[:size] for part, size in parts])
+        return gathered.to(dtype)
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         shards: Shards = ctx.shards
-        mine = gradients[0].new_zeros(max(shards.sizes), *gradients[0].shape[1:])
-        parts: list[Tensor] = []
-        for part, size in zip(gradients[0].split(list(shards.sizes)), shards.sizes, strict=True):
-            padded = torch.zeros_like(mine)
-            padded[:size] = part
-            parts.append(padded)
-        dist.reduce_scatter(mine, parts)
+        every, longest = gradients[0].contiguous(), max(shards.sizes)
+        if not shards.even:
+            every = torch.cat([_padded(part, longest) for part in every.split(list(shards.sizes))])
+        mine = every.new_empty(longest, *every.shape[1:])
+        dist.reduce_scatter_tensor(mine, every)
         return mine[: shards.sizes[shards.rank]].to(ctx.dtype), None, None
+
+
+def _padded(rows: Tensor, longest: int) -> Tensor:
+    """Return rows, followed by zeros if there are fewer than the longest shard has."""
+    if len(rows) == longest:
+        return rows.contiguous()
+    return torch.cat([rows, rows.new_zeros(longest - len(rows), *rows.shape[1:])])
 
 
 def total(value: Tensor) -> Tensor:

@@ -240,6 +240,22 @@ def test_lists_of_labels_are_label_sets(tmp_path, values, options, names, sets):
     assert samples.labels.tolist() == [[name in own for name in names] for own in sets]
 
 
+@pytest.mark.parametrize(
+    ("cells", "names", "sets"),
+    [
+        (["0", "2", "1", "0"], "012", ["0", "2", "1", "0"]),
+        (["0", "", "1", "10"], ["0", "1", "10"], [["0"], [], ["1"], ["10"]]),
+        (["0;2", "0", "", "2"], "02", ["02", "0", "", "2"]),
+    ],
+    ids=["integers", "an empty cell", "several"],
+)
+def test_a_label_called_0_is_one_of_a_separated_column(tmp_path, cells, names, sets):
+    path = write_table(tmp_path / "t.csv", {"x": [1, 2, 3, 4], "tags": cells})
+    samples = Hub(str(path), label="tags", separator=";").load()
+    assert samples.names == tuple(names)
+    assert samples.labels.tolist() == [[name in own for name in names] for own in sets]
+
+
 def test_named_classes_keep_their_numbers_and_a_part_with_hidden_labels_is_left_out(tmp_path):
     features = datasets.Features({"x": datasets.Value("float32"), "label": datasets.ClassLabel(names=["oak", "ash"])})
     splits = {

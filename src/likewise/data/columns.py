@@ -81,13 +81,14 @@ def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None)
         feature: The column's feature, which may name the classes.
         separator: What separates the labels of a sample, in strings that hold several.
     """
+    values = [_label(value) for value in values]
     if separator is not None:
-        values = [[part.strip() for part in str(value or "").split(separator) if part.strip()] for value in values]
-        return _label_sets(values, None)
+        cells = ["" if value is None else str(value) for value in values]
+        return _label_sets([[part.strip() for part in cell.split(separator) if part.strip()] for cell in cells], None)
     inner = _inner(feature)
     if inner is not None:
         return _label_sets([[one for one in value if one is not None] if value else [] for value in values], inner)
-    missing = sum(value is None or (isinstance(value, float) and math.isnan(value)) for value in values)
+    missing = sum(value is None for value in values)
     if missing:
         raise ValueError(
             f"expected a label for every sample, got none for {missing} of {len(values)}: fill them in or drop the rows"
@@ -101,6 +102,13 @@ def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None)
             "data.label"
         )
     return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in found)
+
+
+def _label(value: Any) -> Any:
+    """Return a cell as a label: a whole number as an integer, as which it was written, and a missing one as None."""
+    if not isinstance(value, float):
+        return value
+    return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
 def names_in(feature: Any) -> tuple[str, ...] | None:

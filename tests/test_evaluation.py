@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
 from likewise.data import Parts, Samples
 from likewise.evaluation import (
@@ -457,6 +458,26 @@ def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
     assert raw.test.labels.tolist() == (raw.test.rows % 2).tolist()
     large = Samples(torch.zeros(2, 3, 65, 64), torch.arange(2), ("a", "b"))
     assert raw_features(Parts(large, large, large)) is None
+
+
+def test_vectors_are_standardised_by_the_training_part_and_images_are_not():
+    scale = torch.tensor([1e-3, 1.0, 1e4, 0.0])
+    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) * scale + torch.tensor(
+        [5.0, 0.0, -2e4, 7.25]
+    )
+    rows = torch.arange(60)
+    samples = Samples(inputs, rows % 2, ("a", "b"))
+    train, validation, test = (samples[own] for own in rows.split([30, 10, 20]))
+    test.inputs[:, 3] += 1  # constant in training only
+    raw = raw_features(Parts(train, validation, test))
+    scaler = StandardScaler().fit(train.inputs.double().numpy())
+    for of, part in zip(raw, (train, validation, test), strict=True):
+        expected = torch.from_numpy(scaler.transform(part.inputs.double().numpy())).float()
+        torch.testing.assert_close(of.vectors[:, :3], expected[:, :3], rtol=1e-4, atol=1e-3)
+        assert not of.vectors[:, 3].any()
+    torch.testing.assert_close(raw.test.origin.encode(test.inputs), raw.test.vectors)  # other data, by the same numbers
+    images = Samples(inputs.view(60, 1, 2, 2), rows % 2, ("a", "b"))
+    assert torch.equal(raw_features(Parts(images, images, images)).test.vectors, inputs)
 
 
 # --- array files -----------------------------------------------------------------------------------------------------

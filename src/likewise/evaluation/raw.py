@@ -1,5 +1,6 @@
 """Raw inputs as features: what the same evaluations find without an encoder. Of texts these are weights of words."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -7,7 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.data import Parts, Samples, Texts
+from likewise.data.samples import Rows
 from likewise.evaluation.features import FeatureParts, Features
+from likewise.evaluation.label_fitting import CONSTANT
+from likewise.evaluation.origin import Origin
 from likewise.scores import RAW
 
 LONGEST = 3 * 64 * 64  # numbers of an input; beyond, pixels say nothing and cost much
@@ -19,9 +23,10 @@ MOST_TEXTS = 2**16  # of a part: 512 MiB in float32
 def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int = 0) -> FeatureParts | None:
     """Return the inputs of the three parts as vectors: of large parts a random subset.
 
-    A part is cut to 2²⁴ numbers. Texts are described by TF-IDF of the 2,048 most frequent words
-    and pairs of words: 1 + log of the count, times the logarithm of the inverse share of training texts that have it,
-    L2-normalised. Of texts a part is cut to 65,536.
+    A part is cut to 2²⁴ numbers. Vectors are standardised, each number by its mean and standard deviation over the
+    training part, since numbers of any unit may stand side by side; one that is constant there is 0. Texts are
+    described by TF-IDF of the 2,048 most frequent words and pairs of words: 1 + log of the count, times the logarithm
+    of the inverse share of training texts that have it, L2-normalised. Of texts a part is cut to 65,536.
 
     Args:
         parts: The samples.
@@ -50,7 +55,12 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     seen = parts.train.names[: len(parts.test.names)] == parts.test.names
     named = zip(("train", "validation", "test"), whole, among, strict=True)
     some = [(part, _some(of, rows, most, seed, whole_classes=not seen), of) for part, of, rows in named]
-    return FeatureParts(*(_raw(as_vectors(few), few, part, of) for part, few, of in some))
+    raw = FeatureParts(*(_raw(as_vectors(few), few, part, of) for part, few, of in some))
+    if len(parts.train.input_shape) > 1:
+        return raw
+    encode = _standardizing(raw.train.vectors)
+    standard = ((of, encode(of.vectors), few) for of, (_, few, _) in zip(raw, some, strict=True))
+    return FeatureParts(*(replace(of, vectors=vectors, origin=Origin(few, encode)) for of, vectors, few in standard))
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
@@ -62,6 +72,13 @@ def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
     """
     inputs = samples.inputs[torch.arange(len(samples))].flatten(1)
     return inputs.float() if inputs.is_floating_point() else inputs.float() / 255
+
+
+def _standardizing(train: Float[Tensor, "n d"]) -> Callable[[Tensor | Rows], Tensor]:
+    """Return what standardises vectors as the training part's, and makes a number 0 that is constant there."""
+    deviation, mean = torch.std_mean(train, dim=0, correction=0)
+    divisor = torch.where(deviation > CONSTANT * mean.abs(), deviation, torch.inf)
+    return lambda inputs: (as_vectors(Samples(inputs)) - mean) / divisor
 
 
 def _of_texts(parts: Parts, features: FeatureParts | None, seed: int) -> FeatureParts | None:

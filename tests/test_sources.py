@@ -222,6 +222,47 @@ def test_names_of_tables_give_the_parts(tmp_path):
     assert torch.bincount(Hub(str(tmp_path / "flowers")).load().parts).tolist() == [8, 4, 4]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_parts_whose_numbers_are_of_other_types_are_joined(tmp_path, suffix):
+    (tmp_path / "flowers").mkdir()
+    write_table(tmp_path / "flowers" / f"train{suffix}", {"x": [0.25, 1.5], "y": [1, 2], "label": [0, 1]})
+    write_table(tmp_path / "flowers" / f"test{suffix}", {"x": [3, 4], "y": [0.75, 5.5], "label": [1.0, 0.0]})
+    samples = Hub(str(tmp_path / "flowers")).load()
+    assert samples.inputs.tolist() == [[0.25, 1], [1.5, 2], [3, 0.75], [4, 5.5]]
+    assert samples.names == ("0", "1")
+    assert samples.labels.tolist() == [0, 1, 1, 0]
+    assert samples.parts.tolist() == [0, 0, 2, 2]
+
+
+def test_a_column_of_integers_may_have_fractions_late_in_a_long_table(tmp_path):
+    columns = {"x": [*range(12_000), 0.5], "label": [row % 2 for row in range(12_001)]}
+    assert Hub(str(write_table(tmp_path / "long.csv", columns))).load().inputs.flatten().tolist() == columns["x"]
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ({"y": [2]}, "a column 'label' in the test part of .*, got y: add it"),
+        ({"label": [["a"]]}, "a column 'y' in the test part of .*, got label: add it"),
+        ({"y": [2], "label": ["a"]}, "lists of labels in every part .*, got single labels in the test part: write"),
+    ],
+    ids=["no labels", "no inputs", "single labels"],
+)
+def test_a_column_that_a_part_lacks_is_named_with_the_part(tmp_path, test, words):
+    (tmp_path / "flowers").mkdir()
+    write_table(tmp_path / "flowers" / "train.jsonl", {"y": [1, 2], "label": [["a"], ["b"]]})
+    write_table(tmp_path / "flowers" / "test.jsonl", test)
+    with pytest.raises(ValueError, match=words):
+        Hub(str(tmp_path / "flowers")).load()
+
+
+def test_texts_of_digits_only_in_one_part_stay_texts(tmp_path):
+    (tmp_path / "notes").mkdir()
+    write_table(tmp_path / "notes" / "train.csv", {"text": ["a", "b"], "label": ["x", "y"]})
+    write_table(tmp_path / "notes" / "test.csv", {"text": [0, 7], "label": ["x", "y"]})
+    assert Hub(str(tmp_path / "notes")).load().inputs.strings == ["a", "b", "0", "7"]
+
+
 @pytest.mark.parametrize(
     ("values", "options", "names", "sets"),
     [

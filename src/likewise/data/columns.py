@@ -111,6 +111,11 @@ def _label(value: Any) -> Any:
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
+def is_list(feature: Any) -> bool:
+    """Tell whether a column's values are lists."""
+    return _inner(feature) is not None
+
+
 def names_in(feature: Any) -> tuple[str, ...] | None:
     """Return the names of the classes, or of the labels in lists, that a feature numbers; None where it has none."""
     inner = _inner(feature)

@@ -11,6 +11,7 @@ from likewise.data.columns import (
     ColumnKind,
     finite_rows,
     in_words,
+    is_list,
     kind_of,
     labels_of,
     names_in,
@@ -63,7 +64,8 @@ class Hub(Source):
 
     Memory:
         The decoded images, one byte per pixel and channel, up to `memory`. Tables are read through a temporary folder,
-        which takes as much disk space as they do; it stays while their images are decoded on demand.
+        which takes as much disk space as they do; it stays while their images are decoded on demand. A CSV or TSV file
+        is in memory while it is read.
 
     Example:
         >>> import tempfile
@@ -100,6 +102,7 @@ class Hub(Source):
         tables = open_tables(self.path, self.config, labelled=self.label != "none")
         label = self._label(next(iter(tables.splits.values())).features)
         inputs, kind = self._inputs(tables, label)
+        _check_columns(self.path, tables.splits, inputs, label)
         given = _parts(tables, label)
         splits = [tables.splits[name] for name in given]
         rows = [len(split) for split in splits]
@@ -124,7 +127,7 @@ class Hub(Source):
         if kind == "text":
             if self.size is not None:
                 raise ValueError(f"expected no size for texts, got {self.size}: leave out data.size")
-            strings = [value or "" for split in splits for value in _values(split, inputs[0])]
+            strings = ["" if value is None else str(value) for split in splits for value in _values(split, inputs[0])]
             if blank := sum(not string.strip() for string in strings):
                 warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=2)
             return Samples(Texts(strings), labels, names, parts)
@@ -197,6 +200,24 @@ def _parts(tables: Tables, label: str | None) -> dict[str, int]:
         raise ValueError(f"expected a split called train, with samples and labels, got {got}: rename one")
     tested = 2 in numbers.values()
     return {name: 2 if number == 1 and not tested else number for name, number in numbers.items()}
+
+
+def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: str | None) -> None:
+    """Raise unless every part has the columns, and lists of labels where the others have lists."""
+    for part, split in splits.items():
+        for column in [*inputs, *([] if label is None else [label])]:
+            if column not in split.features:
+                raise ValueError(
+                    f"expected a column {column!r} in the {part} part of {path}, got {', '.join(split.features)}: "
+                    "add it, or leave the part out"
+                )
+    lists = {} if label is None else {part: is_list(split.features[label]) for part, split in splits.items()}
+    if len(set(lists.values())) > 1:
+        single = next(part for part, of in lists.items() if not of)
+        raise ValueError(
+            f"expected lists of labels in every part of {path} or in none, got single labels in the {single} part: "
+            "write them as lists too"
+        )
 
 
 def _hidden(split: Any, label: str) -> Sequence[Any]:

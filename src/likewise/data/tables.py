@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 from likewise.data.image_files import image_suffixes
-from likewise.data.samples import PART_NAMES
+from likewise.data.samples import PART_NAMES, PARTS
 
 _BUILDERS = {
     ".csv": "csv",
@@ -80,12 +80,25 @@ def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
                 return Tables(_splits(datasets.load_dataset(path, config)), None, None)
             builder, options = _local(where, labelled=labelled)
             cache = TemporaryFolder()
-            read = datasets.load_dataset(builder, cache_dir=cache.path, **options)
+            read = _read(builder, options, cache.path)
         except _RefusedError as error:
             raise ValueError(str(error)) from error
         except (OSError, ValueError, DatasetsError) as error:
             raise ValueError(_unreadable(path, where, error)) from error
-        return Tables(_splits(read), where if where.is_dir() else where.parent, cache)
+        return Tables(read, where if where.is_dir() else where.parent, cache)
+
+
+def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Read the parts: those of tables on their own, since numbers may be whole in one and have fractions in another."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+    if builder == "imagefolder":
+        return _splits(datasets.load_dataset(builder, cache_dir=folder, **options))
+    parts, others = options["data_files"], {name: value for name, value in options.items() if name != "data_files"}
+    return {
+        part: datasets.load_dataset(builder, data_files={part: files}, split=part, cache_dir=folder, **others)
+        for part, files in parts.items()
+    }
 
 
 class _RefusedError(ValueError):
@@ -97,7 +110,7 @@ def _local(where: Path, *, labelled: bool) -> tuple[str, dict[str, Any]]:
     if where.is_file():
         if where.suffix.lower() not in _BUILDERS:
             raise _RefusedError(f"expected one of {', '.join(_BUILDERS)} or a folder, got {where}: convert it")
-        return _builder(where.suffix), {"data_files": {"train": glob.escape(str(where))}, **_separator(where.suffix)}
+        return _builder(where.suffix), {"data_files": {"train": glob.escape(str(where))}, **_format(where.suffix)}
     files = sorted(
         file.relative_to(where) for file in where.rglob("*") if file.is_file() and not file.name.startswith(".")
     )
@@ -117,15 +130,18 @@ def _local(where: Path, *, labelled: bool) -> tuple[str, dict[str, Any]]:
             f"expected images, or tables of one kind ({', '.join(_BUILDERS)}), in {where}, got {got}: "
             "keep only one kind in the folder"
         )
-    return builders.pop(), {"data_files": _table_parts(where, tables), **_separator(tables[0].suffix)}
+    return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0].suffix)}
 
 
 def _builder(suffix: str) -> str:
     return _BUILDERS[suffix.lower()]
 
 
-def _separator(suffix: str) -> dict[str, str]:
-    return {"sep": "\t"} if suffix.lower() == ".tsv" else {}
+def _format(suffix: str) -> dict[str, Any]:
+    """Return the options of a kind of table; those with separators are read in one go, which tells a column's kind."""
+    if _builder(suffix) != "csv":
+        return {}
+    return {"sep": "\t" if suffix.lower() == ".tsv" else ",", "chunksize": None}
 
 
 def _image_parts(where: Path, images: Sequence[Path], *, labelled: bool) -> dict[str, list[str]]:
@@ -162,11 +178,11 @@ def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
             f"expected tables named after their parts, train and test, in {where}, got {Path(odd).name}: rename it, "
             "or give one file as data.path"
         )
-    return {part: names for part, names in files.items() if part is not None}
+    return {part: files[part] for part in PARTS if part in files}
 
 
 def _part(number: int) -> str:
-    return ("train", "validation", "test")[number]
+    return PARTS[number]
 
 
 def _splits(read: Any) -> dict[str, Any]:

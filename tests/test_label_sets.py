@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -331,6 +332,66 @@ def test_intervals_are_as_wide_as_the_bootstrap_finds():
     score = next(score for score in mean.headline if score.metric == "mAP")
     values = [average_precision_score(own.sets[rows], predicted[rows, frequent]) for rows in drawn]
     assert (score.high - score.low) / 2 / 1.98 == pytest.approx(np.std(values), rel=0.2)
+
+
+RARE = {
+    "one": (1,),
+    "two": (2,),
+    "three": (3,),
+    "a tail of one each": (1,) * 10,
+    "of every frequency": (1, 1, 2, 2, 3, 5, 10, 20, 40, 60),
+}
+
+
+@cache
+def draws(positives, rounds=100, samples=120):
+    """Score two predictors in turn on fresh samples of the same labels, again and again."""
+    found = []
+    generator = np.random.default_rng(0)
+    for _ in range(rounds):
+        sets = np.zeros((samples, len(positives)), bool)
+        for label, count in enumerate(positives):
+            sets[generator.choice(samples, count, replace=False), label] = True
+        first = generator.normal(size=sets.shape) + sets * np.linspace(1, 3.5, len(positives))
+        second = first + generator.normal(scale=0.7, size=sets.shape) + sets * 0.5
+        features = Features(torch.zeros(samples, 1), torch.from_numpy(sets))
+        training = torch.tensor(positives)
+        for scores in (first, second):
+            predicted = Predicted(torch.from_numpy(scores).sub(2).sigmoid(), features)
+            found.append(label_set_scores("x", predicted, predicted, training))
+    return found
+
+
+@pytest.mark.parametrize("metric", ["mAP", "macro-F1 at 0.5"])
+@pytest.mark.parametrize("positives", RARE.values(), ids=RARE)
+def test_intervals_cover_the_mean_where_labels_have_few_samples(positives, metric):
+    found = [next(score for score in one.headline if score.metric == metric) for one in draws(positives)][::2]
+    mean = np.mean([score.value for score in found])
+    assert np.mean([score.low <= mean <= score.high for score in found]) >= 0.85
+
+
+@pytest.mark.parametrize("metric", ["mAP", "macro-F1 at 0.5"])
+@pytest.mark.parametrize("positives", [RARE["a tail of one each"], RARE["of every frequency"]], ids=["tail", "every"])
+def test_differences_cover_their_mean_where_labels_have_few_samples(positives, metric):
+    outcomes = [next(of for of in one.outcomes if of.metric == metric) for one in draws(positives)]
+    found = [paired_difference(*pair) for pair in zip(outcomes[::2], outcomes[1::2], strict=True)]
+    mean = np.mean([difference.value for difference in found])
+    assert np.mean([difference.low <= mean <= difference.high for difference in found]) >= 0.85
+    values = [float(of.values.double().mean()) for of in outcomes]
+    assert [of.value for of in found] == pytest.approx(np.subtract(values[::2], values[1::2]), abs=1e-6)
+
+
+def test_a_perfect_score_of_few_samples_has_an_interval_and_of_fewer_than_five_no_outcomes():
+    sets = torch.zeros(40, 2, dtype=torch.bool)
+    sets[0, 0] = sets[1, 1] = True
+    perfect = Predicted(sets.double(), Features(torch.zeros(40, 1), sets))
+    found = label_set_scores("x", perfect, perfect, torch.tensor([9, 9]))
+    scores = {score.metric: score for score in found.headline}
+    for metric in ("mAP", "micro-F1", "macro-F1", "LRAP"):
+        assert scores[metric].value == 1
+        assert scores[metric].low < 0.5
+    assert scores["Hamming loss"].high > 0
+    assert {of.metric for of in found.outcomes} == {"Hamming loss", "LRAP", "coverage error"}
 
 
 def test_outcomes_have_the_score_as_their_mean_and_pair_two_predictors():

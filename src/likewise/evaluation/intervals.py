@@ -69,6 +69,47 @@ def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float
     return mean - spread, mean + spread
 
 
+def share(values: Float[Tensor, " m"]) -> tuple[float, float]:
+    """Student's interval of a mean of numbers from 0 to 1; Wilson's where all are 0 or all are 1.
+
+    Example:
+        >>> [round(bound, 3) for bound in share(torch.ones(20))]
+        [0.839, 1.0]
+    """
+    if bool((values == 0).all()) or bool((values == 1).all()):
+        return wilson(int(values.sum()), len(values))
+    low, high = student(values)
+    return max(0.0, low), min(1.0, high)
+
+
+def weighted(values: Float[Tensor, " m"], count: float) -> tuple[float, float]:
+    """Interval of a weighted mean of numbers from 0 to 1, also where few count, and where the mean is near 0 or 1.
+
+    It is that of the same mean with two more ones and two more zeros. With mean x, standard error s, and n that count:
+
+        x' = (n·x + 2)/(n + 4),   x' ± z·sqrt(n²s² + n(x - x')² + 2x'² + 2(1 - x')²)/(n + 4)
+
+    Args:
+        values: One pseudo-value a sample, (m,), whose mean and standard error are those of the weighted mean.
+        count: n, how many numbers of equal weight would vary as much: 1/Σ w², with weights that sum to 1.
+
+    Source:
+        Of shares: A. Agresti and B. A. Coull, Approximate is better than "exact" for interval estimation of binomial
+        proportions, 1998. n: L. Kish, Survey Sampling, 1965.
+
+    Example:
+        >>> [round(bound, 3) for bound in weighted(torch.ones(50), 5.0)]
+        [0.506, 1.0]
+    """
+    numbers = values.double()
+    mean = min(max(float(numbers.mean()), 0.0), 1.0)
+    variance = float(numbers.var(correction=0)) / len(numbers)
+    centre = (count * mean + 2) / (count + 4)
+    added = count * (mean - centre) ** 2 + 2 * centre**2 + 2 * (1 - centre) ** 2
+    spread = Z_95 * math.sqrt(count**2 * variance + added) / (count + 4)
+    return max(0.0, min(centre - spread, mean)), min(1.0, max(centre + spread, mean))
+
+
 def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tuple[float, float]:
     """Interval of a mean whose samples come in classes, which are themselves a sample of all classes.
 

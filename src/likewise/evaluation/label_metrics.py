@@ -3,7 +3,8 @@
 A metric such as F1 is no mean over samples, but a smooth function θ(w) of how much each of M samples weighs. Its
 pseudo-values θ + M·∂θ/∂w_i, at w = 1, have θ as their mean, and their standard error is that of θ: the infinitesimal
 jackknife (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982, chapter 6). So every metric here
-gives one value a sample, and intervals and paired differences are those of means.
+gives one value a sample, and intervals and paired differences are those of means. Where few samples have a label,
+pseudo-values vary too little; see `label_means`.
 """
 
 from collections.abc import Iterator

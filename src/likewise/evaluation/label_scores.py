@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.evaluation.features import Features
-from likewise.evaluation.intervals import student
-from likewise.evaluation.label_metrics import average_precisions, best_thresholds, f1, ranking
+from likewise.evaluation.intervals import share, student, weighted
+from likewise.evaluation.label_means import FEWEST, LabelMetric, Mean
+from likewise.evaluation.label_metrics import best_thresholds, ranking
 from likewise.scores import ALL, SUBSETS, Found, Outcomes, Score
 
 HALF = 0.5  # the threshold of probabilities that nobody chose
@@ -87,8 +88,9 @@ def label_set_scores(
         choices: The settings of the predictor.
 
     Returns:
-        Scores with Student's intervals over the samples' pseudo-values, which are the outcomes; thresholds are taken as
-        given.
+        Scores with intervals over the samples' pseudo-values, which are the outcomes: those of mAP and F1 by
+        `weighted`, which allows for labels of few samples, the others Student's. Thresholds are taken as given. A score
+        in which fewer than 5 samples count has no outcomes.
 
     Example:
         >>> features = Features(torch.zeros(4, 1), torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]]))
@@ -135,15 +137,15 @@ class _Scoring:
         sets, scores, thresholds = self.predicted.sets, self.predicted.scores, self.thresholds
         common, own = scores.double() > thresholds.common, scores > thresholds.own
         said = f"threshold={thresholds.common:.4g}"
-        self._add("micro-F1", f1(common, sets, micro=True)[1].squeeze(1), said)
+        self._add("micro-F1", LabelMetric.f1(common, sets, micro=True).over(), said)
         unknown = f" for {thresholds.unknown} of them that of micro-F1" if thresholds.unknown else ""
-        each = f1(own, sets)[1]
+        each = LabelMetric.f1(own, sets)
         self._over_labels("macro-F1", each, f"a threshold for each label{unknown}")
         self._over_thirds("macro-F1", "F1", each)
         decided = scores > HALF if self.predicted.probabilities else common
         if self.predicted.probabilities:
-            self._add(f"micro-F1 at {HALF}", f1(decided, sets, micro=True)[1].squeeze(1))
-            self._over_labels(f"macro-F1 at {HALF}", f1(decided, sets)[1])
+            self._add(f"micro-F1 at {HALF}", LabelMetric.f1(decided, sets, micro=True).over())
+            self._over_labels(f"macro-F1 at {HALF}", LabelMetric.f1(decided, sets))
         self._over_thirds(MEAN_PRECISION, "average precision", self.add_mean_precision())
         wrong = (decided != sets).double().mean(dim=1)
         self._add("Hamming loss", wrong, f"threshold={HALF}" if self.predicted.probabilities else said)
@@ -151,28 +153,29 @@ class _Scoring:
             self._add(metric, values)
         return Found(tuple(self.scores), outcomes=tuple(self.outcomes))
 
-    def add_mean_precision(self) -> Float[Tensor, "m l"]:
-        """Add mAP, and return the pseudo-values of each label's average precision."""
-        parts = average_precisions(self.predicted.scores, self.predicted.sets)
-        precisions = torch.cat([values for _, _, values in parts], dim=1)
+    def add_mean_precision(self) -> LabelMetric:
+        """Add mAP, and return each label's average precision."""
+        precisions = LabelMetric.precision(self.predicted.scores, self.predicted.sets)
         self._over_labels(MEAN_PRECISION, precisions)
         return precisions
 
-    def _over_labels(self, metric: str, values: Float[Tensor, "m l"], said: str = "") -> None:
+    def _over_labels(self, metric: str, of_one: LabelMetric, said: str = "") -> None:
         """Add the mean over labels that occur."""
         occurring = self.predicted.sets.any(dim=0)
         absent = int((~occurring).sum())
         absence = f"{absent} of {len(occurring)} labels not in this part" if absent else ""
-        self._add(metric, values[:, occurring].mean(dim=1), said, absence)
+        if bool(occurring.any()):
+            self._add(metric, of_one.over(occurring), said, absence)
 
-    def _over_thirds(self, metric: str, of_one: str, values: Float[Tensor, "m l"]) -> None:
+    def _over_thirds(self, metric: str, name_of_one: str, of_one: LabelMetric) -> None:
         """Add the means over labels of each third, and each label's own."""
         occurring = self.predicted.sets.any(dim=0)
         for name, third in self._thirds():
             if bool((third & occurring).any()):
-                self._add(metric, values[:, third & occurring].mean(dim=1), subset=name)
-        for label in occurring.nonzero().flatten().tolist():
-            self._add(of_one, values[:, label], subset=f"label {self.predicted.features.names[label]}")
+                self._add(metric, of_one.over(third & occurring), subset=name)
+        for label in occurring.nonzero().flatten():
+            named = f"label {self.predicted.features.names[int(label)]}"
+            self._add(name_of_one, of_one.over(torch.arange(len(occurring)) == label), subset=named)
 
     def _thirds(self) -> Iterator[tuple[str, Bool[Tensor, " l"]]]:
         """Yield the thirds of the labels by how often they occur in training, the most frequent first."""
@@ -183,20 +186,26 @@ class _Scoring:
         for number, name in enumerate(THIRDS):
             yield name, place * len(THIRDS) // count == number
 
-    def _add(self, metric: str, values: Float[Tensor, " m"], *said: str, subset: str = ALL) -> None:
-        """Add the mean of one value a sample; of all samples together also its outcomes."""
+    def _add(self, metric: str, found: Mean | Float[Tensor, " m"], *said: str, subset: str = ALL) -> None:
+        """Add a mean over labels, or of one value a sample; of all samples together also its outcomes."""
         features = self.predicted.features
+        values = found.values if isinstance(found, Mean) else found
         known = ~values.isnan()
         if not bool(known.any()):
             return
         left = f"{int((~known).sum())} samples without a label left out" if not bool(known.all()) else ""
         mean = float(values[known].mean())
-        low, high = student(values[known])
-        least, most = (0.0, float(features.sets.shape[1])) if metric == "coverage error" else (0.0, 1.0)
-        low, high = max(least, low), min(most, high)
+        most = float(features.sets.shape[1]) if metric == "coverage error" else 1.0
+        if isinstance(found, Mean):
+            low, high = weighted(values, found.count)
+        elif metric == "coverage error":
+            low, high = student(values[known])
+            low, high = max(0.0, low), min(most, high)
+        else:
+            low, high = share(values[known])
         choices = "; ".join(filter(None, (self.choices, *said, left)))
         where = (features.kind, features.part, subset)
-        mean = min(max(mean, least), most)  # rounding
+        mean = min(max(mean, 0.0), most)  # rounding
         self.scores.append(
             Score(
                 self.evaluation,
@@ -209,6 +218,7 @@ class _Scoring:
                 choices=choices,
             )
         )
-        if subset == ALL:
+        few = isinstance(found, Mean) and found.count < FEWEST
+        if subset == ALL and not few:
             rows, own = features.numbers[known], values[known].float()
             self.outcomes.append(Outcomes(self.evaluation, metric, rows, own, features.kind, features.part))

@@ -1,6 +1,7 @@
 """Few-shot evaluation: accuracy against a plain loop, intervals by simulation, and the whole way from the command."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from likewise.evaluation import FeatureParts, Features, FewShot, applicable, pai
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
 from likewise.runs import Run
-from likewise.scores import validation_score
+from likewise.scores import outcomes_of, save_outcomes, validation_score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
 
@@ -243,6 +244,43 @@ def test_the_interval_over_classes_holds_for_classes_that_are_drawn_anew(turns):
         narrow += abs(float(values.mean()) - truth) <= spread
     assert held / times > 0.88
     assert narrow / times < 0.6
+
+
+def test_a_difference_holds_for_classes_drawn_anew_although_every_episode_has_all_of_them():
+    """Of 400 classes 5 are drawn, again and again, which one encoder tells apart better and another one worse."""
+    torch.manual_seed(0)
+    centres, nothing = torch.randn(400, 8), Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64))
+    labels = torch.arange(5).repeat_interleave(20)
+
+    def difference(classes, seed):
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn(len(labels), 8, generator=generator)
+        drawn = classes[labels, None]
+        better = ((drawn % 7) / 7 + 0.4) * noise
+        worse = ((drawn % 3) / 3 + 0.5) * noise
+        tests = (Features(centres[classes[labels]] + of, labels) for of in (better, worse))
+        evaluation = FewShot(5, 1, 15, 100, distance="cosine", seed=seed)
+        ours, theirs = (evaluation(nothing, nothing, test).outcomes[0] for test in tests)
+        return paired_difference(ours, theirs)
+
+    found = [difference(torch.randperm(400)[:5], seed) for seed in range(300)]
+    truth = np.mean([one.value for one in found])
+    assert {one.classes for one in found} == {5}
+    held = np.mean([one.low <= truth <= one.high for one in found])
+    assert 0.9 < held < 1
+
+
+def test_without_the_shares_of_classes_nothing_is_said_of_the_difference(tmp_path):
+    train, validation, test = three(5)
+    found = FewShot(5, 1, 6, 50, distance="cosine")(train, validation, test).outcomes[0]
+    assert torch.allclose(found.shares.mean(dim=1), found.values)
+    save_outcomes(tmp_path / "outcomes.npz", [found, replace(found, part="validation", shares=None)])
+    saved, without = outcomes_of(tmp_path / "outcomes.npz")
+    assert torch.equal(saved.shares, found.shares)
+    worse = replace(saved, values=saved.values / 2, shares=saved.shares / 2)
+    known, unknown = (paired_difference(one, worse) for one in (saved, without))
+    assert known.low > -1
+    assert (unknown.low, unknown.high, unknown.value) == (-1, 1, known.value)
 
 
 @pytest.mark.parametrize(

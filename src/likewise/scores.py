@@ -78,6 +78,7 @@ class Outcomes:
             have been drawn. None of samples.
         features: See `Score`.
         part: See `Score`.
+        shares: Of episodes what each of these classes contributed, (M, N), of which the value is the mean.
 
     Raises:
         ValueError: A name has a "|" in it, which separates the names of arrays in a file.
@@ -90,6 +91,7 @@ class Outcomes:
     features: str = ENCODER
     part: str = "test"
     classes: Int[Tensor, "m n"] | None = None
+    shares: Float[Tensor, "m n"] | None = None
 
     def __post_init__(self) -> None:
         """Check the names."""
@@ -213,7 +215,7 @@ def from_csv(text: str) -> tuple[Score, ...]:
 
 
 def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
-    """Write outcomes as an .npz file: for each arrays of rows, values and classes, named by what identifies it.
+    """Write outcomes as an .npz file: for each arrays of rows, values, classes and shares, named by what identifies it.
 
     Example:
         >>> import tempfile
@@ -226,7 +228,7 @@ def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
     """
     import numpy as np  # noqa: PLC0415 - of an extra
 
-    found = ((one, of, getattr(one, of)) for one in outcomes for of in ("rows", "values", "classes"))
+    found = ((one, of, getattr(one, of)) for one in outcomes for of in ("rows", "values", "classes", "shares"))
     arrays = {SEPARATOR.join((*one.key, of)): array.numpy() for one, of, array in found if array is not None}
     content = io.BytesIO()
     np.savez(content, **arrays)
@@ -251,8 +253,8 @@ def outcomes_of(path: Path) -> tuple[Outcomes, ...]:
     for key in keys:
         evaluation, metric, features, part = key.split(SEPARATOR)
         rows, values = arrays[f"{key}{SEPARATOR}rows"], arrays[f"{key}{SEPARATOR}values"]
-        classes = arrays.get(f"{key}{SEPARATOR}classes")
-        outcomes.append(Outcomes(evaluation, metric, rows, values, features, part, classes))
+        classes, shares = (arrays.get(f"{key}{SEPARATOR}{of}") for of in ("classes", "shares"))
+        outcomes.append(Outcomes(evaluation, metric, rows, values, features, part, classes, shares))
     return tuple(outcomes)
 
 

@@ -186,7 +186,7 @@ class FewShot(Evaluation):
             self.name, metric, mean, max(0.0, low), min(1.0, high), shape.episodes, *where, choices="; ".join(said)
         )
         numbers = -1 - torch.arange(shape.episodes)
-        return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes=classes)
+        return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes, shares.float())
 
     def _right(
         self, features: Float[Tensor, "e n s d"], shape: EpisodeShape, distance: Distance

@@ -250,7 +250,8 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
         d = (b - c)/n',   d ± z·sqrt(b + c + 1 - (b - c)²/n') / n'
 
     Other outcomes: Student's interval of the differences. With classes, the interval over classes of the differences;
-    so also of episodes whose classes are known, unless all have the same.
+    so also of episodes whose classes are known. Where every episode has all classes, it is of the differences of the
+    classes' shares, and from -1 to 1 if these are not known.
 
     Args:
         first: The outcomes to compare.
@@ -274,32 +275,46 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
         >>> difference.gained, difference.lost, round(difference.low, 3), round(difference.high, 3)
         (9, 0, 0.03, 0.147)
     """
-    ours, theirs = (values.double() for values in same_rows(first, second))
-    if len(ours) == 0:
+    places = (replace(one, values=torch.arange(len(one.rows)).double()) for one in (first, second))
+    here, there = (place.long() for place in same_rows(*places))
+    if len(here) == 0:
         raise ValueError("expected two outcomes with samples in common, got none: evaluate both on one test part")
-    known = ~(ours.isnan() | theirs.isnan())
-    ours, theirs = ours[known], theirs[known]
-    gained, lost = int((ours > theirs).sum()), int((ours < theirs).sum())
-    value = float((ours - theirs).mean()) if len(ours) else math.nan
+    known = ~(first.values[here].isnan() | second.values[there].isnan())
+    here, there = here[known], there[known]
+    ours, theirs = first.values[here].double(), second.values[there].double()
+    apart = ours - theirs
+    gained, lost = int((apart > 0).sum()), int((apart < 0).sum())
+    value = float(apart.mean()) if len(apart) else math.nan
     if classes is not None:
-        belong, _ = same_rows(replace(first, values=classes), second)
-        low, high = over_classes(ours - theirs, belong[known])
-        groups = len(belong[known].unique())
-        return Difference(value, max(-1.0, low), min(1.0, high), len(ours), gained, lost, groups)
-    if first.classes is not None:
-        shared = same_rows(replace(first, values=torch.arange(len(first.rows), dtype=torch.float64)), second)[0].long()
-        drawn = first.classes[shared][known]
-        over = over_classes_of_episodes(ours - theirs, drawn)
-        if over is not None:
-            groups = len(drawn.unique())
-            return Difference(value, max(-1.0, over[0]), min(1.0, over[1]), len(ours), gained, lost, groups)
-    if not bool((torch.cat([ours, theirs]).unique().unsqueeze(1) == torch.tensor([0.0, 1.0])).any(1).all()):
-        low, high = student(ours - theirs)
-        return Difference(value, low, high, len(ours), gained, lost)
-    n = len(ours) + 2
+        low, high = over_classes(apart, classes[here])
+        groups = len(classes[here].unique())
+    elif first.classes is not None:
+        drawn = first.classes[here]
+        low, high = over_classes_of_episodes(apart, drawn) or _of_shares(first, second, (here, there), drawn)
+        groups = len(drawn.unique())
+    else:
+        binary = bool((torch.cat([ours, theirs]).unique().unsqueeze(1) == torch.tensor([0.0, 1.0])).any(1).all())
+        low, high = _matched(gained, lost, len(apart)) if binary else student(apart)
+        return Difference(value, low, high, len(apart), gained, lost)
+    return Difference(value, max(-1.0, low), min(1.0, high), len(apart), gained, lost, groups)
+
+
+def _of_shares(
+    first: Outcomes, second: Outcomes, places: tuple[Tensor, Tensor], classes: Int[Tensor, "e n"]
+) -> tuple[float, float]:
+    """Return the interval over classes of the differences of shares, at the places of common episodes in both."""
+    if first.shares is None or second.shares is None:  # then nothing tells how classes differ
+        return -math.inf, math.inf
+    apart = first.shares[places[0]].double() - second.shares[places[1]].double()
+    return over_classes(apart.flatten(), classes.flatten())
+
+
+def _matched(gained: float, lost: float, count: int) -> tuple[float, float]:
+    """Return Agresti and Min's interval of the difference of two shares of matched pairs."""
+    n = count + 2
     centre = (gained - lost) / n
     spread = Z_95 * math.sqrt(gained + lost + 1 - (gained - lost) ** 2 / n) / n
-    return Difference(value, max(-1.0, centre - spread), min(1.0, centre + spread), len(ours), gained, lost)
+    return max(-1.0, centre - spread), min(1.0, centre + spread)
 
 
 @cache

@@ -106,7 +106,7 @@ def test_a_logistic_regression_in_each_episode_is_scikit_learns(distance):
         probe.fit(unit[episode[:, :3].ravel()], truth)
         expected.append((probe.predict(unit[episode[:, 3:].ravel()]) == np.repeat(np.arange(5), 6)).mean())
     assert found.outcomes[0].values.tolist() == pytest.approx(expected, abs=1e-6)
-    assert f"distance={distance}, logistic regression" in found.scores[0].choices
+    assert found.scores[0].metric == "5-way 3-shot accuracy, logistic regression"
 
 
 @pytest.mark.parametrize("penalty", [1.0, 0.01, 1e-4])
@@ -181,6 +181,27 @@ def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
     assert digest[0] not in other.scores[0].choices
     fewer = FewShot(5, 1, 5, 200, distance="cosine")(train, validation, test)
     assert digest[0] not in fewer.scores[0].choices
+
+
+def test_scores_of_other_episodes_and_classifiers_stand_beside_each_other_in_a_run(tmp_path):
+    parts = three()
+    run = Run.create(tmp_path, "few-shot")
+    nearest = FewShot(5, 1, 6, 20)(*parts)
+    run.add(nearest)
+    run.add(FewShot([3, 5], 2, 6, 20)(*parts))
+    run.add(FewShot(5, 1, 6, 20, classifier="logistic regression")(*parts))
+    metrics = [f"{ways}-way {shots}-shot accuracy" for ways, shots in ((5, 1), (3, 2), (5, 2))]
+    metrics += ["5-way 1-shot accuracy, logistic regression"]
+    assert [score.metric for score in run.scores if score.part == "test"] == metrics
+    assert [one.metric for one in run.outcomes] == metrics
+    assert len([score for score in run.scores if score.part == "validation"]) == 4 * 3
+    again = FewShot(5, 1, 6, 30)(*parts)
+    run.add(again)
+    assert len([score for score in run.scores if score.part == "test"]) == 4
+    (now,) = [score for score in run.scores if (score.metric, score.part) == (metrics[0], "test")]
+    assert now == again.scores[0]
+    assert len([score for score in run.scores if score.part == "validation"]) == 4 * 3
+    assert {len(one.rows) for one in run.outcomes} == {20, 30}
 
 
 def test_turns_of_a_class_are_one_class_of_the_interval():

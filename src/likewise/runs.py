@@ -235,12 +235,12 @@ class Run:
         return outcomes_of(self.outcomes_file) if self.outcomes_file.is_file() else ()
 
     def add(self, found: Found) -> None:
-        """Write what an evaluation found; what the same evaluation found before is replaced."""
-        groups = {score.group for score in found.scores}
+        """Write what an evaluation found; what it found before is replaced, of episodes if they are as large."""
+        groups = {score.group for score in (*found.scores, *found.candidates)}
         kept = [score for score in self.scores if score.group not in groups]
         if found.outcomes:
-            keys = {one.key[:1] + one.key[2:] for one in found.outcomes}
-            others = [one for one in self.outcomes if one.key[:1] + one.key[2:] not in keys]
+            replaced = {one.group for one in found.outcomes}
+            others = [one for one in self.outcomes if one.group not in replaced]
             with self.writing(self.outcomes_file.name) as path:
                 save_outcomes(path, [*others, *found.outcomes])
         self.write(

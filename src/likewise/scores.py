@@ -59,9 +59,10 @@ class Score:
     choices: str = ""
 
     @property
-    def group(self) -> tuple[str, str, int | None]:
-        """Evaluation, features and epoch: rows of one group are measured, and replaced, together."""
-        return self.evaluation, self.features, self.epoch
+    def group(self) -> tuple[str | int | None, ...]:
+        """Evaluation, features and epoch, of episodes also metric and part: rows of a group are replaced together."""
+        own = (self.metric, self.part) if _of_episodes(self.metric) else ()
+        return self.evaluation, self.features, self.epoch, *own
 
 
 @final
@@ -109,6 +110,12 @@ class Outcomes:
         """What identifies the outcomes within a run."""
         return self.evaluation, self.metric, self.features, self.part
 
+    @property
+    def group(self) -> tuple[str, ...]:
+        """Evaluation, features and part, of episodes also the metric: outcomes of a group are replaced together."""
+        own = (self.metric,) if _of_episodes(self.metric) else ()
+        return self.evaluation, self.features, self.part, *own
+
 
 @final
 @dataclass(frozen=True)
@@ -142,7 +149,12 @@ def is_quality(metric: str) -> bool:
         >>> is_quality("5-way 1-shot accuracy"), is_quality("macro-F1")
         (True, False)
     """
-    return metric in {"accuracy", "mAP", "precision@1"} or metric.endswith("-shot accuracy")
+    return metric in {"accuracy", "mAP", "precision@1"} or _of_episodes(metric)
+
+
+def _of_episodes(metric: str) -> bool:
+    """Tell whether a metric is of few-shot episodes, which have many sizes."""
+    return "-shot accuracy" in metric
 
 
 def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> Score | None:

@@ -42,6 +42,7 @@ class FewShot(Evaluation):
     The low and high of a score are an interval over classes, as other classes would have given another accuracy: the
     jackknife over classes and Student's quantile; where every episode has all classes, over the accuracies of classes.
     The turns of a class count as one. `choices` has the narrower one over episodes beside it, which papers report.
+    A score's name has ways, shots and a classifier other than the nearest mean: scores of other names stay in a run.
 
     Args:
         ways: N, classes of an episode; or several numbers.
@@ -165,6 +166,7 @@ class FewShot(Evaluation):
             vectors = functional.normalize(vectors, dim=1)
         size = max(1, NUMBERS // (shape.samples * vectors.shape[1]))
         metric = f"{shape.ways}-way {shape.shots}-shot accuracy"
+        metric += f", {self.classifier}" if self.classifier != "nearest mean" else ""
         right = [
             self._right(vectors[some], shape, distance)
             for some in progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
@@ -176,8 +178,7 @@ class FewShot(Evaluation):
         spread = student(accuracy)[1] - float(accuracy.mean())
         over = over_classes_of_episodes(accuracy, classes)
         low, high = over_classes(shares.flatten(), classes.flatten()) if over is None else over
-        said = [f"distance={distance}" + (f", {self.classifier}" if self.classifier != "nearest mean" else "")]
-        said += [f"interval over {groups} classes"]
+        said = [f"distance={distance}", f"interval over {groups} classes"]
         said += [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"]
         said += [f"episodes={self._digest(part, shape)}"]
         mean = float(accuracy.mean())

@@ -352,9 +352,24 @@ def test_new_classes_are_evaluated_few_shot_without_being_asked():
     assert "few-shot" not in [one.name for one in applicable(closed)]
 
 
+def test_the_distance_is_chosen_with_as_many_ways_as_validation_has():
+    train, _, test = three(spread=1.5)
+    few = clustered(3, part="validation", first=100)
+    found = FewShot([4, 5], [1, 5], 6, 40)(train, few, test)
+    assert [one.metric for one in found.candidates] == 3 * ["3-way 1-shot accuracy"] + 3 * ["3-way 5-shot accuracy"]
+    for one in found.candidates:
+        shape = EpisodeShape(40, 3, int(one.metric[6]), 6)
+        assert one.value == pytest.approx(np.mean(by_loop(train, few, shape, one.choices.removeprefix("distance="))))
+    for score in found.scores:
+        own = [one for one in found.candidates if one.metric[1:] == score.metric[1:]]
+        best = max(own, key=lambda one: one.value)
+        assert score.choices.startswith(f"{best.choices}; ")
+        assert score.choices.endswith("; distance chosen 3-way, by all validation classes")
+
+
 def test_without_enough_validation_the_distance_is_said_not_to_be_chosen():
     train, _, test = three()
-    few = clustered(3, part="validation", first=100)
+    few = clustered(1, part="validation", first=100)
     found = FewShot(5, 1, 6, 20)(train, few, test)
     assert found.candidates == ()
     assert found.scores[0].choices.endswith("; too little validation to choose the distance by")

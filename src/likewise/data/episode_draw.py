@@ -108,8 +108,26 @@ def shortage(counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShap
     fewest = int(occurring[counts[occurring].argmin()])
     if int(counts[fewest]) >= shape.each:
         return None
-    needed = f"at least {shape.each} samples of every class, {shape.shots} shots and {shape.queries} queries"
+    parts = ((shape.shots, "1 shot", "shots"), (shape.queries, "1 query", "queries"))
+    words = " and ".join(one if number == 1 else f"{number} {many}" for number, one, many in parts)
+    needed = f"at least {shape.each} samples of every class, {words}"
     return needed, f"{int(counts[fewest])} of {names[fewest]!r}", "lower queries, or leave the class out"
+
+
+def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:
+    """Return the shape with no more ways and queries than there are classes and samples; None where 1 is too many.
+
+    Args:
+        counts: How many samples each class has, (C,); classes without any don't count.
+        shape: How large episodes are to be.
+
+    Example:
+        >>> fitting(torch.tensor([9, 4, 0]), EpisodeShape(1, ways=5, shots=1, queries=15))
+        EpisodeShape(episodes=1, ways=2, shots=1, queries=3)
+    """
+    occurring = counts[counts > 0]
+    queries = min(shape.queries, int(occurring.min()) - shape.shots) if len(occurring) > 1 else 0
+    return shape._replace(ways=min(shape.ways, len(occurring)), queries=queries) if queries > 0 else None
 
 
 def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.data import EpisodeDraw, EpisodeShape
-from likewise.data.episode_draw import shortage
+from likewise.data.episode_draw import fitting, shortage
 from likewise.data.rotations import unturned
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
@@ -49,7 +49,8 @@ class FewShot(Evaluation):
         shots: K, samples of each class to learn from; or several numbers.
         queries: Q, samples of each class to classify.
         episodes: How many episodes.
-        distance: How near a query is to a class. None: chosen on the validation part, for each N and K.
+        distance: How near a query is to a class. None: chosen on the validation part, for each N and K, with fewer
+            classes and queries where it has fewer.
         classifier: "nearest mean", or "logistic regression", fitted in every episode to the features of the support,
             made as the distance says: of length 1 for the cosines, around the mean of the support for euclidean.
         penalty: Of the logistic regression, λ/2·‖W‖² beside the sum of cross-entropies: 1/C of scikit-learn.
@@ -127,27 +128,29 @@ class FewShot(Evaluation):
         del refit
         self.check(FeatureParts(train, validation, test))
         scores: list[Score] = []
-        candidates: list[Score] = []
         outcomes: list[Outcomes] = []
+        chosen = {
+            shape: fitting(validation.counts, shape) for shape in self.shapes if validation.label_kind == "classes"
+        }
+        tried = {
+            shape: self._tried(train, validation, shape, progress) for shape in dict.fromkeys(chosen.values()) if shape
+        }
+        candidates = tuple(score for of in tried.values() for score in of.values())
         for shape in self.shapes:
-            tried = self._tried(train, validation, shape, progress)
-            candidates += tried.values()
+            by = chosen.get(shape)
             best: Distance = self.distance or DISTANCES[0]
-            if tried:
-                best = max(tried, key=lambda distance: tried[distance].value)
+            if by is not None:
+                best = max(tried[by], key=lambda distance: tried[by][distance].value)
             score, own = self._scored(train, test, shape, best, progress)
-            if self.distance is None and not tried:
-                score = replace(score, choices=f"{score.choices}; too little validation to choose the distance by")
-            scores.append(score)
+            said = [score.choices, *_said(shape, by)] if self.distance is None else [score.choices]
+            scores.append(replace(score, choices="; ".join(said)))
             outcomes.append(own)
-        return Found(tuple(scores), tuple(candidates), tuple(outcomes))
+        return Found(tuple(scores), candidates, tuple(outcomes))
 
     def _tried(
         self, train: Features, validation: Features, shape: EpisodeShape, progress: Progress
     ) -> dict[Distance, Score]:
-        """Score each distance on validation, if it has enough classes and samples."""
-        if validation.label_kind != "classes" or _lacking(validation, shape) is not None:
-            return {}
+        """Score each distance on validation."""
         some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
         some = some if len(train) else tuple(of for of in some if of != CENTRED)
         tried: dict[Distance, Score] = {}
@@ -233,6 +236,13 @@ def _prepared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distan
     if distance == "cosine":
         return vectors
     return functional.normalize(vectors - train.mean(dim=0), dim=1)
+
+
+def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
+    """Say by which episodes a distance was chosen, if they are not of as many ways."""
+    if by is None:
+        return ["too little validation to choose the distance by"]
+    return [] if by.ways == shape.ways else [f"distance chosen {by.ways}-way, by all validation classes"]
 
 
 def _lacking(part: Features, shape: EpisodeShape) -> str | None:

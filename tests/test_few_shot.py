@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from likewise.cli import main
 from likewise.data import EpisodeDraw, EpisodeShape, parts_of_run
 from likewise.evaluation import FeatureParts, Features, FewShot, applicable, paired_difference
+from likewise.evaluation.choice import usual_episodes
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
 from likewise.runs import Run
@@ -352,6 +353,41 @@ def test_new_classes_are_evaluated_few_shot_without_being_asked():
     assert "few-shot" not in [one.name for one in applicable(closed)]
 
 
+@pytest.mark.parametrize(
+    ("classes", "each", "shapes", "words"),
+    [
+        (12, 20, [(5, 1, 15), (5, 5, 15)], ""),
+        (3, 20, [(3, 1, 15), (3, 5, 15)], "few-shot is 3-way, as there are 3 classes"),
+        (12, 9, [(5, 1, 4), (5, 5, 4)], "few-shot is with 4 queries, as there are 9 samples of 'class 24'"),
+        (
+            4,
+            5,
+            [(4, 1, 4)],
+            (
+                "few-shot is 4-way, as there are 4 classes, and with 4 queries, as there are 5 samples of 'class 8'; "
+                "without 5 shots"
+            ),
+        ),
+        (
+            12,
+            1,
+            [],
+            (
+                "few-shot is left out: it needs at least 2 samples of every class, 1 shot and 1 query, and in the test "
+                "part there are 1 of 'class 24'"
+            ),
+        ),
+    ],
+)
+def test_new_classes_are_evaluated_in_the_episodes_that_there_are_samples_for(classes, each, shapes, words):
+    parts = three(classes, each=each)
+    evaluations = [one for one in applicable(parts) if isinstance(one, FewShot)]
+    assert [shape[1:] for one in evaluations for shape in one.shapes] == shapes
+    assert usual_episodes(parts)[1] == words
+    for one in evaluations:
+        assert len(one(*parts).scores) == len(shapes)
+
+
 def test_the_distance_is_chosen_with_as_many_ways_as_validation_has():
     train, _, test = three(spread=1.5)
     few = clustered(3, part="validation", first=100)
@@ -498,6 +534,16 @@ def test_samples_that_are_too_few_for_episodes_are_refused_before_training(shape
     assert main(["train", *common, "--evaluation_samples", "45", "--runs", str(tmp_path / "runs")]) == 2
     assert "and in the test part there are 2: lower ways" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.slow
+def test_what_the_usual_episodes_leave_out_is_said(shapes, tmp_path, capsys):
+    words = ["--data", "Arrays", "--data.path", str(shapes), "--loss", "SupConLoss", *WORDS, "--report", "false"]
+    words += ["--evaluation_samples", "65", "--trainer.max_epochs", "1", "--runs", str(tmp_path)]
+    assert main(["train", *words]) == 0
+    told = capsys.readouterr()
+    assert "few-shot is 3-way, as there are 3 classes\n" in told.err
+    assert "few-shot, 3-way 5-shot accuracy" in told.out
 
 
 @pytest.mark.slow

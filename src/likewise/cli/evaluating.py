@@ -23,6 +23,7 @@ from likewise.evaluation import (
     raw_features,
     save_features,
 )
+from likewise.evaluation.choice import usual_episodes
 from likewise.models import Encoder
 from likewise.parts import build
 from likewise.report.words import difference_words, is_main, is_share, score_words
@@ -140,6 +141,9 @@ def evaluate(
     evaluations = applicable(features, asked)
     if asked == []:
         return
+    left_out = "" if asked is not None else usual_episodes(features)[1]
+    if left_out:
+        say(left_out)
     if not evaluations:
         say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return

@@ -108,8 +108,7 @@ def shortage(counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShap
     fewest = int(occurring[counts[occurring].argmin()])
     if int(counts[fewest]) >= shape.each:
         return None
-    parts = ((shape.shots, "1 shot", "shots"), (shape.queries, "1 query", "queries"))
-    words = " and ".join(one if number == 1 else f"{number} {many}" for number, one, many in parts)
+    words = f"{_counted(shape.shots, 'shot', 'shots')} and {_counted(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {words}"
     return needed, f"{int(counts[fewest])} of {names[fewest]!r}", "lower queries, or leave the class out"
 
@@ -128,6 +127,23 @@ def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | No
     occurring = counts[counts > 0]
     queries = min(shape.queries, int(occurring.min()) - shape.shots) if len(occurring) > 1 else 0
     return shape._replace(ways=min(shape.ways, len(occurring)), queries=queries) if queries > 0 else None
+
+
+def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: EpisodeShape, fits: EpisodeShape) -> str:
+    """Say how a shape that fits differs from the one that was wanted, and why; nothing where it doesn't.
+
+    Example:
+        >>> counts, wanted = torch.tensor([9, 4]), EpisodeShape(1, ways=5, shots=1, queries=15)
+        >>> fitting_words(counts, ["ash", "elm"], wanted, fitting(counts, wanted))
+        "2-way, as there are 2 classes, and with 3 queries, as there are 4 samples of 'elm'"
+    """
+    occurring = counts.nonzero().flatten()
+    fewest = int(occurring[counts[occurring].argmin()])
+    ways = f"{fits.ways}-way, as there are {len(occurring)} classes"
+    held = int(counts[fewest])
+    queries = f"with {_counted(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
+    said = ((ways, fits.ways != wanted.ways), (queries, fits.queries != wanted.queries))
+    return ", and ".join(words for words, differs in said if differs)
 
 
 def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
@@ -152,6 +168,10 @@ def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> I
         lots[torch.arange(width) >= counts[some].unsqueeze(1)] = 2
         drawn[some] = lots.topk(k, dim=1, largest=False).indices
     return drawn
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _drawn_again(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:

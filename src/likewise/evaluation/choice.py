@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from likewise.data.episode_draw import EpisodeShape, fitting, fitting_words, shortage
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts
 from likewise.evaluation.few_shot import FewShot
@@ -32,7 +33,8 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
     """
     if asked is None:
         usual = [kind() for kind in USUAL]
-        usual += [FewShot()] if parts.test.label_kind == "classes" and not parts.closed else []
+        episodes, _ = usual_episodes(parts)
+        usual += [] if episodes is None else [episodes]
         return [evaluation for evaluation in usual if evaluation.refusal(parts) is None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -45,3 +47,36 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
             others = ", ".join(type(one).__name__ for one in applicable(parts)) or "none"
             raise ValueError(f"{name} does not apply: {refusal}; those that apply: {others}")
     return list(asked)
+
+
+def usual_episodes(parts: FeatureParts) -> tuple[FewShot | None, str]:
+    """Return the episodes that new classes are evaluated in: those of `FewShot()`, as far as there are samples.
+
+    Args:
+        parts: The features.
+
+    Returns:
+        The evaluation, if there is one; and what is left out and why, or nothing.
+
+    Example:
+        >>> import torch
+        >>> from likewise.evaluation import Features
+        >>> one, other = (Features(torch.eye(4), torch.tensor([0, 0, 1, 1]), tuple(names)) for names in ("ab", "cd"))
+        >>> usual_episodes(FeatureParts(one, one, other))[1]
+        "few-shot is 2-way, as there are 2 classes, and with 1 query, as there are 2 samples of 'c'; without 5 shots"
+    """
+    test = parts.test
+    if test.label_kind != "classes" or len(test) == 0 or parts.closed:
+        return None, ""
+    lacking = shortage(test.counts, test.names, EpisodeShape(1, ways=2, shots=1, queries=1))
+    if lacking is not None:
+        return None, f"few-shot is left out: it needs {lacking[0]}, and in the test part there are {lacking[1]}"
+    wanted = FewShot().shapes
+    fits = [fitting(test.counts, shape) for shape in wanted]
+    fit = [shape for shape in fits if shape is not None]
+    smallest = min(fit, key=lambda shape: shape.queries)
+    words = fitting_words(test.counts, test.names, wanted[0], smallest)
+    left = [str(shape.shots) for shape, of in zip(wanted, fits, strict=True) if of is None]
+    words += f"; without {' and '.join(left)} shots" if left else ""
+    episodes = FewShot(smallest.ways, [shape.shots for shape in fit], smallest.queries)
+    return episodes, f"few-shot is {words}" if words else ""

@@ -549,11 +549,25 @@ def test_what_the_usual_episodes_leave_out_is_said(shapes, tmp_path, capsys):
 @pytest.mark.slow
 def test_validation_during_training_has_as_many_ways_as_there_are_classes(shapes, tmp_path, capsys):
     common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, "--loss", "PrototypicalLoss"]
-    words = ["--batches.ways", "9", "--report", "false", "--keep", "best"]
+    words = ["--batches.ways", "9", "--report", "false", "--keep", "best", "--evaluations", "Retrieval"]
     assert main(["train", *common, *words, "--runs", str(tmp_path)]) == 0
     told = capsys.readouterr().err
-    assert "validation during training is 7-way: the validation part has 7 classes" in told
+    assert "validation during training is 7-way, as there are 7 classes\n" in told
     assert "validation after epoch 2: few-shot, 7-way 1-shot accuracy" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [["--loss", "SupConLoss"], ["--loss", "CrossEntropyLoss"], ["--loss", "PrototypicalLoss", "--batches.ways", "9"]],
+    ids=["SupCon", "cross-entropy", "prototypical"],
+)
+def test_new_classes_are_validated_in_the_episodes_that_they_are_tested_in(words, shapes, tmp_path, capsys):
+    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, *words, "--report", "false", "--keep", "best"]
+    assert main(["train", *common, "--runs", str(tmp_path)]) == 0
+    told = capsys.readouterr().err
+    assert "validation after epoch 2: few-shot, 5-way 1-shot accuracy" in told
+    assert "the best on validation: 5-way 1-shot accuracy" in told
 
 
 def test_losses_of_feature_maps_train_with_a_compiled_encoder(tmp_path, monkeypatch):

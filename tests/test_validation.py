@@ -7,7 +7,7 @@ import torch
 import likewise as lw
 from likewise.data import Parts, Samples, Views
 from likewise.diagnostics import effective_rank
-from likewise.evaluation import KNN, Features
+from likewise.evaluation import KNN, Features, FewShot, Retrieval
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.scores import validation_score
@@ -81,6 +81,28 @@ def test_classes_of_their_own_are_validated_by_retrieval(parts, tmp_path):
     other = Parts(parts.train, samples(15, 1, ("x", "y", "z")), parts.test)
     run, _ = train(tmp_path, other)
     assert {score.evaluation for score in run.scores} == {"retrieval", "features"}
+
+
+def test_episodes_are_drawn_from_all_classes_of_a_large_validation_part(parts, tmp_path, monkeypatch):
+    """Of 12 classes of 10 samples 30 are encoded in all, which would be 3 classes; but an episode takes 5 of each."""
+    monkeypatch.setattr("likewise.training.validation.MOST_SAMPLES", 30)
+    labels = torch.arange(120) % 12
+    inputs = torch.randn(120, 4) + torch.randn(12, 4)[labels]
+    other = Parts(parts.train, Samples(inputs, labels, tuple("klmnopqrstuv")), parts.test)
+    shown = []
+    episodes = FewShot(6, 1, 4, 20, distance="cosine")
+    run, module = train(
+        tmp_path,
+        other,
+        every=4,
+        evaluations=[episodes, Retrieval()],
+        shown=lambda _, samples, features: shown.append((samples, features)),
+    )
+    ((encoded, features),) = shown
+    assert encoded.counts.tolist() == [5] * 12
+    assert torch.equal(features.vectors, module.encoder.encode(encoded.inputs))
+    (score,) = (score for score in run.scores if score.evaluation == "few-shot")
+    assert score.value == episodes(features, features, features).scores[0].value
 
 
 def test_the_effective_rank_is_that_of_the_validation_features(parts, tmp_path):

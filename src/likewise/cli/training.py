@@ -24,7 +24,7 @@ from likewise.cli.printing import bar, say, tell
 from likewise.cli.progress import RunProgress
 from likewise.cli.words import given_in
 from likewise.data import Episodes
-from likewise.data.episode_draw import shortage
+from likewise.data.episode_draw import fitting, fitting_words
 from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
@@ -204,28 +204,29 @@ def _tools(config: Any) -> list[str]:
 
 
 def _validating(ready: Assembled, asked: Sequence[Evaluation] | None) -> list[Evaluation] | None:
-    """Return what evaluates during training: episodes, where these are trained on or asked for.
+    """Return what evaluates during training: episodes, where these are evaluated after it, or trained on.
 
-    Of several sizes that are asked for it is the first. Where validation has fewer classes, episodes have as many.
+    Of several sizes it is the first. Where validation has fewer classes or samples, episodes have as many.
     """
     batches, validation = ready.data.batches, ready.parts.validation
     wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
-    if wanted is None and isinstance(batches, Episodes):
+    if asked is None and validation.label_kind == "classes" and ready.parts.new_in_validation:
+        wanted = FewShot()
+    elif wanted is None and isinstance(batches, Episodes):
         wanted = FewShot(batches.shape.ways, batches.shape.shots, batches.shape.queries)
     if wanted is None:
         return None
-    first = wanted.shapes[0]
-    few = int((validation.counts > 0).sum())
-    if 1 < few < first.ways:
-        say(f"validation during training is {few}-way: the validation part has {few} classes")
-        first = first._replace(ways=few)
-    lacking = shortage(validation.counts, validation.names, first)
-    if lacking is not None:
-        say(f"validation during training is not by episodes: they need {lacking[0]}, and there are {lacking[1]}")
+    counts, names, first = validation.counts, validation.names, wanted.shapes[0]
+    shape = fitting(counts, first)
+    if shape is None:
+        say("validation during training is not by episodes: they need 2 classes, and more samples of each than shots")
+        return None
+    if shape != first:
+        say(f"validation during training is {fitting_words(counts, names, first, shape)}")
     episodes = FewShot(
-        first.ways,
-        first.shots,
-        first.queries,
+        shape.ways,
+        shape.shots,
+        shape.queries,
         VALIDATED_EPISODES,
         distance=wanted.distance,
         classifier=wanted.classifier,

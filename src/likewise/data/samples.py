@@ -125,6 +125,31 @@ class Samples:
         classes = self.labels if whole_classes and self.label_kind == "classes" else None
         return self[some_rows(len(self), most, seed, classes)]
 
+    def fewer_of_each(self, most: int, least: int = 1, seed: int = 0) -> "Samples":
+        """Return at most so many samples, as many of each class, chosen at random, in their order.
+
+        Args:
+            most: How many samples at most.
+            least: How many of each class nevertheless.
+            seed: Seed of the choice.
+
+        Raises:
+            ValueError: Samples don't have one class each.
+
+        Example:
+            >>> samples = Samples(torch.zeros(12, 1), torch.tensor([0] * 8 + [1] * 4), ("ash", "elm"))
+            >>> samples.fewer_of_each(7).counts, samples.fewer_of_each(7, least=5).counts
+            (tensor([3, 3]), tensor([5, 4]))
+        """
+        if self.labels is None or self.label_kind != "classes":
+            raise ValueError(f"expected samples with one class each, got {self.label_kind or 'no labels'}: use fewer")
+        if len(self) <= most:
+            return self
+        each = max(least, most // int((self.counts > 0).sum()))
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        chosen = [order[rows[:each]] for rows in rows_by_class(self.labels[order], len(self.names))]
+        return self[torch.cat(chosen).sort().values]
+
     def numbered(self) -> "Samples":
         """Return the samples with rows numbered from 0, unless they are numbered already."""
         return self if self.rows is not None else replace(self, rows=torch.arange(len(self)))

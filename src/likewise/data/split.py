@@ -30,6 +30,11 @@ class Parts:
     validation: Samples
     test: Samples
 
+    @property
+    def new_in_validation(self) -> bool:
+        """Whether the validation classes are others than those that are trained on."""
+        return self.train.names[: len(self.validation.names)] != self.validation.names
+
     def refitted(self) -> "Parts":
         """Return parts that train on training and validation samples together, for use after model selection.
 

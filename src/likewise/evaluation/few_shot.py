@@ -132,9 +132,8 @@ class FewShot(Evaluation):
         chosen = {
             shape: fitting(validation.counts, shape) for shape in self.shapes if validation.label_kind == "classes"
         }
-        tried = {
-            shape: self._tried(train, validation, shape, progress) for shape in dict.fromkeys(chosen.values()) if shape
-        }
+        shapes = dict.fromkeys(shape for shape in chosen.values() if shape is not None)
+        tried = {shape: self._tried(train, validation, shape, progress) for shape in shapes}
         candidates = tuple(score for of in tried.values() for score in of.values())
         for shape in self.shapes:
             by = chosen.get(shape)

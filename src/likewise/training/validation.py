@@ -10,7 +10,17 @@ import torch
 
 from likewise.data import Parts, Samples
 from likewise.diagnostics import effective_rank
-from likewise.evaluation import KNN, Evaluation, FeatureParts, Features, Found, OwnClassifier, Retrieval, Score
+from likewise.evaluation import (
+    KNN,
+    Evaluation,
+    FeatureParts,
+    Features,
+    FewShot,
+    Found,
+    OwnClassifier,
+    Retrieval,
+    Score,
+)
 from likewise.evaluation.features import Progress, silent
 from likewise.models import Encoder
 from likewise.runs import Run
@@ -28,7 +38,8 @@ class Validation(lightning.Callback):
     The evaluation is that of the run's own classifier if the loss is one of logits alone; else kNN (k = 20, weighted by
     similarity) if the validation classes or labels are also trained on, and retrieval if they are not. Without labels
     nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded; of new classes, whole
-    classes. The random numbers of the training do not change.
+    classes; for episodes as many of every class, and no fewer than an episode takes. The random
+    numbers of the training do not change.
 
     With or without labels, the effective rank of the validation features, of at most 2,000 samples, is saved too. It is
     no quality that a run or an epoch is chosen by.
@@ -69,11 +80,10 @@ class Validation(lightning.Callback):
         self.run = run
         self.keep_best = keep_best
         self.every = every
-        seen = parts.train.names[: len(parts.validation.names)] == parts.validation.names
         self._train = parts.train.fewer(MOST_SAMPLES)
         self._tokenised = False
-        self._validation = parts.validation.fewer(MOST_SAMPLES, whole_classes=not seen)
         self._tried = (OwnClassifier(), KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
+        self._validation = _some(parts, self._tried)
         self._told = told
         self._shown = shown
         self._progress = progress
@@ -147,6 +157,14 @@ def _alike(run: Run, score: Score) -> list[Score]:
     """Return the scores of all epochs that measure the same as this one, in order."""
     what = attrgetter("evaluation", "metric", "features", "part", "subset")
     return [of for of in run.scores if of.epoch is not None and what(of) == what(score)]
+
+
+def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
+    """Return the validation samples that are encoded."""
+    first, samples = next(iter(tried), None), parts.validation
+    if isinstance(first, FewShot) and samples.label_kind == "classes":
+        return samples.fewer_of_each(MOST_SAMPLES, max(shape.each for shape in first.shapes))
+    return samples.fewer(MOST_SAMPLES, whole_classes=parts.new_in_validation)
 
 
 def _rank(features: Features) -> Found:

@@ -113,12 +113,13 @@ def test_fewer_samples_are_evaluated_and_none_at_all(few, tmp_path):
     assert kinds(Run(none).scores) == {("retrieval", "encoder"), ("retrieval", "raw inputs")}
 
 
-def test_classes_that_were_not_trained_on_are_evaluated_by_retrieval(few, tmp_path):
+def test_classes_that_were_not_trained_on_are_evaluated_by_retrieval_and_in_episodes(few, tmp_path):
     assert main(["train", *few, "--split", "ByClass", "--validation_epochs", "1", "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
     scores = Run(run).scores
-    assert {score.evaluation for score in scores} == {"retrieval", "features"}
-    assert all("interval over 2 classes" in score.choices for score in scores if score.epoch is None)
+    assert {score.evaluation for score in scores} == {"retrieval", "few-shot", "features"}
+    final = [score for score in scores if score.epoch is None and score.part == "test"]
+    assert all("interval over 2 classes" in score.choices for score in final)
     assert {score.part for score in scores if score.epoch == 1} == {"validation"}
 
 

@@ -1,6 +1,7 @@
 """Evaluations of frozen features, against loops of their own, and the intervals of what they find."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -351,6 +352,34 @@ def test_unseen_classes_have_an_interval_over_classes():
     assert (other.scores[2].low, other.scores[2].high) == pytest.approx(
         np.clip(student([float(value[test.labels == c].mean()) for c in range(3)]), 0, 1), abs=1e-6
     )
+
+
+def test_turns_of_an_unseen_class_count_as_one():
+    train, test = blobs(30, "train", 1), blobs(60, "test", 2)
+    turned = Features(test.vectors, test.labels, ("x", "y", "x, turned 90°"))
+    found = Retrieval()(train, train, turned)
+    value = next(one for one in found.outcomes if one.metric == "MAP@R").values
+    low, high = over_classes(value, test.labels % 2)
+    assert "interval over 2 classes" in found.scores[2].choices
+    assert (found.scores[2].low, found.scores[2].high) == pytest.approx((max(0, low), min(1, high)))
+    assert turned.groups.tolist() == (test.labels % 2).tolist()
+
+
+def test_classes_that_agree_exactly_do_not_tell_how_others_differ():
+    """Where two classes are all right the interval is Wilson's of two; of a difference of 0, Agresti and Min's."""
+    train = Features(torch.eye(2), torch.tensor([0, 1]), ("a", "b"))
+    test = Features(torch.eye(2).repeat_interleave(8, dim=0), torch.arange(2).repeat_interleave(8), ("x", "y"))
+    found = Retrieval()(train, train, test)
+    expected = stats.binomtest(2, 2).proportion_ci(method="wilson")
+    for score in found.scores:
+        assert (score.value, score.low, score.high) == pytest.approx((1, *expected))
+    difference = paired_difference(found.outcomes[0], found.outcomes[0], test.labels)
+    assert (difference.low, difference.high) == pytest.approx((-1.96 / 4, 1.96 / 4), abs=1e-3)
+    worse = replace(found.outcomes[0], values=found.outcomes[0].values - 0.25)
+    difference = paired_difference(found.outcomes[0], worse, test.labels)
+    assert difference.value == 0.25
+    assert difference.low < 0
+    assert difference.high > 0.25
 
 
 # --- what applies ----------------------------------------------------------------------------------------------------

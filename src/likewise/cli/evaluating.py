@@ -223,8 +223,8 @@ def _line(score: Score, found: Found, other: Found | None, unseen: Features | No
 
 
 def _classes(outcomes: Outcomes, test: Features) -> Tensor:
-    """Return the class of each sample."""
-    return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.classes))[1]
+    """Return the class of each sample, turns of a class being one."""
+    return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
 
 
 def _outcomes(found: Found, metric: str) -> Outcomes | None:

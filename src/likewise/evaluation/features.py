@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise.data.rotations import unturned
 from likewise.data.samples import LabelKind, some_rows
 from likewise.evaluation.origin import Origin
 from likewise.scores import ENCODER
@@ -152,6 +153,11 @@ class Features:
         if self.labels is None or self.labels.ndim != 1:
             raise ValueError(f"expected samples with one class each, got {self.label_kind or 'no labels'}")
         return self.labels
+
+    @property
+    def groups(self) -> Int[Tensor, " n"]:
+        """The classes, (N,), where turns of a class are one: what intervals over classes are over."""
+        return unturned(self.names)[self.classes]
 
     @property
     def sets(self) -> Bool[Tensor, "n l"]:

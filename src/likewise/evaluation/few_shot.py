@@ -13,11 +13,10 @@ from torch.nn import functional
 
 from likewise.data import EpisodeDraw, EpisodeShape
 from likewise.data.episode_draw import fitting, shortage
-from likewise.data.rotations import unturned
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
-from likewise.evaluation.intervals import over_classes, over_classes_of_episodes, student
+from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
 from likewise.scores import Found, Outcomes, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]
@@ -175,19 +174,17 @@ class FewShot(Evaluation):
         ]
         shares = torch.cat(right).double()
         accuracy = shares.mean(dim=1)
-        classes = unturned(part.names)[part.classes[rows[:, :, 0]]]
+        classes = part.groups[rows[:, :, 0]]
         groups = len(classes.unique())
         spread = student(accuracy)[1] - float(accuracy.mean())
         over = over_classes_of_episodes(accuracy, classes)
-        low, high = over_classes(shares.flatten(), classes.flatten()) if over is None else over
+        low, high = of_share(over or over_classes(shares.flatten(), classes.flatten()), float(accuracy.mean()), groups)
         said = [f"distance={distance}", f"interval over {groups} classes"]
         said += [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"]
         said += [f"episodes={self._digest(part, shape)}"]
         mean = float(accuracy.mean())
         where = (part.kind, part.part)
-        score = Score(
-            self.name, metric, mean, max(0.0, low), min(1.0, high), shape.episodes, *where, choices="; ".join(said)
-        )
+        score = Score(self.name, metric, mean, low, high, shape.episodes, *where, choices="; ".join(said))
         numbers = -1 - torch.arange(shape.episodes)
         return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes, shares.float())
 

@@ -14,16 +14,17 @@ from likewise.scores import Outcomes, same_rows
 
 Z_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
 RESAMPLES = 1000  # of a bootstrap
+NO_WIDTH = 1e-9  # of an interval: what rounding leaves
 BLOCK = 2**22  # indices of resamples at a time: 32 MiB
 
 
-def wilson(correct: int, count: int) -> tuple[float, float]:
+def wilson(correct: float, count: int) -> tuple[float, float]:
     r"""Wilson's score interval of a share, good for small counts and shares near 0 or 1.
 
         (p + z²/2n ± z·sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
 
     Args:
-        correct: How many are correct.
+        correct: How many are correct; of classes the sum of their shares.
         count: Out of how many.
 
     Raises:
@@ -141,6 +142,22 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
     return mean - spread, mean + spread
 
 
+def of_share(bounds: tuple[float, float], mean: float, count: int) -> tuple[float, float]:
+    """Return the interval of a share within 0 and 1; Wilson's where all agree exactly, so that it would have no width.
+
+    Args:
+        bounds: Both ends, by how classes or samples differ.
+        mean: The share.
+        count: How many classes or samples there are.
+
+    Example:
+        >>> [round(bound, 3) for bound in of_share((1.0, 1.0), mean=1.0, count=2)]
+        [0.342, 1.0]
+    """
+    low, high = wilson(mean * count, count) if bounds[1] - bounds[0] < NO_WIDTH else bounds
+    return max(0.0, low), min(1.0, high)
+
+
 def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "e n"]) -> tuple[float, float] | None:
     r"""Interval of a mean over episodes of a few classes each, which are themselves a sample of all classes.
 
@@ -251,7 +268,8 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
 
     Other outcomes: Student's interval of the differences. With classes, the interval over classes of the differences;
     so also of episodes whose classes are known. Where every episode has all classes, it is of the differences of the
-    classes' shares, and from -1 to 1 if these are not known.
+    classes' shares, and from -1 to 1 if these are not known. Where all classes agree exactly, it is that of as many
+    samples with outcomes of 0 or 1.
 
     Args:
         first: The outcomes to compare.
@@ -296,6 +314,8 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
         binary = bool((torch.cat([ours, theirs]).unique().unsqueeze(1) == torch.tensor([0.0, 1.0])).any(1).all())
         low, high = _matched(gained, lost, len(apart)) if binary else student(apart)
         return Difference(value, low, high, len(apart), gained, lost)
+    if high - low < NO_WIDTH:
+        low, high = _matched(max(0.0, value) * groups, max(0.0, -value) * groups, groups)
     return Difference(value, max(-1.0, low), min(1.0, high), len(apart), gained, lost, groups)
 
 

@@ -1,6 +1,5 @@
 """Retrieval: are the samples nearest to a query of its class? The classes need not have been trained on."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
-from likewise.evaluation.intervals import over_classes, student, wilson
+from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.label_retrieval import label_retrieval
 from likewise.evaluation.nearest import nearest
 from likewise.scores import Found, Outcomes, Score, is_quality
@@ -29,7 +28,7 @@ class Retrieval(Evaluation):
     and their means over queries. Nothing is learned and nothing is chosen; the candidate is precision@1 of the
     validation part. Samples whose class has no second sample aren't queries, but are ranked; `choices` counts them.
     Intervals are over classes where the test classes weren't trained on, since other classes would have given other
-    numbers; else over samples: Wilson's for precision@1, Student's for the others.
+    numbers, and turns of a class count as one; else over samples: Wilson's for precision@1, Student's for the others.
 
     Label sets: precision@1 is the share of queries whose nearest has a label of theirs, and with J the Jaccard
     similarity of two label sets
@@ -93,10 +92,10 @@ class Retrieval(Evaluation):
         left = int((~queries).sum())
         unseen = len(train) > 0 and not parts.closed
         said = [f"{left} samples left out, the only ones of their class"] if left else []
-        said += [f"interval over {len(test.classes[queries].unique())} classes"] if unseen else []
+        said += [f"interval over {len(test.groups[queries].unique())} classes"] if unseen else []
         scores: list[Score] = []
         for metric, value in zip(METRICS, values.T[:, queries], strict=True):
-            low, high = _interval(metric, value, test.classes[queries] if unseen else None)
+            low, high = _interval(metric, value, test.groups[queries] if unseen else None)
             mean, choices = float(value.mean()), "; ".join(said)
             scores.append(Score(self.name, metric, mean, low, high, len(value), test.kind, test.part, choices=choices))
         outcomes = (
@@ -123,11 +122,9 @@ def _precisions(test: Features, positives: Tensor, progress: Progress) -> Tensor
 
 
 def _interval(metric: str, values: Tensor, classes: Tensor | None) -> tuple[float, float]:
+    mean = float(values.mean())
     if classes is not None:
-        bounds: Iterable[float] = over_classes(values, classes)
-    elif metric == METRICS[0]:
-        bounds = wilson(int(values.sum()), len(values))
-    else:
-        bounds = student(values)
-    low, high = bounds
-    return max(0.0, low), min(1.0, high)
+        return of_share(over_classes(values, classes), mean, len(classes.unique()))
+    if metric == METRICS[0]:
+        return wilson(int(values.sum()), len(values))
+    return of_share(student(values), mean, len(values))

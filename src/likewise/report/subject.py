@@ -142,7 +142,7 @@ class Subject:
         return replace(features.test, vectors=torch.zeros(len(features.test), 0))
 
     def unseen_classes(self, outcomes: Outcomes) -> Int[Tensor, " m"] | None:
-        """Return the class of each sample, (M,), where the test classes were not trained on; else None."""
+        """Return the class of each sample, (M,), turns being one, where the classes were not trained on; else None."""
         scores = (score for score in self.test_scores.values() if score.evaluation == outcomes.evaluation)
         if (
             outcomes.of_episodes
@@ -151,7 +151,7 @@ class Subject:
         ):
             return None
         test = self.test_part
-        return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.classes))[1]
+        return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
 
     @cached_property
     def album(self) -> Album:

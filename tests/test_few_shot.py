@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from likewise.cli import main
 from likewise.data import EpisodeDraw, EpisodeShape, parts_of_run
-from likewise.evaluation import FeatureParts, Features, FewShot, applicable, paired_difference
+from likewise.evaluation import FeatureParts, Features, FewShot, applicable, load_features, paired_difference
 from likewise.evaluation.choice import usual_episodes
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
@@ -490,7 +491,7 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
     assert main(["train", *words, "--batches.batch_size", "64", "--runs", str(tmp_path)]) == 0
     (folder,) = tmp_path.iterdir()
     command = ["evaluate", str(folder), "--evaluations", "FewShot", "--evaluations.ways", "[3,5]", "--device", "cpu"]
-    assert main([*command, "--evaluations.episodes", "100"]) == 0
+    assert main([*command, "--evaluations.episodes", "100", "--evaluations.distance", "euclidean"]) == 0
     run = Run(folder)
     parts, _ = parts_of_run(run)
     features = np.load(run.embeddings)["test_features"]
@@ -498,6 +499,10 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
     metrics = {score.metric for score in run.scores if score.part == "test"}
     assert metrics == {f"{ways}-way {shots}-shot accuracy" for ways in (3, 5) for shots in (1, 5)}
     assert "difference" in capsys.readouterr().out
+    counts = by_loop(None, load_features(run.embeddings).test, EpisodeShape(20, 5, 1, 3), "euclidean")
+    shown = next((share for share in counts if share < 1), counts[0])
+    words = f"by the distance euclidean the encoder's pooled features get {round(15 * shown)} of 15 right"
+    assert words in unescape(run.report.read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
@@ -511,7 +516,10 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
         ),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.ways", "17"], "at least 17 classes"),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower queries"),
-        (["--loss", "InfoPatchLoss", "--encoder.pools", "4"], "pool less often (encoder.pools of Conv4)"),
+        (
+            ["--loss", "InfoPatchLoss", "--encoder.pools", "4"],
+            "as by --encoder.pools 3 of Conv4, or mask none, by --offers EpisodeMaps --offers.mask false",
+        ),
         (
             ["--loss", "SupConLoss", "--evaluations", "FewShot", "--evaluations.ways", "8"],
             "it needs at least 8 classes",

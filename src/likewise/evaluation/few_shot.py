@@ -138,11 +138,12 @@ class FewShot(Evaluation):
             by = chosen.get(shape)
             best: Distance = self.distance or DISTANCES[0]
             if by is not None:
-                best = max(tried[by], key=lambda distance: tried[by][distance].value)
-            score, own = self._scored(train, test, shape, best, progress)
+                own = tried[by]
+                best = max(own, key=lambda distance: own[distance].value)
+            score, each = self._scored(train, test, shape, best, progress)
             said = [score.choices, *_said(shape, by)] if self.distance is None else [score.choices]
             scores.append(replace(score, choices="; ".join(said)))
-            outcomes.append(own)
+            outcomes.append(each)
         return Found(tuple(scores), candidates, tuple(outcomes))
 
     def _tried(
@@ -162,7 +163,7 @@ class FewShot(Evaluation):
     ) -> tuple[Score, Outcomes]:
         draw = EpisodeDraw(part.classes, part.names, shape)
         rows = draw(torch.Generator().manual_seed(self.seed))
-        vectors = _prepared(part.vectors, train.vectors, distance)
+        vectors = as_compared(part.vectors, train.vectors, distance)
         if self.classifier == "logistic regression" and distance == "cosine":
             vectors = functional.normalize(vectors, dim=1)
         size = max(1, NUMBERS // (shape.samples * vectors.shape[1]))
@@ -225,8 +226,13 @@ def nearest_means(
     return queries @ functional.normalize(means, dim=2).mT
 
 
-def _prepared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distance: Distance) -> Float[Tensor, "m d"]:
-    """Return features as a distance compares them."""
+def as_compared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distance: Distance) -> Float[Tensor, "m d"]:
+    """Return features as a distance compares them.
+
+    Example:
+        >>> as_compared(torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 1.0]]), "centred cosine")
+        tensor([[0., 1.]])
+    """
     if distance == "euclidean":  # a common origin changes no distance, and a near one loses no digits
         return vectors - vectors.mean(dim=0)
     if distance == "cosine":

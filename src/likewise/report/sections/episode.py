@@ -10,11 +10,12 @@ from torch.nn import functional
 
 from likewise.data import EpisodeDraw, EpisodeShape
 from likewise.diagnostics import cell_matches, plots
-from likewise.evaluation import Features, FewShot
-from likewise.evaluation.few_shot import nearest_means
+from likewise.evaluation import FeatureParts, FewShot
+from likewise.evaluation.few_shot import DISTANCES, Distance, as_compared, nearest_means
 from likewise.models import Encoder
 from likewise.report.section import Section, table
 from likewise.report.subject import Subject
+from likewise.scores import ENCODER
 
 SHAPE = EpisodeShape(episodes=20, ways=5, shots=1, queries=3)
 SHOWN = 8
@@ -32,7 +33,8 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     counts = features.test.counts
     if int((counts > 0).sum()) < SHAPE.ways or int(counts[counts > 0].min()) < SHAPE.each:
         return None
-    rows, predicted = _episode(features.test)
+    distance = _distance(subjects[0])
+    rows, predicted = _episode(features, distance)
     images = subjects[0].inputs_of("test", features.test.numbers[rows.flatten()])
     if images is None or images.ndim != 4:
         return None
@@ -50,20 +52,31 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     queries = [[caption, names[true], names[other]] for caption, true, other in said]
     sentence = (
         f"An episode of {SHAPE.ways} test classes, one image each to learn from, in the first row, and under it images "
-        f"to classify. It is the first of {SHAPE.episodes} that has a wrong one: the cosine of the encoder's pooled "
-        f"features gets {int(right.sum())} of {len(right)} right; wrong ones come first. Orange shows how much each "
-        "cell of an image looks like the class above it: the softmax of scaled cosines to the class's mean features."
+        f"to classify. It is the first of {SHAPE.episodes} that has a wrong one: by the distance {distance} the "
+        f"encoder's pooled features get {int(right.sum())} of {len(right)} right; wrong ones come first. Orange shows "
+        "how much each cell of an image looks like the class above it: the softmax of scaled cosines to the class's "
+        "mean features."
     )
     figure = plots.as_html(plots.image_rows(_picture(images, shares, chosen), captions), "episode")
     return Section("An episode", sentence, figure + table(["", "class", "predicted"], [*supports, *queries]))
 
 
-def _episode(test: Features) -> tuple[Int[Tensor, "n s"], Int[Tensor, " q"]]:
+def _distance(subject: Subject) -> Distance:
+    """Return the distance that was chosen for the episodes most like the one that is shown."""
+    own = [score for key, score in subject.test_scores.items() if key[0] == FewShot.name and key[2] == ENCODER]
+    first = min(own, key=lambda score: f"{SHAPE.shots}-shot" not in score.metric, default=None)
+    said = "" if first is None else first.choices.partition("; ")[0].removeprefix("distance=")
+    named: dict[str, Distance] = {distance: distance for distance in DISTANCES}
+    return named.get(said, DISTANCES[0])
+
+
+def _episode(features: FeatureParts, distance: Distance) -> tuple[Int[Tensor, "n s"], Int[Tensor, " q"]]:
     """Return the rows of the first of some episodes in which a query is classified wrongly, and what is predicted."""
+    test = features.test
     drawn = EpisodeDraw(test.classes, test.names, SHAPE)(torch.Generator().manual_seed(0))
-    vectors = test.vectors[drawn]
+    vectors = as_compared(test.vectors, features.train.vectors, distance)[drawn]
     support, queries = vectors[:, :, : SHAPE.shots].mean(dim=2), vectors[:, :, SHAPE.shots :].flatten(1, 2)
-    predicted = nearest_means(support, queries, "cosine").argmax(dim=2)
+    predicted = nearest_means(support, queries, distance).argmax(dim=2)
     wrong = (predicted != _truth()).any(dim=1).nonzero().flatten()
     place = int(wrong[0]) if len(wrong) else 0
     return drawn[place], predicted[place]

@@ -54,7 +54,8 @@ class EpisodeMaps(Offer):
         if height * width < 2 and self.mask:
             raise ValueError(
                 f"expected feature maps of at least 2 cells to mask one, got {height} x {width} for images "
-                f"{plan.encoder.input_shape}: pool less often (encoder.pools of Conv4), or offers.mask false"
+                f"{plan.encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mask none, by "
+                "--offers EpisodeMaps --offers.mask false"
             )
         self._stride = plan.encoder.stride
         if "map_logits" in plan.asked:

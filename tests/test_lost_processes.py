@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from command_worker import end_of, start_together
+from command_worker import end_of, free_port, start, start_together
 from likewise.runs import Run
 from test_resume import RUN, same, save_few
 
@@ -118,6 +118,18 @@ def test_processes_that_count_differently_are_told_so(tmp_path):
         assert [end_of(process) for process in processes] == [2, 2]
         for rank in range(2):
             assert f"got processes {first} on rank 0 and {second} on rank 1" in _told(tmp_path, rank)
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(0, "got no word from rank 1"), (1, "expected somebody at 127.0.0.1:")])
+def test_a_process_that_was_never_started_is_missed(rank, expected, tmp_path):
+    save_few(tmp_path)
+    place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
+    said = tmp_path / "out", tmp_path / "err"
+    words = ["train", *RUN, "--timeout_minutes", "0.02"]
+    assert end_of(start(words, tmp_path, said=said, MASTER_ADDR="127.0.0.1", **place)) == 2
+    (told,) = (tmp_path / "err").read_text().splitlines()
+    assert expected in told
+    assert told.endswith("within 0.02 minutes: start it, or raise --timeout_minutes")
 
 
 def test_processes_that_read_different_data_are_told_so(tmp_path):

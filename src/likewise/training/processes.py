@@ -8,6 +8,8 @@ their number, which no collective would survive, are told so.
 import json
 import os
 import re
+import socket
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -24,6 +26,7 @@ SILENT = re.compile(r"timed? ?out", re.IGNORECASE)
 OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
 FIRST_PORT, PORTS = 15_000, 10_000  # so that two jobs on a node seldom meet
+POLLED = 0.05  # seconds
 LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs
 
 
@@ -99,8 +102,8 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
         yield
         return
     try:
-        store = _store(timedelta(minutes=minutes))
-        _compare(store, {"processes": str(processes())} | dict(facts))
+        store = _store(minutes)
+        _compare(store, {"processes": str(processes())} | dict(facts), minutes)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             store=PrefixStore("group", store),
@@ -127,48 +130,61 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _store(timeout: timedelta) -> Store:
+def _store(minutes: float) -> Store:
     """Connect to the store of all processes: torchrun's, or else the first process's own."""
     theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = TCPStore(
+    host, port, own = (
         os.environ.get("MASTER_ADDR", "127.0.0.1"),
         _number("MASTER_PORT", 29500),
-        is_master=rank() == 0 and not theirs,
-        timeout=timeout,
-        wait_for_workers=False,
+        rank() == 0 and not theirs,
     )
+    until = time.monotonic() + 60 * minutes
+    while not own and not _listens(host, port):  # PyTorch would print its stack
+        _wait(until, f"somebody at {host}:{port}, where the first process is to be,", "got nobody", minutes)
+    store = TCPStore(host, port, is_master=own, timeout=timedelta(minutes=minutes), wait_for_workers=False)
     attempt = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     return PrefixStore(f"likewise/{attempt}", store)
 
 
-def _compare(store: Store, facts: Mapping[str, str]) -> None:
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _compare(store: Store, facts: Mapping[str, str], minutes: float) -> None:
     """Raise on all processes if their facts differ. The first compares them, and tells the others what it found."""
-    if rank() > 0:
-        store.set(f"facts/{rank()}", json.dumps(facts))
-        first = json.loads(store.get("facts/0"))
-        # their number first: the first process waits for as many as it believes there are
-        verdict = distributed.difference({0: first, rank(): dict(facts)}, "options", REMEDY)
-        verdict = store.get("verdict").decode() or verdict if first["processes"] == facts["processes"] else verdict
-        store.set(f"told/{rank()}", "")
-    else:
-        store.set("facts/0", json.dumps(facts))
-        verdict = distributed.difference(_heard(store, facts), "options", REMEDY)
-        store.set("verdict", verdict)
-        if verdict:
-            with suppress(RuntimeError):
-                store.wait([f"told/{other}" for other in range(1, processes())], LINGERS)
+    until = time.monotonic() + 60 * minutes
+
+    def heard(name: str, of: int) -> str:
+        while not store.check([name]):
+            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no word from rank {of}", minutes)
+        return store.get(name).decode()
+
+    store.set(f"facts/{rank()}", json.dumps(facts))
+    known = {rank(): dict(facts)}
+    for other in range(processes()) if rank() == 0 else (0,):
+        known[other] = json.loads(heard(f"facts/{other}", other))
+        if known[other]["processes"] != facts["processes"]:
+            break  # one of the two waits for others that there are not
+    verdict = distributed.difference(dict(sorted(known.items())), "options", REMEDY)
+    if rank() > 0 and known[0]["processes"] == facts["processes"]:
+        verdict = heard("verdict", 0)
+    store.set("verdict" if rank() == 0 else f"told/{rank()}", verdict)
+    if rank() == 0 and verdict:
+        with suppress(RuntimeError):
+            store.wait([f"told/{other}" for other in range(1, processes())], LINGERS)
     if verdict:
         raise ValueError(verdict)
 
 
-def _heard(store: Store, facts: Mapping[str, str]) -> dict[int, dict[str, str]]:
-    """Return the facts of all processes, or of those up to one that counts another number of them."""
-    heard = {0: dict(facts)}
-    for other in range(1, processes()):
-        heard[other] = json.loads(store.get(f"facts/{other}"))
-        if heard[other]["processes"] != facts["processes"]:
-            break
-    return heard
+def _wait(until: float, expected: str, got: str, minutes: float) -> None:
+    """Wait a little, until it has been too long."""
+    if time.monotonic() > until:
+        raise ValueError(f"expected {expected} {got} within {minutes:g} minutes: start it, or raise --timeout_minutes")
+    time.sleep(POLLED)
 
 
 def _lost(error: RuntimeError, minutes: float) -> ValueError:

@@ -538,8 +538,8 @@ WRONG_BY_CLASS = {
         "at least 2 classes in every part, got 1 of 10 for validation",
     ),
     "half a class": ({"train": 2.5}, "a number of classes, got 2.5"),
-    "no file": ({"file": "nowhere_train.txt"}, "nowhere_train.txt: no file of the train classes"),
-    "no train in the name": ({"file": "nowhere.txt"}, 'with "train" in its name'),
+    "no file": ({"file": "nowhere_train.txt"}, "nowhere_train.txt, which does not exist"),
+    "no train in the name": ({"file": __file__}, 'with "train" in its name'),
 }
 
 
@@ -555,6 +555,14 @@ def test_invalid_splits_by_class_are_refused(case):
     [
         ({"train": ["class 0"]}, "write"),
         ({"train": ["clas 0"], "val": [], "test": []}, "did you mean 'class 0'"),
+        (
+            {"train": ["unicorn", "class 0"], "val": ["gryphon"], "test": ["basilisk"]},
+            "got 'unicorn', and 2 others that the data has not: the data has no such class$",
+        ),
+        (
+            {"train": ["class 0", "class 1"], "val": ["class 2", "class 3"], "test": []},
+            "at least 2 classes in every part in .*split.json, got 0 of 6 for test",
+        ),
         ({"train": ["class 0", "class 1"], "val": ["class 1"], "test": []}, "'class 1' in two"),
         (["class 0"], "write"),
     ],
@@ -564,6 +572,20 @@ def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
     with pytest.raises(ValueError, match=words) as raised:
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("nothere.txt", "got nothere.txt, which does not exist: check the path, or name one of cifar-fs, omniglot-al"),
+        ("nothere.json", "got nothere.json, which does not exist: check the path"),
+        ("cifar-sf", "got cifar-sf, which does not exist: did you mean cifar-fs\\?"),
+    ],
+)
+def test_a_file_of_class_names_that_is_not_there_is_said_to_be_missing(file, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"expected a file of class names, {words}"):
+        ByClass(file=file)(samples_of(*[4] * 6))
 
 
 def test_label_sets_are_not_split_by_class():

@@ -84,8 +84,9 @@ class ByClass(Split):
         chosen = self._classes(samples)
         for part, classes in zip(PARTS, chosen, strict=True):
             if len(classes) < 2:
+                where = "" if self.file is None else f" in {_found(Path(self.file))}"
                 raise ValueError(
-                    f"expected at least 2 classes in every part, got {len(classes)} of {len(samples.names)} "
+                    f"expected at least 2 classes in every part{where}, got {len(classes)} of {len(samples.names)} "
                     f"for {part}: give it more, or choose Stratified"
                 )
         train, validation, test = (torch.isin(samples.labels, classes) for classes in chosen)
@@ -133,12 +134,15 @@ def _given(samples: Samples) -> tuple[Tensor, ...] | None:
 def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
     numbers = {name: label for label, name in enumerate(samples.names)}
     names = {part: [of for name in names[part] for of in _matching(name, samples.names)] for part in PARTS}
+    unknown = [name for part in PARTS for name in names[part] if name not in numbers]
+    if unknown:
+        near = get_close_matches(unknown[0], samples.names, n=1)
+        many = f", and {len(unknown) - 1} others that the data has not" if len(unknown) > 1 else ""
+        remedy = f"did you mean {near[0]!r}?" if near else "the data has no such class"
+        raise ValueError(f"expected names of classes in {file}, got {unknown[0]!r}{many}: {remedy}")
     seen: dict[str, str] = {}
     for part in PARTS:
         for name in names[part]:
-            if name not in numbers:
-                near = get_close_matches(name, samples.names, n=1) or list(samples.names[:1])
-                raise ValueError(f"expected names of classes in {file}, got {name!r}: did you mean {near[0]!r}?")
             if seen.setdefault(name, part) != part:
                 raise ValueError(f"expected every class in one part only in {file}, got {name!r} in two: keep one")
     return tuple(torch.tensor(sorted({numbers[name] for name in names[part]}), dtype=torch.int64) for part in PARTS)
@@ -153,8 +157,14 @@ def _matching(name: str, known: Sequence[str]) -> list[str]:
 
 def _found(file: Path) -> Path:
     """Return the file, or that of a split of the field with this name."""
-    known = SPLITS / f"{file.name}.json"
-    return known if not file.exists() and file.parent == Path() and known.is_file() else file
+    if file.exists():
+        return file
+    known = {path.stem: path for path in sorted(SPLITS.glob("*.json"))}
+    if str(file) in known:
+        return known[str(file)]
+    near = get_close_matches(str(file), known, n=1)
+    remedy = f"did you mean {near[0]}?" if near else f"check the path, or name one of {', '.join(known)}"
+    raise ValueError(f"expected a file of class names, got {file}, which does not exist: {remedy}")
 
 
 def _read(file: Path) -> Mapping[str, Sequence[str]]:

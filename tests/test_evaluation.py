@@ -395,7 +395,7 @@ def test_what_applies_follows_from_the_labels(parts):
     sets = Features(test.vectors, torch.ones(60, 2, dtype=torch.bool))
     unseen = Features(test.vectors, test.labels, ("x", "y", "z"))
     assert names(applicable(parts)) == ["kNN", "linear probe", "retrieval"]
-    assert names(applicable(FeatureParts(train, validation, unseen))) == ["retrieval"]
+    assert names(applicable(FeatureParts(train, validation, unseen))) == ["retrieval", "few-shot"]
     assert names(applicable(FeatureParts(train[torch.arange(0)], validation, test))) == ["retrieval"]
     assert applicable(FeatureParts(none, none, none)) == []
     assert names(applicable(FeatureParts(sets, sets, sets))) == ["retrieval"]  # of labels that all have

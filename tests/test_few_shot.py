@@ -404,6 +404,11 @@ def test_the_distance_is_chosen_with_as_many_ways_as_validation_has():
         assert score.choices.endswith("; distance chosen 3-way, by all validation classes")
 
 
+def test_an_evaluation_that_does_not_apply_is_not_among_those_that_do():
+    with pytest.raises(ValueError, match=r"lower ways; those that apply: Retrieval$"):
+        applicable(three(), [FewShot(ways=30)])
+
+
 def test_without_enough_validation_the_distance_is_said_not_to_be_chosen():
     train, _, test = three()
     few = clustered(1, part="validation", first=100)

@@ -44,8 +44,8 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         refusal = evaluation.refusal(parts)
         if refusal:
             name = type(evaluation).__name__
-            others = ", ".join(type(one).__name__ for one in applicable(parts)) or "none"
-            raise ValueError(f"{name} does not apply: {refusal}; those that apply: {others}")
+            others = ", ".join(type(one).__name__ for one in applicable(parts) if type(one) is not type(evaluation))
+            raise ValueError(f"{name} does not apply: {refusal}; those that apply: {others or 'none'}")
     return list(asked)
 
 

@@ -256,6 +256,18 @@ def test_a_column_that_a_part_lacks_is_named_with_the_part(tmp_path, test, words
         Hub(str(tmp_path / "flowers")).load()
 
 
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [(".csv", "x,label\n"), (".csv", ""), (".jsonl", ""), (".csv", "x,label\n,a\n")],
+    ids=["header", "nothing", "no line", "no numbers"],
+)
+def test_an_empty_part_is_refused_by_its_name(tmp_path, suffix, content):
+    write_table(tmp_path / f"train{suffix}", {"x": list(range(9)), "label": list("abcabcabc")})
+    (tmp_path / f"test{suffix}").write_text(content)
+    with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match=r"samples in the test part.*, got"):
+        Hub(str(tmp_path)).load()
+
+
 def test_texts_of_digits_only_in_one_part_stay_texts(tmp_path):
     (tmp_path / "notes").mkdir()
     write_table(tmp_path / "notes" / "train.csv", {"text": ["a", "b"], "label": ["x", "y"]})

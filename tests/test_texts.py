@@ -124,6 +124,33 @@ def test_lines_that_cannot_be_read_are_counted_and_named_and_the_rest_is_kept(tm
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("test.jsonl", "", r"texts in .*test\.jsonl, got none: fill it, or remove it"),
+        ("test.csv", "text,label\n", r"texts in .*test\.csv, got none: fill it, or remove it"),
+        (
+            "test.jsonl",
+            '[\n{"text": "a"},\n]',
+            r"none in 3 lines \(line 1: no JSON; line 2: .*\): write an object a li",
+        ),
+        ("test.jsonl", '[{"text": "a"}]', r"none in 1 lines \(line 1: no object\): write an object a line"),
+        ("test.tsv", "text\tlabel\na\nb", r"in 2 lines \(line 2: 1 cells instead of 2; .*\): write a header"),
+        (
+            "test.jsonl",
+            '{"text": "a", "labels": {"x": 1}}',
+            r"in 1 lines \(line 1: labels are a dict: write a list\): write an object a line",
+        ),
+    ],
+    ids=["empty", "header", "array in lines", "array", "cells", "dict"],
+)
+def test_a_part_without_texts_is_refused_with_its_first_lines(tmp_path, name, content, words):
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=words):
+        Text(tmp_path).load()
+
+
+@pytest.mark.parametrize(
     ("labels", "names", "rows"),
     [
         ([[1, 0, 1], [0, 0, 0], [0, 0, 1]], ("0", "1", "2"), [[1, 0, 1], [0, 0, 0], [0, 0, 1]]),

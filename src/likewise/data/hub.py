@@ -103,7 +103,7 @@ class Hub(Source):
         label = self._label(next(iter(tables.splits.values())).features)
         inputs, kind = self._inputs(tables, label)
         _check_columns(self.path, tables.splits, inputs, label)
-        given = _parts(tables, label)
+        given = _parts(self.path, tables, label)
         splits = [tables.splits[name] for name in given]
         rows = [len(split) for split in splits]
         labels, names = None, ()
@@ -122,6 +122,7 @@ class Hub(Source):
                 raise ValueError(f"expected no size for columns of numbers, got {self.size}: leave out data.size")
             vectors = vectors_of(splits, inputs)
             kept = finite_rows(vectors, self.path)
+            _check_filled(self.path, {name: int((numbers[kept] == part).sum()) for name, part in given.items()})
             labels, parts = (None if known is None else known[kept] for known in (labels, parts))
             return Samples(vectors[kept], labels, names, parts)
         if kind == "text":
@@ -185,8 +186,9 @@ class Hub(Source):
         return [name for name in kinds if name not in odd], "numbers"
 
 
-def _parts(tables: Tables, label: str | None) -> dict[str, int]:
+def _parts(path: str, tables: Tables, label: str | None) -> dict[str, int]:
     """Return each split's part, as a number, without splits of hidden labels or of other names."""
+    _check_filled(path, {name: len(split) for name, split in tables.splits.items() if name.lower() in PART_NAMES})
     shown = [
         name
         for name, split in tables.splits.items()
@@ -200,6 +202,13 @@ def _parts(tables: Tables, label: str | None) -> dict[str, int]:
         raise ValueError(f"expected a split called train, with samples and labels, got {got}: rename one")
     tested = 2 in numbers.values()
     return {name: 2 if number == 1 and not tested else number for name, number in numbers.items()}
+
+
+def _check_filled(path: str, counts: Mapping[str, int]) -> None:
+    """Raise where a part has no sample; it would be cut from the training part unnoticed."""
+    empty = next((part for part, count in counts.items() if count == 0), None)
+    if empty is not None:
+        raise ValueError(f"expected samples in the {empty} part of {path}, got none: fill it, or remove it")
 
 
 def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: str | None) -> None:

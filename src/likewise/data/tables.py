@@ -25,6 +25,7 @@ _BUILDERS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+NO_DATA = "corresponds to no data"  # what the library says of a table without rows
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
@@ -94,15 +95,24 @@ def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, An
 
     if builder == "imagefolder":
         return _splits(datasets.load_dataset(builder, cache_dir=folder, **options))
-    parts, others = options["data_files"], {name: value for name, value in options.items() if name != "data_files"}
-    return {
-        part: datasets.load_dataset(builder, data_files={part: files}, split=part, cache_dir=folder, **others)
-        for part, files in parts.items()
-    }
+    others = {name: value for name, value in options.items() if name != "data_files"}
+    read: dict[str, Any] = {}
+    for part, files in options["data_files"].items():
+        try:
+            read |= datasets.load_dataset(builder, data_files={part: files}, cache_dir=folder, **others)
+        except ValueError as error:
+            if NO_DATA not in str(error):
+                raise
+            raise _empty(part, files[0]) from error
+    return read
 
 
 class _RefusedError(ValueError):
     """A folder is refused; the message is complete."""
+
+
+def _empty(part: str, file: str | Path) -> _RefusedError:
+    return _RefusedError(f"expected samples in the {part} part, got none in {file}: fill it, or remove it")
 
 
 def _local(where: Path, *, labelled: bool) -> tuple[str, dict[str, Any]]:
@@ -110,7 +120,7 @@ def _local(where: Path, *, labelled: bool) -> tuple[str, dict[str, Any]]:
     if where.is_file():
         if where.suffix.lower() not in _BUILDERS:
             raise _RefusedError(f"expected one of {', '.join(_BUILDERS)} or a folder, got {where}: convert it")
-        return _builder(where.suffix), {"data_files": {"train": glob.escape(str(where))}, **_format(where.suffix)}
+        return _builder(where.suffix), {"data_files": {"train": [glob.escape(str(where))]}, **_format(where.suffix)}
     files = sorted(
         file.relative_to(where) for file in where.rglob("*") if file.is_file() and not file.name.startswith(".")
     )
@@ -169,7 +179,10 @@ def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
     files: dict[str | None, list[str]] = {}
     for table in tables:
         words = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]
-        files.setdefault(_part(words[-1]) if words else None, []).append(glob.escape(str(where / table)))
+        part = _part(words[-1]) if words else None
+        if (where / table).stat().st_size == 0:
+            raise _empty(part or "train", where / table)
+        files.setdefault(part, []).append(glob.escape(str(where / table)))
     if set(files) == {None}:
         return {"train": files[None]}
     if None in files or "train" not in files:

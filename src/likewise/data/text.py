@@ -75,8 +75,6 @@ class Text(Source):
         """Read the files."""
         read = {part: self._read(file) for part, file in self._files().items()}
         strings = [text for of in read.values() for text in of.texts]
-        if not strings:
-            raise ValueError(f"expected texts in {self.path}, got none: check data.text")
         parts = torch.tensor([PART_NAMES[part] for part, of in read.items() for _ in of.texts])
         labels = [label for of in read.values() for label in of.labels]
         given = parts if len(read) > 1 else None
@@ -111,7 +109,7 @@ class Text(Source):
         rows = list(_rows(file, read))
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
         if not known:
-            return read
+            raise read.nothing(file)
         text = self._column(known, self.text, TEXTS, "text")
         label = None if self.label == "none" else self._column(known, self.label, LABELS, "label")
         for line, row in rows:
@@ -119,15 +117,16 @@ class Text(Source):
             if not isinstance(row.get(text), str):
                 read.lost.append((line, "no text"))
             elif label is not None and not self._is_label(labels):
-                read.lost.append((line, "no label"))
+                is_dict = isinstance(labels, dict)
+                read.lost.append((line, "labels are a dict: write a list" if is_dict else "no label"))
             else:
                 read.texts.append(row[text].encode("utf-8", "replace").decode())  # half a surrogate pair is no text
                 read.labels.append(labels)
+        if not read.texts:
+            raise read.nothing(file)
         if read.lost:
-            named = [f"line {line}: {why}" for line, why in sorted(read.lost)[:NAMED]]
-            some = "; ".join(named) + ("; ..." if len(read.lost) > NAMED else "")
             total = len(read.lost) + len(read.texts)
-            warnings.warn(f"left out {len(read.lost)} of {total} lines of {file}: {some}", stacklevel=3)
+            warnings.warn(f"left out {len(read.lost)} of {total} lines of {file}: {read.reasons}", stacklevel=3)
         return read
 
     def _is_label(self, label: Any) -> bool:
@@ -175,6 +174,21 @@ class _Read:
     texts: list[str] = field(default_factory=list[str])
     labels: list[Any] = field(default_factory=list[Any])
     lost: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+
+    @property
+    def reasons(self) -> str:
+        """Why the first lines were left out."""
+        named = [f"line {line}: {why}" for line, why in sorted(self.lost)[:NAMED]]
+        return "; ".join(named) + ("; ..." if len(self.lost) > NAMED else "")
+
+    def nothing(self, file: Path) -> ValueError:
+        """Return the error that the file has no texts."""
+        if not self.lost:
+            return ValueError(f"expected texts in {file}, got none: fill it, or remove it")
+        what = "a header, and a row a line" if file.suffix in TABLES else "an object a line, with a text"
+        return ValueError(
+            f"expected texts in {file}, got none in {len(self.lost)} lines ({self.reasons}): write {what}"
+        )
 
 
 def _rows(file: Path, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:

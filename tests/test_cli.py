@@ -451,6 +451,13 @@ def test_what_the_command_fills_in_is_refused_and_never_suggested(given, words, 
     _refused(["--loss", "RASCALLoss", *given], words, tmp_path, capsys)
 
 
+def test_labels_with_a_separator_are_told_before_a_split_finds_them_rare(tmp_path, capsys):
+    labels = [f"a;b{row % 30}" for row in range(40)]
+    data = _npz(tmp_path / "several.npz", vectors=np.ones((40, 3)), labels=labels)
+    words = "expected label sets as labels for BCELoss, got classes such as 'a;b0': set --data.separator ';' if a cell"
+    _refused([*data, "--loss", "BCELoss"], words, tmp_path, capsys)
+
+
 @pytest.mark.parametrize("case", BAD_ARRAYS)
 def test_bad_arrays_are_refused_in_one_line_and_leave_no_run(case, tmp_path, capsys):
     arrays, words = BAD_ARRAYS[case]

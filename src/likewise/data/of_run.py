@@ -1,7 +1,7 @@
 """The data of a run: its three parts, loaded again from its configuration and checked by a fingerprint."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -18,12 +18,13 @@ from likewise.runs import Run
 FINGERPRINTED = 256  # inputs in the digest
 
 
-def parts_of(specs: Mapping[str, Any]) -> tuple[Parts, bool]:
+def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None = None) -> tuple[Parts, bool]:
     """Load and split the data.
 
     Args:
         specs: A `Spec` for each of data and split, and for subset a `Spec`, several, or None. Of several subsets, those
             of every part come first.
+        check: Looks at all samples before they are split, and raises what a split would complain of less clearly.
 
     Returns:
         The parts, and whether the validation part is trained on too.
@@ -38,6 +39,8 @@ def parts_of(specs: Mapping[str, Any]) -> tuple[Parts, bool]:
         (449, False)
     """
     samples: Samples = build(specs["data"], Source).load()
+    if check is not None:
+        check(samples)
     chosen = specs.get("subset") or []
     subsets = [build(spec, Subset) for spec in (chosen if isinstance(chosen, list) else [chosen])]
     for subset in (one for one in subsets if one.every_part):

@@ -29,7 +29,7 @@ from likewise.parts import Spec, build, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.notes import notes
-from likewise.training.offers import Asked, Offer, Plan
+from likewise.training.offers import Asked, Offer
 from likewise.training.offers.choice import check_labels
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
@@ -89,7 +89,7 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
     """
     specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
-    parts, refit = parts_of(specs)
+    parts, refit = parts_of(specs, lambda samples: check_labels(kind, samples.label_kind, samples.names))
     train = parts.refitted().train if refit else parts.train
     torch.manual_seed(seed)
     known: list[str] = []
@@ -104,7 +104,6 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
     else:
         specs["head"] = None
     loss, specs["loss"] = _loss(specs["loss"], train, head.embedding_dim if head else encoder.feature_dim)
-    check_labels(loss, Plan(encoder, head, train.label_kind, len(train.names)))
     offers = None if specs.get("offers") is None else [build(spec, Offer) for spec in _as_list(specs["offers"])]
     optimizer = class_of(specs["optimizer"]["class_path"], Optimizer)
     module = Pretraining(

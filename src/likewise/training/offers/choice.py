@@ -8,6 +8,7 @@ from typing import Any, TypeVar, final
 
 from torch import Tensor, nn
 
+from likewise.data.samples import LabelKind
 from likewise.losses import Loss
 from likewise.training.offers.asked import EMBEDDINGS, Asked
 from likewise.training.offers.batch import Batch
@@ -22,6 +23,7 @@ from likewise.training.offers.predictor import Predictor
 from likewise.training.step import Step
 
 T = TypeVar("T")
+SEPARATORS = (";", "|", ",")
 MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum, EpisodeMaps, EpisodeMeans)
 
 
@@ -46,7 +48,7 @@ class Offers(nn.Module):
         super().__init__()
         self.asked = Asked.of(loss)
         self._plan = plan
-        check_labels(loss, plan)
+        check_labels(type(loss), plan.label_kind)
         plan = replace(plan, asked=self.asked.names)
         chosen = _recommended(loss) if given is None else list(given)
         self._check_chosen(chosen)
@@ -130,19 +132,29 @@ class Offers(nn.Module):
         )
 
 
-def check_labels(loss: Loss, plan: Plan) -> None:
+def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str] = ()) -> None:
     """Raise unless the data's labels are of a kind that the loss takes.
+
+    Args:
+        loss: The loss's class.
+        given: The kind of the data's labels.
+        names: Their names, which may show that label sets were read as classes.
 
     Raises:
         ValueError: There are no labels, or they are of another kind.
     """
     kinds = loss.label_kinds
-    if not kinds or plan.label_kind in kinds:
+    if not kinds or given in kinds:
         return
-    name, takes = type(loss).__name__, " or ".join(sorted(kinds))
-    fitting = ", ".join(sorted(kind.__name__ for kind in _known(Loss) if _fits(kind, plan)))
-    has = plan.label_kind or "no labels"
-    raise ValueError(f"expected {takes} as labels for {name}, got {has}: choose one of {fitting}")
+    takes = " or ".join(sorted(kinds))
+    fitting = ", ".join(sorted(kind.__name__ for kind in _known(Loss) if _fits(kind, given)))
+    has, remedy = given or "no labels", f"choose one of {fitting}"
+    several = [(separator, name) for separator in SEPARATORS for name in names if separator in name]
+    if given == "classes" and several:
+        separator, name = several[0]
+        has += f" such as {name!r}"
+        remedy = f"set --data.separator {separator!r} if a cell holds several labels, or {remedy}"
+    raise ValueError(f"expected {takes} as labels for {loss.__name__}, got {has}: {remedy}")
 
 
 def _recommended(loss: Loss) -> list[Offer]:
@@ -156,10 +168,10 @@ def _recommended(loss: Loss) -> list[Offer]:
     return [kinds[name]() for name in loss.recommended_offers]
 
 
-def _fits(kind: type[Loss], plan: Plan) -> bool:
+def _fits(kind: type[Loss], given: LabelKind | None) -> bool:
     if not kind.__module__.startswith("likewise."):
         return False
-    return plan.label_kind in kind.label_kinds if plan.label_kind else not kind.label_kinds
+    return given in kind.label_kinds if given else not kind.label_kinds
 
 
 def _known(base: type[T]) -> Iterator[type[T]]:

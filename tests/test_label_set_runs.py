@@ -110,6 +110,20 @@ def test_labels_that_do_not_vary_and_samples_without_labels_are_told():
     assert not list(notes(Samples(torch.zeros(10, 2)), [KeyQueue(5)]))
 
 
+def test_label_sets_without_any_label_are_told_before_training(tmp_path, capsys):
+    vectors, sets = tags(60)
+    np.savez(tmp_path / "none.npz", vectors=vectors, labels=np.zeros_like(sets))
+    words = ["train", "--data", "Arrays", "--data.path", str(tmp_path / "none.npz"), "--loss", "BCELoss"]
+    assert main([*words, "--runs", str(tmp_path / "runs")]) == 2
+    assert "error: expected training samples with a label, got none of" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*"))
+    samples = Samples(torch.from_numpy(vectors), torch.from_numpy(sets), tuple(map(str, range(sets.shape[1]))))
+    empty = Samples(samples.inputs[:9], torch.zeros_like(samples.labels[:9]), samples.names)
+    told = "none of 9 test samples has a label: no prediction of labels can be evaluated"
+    assert told in list(notes(samples, test=empty))
+    assert told not in list(notes(samples, test=samples))
+
+
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 

@@ -91,6 +91,8 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
     kind = class_of(specs["loss"]["class_path"], Loss)
     parts, refit = parts_of(specs, lambda samples: check_labels(kind, samples.label_kind, samples.names))
     train = parts.refitted().train if refit else parts.train
+    if kind.label_kinds and train.label_kind == "label sets" and not train.counts.any():
+        raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
     known: list[str] = []
     if issubclass(class_of(specs["encoder"]["class_path"], Encoder), FromRun):
@@ -125,7 +127,7 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
         specs["batches"]["init_args"]["mix"] = batches.mix
     _check_batches(batches, module.offers.asked)
     data = TrainingData(ready, batches, seed=seed)
-    return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.offers.all)))
+    return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.offers.all, parts.test)))
 
 
 def prepared(encoder: Encoder, samples: Samples) -> Samples:

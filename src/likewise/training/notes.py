@@ -10,12 +10,13 @@ from likewise.training.offers import KeyQueue, Offer
 NAMED = 3  # labels that a sentence names
 
 
-def notes(samples: Samples, offers: Iterable[Offer] = ()) -> Iterator[str]:
+def notes(samples: Samples, offers: Iterable[Offer] = (), test: Samples | None = None) -> Iterator[str]:
     """Yield what is unusual about the training part: texts cut, samples without labels, constant labels, long queues.
 
     Args:
         samples: The training part, texts as tokens.
         offers: What it is trained with.
+        test: The test part, which may have no label.
 
     Example:
         >>> import torch
@@ -44,6 +45,8 @@ def notes(samples: Samples, offers: Iterable[Offer] = ()) -> Iterator[str]:
             f"{without:,} of {len(samples):,} training samples have no label and are kept; a contrast has "
             "them as negatives of all others: --subset+ Labelled drops them"
         )
+    if test is not None and not test.counts.any():
+        yield f"none of {len(test):,} test samples has a label: no prediction of labels can be evaluated"
     yield from _about(samples, samples.counts == 0, "no training sample", "has", "have")
     yield from _about(samples, samples.counts == len(samples), "that of every training sample", "is", "are")
 

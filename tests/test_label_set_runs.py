@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 import likewise as lw
 from likewise.cli import main
-from likewise.data import Labelled, Samples, Stratified
+from likewise.data import Fraction, Labelled, Samples, Stratified
 from likewise.data.stratification import stratified
 from likewise.diagnostics import grouped, push_weights
 from likewise.models import ProjectionHead
@@ -90,6 +90,13 @@ def test_a_split_of_label_sets_is_stratified_in_test_and_validation():
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------
+
+
+def test_a_subset_that_leaves_too_few_samples_is_named():
+    _, sets = tags(120)
+    samples = Samples(torch.zeros(120, 2), torch.from_numpy(sets), tuple(map(str, range(8))))
+    with pytest.raises(ValueError, match=r"expected a subset that keeps samples .*, got 1: keep more"):
+        Stratified()(samples, Fraction(0.001))
 
 
 def test_labels_that_do_not_vary_and_samples_without_labels_are_told():

@@ -110,6 +110,10 @@ class Stratified(Split):
         rest = torch.isin(torch.arange(len(samples)), test, invert=True).nonzero().flatten()
         if subset is not None and not subset.every_part:
             rest = rest[subset(samples[rest])]
+            if len(rest) < 2:
+                raise ValueError(
+                    f"expected a subset that keeps samples for training and validation, got {len(rest)}: keep more"
+                )
         validation = rest[given[rest] == 1]
         if len(validation) == 0:
             validation = self._cut_validation(samples, rest)

@@ -674,3 +674,14 @@ def test_ctrl_c_ends_a_run_with_130_and_without_its_name(tmp_path):
     assert rest.endswith(f"interrupted; {written} runs/{left.name}; {again} runs/{left.name}\n")
     assert "Traceback" not in rest
     assert [run.suffix for run in (tmp_path / "runs").iterdir()] == [".partial"]
+
+
+def test_a_warning_is_a_line_without_the_place_in_the_code(tmp_path):
+    lines = [f'{{"text": "a story {row}", "labels": ["{row % 3}"]}}' for row in range(60)]
+    (tmp_path / "stories.jsonl").write_text("\n".join([*lines, "no JSON"]))
+    words = ["train", "--recipe", "supcon-texts", "--data.path", "stories.jsonl", "--encoder", "BagOfTokens"]
+    ended = command(*words, "--trainer.max_epochs", "1", "--evaluations", "[]", "--report", "false", folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (told,) = (line for line in ended.stderr.splitlines() if "left out" in line)
+    assert told.startswith("warning: left out 1 of 61 lines of ")
+    assert "UserWarning" not in ended.stderr

@@ -533,6 +533,14 @@ def test_an_array_file_of_three_parts_is_read_as_it_is(file):
     assert parts.train.vectors.dtype == torch.float32
 
 
+def test_label_sets_of_test_samples_alone_are_evaluated_by_retrieval(file):
+    sets = np.random.default_rng(0).random((12, 3)) < 0.5
+    alone = features_of_file(file(features=np.eye(12), labels=sets, parts=["test"] * 12))
+    assert (len(alone.train), len(alone.validation), len(alone.test)) == (0, 0, 12)
+    assert np.array_equal(alone.test.sets.numpy(), sets)
+    assert names(applicable(alone)) == ["retrieval"]
+
+
 def test_test_classes_of_their_own_stay_as_they_are(file):
     labels = np.repeat(["a", "b", "x", "y"], 5)
     parts = features_of_file(
@@ -540,7 +548,7 @@ def test_test_classes_of_their_own_stay_as_they_are(file):
     )
     assert (parts.train.names, parts.test.names, len(parts.validation)) == (("a", "b"), ("x", "y"), 0)
     alone = features_of_file(file(features=np.eye(4), labels=[0, 0, 1, 1], parts=["test"] * 4))
-    assert names(applicable(alone)) == ["retrieval"]
+    assert names(applicable(alone)) == ["retrieval", "few-shot"]
 
 
 @pytest.mark.parametrize(

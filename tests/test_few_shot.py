@@ -602,3 +602,20 @@ def test_losses_of_feature_maps_train_with_a_compiled_encoder(tmp_path, monkeypa
     words += ["--trainer.accelerator", "cpu", "--evaluations", "[]", "--report", "false", "--validation_epochs", "0"]
     assert main([*words, "--runs", str(tmp_path)]) == 0
     assert calls.count("maps") == 3
+
+
+@pytest.mark.parametrize("wrong", [{"ways": 2.5}, {"ways": "5"}, {"shots": True}, {"shots": [1, 1]}, {"ways": []}])
+def test_sizes_of_episodes_are_whole_numbers(wrong):
+    (name, value), *_ = wrong.items()
+    with pytest.raises(ValueError, match=f"expected {name} as a whole number, or as different ones, got ") as refused:
+        FewShot(**wrong)
+    assert repr(value) in str(refused.value)
+
+
+def test_features_may_be_arrays():
+    vectors, labels = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
+    of_arrays, of_tensors = Features(vectors, labels), Features(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    assert torch.equal(of_arrays.vectors, of_tensors.vectors)
+    assert torch.equal(of_arrays.classes, of_tensors.classes)
+    with pytest.raises(ValueError, match=r"expected test labels as numbers, got <U1: number classes from 0"):
+        Features(vectors, ["a", "a", "b", "b"])

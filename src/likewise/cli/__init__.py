@@ -2,7 +2,9 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -46,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(str(Path.cwd()))  # for classes of the user's own; last, so that they hide nobody's
     try:
         verb = _verb(words)
-        import_module(f"likewise.cli.{verb}").run(words[1:])
+        with _plain_warnings():
+            import_module(f"likewise.cli.{verb}").run(words[1:])
     except ModuleNotFoundError as error:
         if (error.name or "likewise").split(".")[0] == "likewise":
             raise
@@ -64,6 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("; ".join(["ended by SIGTERM", *_notes(error)]), file=sys.stderr)
         raise
     return 0
+
+
+@contextmanager
+def _plain_warnings() -> Generator[None]:
+    """Show a warning as a line, without the place in the code that it comes from."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {' '.join(str(message).split())}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _verb(words: Sequence[str]) -> str:

@@ -72,12 +72,14 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
 
 def _parted(samples: Samples, split: Split) -> FeatureParts:
     """Cut what parts are missing; parts with classes of their own, and test samples only, stay as they are."""
-    if samples.parts is not None and samples.labels is not None and samples.labels.ndim == 1:
-        train, test = (set(samples.labels[samples.parts == part].tolist()) for part in (0, 2))
-        if not test <= train:
-            return FeatureParts(
-                *(_features(samples[samples.parts == part].compact(), PARTS[part]) for part in range(3))
-            )
+    if samples.parts is not None and samples.labels is not None:
+        among = [samples.parts == part for part in range(3)]
+        if samples.label_kind == "classes":
+            train, _, test = (set(samples.labels[of].tolist()) for of in among)
+            if not test <= train:
+                return FeatureParts(*(_features(samples[among[part]].compact(), PARTS[part]) for part in range(3)))
+        elif bool(among[2].all()):
+            return FeatureParts(*(_features(samples[among[part]], PARTS[part]) for part in range(3)))
     try:
         parts = split(samples)
     except ValueError as error:

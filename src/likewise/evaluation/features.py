@@ -41,8 +41,8 @@ class Features:
     """Vectors of one part's samples, with their labels.
 
     Args:
-        vectors: Floating-point vectors, (N, D), finite.
-        labels: Classes (N,), integers from 0; label sets (N, L), boolean; or None.
+        vectors: Floating-point vectors, (N, D), finite; a tensor, or a NumPy array.
+        labels: Classes (N,), integers from 0; label sets (N, L), boolean; or None. Of the same kinds.
         names: The classes' or labels' names.
         rows: The samples' rows in their source, (N,). None: 0 to N - 1.
         part: "train", "validation" or "test".
@@ -78,7 +78,9 @@ class Features:
 
     def __post_init__(self) -> None:
         """Check the vectors and labels, and number the rows."""
-        vectors, labels = self.vectors, self.labels
+        vectors = _tensor(self.vectors, f"{self.part} features")
+        labels = None if self.labels is None else _tensor(self.labels, f"{self.part} labels")
+        object.__setattr__(self, "vectors", vectors)
         if vectors.ndim != 2 or not vectors.is_floating_point():
             raise ValueError(
                 f"expected {self.part} features (N, D), floating point, got {tuple(vectors.shape)} of "
@@ -302,3 +304,13 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
         predictions=None if predictions is None else torch.from_numpy(predictions),
         logits=logits is not None,
     )
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    """Return numbers as a tensor, which is not copied."""
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"expected {name} as numbers, got {array.dtype}: number classes from 0, and give their names")
+    return torch.from_numpy(array)

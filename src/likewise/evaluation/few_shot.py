@@ -257,7 +257,8 @@ def _lacking(part: Features, shape: EpisodeShape) -> str | None:
 
 
 def _listed(name: str, value: int | Sequence[int]) -> list[int]:
-    numbers = [value] if isinstance(value, int) else list(value)
-    if not numbers or len(set(numbers)) < len(numbers):
-        raise ValueError(f"expected {name} as a number, or as different numbers, got {value}: 5 is usual")
-    return numbers
+    numbers = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    if not numbers or not whole or len(set(numbers)) < len(numbers):
+        raise ValueError(f"expected {name} as a whole number, or as different ones, got {value!r}: 5 is usual")
+    return [int(number) for number in numbers]

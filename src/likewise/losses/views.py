@@ -23,7 +23,8 @@ def stacked(views: tuple[Tensor, ...], loss: str) -> Float[Tensor, "b v d"]:
     if len(views) < 2 or any(view.ndim != 2 for view in views):
         raise ValueError(
             f"expected two or more views for {loss}, each (B, D), or embeddings (B, V, D) with V ≥ 2, got "
-            f"{', '.join(str(tuple(view.shape)) for view in views) or 'none'}: augment each sample twice"
+            f"{', '.join(str(tuple(view.shape)) for view in views) or 'none'}: augment each sample "
+            "twice, as --batches Views does"
         )
     if len({view.shape for view in views}) > 1:
         shapes = ", ".join(str(tuple(view.shape)) for view in views)

@@ -150,7 +150,8 @@ def matrix(lines: Sequence[Line], first: str, scores: Sequence[str]) -> str:
         marked = {row.setting for row in different([row for row in rows if row.difference is not None])}
         for row in rows:
             mark = "" if row.setting not in marked else " ↑" if (row.difference or 0) > 0 else " ↓"
-            text = f"{100 * row.value:.1f} ± {50 * (row.high - row.low):.1f}{mark}"
+            spread = f" ± {50 * (row.high - row.low):.1f}" if row.high > row.low else ""  # one run has none
+            text = f"{100 * row.value:.1f}{spread}{mark}"
             cells.setdefault(row.setting, {})[score] = text
             seconds[row.setting] = f"{row.seconds:.0f} s"
         for of in of_score:

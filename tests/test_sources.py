@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from likewise.data import Hub, Stratified, Torchvision
+from likewise.data import Hub, Stratified, Text, Torchvision
 from likewise.data.image_files import ImageFiles
 from likewise.data.tables import TemporaryFolder
 
@@ -645,3 +645,9 @@ def test_unavailable_data_sets_are_refused_with_the_remedy(tmp_path, name, words
     with pytest.raises(ValueError, match=words) as raised:
         Torchvision(name, root=tmp_path).load()
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("source", [Hub, Text])
+def test_an_empty_separator_is_refused(source):
+    with pytest.raises(ValueError, match="expected a separator of at least one character, such as ;, got an empty"):
+        source("anywhere.csv", separator="")

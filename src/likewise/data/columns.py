@@ -111,6 +111,12 @@ def _label(value: Any) -> Any:
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
+def check_separator(separator: str | None) -> None:
+    """Raise a ValueError unless a separator has a character."""
+    if separator == "":
+        raise ValueError("expected a separator of at least one character, such as ;, got an empty one: leave it out")
+
+
 def is_list(feature: Any) -> bool:
     """Tell whether a column's values are lists."""
     return _inner(feature) is not None

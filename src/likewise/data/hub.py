@@ -9,6 +9,7 @@ import torch
 
 from likewise.data.columns import (
     ColumnKind,
+    check_separator,
     finite_rows,
     in_words,
     is_list,
@@ -95,6 +96,7 @@ class Hub(Source):
         self.label = label
         self.size = size
         self.memory = memory
+        check_separator(separator)
         self.separator = separator
 
     def load(self) -> Samples:

@@ -13,7 +13,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.data.columns import in_order, label_sets_of
+from likewise.data.columns import check_separator, in_order, label_sets_of
 from likewise.data.samples import PART_NAMES, PARTS, Samples
 from likewise.data.source import Source
 from likewise.data.texts import Texts
@@ -69,6 +69,7 @@ class Text(Source):
         self.path = Path(path)
         self.text = text
         self.label = label
+        check_separator(separator)
         self.separator = separator
 
     def load(self) -> Samples:

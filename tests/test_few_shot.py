@@ -334,7 +334,7 @@ def test_what_has_no_episodes_is_refused_and_not_among_the_usual(test, options, 
     ("options", "words"),
     [
         ({"ways": 1}, "ways of at least 2"),
-        ({"shots": []}, "shots as a number"),
+        ({"shots": []}, "shots as a whole number"),
         ({"distance": "manhattan"}, "distance as one of cosine"),
         ({"classifier": "svm"}, "classifier as one of nearest mean"),
         ({"penalty": 0}, "penalty above 0"),

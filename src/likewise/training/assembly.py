@@ -127,6 +127,7 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
         specs["batches"]["init_args"]["mix"] = batches.mix
     _check_batches(batches, module.offers.asked)
     data = TrainingData(ready, batches, seed=seed)
+    data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
     return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.offers.all, parts.test)))
 
 

@@ -70,19 +70,6 @@ def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float
     return mean - spread, mean + spread
 
 
-def share(values: Float[Tensor, " m"]) -> tuple[float, float]:
-    """Student's interval of a mean of numbers from 0 to 1; Wilson's where all are 0 or all are 1.
-
-    Example:
-        >>> [round(bound, 3) for bound in share(torch.ones(20))]
-        [0.839, 1.0]
-    """
-    if bool((values == 0).all()) or bool((values == 1).all()):
-        return wilson(int(values.sum()), len(values))
-    low, high = student(values)
-    return max(0.0, low), min(1.0, high)
-
-
 def weighted(values: Float[Tensor, " m"], count: float) -> tuple[float, float]:
     """Interval of a weighted mean of numbers from 0 to 1, also where few count, and where the mean is near 0 or 1.
 

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from likewise.evaluation.features import Features, Progress
-from likewise.evaluation.intervals import share, wilson
+from likewise.evaluation.intervals import of_share, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.scores import Found, Outcomes, Score
 
@@ -66,7 +66,11 @@ def _found(name: str, test: Features, values: dict[str, Tensor], queries: Tensor
             f"{int((~known).sum())} samples left out, with no label or none that is shared" if not known.all() else ""
         )
         own = value[known]
-        low, high = wilson(int(own.sum()), len(own)) if metric == "precision@1" else share(own)
+        low, high = (
+            wilson(int(own.sum()), len(own))
+            if metric == "precision@1"
+            else of_share(student(own), float(own.mean()), len(own))
+        )
         where = (test.kind, test.part)
         scores.append(Score(name, metric, float(own.mean()), low, high, len(own), *where, choices=left))
         outcomes.append(Outcomes(name, metric, test.numbers[known], own.float(), *where))

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.evaluation.features import Features
-from likewise.evaluation.intervals import share, student, weighted
+from likewise.evaluation.intervals import of_share, student, weighted
 from likewise.evaluation.label_means import FEWEST, LabelMetric, Mean
 from likewise.evaluation.label_metrics import best_thresholds, ranking
 from likewise.scores import ALL, SUBSETS, Found, Outcomes, Score
@@ -202,7 +202,7 @@ class _Scoring:
             low, high = student(values[known])
             low, high = max(0.0, low), min(most, high)
         else:
-            low, high = share(values[known])
+            low, high = of_share(student(values[known]), mean, int(known.sum()))
         choices = "; ".join(filter(None, (self.choices, *said, left)))
         where = (features.kind, features.part, subset)
         mean = min(max(mean, 0.0), most)  # rounding

@@ -66,7 +66,7 @@ def from_slurm() -> None:
     Example:
         >>> from_slurm()
     """
-    if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) < 2 or "WORLD_SIZE" in os.environ:
+    if _number("SLURM_STEP_NUM_TASKS", 1) < 2 or "WORLD_SIZE" in os.environ:
         return
     nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST", "127.0.0.1")
     a_node = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))  # such as 8(x4): 8 on each of 4 nodes

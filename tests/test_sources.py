@@ -23,10 +23,11 @@ rng = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def _own_places(tmp_path, monkeypatch):
-    """Keep temporary folders where the test can see them."""
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+def temporary(tmp_path_factory, monkeypatch):
+    """Keep temporary folders where the test can see them, under a short path: workers put sockets there."""
+    folder = tmp_path_factory.mktemp("t")
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
 
 
 def picture(height=12, width=16, channels=3):
@@ -375,20 +376,20 @@ def test_a_name_is_looked_up_on_the_hub_with_its_parts_and_labels(monkeypatch):
 
 
 @pytest.mark.process
-def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path, capfd):
+def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path, temporary, capfd):
     """No output, no file next to the data or in the library's cache; verbosity and progress bars are restored."""
     class_folders(tmp_path / "trees")
     before = (datasets.logging.get_verbosity(), datasets.utils.are_progress_bars_disabled())
     late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
-    assert len(list((tmp_path / "temporary").iterdir())) == 1
+    assert len(list(temporary.iterdir())) == 1
     del late
-    assert list((tmp_path / "temporary").iterdir()) == []
+    assert list(temporary.iterdir()) == []
     Hub(str(tmp_path / "trees"), size=8).load()
-    assert list((tmp_path / "temporary").iterdir()) == []
+    assert list(temporary.iterdir()) == []
     assert before == (datasets.logging.get_verbosity(), datasets.utils.are_progress_bars_disabled())
     assert tuple(capfd.readouterr()) == ("", "")
     code = "import sys; from likewise.data import Hub; Hub(sys.argv[1], size=8).load()"
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary")}
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
     ran = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "trees"], env=environment, capture_output=True, text=True, check=True
     )

@@ -94,7 +94,7 @@ def test_a_sweep_that_trained_nothing_removes_nothing_that_is_not_its_own(few, t
     folder = tmp_path / "sweep"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    words = ["--seeds", "1", *SETTINGS, "--output", ".", *few, "--batches.views", "0"]
+    words = ["--seeds", "1", *SETTINGS, "--output", ".", *few]
 
     def noted(*_):
         (folder / "notes.txt").write_text("mine")
@@ -105,10 +105,13 @@ def test_a_sweep_that_trained_nothing_removes_nothing_that_is_not_its_own(few, t
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
-def test_a_sweep_whose_first_run_cannot_begin_ends_and_leaves_nothing(few, tmp_path, capsys):
-    words = ["--seeds", "5", *SETTINGS, "--output", tmp_path / "sweep", *few, "--batches.views", "0"]
-    line = refused(capsys, "sweep", *words)
-    assert "SupCon, seed 0, the first run: expected views of at least 1" in line
+@pytest.mark.parametrize("place", [0, 1])
+def test_settings_that_do_not_fit_together_are_refused_before_the_first_is_trained(few, tmp_path, capsys, place):
+    settings = ["fits: --loss SupConLoss", "fits too: --loss NTXentLoss"]
+    settings[place] = "bad: --loss SupConLoss --batches.views 0"
+    given = [word for setting in settings for word in ("--setting", setting)]
+    line = refused(capsys, "sweep", "--seeds", "5", *given, "--output", tmp_path / "sweep", *few)
+    assert "setting 'bad': expected views of at least 1" in line
     assert "--resume" not in line
     assert not (tmp_path / "sweep").exists()
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from pathlib import Path
 
 import lightning
 import pytest
@@ -196,9 +197,12 @@ def test_a_loss_that_is_not_finite_stops_the_training(scale):
     assert len(loss.calls) == 1
 
 
-def test_weights_that_explode_stop_the_training():
-    with pytest.raises(ValueError, match="training has diverged"):
-        _fit(SupConLoss(), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e30))
+@pytest.mark.parametrize(
+    ("loss", "what"), [(SupConLoss, "embeddings"), (CrossEntropyLoss, "class_logits"), (InfoNCELoss, "queries")]
+)
+def test_weights_that_explode_stop_the_training(loss, what):
+    with pytest.raises(ValueError, match=f"expected finite {what}.*training has diverged"):
+        _fit(loss(), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e30))
 
 
 def test_a_loss_that_is_not_reduced_is_refused():
@@ -331,7 +335,9 @@ def test_several_processes_together_hold_the_batch_of_a_single_one():
         assert torch.equal(torch.cat([share[name] for share in shares]), alone[name])
 
 
-def test_inputs_that_are_not_in_memory_are_read_by_workers_in_the_same_order():
+@pytest.fixture
+def read():
+    """The training part with inputs that are not in memory."""
     inputs = _train().inputs
 
     class Lazy:
@@ -343,9 +349,21 @@ def test_inputs_that_are_not_in_memory_are_read_by_workers_in_the_same_order():
         def __getitem__(self, rows):
             return inputs[rows]
 
-    read = Samples(Lazy(), _train().labels, _train().names)
+    return Samples(Lazy(), _train().labels, _train().names)
+
+
+def test_inputs_that_are_not_in_memory_are_read_by_workers_in_the_same_order(read):
+    inputs = _train().inputs
     for samples, workers in ((_train(), 0), (read, 0), (read, 2)):
         loader = _data(samples=samples, workers=workers).train_dataloader()
         batches = list(loader)
         assert len(batches) == len(loader) == 18
         assert all(torch.equal(batch["inputs"], inputs[batch["sample_index"]]) for batch in batches)
+
+
+def test_workers_that_could_send_nothing_are_refused(read, monkeypatch):
+    """PyTorch's workers would drop what they read, and the training would wait for it without end."""
+    monkeypatch.setattr("tempfile.tempdir", str(Path("/") / ("long" * 20)))
+    with pytest.raises(ValueError, match=r"temporary folder.*at most 70 characters.*set TMPDIR"):
+        next(iter(_data(samples=read, workers=1).train_dataloader()))
+    assert len(next(iter(_data(samples=read, workers=0).train_dataloader()))["inputs"]) == 64

@@ -19,12 +19,18 @@ from likewise.training.processes import from_slurm, processes
 
 
 def check(sweep: Sweep) -> None:
-    """Raise a ValueError unless the options of every setting are understood, before anything is trained."""
+    """Raise a ValueError unless every setting fits together with its data, before anything is trained.
+
+    Of trials, the first of a setting is put together, and of the others only the options are read.
+    """
     for name, words in sweep.settings.items():
-        for trial in sweep.trials.get(name, [[]]):
+        for number, trial in enumerate(sweep.trials.get(name, [[]])):
             try:
-                arguments = arranged([*sweep.common, *words, *trial])
-                parse(options(arguments), arguments)
+                arguments = arranged([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
+                if number:
+                    parse(options(arguments), arguments)
+                else:
+                    training.check(arguments)
             except ValueError as error:
                 common = [word for word in sweep.common if word.startswith("--") and f"{word} " in str(error)]
                 hint = (

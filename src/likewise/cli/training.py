@@ -78,9 +78,7 @@ def run(arguments: Sequence[str]) -> Run | None:
         lightning.seed_everything(config.seed, workers=True, verbose=False)
         try:
             with distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
-                ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed, config.chunk_size)
-                settings = Settings.of(chosen)
-                check_applicable(ready.parts, settings, predicts=ready.module.predicts)
+                ready, settings = _assembled(config, chosen)
                 if before is not None:
                     _check_same(before, ready)
             if rank() > 0:
@@ -97,6 +95,33 @@ def run(arguments: Sequence[str]) -> Run | None:
             raise ValueError(_in_our_words(str(error))) from error
     tell(f"\nreport: {whole.report}" if config.report else f"\nrun: {whole.folder}")
     return whole
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Put together what `likewise train` would train and evaluate, and train nothing.
+
+    Args:
+        arguments: Those that follow the verb.
+
+    Raises:
+        ValueError: An argument, a file or the data are not as expected.
+    """
+    words = arranged(arguments)
+    parser = options(words)
+    config = parse(parser, words)
+    _check(config)
+    with _quiet_lightning(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run itself will warn
+        lightning.seed_everything(config.seed, workers=True, verbose=False)
+        _assembled(config, plain(parser, config))
+
+
+def _assembled(config: Any, chosen: Mapping[str, Any]) -> tuple[Assembled, Settings]:
+    """Put together what is trained and how it is evaluated."""
+    ready = assemble({part: chosen.get(part) for part in CHOSEN}, config.seed, config.chunk_size)
+    settings = Settings.of(chosen)
+    check_applicable(ready.parts, settings, predicts=ready.module.predicts)
+    return ready, settings
 
 
 def _begin(made: Run, ready: Assembled, parser: Any, config: Any) -> None:

@@ -188,8 +188,9 @@ def label_sets_of(
         >>> label_sets_of([["b", "a"], []])
         (tensor([[ True,  True],
                 [False, False]]), ('a', 'b'))
-        >>> label_sets_of([[1, 0, 1], [0, 0, 1]])[1], label_sets_of([[9, 10], [2]])[1]
-        (('0', '1', '2'), ('2', '9', '10'))
+        >>> label_sets_of([[0, 1], [1, 0]])[0], label_sets_of([[9, 10], [2]])[1]
+        (tensor([[False,  True],
+                [ True, False]]), ('2', '9', '10'))
     """
     if labels is None and _are_indicators(values):
         indicators = torch.tensor(np.asarray(values, dtype=bool))
@@ -213,8 +214,11 @@ def in_order(labels: Collection[Any]) -> list[Any]:
 
 
 def _are_indicators(values: Sequence[Sequence[Any]]) -> bool:
-    """Decide whether lists hold 0 or 1 for each label, and not the labels themselves, where none would repeat."""
+    """Decide whether lists hold 0 or 1 for each label, and not the labels themselves.
+
+    Of two or more each, they do: as labels, either some would repeat, or every sample would have both.
+    """
     same_length = len({len(value) for value in values}) == 1 and len(values[0]) > 0
     if not same_length or any(label not in {0, 1} for value in values for label in value):
         return False
-    return any(isinstance(label, bool) or value.count(label) > 1 for value in map(list, values) for label in value)
+    return len(values[0]) > 1 or all(isinstance(value[0], bool) for value in values)

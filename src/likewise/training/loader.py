@@ -1,6 +1,8 @@
 """The loader: batches of the training part, in an order given by seed and epoch, from any step on."""
 
 import signal
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, final
 
@@ -12,6 +14,7 @@ from likewise.data import Batch, Batches, Samples, Share, TokenRows, mixed
 
 ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
 ORDER, DRAW = 0, 1  # purposes of seeds
+LONGEST_PATH = 70  # of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
 
 
 class Place(NamedTuple):
@@ -36,7 +39,7 @@ class Loader:
         workers: Processes that read inputs not in memory.
 
     Raises:
-        ValueError: A batch cannot be split equally among the processes.
+        ValueError: A batch cannot be split equally among the processes, or workers have no place for their sockets.
 
     Memory:
         A copy of the inputs on an accelerator, if they take at most a quarter of its free memory.
@@ -109,6 +112,7 @@ class Loader:
             for batch, whole in zip(rows, order, strict=True):
                 yield inputs.padded(batch, int(inputs.lengths[whole].max()))  # as long as on any other process
         elif not isinstance(inputs, Tensor):
+            _check_sockets(self.workers)
             chosen = [batch.tolist() for batch in rows]
             fetched = DataLoader(
                 _Fetched(self.samples),
@@ -149,6 +153,16 @@ class _Fetched(Dataset[Tensor]):
 
     def __getitems__(self, rows: list[int]) -> Tensor:
         return self._samples.inputs[torch.tensor(rows)]
+
+
+def _check_sockets(workers: int) -> None:
+    """Raise a ValueError where workers could send nothing, which PyTorch would wait for without end."""
+    folder = tempfile.gettempdir()
+    if workers and sys.platform != "win32" and len(folder) > LONGEST_PATH:
+        raise ValueError(
+            f"expected a temporary folder whose path has at most {LONGEST_PATH} characters, got {folder}: set TMPDIR "
+            "to a shorter one, such as /tmp"
+        )
 
 
 def _outlive(worker: int) -> None:

@@ -124,8 +124,10 @@ class Pretraining(lightning.LightningModule):
             chunk_size=self.chunk_size,
         )
         views, named = self.offers.arguments(step)
-        if self.offers.asked.of_embeddings:
-            self._check_finite("embeddings", step.embeddings, batch_idx)
+        for name, value in {"embeddings": views, **named}.items():
+            for rows in value if isinstance(value, tuple) else (value,):
+                if isinstance(rows, Tensor) and rows.requires_grad:  # what the network makes; the rest can't diverge
+                    self._check_finite(name, rows, batch_idx)
         loss = self.loss(*views, **named)
         if loss.ndim:
             raise ValueError(f"expected one loss per batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
@@ -192,7 +194,7 @@ class Pretraining(lightning.LightningModule):
         if not torch.isfinite(value).all():
             raise ValueError(
                 f"expected finite {name}, got NaN or infinity at step {self.global_step}, training has diverged: "
-                "lower the learning rate or raise the temperature"
+                "lower the learning rate, or raise the temperature of the loss"
             )
 
 

@@ -3,6 +3,7 @@
 import json
 import socket
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from likewise.models import (
     MLP,
+    BagOfTokens,
     ConvNet,
     Encoder,
     NoHead,
@@ -262,7 +264,7 @@ def test_encoding_is_frozen_and_leaves_the_encoder_as_it_was(encoder):
 
 def test_encoding_that_fails_leaves_the_mode_as_it_was():
     encoder = ConvNet((1, 8, 8), width=4).train()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="shape"):
         encoder.encode(torch.rand(10, 2, 8, 8))
     assert all(part.training for part in encoder.modules())
 
@@ -639,3 +641,25 @@ def test_a_users_encoder_needs_forward_and_feature_dim():
 
     with pytest.raises(TypeError, match="feature_dim"):
         Half((3,))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "inputs", "words"),
+    [
+        (MLP((3,), width=4), np.zeros((5, 3), np.float32), "expected inputs as a tensor, got ndarray: convert"),
+        (MLP((3,), width=4), ["a text"], "got list: convert arrays.*an encoder of texts"),
+        (MLP((3,), width=4), torch.zeros(5, 4), r"shape \(N, 3\), got \(5, 4\)"),
+        (MLP((3,), width=4), torch.zeros(3), r"shape \(N, 3\), got \(3,\)"),
+        (ConvNet((3, 8, 8)), torch.zeros(2, 1, 8, 8), r"shape \(N, 3, 8, 8\), got \(2, 1, 8, 8\)"),
+        (BagOfTokens(()), "a text", "expected texts, got str: pass a list of strings"),
+        (BagOfTokens(()), np.zeros((5, 3)), "expected texts, got ndarray"),
+    ],
+)
+def test_inputs_of_another_kind_or_shape_are_refused(encoder, inputs, words):
+    """One channel would be broadcast to three, and encoded as something else."""
+    with pytest.raises(ValueError, match=words):
+        encoder.encode(inputs)
+
+
+def test_images_of_another_size_are_encoded():
+    assert ConvNet((3, 8, 8)).encode(torch.zeros(2, 3, 16, 16)).shape == (2, 128)

@@ -422,6 +422,8 @@ def test_texts_are_trained_evaluated_and_shown_from_the_command(file, tmp_path, 
     assert all(f"<h2>{name}</h2>" in page for name in ("Nearest texts", "Similarity of labels", "Labels"))
     scores = {(score.evaluation, score.metric): score for score in run.scores if score.epoch is None}
     assert scores["retrieval", "Jaccard@10"].value > 0.4
-    assert load_encoder(run.folder).encode(Texts(["rain and wind"])).shape == (1, 32)
+    encoder = load_encoder(run.folder)
+    assert encoder.encode(["rain and wind"]).shape == (1, 32)
+    assert torch.equal(encoder.encode(["rain and wind"]), encoder.encode(Texts(["rain and wind"])))
     again = "train --data Text --encoder FromRun --loss BCELoss --trainer.max_epochs 1 --evaluations []"
     main([*again.split(), "--encoder.run", str(run.folder), "--data.path", str(file), "--runs", str(tmp_path)])

@@ -104,8 +104,15 @@ class Encoder(nn.Module, ABC):
             inputs: (N, ...), uint8, which is divided by 255, or floating-point. Vectors may also be other integers.
 
         Raises:
-            ValueError: Images are integers other than uint8.
+            ValueError: Images are integers other than uint8, or inputs don't have the shape of the encoder's; the
+                height and width of images may differ.
         """
+        sized = 2 if self._takes_images else len(self.input_shape) + 1
+        if inputs.ndim != len(self.input_shape) + 1 or inputs.shape[1:sized] != self.input_shape[: sized - 1]:
+            raise ValueError(
+                f"expected inputs of shape {('N', *self.input_shape)}, got {tuple(inputs.shape)}: reshape them, or "
+                "build the encoder for their shape".replace("'", "")
+            )
         dtype = self.mean.dtype
         wide = torch.promote_types(dtype, torch.float32)
         if self._takes_images and inputs.dtype != torch.uint8 and not inputs.is_floating_point():
@@ -156,6 +163,9 @@ class Encoder(nn.Module, ABC):
         Returns:
             Features (N, D), float32 on the CPU.
 
+        Raises:
+            ValueError: The inputs are no tensor, or not of the encoder's shape.
+
         Memory:
             One batch of inputs and activations, in addition to inputs and features.
 
@@ -164,6 +174,11 @@ class Encoder(nn.Module, ABC):
             >>> MLP((3,), width=8).encode(torch.zeros(5, 3)).shape
             torch.Size([5, 8])
         """
+        if not isinstance(inputs, Tensor) and not isinstance(getattr(inputs, "dtype", None), torch.dtype):
+            raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
+                f"expected inputs as a tensor, got {type(inputs).__name__}: convert arrays with torch.from_numpy; "
+                "texts need an encoder of texts"
+            )
         features = torch.zeros(len(inputs), self.feature_dim)
         if batch_size is None:
             numbers = math.prod(inputs.shape[1:])

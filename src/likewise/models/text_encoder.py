@@ -1,7 +1,7 @@
 """The abstract text encoder: it owns its tokenizer, trained on the training texts, and encodes strings."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -97,7 +97,7 @@ class TextEncoder(Encoder):
     @torch.no_grad()
     def encode(
         self,
-        inputs: "Tensor | Rows",
+        inputs: "Tensor | Rows | Sequence[Any]",
         batch_size: int | None = None,
         *,
         progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
@@ -105,13 +105,21 @@ class TextEncoder(Encoder):
         """Encode texts, or rows of tokens, in evaluation mode, without gradient; texts of similar length together.
 
         Args:
-            inputs: `Texts`, `TokenRows`, or rows of tokens (N, T).
+            inputs: Strings, `Texts`, `TokenRows`, or rows of tokens (N, T).
             batch_size: Number of texts encoded at a time. None: 256.
             progress: Wraps the iteration over batches, for example tqdm.
 
         Returns:
             Features (N, D), float32 on the CPU.
+
+        Raises:
+            ValueError: The inputs are none of these.
         """
+        if isinstance(inputs, (list, tuple)) and all(isinstance(one, str) for one in inputs):
+            inputs = Texts(inputs)
+        if not isinstance(inputs, (Tensor, Texts, TokenRows)):
+            given = type(inputs).__name__
+            raise ValueError(f"expected texts, got {given}: pass a list of strings")  # noqa: TRY004 - bad input
         rows = self.tokenized(inputs) if isinstance(inputs, Texts) else inputs
         batch_size = 256 if batch_size is None else batch_size
         if not isinstance(rows, TokenRows):

@@ -126,7 +126,7 @@ def test_classes_without_samples_are_no_classes_of_episodes():
         ),
         (
             lambda: Episodes(3, 4, 6).order(images_of(), seed=0, epoch=0),
-            "4 shots and 6 queries, got 9 of 'a': lower queries",
+            "4 shots and 6 queries, got 9 of 'a': lower batches.queries",
         ),
         (lambda: Episodes(1), "expected ways of at least 2, got 1"),
         (lambda: Episodes(shots=0), "expected shots of at least 1, got 0"),

@@ -309,11 +309,11 @@ def test_without_the_shares_of_classes_nothing_is_said_of_the_difference(tmp_pat
 @pytest.mark.parametrize(
     ("test", "options", "words"),
     [
-        (clustered(3), {}, "it needs at least 5 classes, .* and in the test part there are 3"),
+        (clustered(3), {}, "it needs at least 5 classes, .* and the test part has 3"),
         (
             clustered(6, 10),
             {"shots": 5},
-            "5 shots and 15 queries, and in the test part there are 10 of 'class 0': lower queries",
+            "5 shots and 15 queries, and the test part has 10 of 'class 0': lower evaluations.queries",
         ),
         (
             Features(torch.ones(4, 2), torch.ones(4, 3, dtype=torch.bool)),
@@ -405,7 +405,7 @@ def test_the_distance_is_chosen_with_as_many_ways_as_validation_has():
 
 
 def test_an_evaluation_that_does_not_apply_is_not_among_those_that_do():
-    with pytest.raises(ValueError, match=r"lower ways; those that apply: Retrieval$"):
+    with pytest.raises(ValueError, match=r"lower evaluations.ways; those that apply: Retrieval$"):
         applicable(three(), [FewShot(ways=30)])
 
 
@@ -520,7 +520,7 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
             "expected batches of episodes for InfoPatchLoss, got Views",
         ),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.ways", "17"], "at least 17 classes"),
-        (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower queries"),
+        (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower batches.queries"),
         (
             ["--loss", "InfoPatchLoss", "--encoder.pools", "4"],
             "as by --encoder.pools 3 of Conv4, or mask none, by --offers EpisodeMaps --offers.mask false",
@@ -545,7 +545,7 @@ def test_samples_that_are_too_few_for_episodes_are_refused_before_training(shape
     """Of new classes whole ones are kept, so that 45 samples are two classes of 20."""
     common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, "--evaluations", "FewShot"]
     assert main(["train", *common, "--evaluation_samples", "45", "--runs", str(tmp_path / "runs")]) == 2
-    assert "and in the test part there are 2: lower ways" in capsys.readouterr().err
+    assert "and the test part has 2: lower evaluations.ways" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*"))
 
 

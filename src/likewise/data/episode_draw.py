@@ -1,13 +1,15 @@
 """Drawing episodes: classes of each, and of each class samples to learn from and others to classify."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 CHUNK = 2**22  # random numbers at a time: 32 MiB
+
+Room = Literal["batches", "evaluations"]
 
 
 class EpisodeShape(NamedTuple):
@@ -54,6 +56,7 @@ class EpisodeDraw:
         labels: Class of each sample, (M,).
         names: The classes' names.
         shape: How large episodes are.
+        room: Whose parameters the shape is, for the message of an error.
 
     Raises:
         ValueError: There are fewer classes than ways, or a class has fewer samples than shots and queries.
@@ -69,10 +72,12 @@ class EpisodeDraw:
         (torch.Size([2, 3, 6]), True)
     """
 
-    def __init__(self, labels: Int[Tensor, " m"], names: Sequence[str], shape: EpisodeShape) -> None:
+    def __init__(
+        self, labels: Int[Tensor, " m"], names: Sequence[str], shape: EpisodeShape, room: Room = "batches"
+    ) -> None:
         shape.check()
         counts = torch.bincount(labels, minlength=len(names))
-        lacking = shortage(counts, names, shape)
+        lacking = shortage(counts, names, shape, room)
         if lacking is not None:
             raise ValueError("expected {}, got {}: {}".format(*lacking))
         occurring = counts.nonzero().flatten()
@@ -90,27 +95,32 @@ class EpisodeDraw:
         return self._rows[self._first[classes].unsqueeze(2) + within.view(*classes.shape, shape.each)]
 
 
-def shortage(counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape) -> tuple[str, str, str] | None:
+def shortage(
+    counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape, room: Room
+) -> tuple[str, str, str] | None:
     """Say what episodes need, what there is, and the remedy; None where there are enough classes and samples.
 
     Args:
         counts: How many samples each class has, (C,); classes without any don't count.
         names: The classes' names.
         shape: How large episodes are.
+        room: Whose parameters the shape is.
 
     Example:
-        >>> shortage(torch.tensor([9, 9]), ["ash", "elm"], EpisodeShape(1, ways=3, shots=1, queries=5))
-        ('at least 3 classes, as many as an episode has', '2', 'lower ways')
+        >>> shortage(torch.tensor([9, 9]), ["ash", "elm"], EpisodeShape(1, ways=3, shots=1, queries=5), "batches")
+        ('at least 3 classes, as many as an episode has', '2', 'lower batches.ways')
     """
     occurring = counts.nonzero().flatten()
     if len(occurring) < shape.ways:
-        return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), "lower ways"
+        return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), f"lower {room}.ways"
     fewest = int(occurring[counts[occurring].argmin()])
-    if int(counts[fewest]) >= shape.each:
+    held = int(counts[fewest])
+    if held >= shape.each:
         return None
+    lower = "queries" if held > shape.shots else "shots"
     words = f"{_counted(shape.shots, 'shot', 'shots')} and {_counted(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {words}"
-    return needed, f"{int(counts[fewest])} of {names[fewest]!r}", "lower queries, or leave the class out"
+    return needed, f"{held} of {names[fewest]!r}", f"lower {room}.{lower}, or leave the class out"
 
 
 def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:

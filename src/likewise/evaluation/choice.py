@@ -68,9 +68,9 @@ def usual_episodes(parts: FeatureParts) -> tuple[FewShot | None, str]:
     test = parts.test
     if test.label_kind != "classes" or len(test) == 0 or parts.closed:
         return None, ""
-    lacking = shortage(test.counts, test.names, EpisodeShape(1, ways=2, shots=1, queries=1))
+    lacking = shortage(test.counts, test.names, EpisodeShape(1, ways=2, shots=1, queries=1), "evaluations")
     if lacking is not None:
-        return None, f"few-shot is left out: it needs {lacking[0]}, and in the test part there are {lacking[1]}"
+        return None, f"few-shot is left out: it needs {lacking[0]}, and the test part has {lacking[1]}"
     wanted = FewShot().shapes
     fits = [fitting(test.counts, shape) for shape in wanted]
     fit = [shape for shape in fits if shape is not None]

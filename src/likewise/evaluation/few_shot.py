@@ -161,7 +161,7 @@ class FewShot(Evaluation):
     def _scored(
         self, train: Features, part: Features, shape: EpisodeShape, distance: Distance, progress: Progress
     ) -> tuple[Score, Outcomes]:
-        draw = EpisodeDraw(part.classes, part.names, shape)
+        draw = EpisodeDraw(part.classes, part.names, shape, "evaluations")
         rows = draw(torch.Generator().manual_seed(self.seed))
         vectors = as_compared(part.vectors, train.vectors, distance)
         if self.classifier == "logistic regression" and distance == "cosine":
@@ -249,11 +249,11 @@ def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
 
 def _lacking(part: Features, shape: EpisodeShape) -> str | None:
     """Say why episodes can't be drawn from a part."""
-    lacking = shortage(part.counts, part.names, shape)
+    lacking = shortage(part.counts, part.names, shape, "evaluations")
     if lacking is None:
         return None
     needed, found, remedy = lacking
-    return f"it needs {needed}, and in the {part.part} part there are {found}: {remedy}"
+    return f"it needs {needed}, and the {part.part} part has {found}: {remedy}"
 
 
 def _listed(name: str, value: int | Sequence[int]) -> list[int]:

@@ -374,8 +374,8 @@ def test_new_classes_are_evaluated_few_shot_without_being_asked():
             1,
             [],
             (
-                "few-shot is left out: it needs at least 2 samples of every class, 1 shot and 1 query, and in the test "
-                "part there are 1 of 'class 24'"
+                "few-shot is left out: it needs at least 2 samples of every class, 1 shot and 1 query, and the test "
+                "part has 1 of 'class 24'"
             ),
         ),
     ],

@@ -54,11 +54,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_R
     Example:
         >>> table(["", "value"], [["<a>", "1"], ["b", "2"]], most=1).count("<tr>")
         2
+        >>> '<th scope="col" class="words">class</th>' in table(["", "class"], [["a", ""], ["b", "oak"]])
+        True
     """
-    lines = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows[:most])
+    lines = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:most])
     note = "" if len(rows) <= most else f"<p>{most} of {len(rows):,} rows; {file} has all.</p>"
     return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{_cells("th", head)}</tr></thead>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{_head(head, rows)}</tr></thead>'
         f"<tbody>{lines}</tbody></table></div>{note}"
     )
 
@@ -116,13 +118,21 @@ def tile(number: int, words: str, kind: str = "") -> str:
     return f'<canvas class="{of}" data-tile="{number}" data-words="{said}" role="img" aria-label="{said}"></canvas>'
 
 
-def _cells(tag: str, row: Sequence[str]) -> str:
-    return "".join(f"<{tag}{_kind(tag, cell, place)}>{escape(cell)}</{tag}>" for place, cell in enumerate(row))
+def _head(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return the cells of the head, each on the side of the first cell under it."""
+    cells: list[str] = []
+    for place, name in enumerate(names):
+        first = next((row[place] for row in rows if row[place]), "")
+        side = ' class="words"' if _kind(first, place) else ""
+        cells.append(f'<th scope="col"{side}>{escape(name)}</th>')
+    return "".join(cells)
 
 
-def _kind(tag: str, cell: str, place: int) -> str:
-    if tag == "th":
-        return ' scope="col"'
+def _cells(row: Sequence[str]) -> str:
+    return "".join(f"<td{_kind(cell, place)}>{escape(cell)}</td>" for place, cell in enumerate(row))
+
+
+def _kind(cell: str, place: int) -> str:
     if len(cell) > LONG:
         return ' class="long"'
     return ' class="words"' if place and cell and NUMBER.match(cell) is None else ""

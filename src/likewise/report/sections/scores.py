@@ -103,6 +103,8 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
         chosen.append([name, _chosen(ours, theirs)])
     head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "mean of"]
     chosen = [line for line in chosen if line[1]]
+    filled = [place for place in range(len(head)) if any(line[place] for line in lines)]
+    head, lines = [head[place] for place in filled], [[line[place] for place in filled] for line in lines]
     return table(head, lines) + (folded("Choices", table(["", "choices"], chosen)) if chosen else "")
 
 

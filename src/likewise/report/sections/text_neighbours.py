@@ -1,14 +1,13 @@
 """Texts of the test part, with the training texts that the encoder puts nearest to each."""
 
 from collections.abc import Sequence
-from html import escape
 
 import torch
 
 from likewise.data import Texts
 from likewise.evaluation import Features
 from likewise.evaluation.nearest import nearest
-from likewise.report.section import Section
+from likewise.report.section import Section, table
 from likewise.report.subject import Subject
 
 SHOWN = 6
@@ -29,20 +28,14 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         return None
     queries = features.test.fewer(SHOWN)
     found = nearest(queries.vectors, features.train.vectors, NEIGHBOURS)
-    rows: list[str] = []
+    rows: list[list[str]] = []
     for part, similarities, indices in found:
         for query, near, similar in zip(range(part.start, part.stop), indices, similarities.tolist(), strict=True):
-            rows.append(_row("test", _text(subjects[0], "test", queries, query), queries, query))
+            rows.append(["test", _text(subjects[0], "test", queries, query), _labels(queries, query)])
             for row, alike in zip(near.tolist(), similar, strict=True):
                 words = _text(subjects[0], "train", features.train, row)
-                rows.append(_row(f"{alike:.2f}", words, features.train, row))
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("", "text", "labels"))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return Section("Nearest texts", SENTENCE, f'<div class="scroll" tabindex="0">{table}</div>')
-
-
-def _row(first: str, text: str, features: Features, row: int) -> str:
-    return f"<tr><td>{escape(first)}</td><td>{escape(text)}</td><td>{escape(_labels(features, row))}</td></tr>"
+                rows.append([f"{alike:.2f}", words, _labels(features.train, row)])
+    return Section("Nearest texts", SENTENCE, table(["", "text", "labels"], rows))
 
 
 def _text(subject: Subject, part: str, features: Features, row: int) -> str:

@@ -170,7 +170,7 @@ def tables(lines: Sequence[Line], first: str | None) -> str:
     main = [of for of in lines if is_main(of["metric"])]
     own = [of for of in main if of["features"] == ENCODER]
     base = first or own[0]["setting"]
-    rows = rows_of(own, base)
+    rows = sorted(rows_of(own, base), key=lambda row: row.setting != base)  # the verdict compares with its first row
     raw = [
         replace(row, difference=None, paired="", seconds=None)
         for row in rows_of([{**of, "setting": of["features"]} for of in main if of["features"] != ENCODER], base)

@@ -1,6 +1,6 @@
 """One process of several: evaluates every case on its shard under DistributedDataParallel, and saves what it got.
 
-python distributed_worker.py RANK WORLD FOLDER; with WORLD 1 it holds everything.
+python distributed_worker.py RANK SHARDS FOLDER, with the samples of each process as 5,2; of 7 it holds everything.
 """
 
 import sys
@@ -18,8 +18,8 @@ import likewise as lw
 from likewise.training.batch_norm import synchronize
 from loss_table import FEATURES, LOSSES, draw
 
-SHARDS = {1: [7], 2: [5, 2], 3: [3, 0, 4]}
-"""Samples a process: uneven, and once none."""
+SAFE = 1 / 300
+"""The temperature below which e^{s} of normalised rows is taken relative to their maximum, in float64."""
 
 
 class Case(NamedTuple):
@@ -29,7 +29,7 @@ class Case(NamedTuple):
     batch: dict[str, torch.Tensor]
     learned: tuple[str, ...] = ("embeddings",)
     whole: tuple[str, ...] = ()
-    temperature: bool = True
+    temperature: float | None = 0.3
     encoder: Callable[[], nn.Module] | None = None
 
 
@@ -66,8 +66,10 @@ class Step(nn.Module):
         if "class_logits" in case.learned:
             self.gain = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
         options = {}
-        if case.temperature:
-            self.temperature = options["temperature"] = nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
+        if case.temperature is not None:
+            self.temperature = options["temperature"] = nn.Parameter(
+                torch.tensor(case.temperature, dtype=torch.float64)
+            )
         self.loss = case.make(gather_distributed=True, **options)
 
     def forward(self, batch):
@@ -88,7 +90,8 @@ def cases():
     for name, row in LOSSES.items():
         for reduction in ("mean", "sum", "none"):
             make = partial(row.make, reduction=reduction)
-            yield f"{name} {reduction}", Case(make, row.batch(7, draw(0)), row.learned, row.whole, row.temperature)
+            temperature = 0.3 if row.temperature else None
+            yield f"{name} {reduction}", Case(make, row.batch(7, draw(0)), row.learned, row.whole, temperature)
     generator = torch.Generator().manual_seed(0)
     labels = torch.tensor([0, 1, 0, 2, 1, 0, 3])
     mask = torch.rand(7, 7, generator=generator) > 0.6
@@ -107,6 +110,11 @@ def cases():
     yield "references, mask", Case(lw.SupConLoss, masked, references)
     views = {"embeddings": inputs(7, 2), "labels": labels}
     yield "batch normalisation", Case(lw.SupConLoss, views, encoder=Deep)
+    yield "cold", Case(lw.SupConLoss, views, temperature=SAFE / 2)
+    yield "cold, two pushes", Case(lw.HardNegativeLoss, {"embeddings": inputs(7, 2)}, temperature=SAFE / 4)
+    lengths = torch.tensor([0.02] * 6 + [10], dtype=torch.float64)[:, None, None]  # long on the last rank alone
+    longer = {"embeddings": inputs(7, 2) * lengths, "labels": labels}
+    yield "long rows on one rank", Case(partial(lw.SupConLoss, normalize=False), longer, temperature=1.0)
 
 
 def evaluate(case, batch, rank, world):
@@ -151,13 +159,14 @@ def refusals(rank, world):
     return told
 
 
-def main(rank, world, folder):
+def main(rank, sizes, folder):
     """Evaluate every case, and save the results of this rank."""
     torch.set_num_threads(1)
+    world = len(sizes)
     if world > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-    start = sum(SHARDS[world][:rank])
-    mine = slice(start, start + SHARDS[world][rank])
+    start = sum(sizes[:rank])
+    mine = slice(start, start + sizes[rank])
     results = {}
     for name, case in cases():
         shard = {key: value if key in case.whole else value[mine] for key, value in case.batch.items()}
@@ -169,4 +178,4 @@ def main(rank, world, folder):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), [int(size) for size in sys.argv[2].split(",")], Path(sys.argv[3]))

@@ -213,6 +213,7 @@ class ContrastiveLoss(Loss):
             reduction=reduction,
             normalize=self.normalize,
             both_ways=both_ways,
+            part=rows.part,
             backend=self.backend,
         )
 

@@ -11,7 +11,6 @@ from likewise.losses.checks import Flag, check_positive, one_of
 from likewise.losses.rows import Rows
 from likewise.losses.views import stacked
 from likewise.operator import normalized
-from likewise.pairs import SameSample
 
 
 @final
@@ -89,7 +88,7 @@ class DCLLoss(ContrastiveLoss):
                     "weighted=False"
                 )
         rows = self.rows(embeddings)
-        sample = SameSample(*rows.samples())
+        sample = rows.same_sample()
         positives, push = sample & rows.not_self(), ~sample
         if not self.weighted:
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)

@@ -11,7 +11,6 @@ from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.views import stacked
 from likewise.operator import Push
-from likewise.pairs import SameSample
 
 
 @final
@@ -87,7 +86,7 @@ class HardNegativeLoss(ContrastiveLoss):
                     "pass pairs of views"
                 )
         rows = self.rows(embeddings)
-        sample = SameSample(*rows.samples())
+        sample = rows.same_sample()
         negatives = ~sample
         powers = (self.beta + 1, self.beta) if self.beta else (1.0,)
         (near, *weights), _, positive, *_ = self.outcome(

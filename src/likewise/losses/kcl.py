@@ -11,7 +11,7 @@ from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings
 from likewise.losses.rows import Rows
-from likewise.pairs import Equal, SameSample
+from likewise.pairs import Equal
 
 
 @final
@@ -82,7 +82,7 @@ class KCLLoss(ContrastiveLoss):
             check_classes("labels", labels, "embeddings", len(embeddings))
         rows = self.rows(embeddings)
         push = rows.not_self()
-        views = SameSample(*rows.samples()) & push
+        views = rows.same_sample() & push
         everyone = torch.arange(len(rows.references), device=rows.queries.device)
         positives = sum((Equal(row, everyone) for row in self._drawn(rows, labels)), start=views)
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)

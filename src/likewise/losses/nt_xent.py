@@ -7,7 +7,6 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.views import stacked
-from likewise.pairs import SameSample
 
 
 @final
@@ -54,5 +53,5 @@ class NTXentLoss(ContrastiveLoss):
             embeddings = inputs["embeddings"] = stacked(views, "NTXentLoss")
         rows = self.rows(embeddings)
         push = rows.not_self()
-        positives = SameSample(*rows.samples()) & push
+        positives = rows.same_sample() & push
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)

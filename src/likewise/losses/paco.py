@@ -92,7 +92,7 @@ class PaCoLoss(ContrastiveLoss):
         logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
         classes = rows.of_anchors(labels.to(logits.device, torch.int64))
         push = rows.not_self()
-        positives = SameClass(classes, rows.of_references(classes)) & push
+        positives = SameClass(classes, rows.of_references(classes), offset=rows.place) & push
         (repulsion,), _, attraction, *_ = self.outcome(rows, pushes=(Push(push),), pull=positives)
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)

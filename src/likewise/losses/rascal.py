@@ -141,7 +141,7 @@ class RASCALLoss(ContrastiveLoss):
         classes, index = (rows.of_anchors(of.to(rows.queries.device, torch.int64)) for of in (labels, sample_index))
         all_classes, all_index = rows.of_references(classes), rows.of_references(index)
         push = rows.not_self()
-        positives = SameClass(classes, all_classes) & push
+        positives = SameClass(classes, all_classes, offset=rows.place) & push
         samples, sample = torch.unique(index if all_index is None else all_index, return_inverse=True)
         features = self._features(rows, sample, len(samples))
         cached, valid = self.cache.read(samples)

@@ -1,5 +1,6 @@
 """A batch as rows, gathered from all processes if asked for, and what all ranks must have in common."""
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.distributed import Shards
-from likewise.pairs import AllPairs, NotSelf, PairWeight
+from likewise.operator.problem import Part
+from likewise.pairs import AllPairs, NotSelf, PairWeight, SameSample
 from likewise.pairs.sets import Sets
 
 
@@ -44,6 +46,14 @@ class Rows(NamedTuple):
         """Whether the references come from several processes."""
         return len(self.reference_shards.sizes) > 1
 
+    @property
+    def part(self) -> Part | None:
+        """How to reach the anchors of the other processes, if the references are the anchors of all of them."""
+        shards = self.reference_shards
+        if self.others or not self.gathered or self.whole or 0 in shards.sizes:
+            return None
+        return Part(shards.offset, functools.partial(distributed.gather, shards=shards))
+
     def of_anchors(self, values: Tensor) -> Tensor:
         """Expand the samples' values, (B, …), to each anchor, (N, …)."""
         return values if self.views == 1 else torch.cat([values] * self.views)
@@ -73,6 +83,16 @@ class Rows(NamedTuple):
         count, first = len(self.queries) // self.views, self.sample_shards.offset
         anchors = self.of_anchors(torch.arange(first, first + count, device=self.queries.device))
         return anchors, self.of_references(anchors)
+
+    @property
+    def place(self) -> int | None:
+        """The index of this process's first anchor among the references; None if these are separate."""
+        return None if self.others else self.reference_shards.offset
+
+    def same_sample(self) -> PairWeight:
+        """Return the pairs of views of the same sample, including each view with itself."""
+        anchors, others = self.samples()
+        return SameSample(anchors, others, offset=self.place)
 
     def not_self(self) -> PairWeight:
         """Return all pairs except an anchor with itself."""

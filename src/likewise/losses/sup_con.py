@@ -11,7 +11,7 @@ from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
 from likewise.losses.rows import Rows
 from likewise.operator.inputs import is_plain
-from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SameSample, SharesLabel, concat
+from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SharesLabel, concat
 from likewise.pairs.sets import is_zeros_and_ones
 
 Form = Literal["out", "in"]
@@ -133,15 +133,15 @@ def _positives(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference
     if mask is not None:
         return _masked(rows, mask)
     if labels is None:
-        return SameSample(*rows.samples())
+        return rows.same_sample()
     anchors, others = rows.labels(labels, reference_labels, torch.int64 if labels.ndim == 1 else torch.bool)
-    return _with_common_label(anchors, None if others is anchors else others)
+    return _with_common_label(anchors, None if others is anchors else others, rows.place)
 
 
-def _with_common_label(labels: Tensor, others: Tensor | None) -> PairWeight:
-    """Return the pairs that have the same class or share a label."""
+def _with_common_label(labels: Tensor, others: Tensor | None, place: int | None = None) -> PairWeight:
+    """Return the pairs that have the same class or share a label; place: of the first anchor among the others."""
     weight, dtype = (SameClass, torch.int64) if labels.ndim == 1 else (SharesLabel, torch.bool)
-    return weight(labels.to(dtype), None if others is None else others.to(labels.device, dtype))
+    return weight(labels.to(dtype), None if others is None else others.to(labels.device, dtype), offset=place)
 
 
 def _masked(rows: Rows, mask: Tensor) -> PairWeight:

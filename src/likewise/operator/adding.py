@@ -31,7 +31,8 @@ class Adding:
         if problem.both_ways:
             self.back = [scene.sums(scene.sections[0].shape[0], power) for power in scene.powers]
         self.attraction = None if scene.pull is None else scene.z.new_zeros(scene.z.shape[0])
-        single = wanted.queries and not wanted.temperature and len(self.forth) == 1 and not self.back
+        alone = len(self.forth) == 1 and not self.back and problem.part is None
+        single = wanted.queries and not wanted.temperature and alone
         self.once = tuple(single and not need and not self._pulls(k) for k, need in enumerate(wanted.sections))
         self.average = torch.zeros_like(scene.z) if any(self.once) else None
         self.kept: Tensor | None = None

@@ -76,6 +76,11 @@ def kernels() -> Any:
     return import_module("likewise.operator.triton")
 
 
+def exchanges(backend: Backend) -> bool:
+    """Return whether a backend works out the whole gradient of rows that are part of the references; see `Part`."""
+    return engine_of(backend) is tiled
+
+
 def engine_of(backend: Backend) -> Engine | None:
     """Return the engine of a backend, tiles for "auto"; None for "dense", the plain formula."""
     if backend == "dense":

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator.backends import Backend, check_backend, engine_of, half_of
+from likewise.operator.backends import Backend, check_backend, engine_of, exchanges, half_of
 from likewise.operator.function import evaluate_by
 from likewise.operator.inputs import check_floating
 from likewise.operator.precision import without_autocast
-from likewise.operator.problem import Outcome, Problem, Push, Reduction
+from likewise.operator.problem import Outcome, Part, Problem, Push, Reduction
 from likewise.pairs import PairWeight
 
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
@@ -151,6 +151,7 @@ def evaluate(
     reduction: Reduction = "none",
     normalize: bool = False,
     both_ways: bool = False,
+    part: Part | None = None,
     backend: Backend = "auto",
 ) -> Outcome:
     """Return the terms of a contrast and its losses: the function behind `contrast` and every loss of the library.
@@ -165,6 +166,8 @@ def evaluate(
         reduction: How losses are reduced.
         normalize: Whether rows are divided by their lengths.
         both_ways: Whether the log-sum-exps of the references over the queries are wanted as well.
+        part: How to reach the other queries if they are the references. It is used where the weights are symmetric, and
+            the references then have no gradient: the queries have all of it.
         backend: "auto", "dense", "tiled" or "triton".
     """
     for push in pushes:
@@ -178,6 +181,11 @@ def evaluate(
     dtype = functools.reduce(torch.promote_types, (v.dtype for v in sections), queries.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
     check_backend(backend, queries.device, dtype)
+    together = part is not None and exchanges(backend) and not both_ways
+    if part is None or not together or not _is_symmetric(part.place, pushes, pull, sections, dtype):
+        part = None
+    else:
+        sections = tuple(v.detach() for v in sections)
     with without_autocast(queries.device):
         tau, inverse = _temperature(temperature, queries, dtype)
         problem = Problem(
@@ -190,9 +198,25 @@ def evaluate(
             both_ways=both_ways,
             coefficients=coefficients,
             reduction=reduction,
+            part=part,
         )
         others = tuple(v for v in sections if v is not queries)
         return evaluate_by(engine_of(backend), problem, queries, others, tau)
+
+
+def _is_symmetric(
+    place: int, pushes: tuple[Push, ...], pull: PairWeight | None, sections: tuple[Tensor, ...], dtype: torch.dtype
+) -> bool:
+    """Return whether the weights are rows, from a place on, of symmetric ones apart from the factors of anchors."""
+    device = sections[0].device
+    weights = [push.weight.factors(dtype, device, of_push=True) for push in pushes]
+    if pull is not None:
+        weights.append(pull.factors(dtype, device))
+    return (
+        len(sections) == 1
+        and all(weight.symmetric_at == place for weight in weights)
+        and (pull is None or pull.within_tiles)
+    )
 
 
 def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from likewise.operator.adding import Adding
-from likewise.operator.problem import Outcome, Problem, Wanted
+from likewise.operator.problem import Outcome, Part, Problem, Wanted
 from likewise.operator.scene import View
 from likewise.operator.sums import Sums
 
@@ -22,7 +22,7 @@ class Drawing:
         wanted: Which gradients are wanted.
 
     Attributes:
-        of_z: Σ W v of the queries, (N, D), as anchors; in a triangle as anchors and as references.
+        of_z: Σ W v of the queries, (N, D), as anchors; in a triangle, or as part of the references, as both.
         of_sections: Σ W z of each section's references.
     """
 
@@ -31,12 +31,14 @@ class Drawing:
         self.problem, self.adding, self.upstream = problem, adding, upstream
         self._shares = self._of(adding.forth, upstream.logsums, [push.anchors for push in scene.pushes])
         self._shares_back = self._of(adding.back, upstream.columns, [None for _ in adding.back])
-        if scene.is_triangle:
-            self._shares_back = self._shares
-        self._force = None
+        self._back, self._force, self._force_back = adding.back, None, None
         if scene.pull is not None and upstream.attraction is not None:
             anchors = scene.pull.anchors
             self._force = upstream.attraction if anchors is None else upstream.attraction * anchors
+        if scene.is_triangle:
+            self._shares_back, self._force_back = self._shares, self._force
+        elif problem.part is not None:
+            self._learn(problem.part)
         self.of_z = torch.zeros_like(scene.z) if wanted.queries else None
         self.of_sections: tuple[Tensor | None, ...] = (self.of_z,)
         if not scene.is_triangle:
@@ -44,6 +46,19 @@ class Drawing:
             self.of_sections = tuple(torch.zeros_like(v) if need else None for v, need in needed)
         self._slopes = scene.z.new_zeros(scene.z.shape[0]) if wanted.temperature else None
         self._kept = None if wanted.temperature else adding.kept
+
+    def _learn(self, part: Part) -> None:
+        """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
+        offsets = [sums.offsets() for sums in self.adding.forth]
+        mine = [*self._shares, *offsets, self._force]
+        numbers = torch.stack([of for of in mine if of is not None], dim=1)
+        rest = iter(part.gather(numbers).unbind(dim=1))
+        everyone = [None if of is None else next(rest).contiguous() for of in mine]
+        count = len(self._shares)
+        self._shares_back, self._force_back = everyone[:count], everyone[-1]
+        self._back = [
+            sums.elsewhere(of) for sums, of in zip(self.adding.forth, everyone[count : 2 * count], strict=True)
+        ]
 
     def run(self) -> None:
         """Visit the tiles that contribute to a gradient."""
@@ -72,7 +87,8 @@ class Drawing:
         w = self._pushed(view)
         if self._force is not None:
             self._pull(view, w, self._force)
-        twice = scene.is_triangle and rows == columns  # a tile on the diagonal contains each of its pairs twice
+        # Twice: each pair of a tile on a triangle's diagonal, and by two processes that of queries among the references
+        twice = (scene.is_triangle and rows == columns) or self.problem.part is not None
         if self._slopes is not None:
             sums = view.x.sub_(self._equal_rows).mul_(w).sum(dim=1)
             self._slopes[rows].add_(sums, alpha=0.5 if twice else 1)
@@ -133,24 +149,24 @@ class Drawing:
                 return None
             return self.adding.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
         other = out if of_rows is None else view.buffer(4)
-        part = self.adding.back[k].exponentials(y, tile.columns, 0, out=other).mul_(of_columns[tile.columns])
+        part = self._back[k].exponentials(y, tile.columns, 0, out=other).mul_(of_columns[tile.columns])
         if of_rows is not None:
             self.adding.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
             part = out.add_(part)
         return part
 
     def _pull(self, view: View, w: Tensor, force: Tensor) -> None:
-        """Add h_i pull_iu, and in a triangle h_u pull_ui."""
+        """Add h_i pull_iu, and h_u pull_ui in a triangle or if the queries are part of the references."""
         scene, tile = self.scene, view.tile
         weights = scene.pulled(view, view.buffer(2))
         if weights is not None:
             w.addcmul_(weights, force[tile.rows, None])
-        if not scene.is_triangle:
+        if self._force_back is None:
             return
-        if scene.pull is not None and not scene.pull.is_symmetric:
+        if scene.is_triangle and scene.pull is not None and not scene.pull.is_symmetric:
             weights = scene.pulled(view, view.buffer(2), mirrored=True)
         if weights is not None:
-            w.addcmul_(weights, force[tile.columns])
+            w.addcmul_(weights, self._force_back[tile.columns])
 
     @property
     def _equal_rows(self) -> Tensor | float:

@@ -1,7 +1,7 @@
 """The interface of a backend: the weights of a contrast, the requested outputs, and the results."""
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,6 +18,15 @@ class Push(NamedTuple):
 
     weight: PairWeight
     power: float = 1.0
+
+
+class Part(NamedTuple):
+    """Queries that are consecutive ones of the references; the others are the queries of other processes."""
+
+    place: int
+    """The index of the first query among the references."""
+    gather: Callable[[Tensor], Tensor]
+    """Called on all processes with a tensor of (N, …); returns those of all queries, (R, …)."""
 
 
 class Problem(NamedTuple):
@@ -46,6 +55,9 @@ class Problem(NamedTuple):
     """c_k of each log-sum-exp in the rows' losses, None: the pull's row sums; None for all: no losses are wanted."""
     reduction: Reduction = "none"
     """How the losses of rows are reduced."""
+    part: Part | None = None
+    """How to reach the other queries, if the references are all queries and the weights symmetric: each process then
+    works out the whole gradient of its own rows, also as references, from a few numbers for each row of the others."""
 
     def placed(self, of_queries: Any, of_others: Iterable[Any]) -> Iterator[Any]:
         """Yield for each section the item of the queries, or that of the next other section."""

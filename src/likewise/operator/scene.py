@@ -284,7 +284,10 @@ def _steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> floa
     if z.device.type != "cpu":
         return math.inf
     longest = _longest(z)
-    return longest * max(longest if v is z else _longest(v) for v in sections) * problem.inverse
+    of_sections = max(longest if v is z else _longest(v) for v in sections)
+    if problem.part is not None:
+        longest = of_sections  # of all queries: processes must find the same
+    return longest * of_sections * problem.inverse
 
 
 def _longest(rows: Tensor) -> float:

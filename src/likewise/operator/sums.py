@@ -28,6 +28,14 @@ class Sums(ABC):
     def logarithms(self) -> Tensor:
         """Return log Σ e^{s}, −∞ if there was no pair."""
 
+    @abstractmethod
+    def offsets(self) -> Tensor | None:
+        """Return the offset of each sum in the unit of x; None if there is none."""
+
+    @abstractmethod
+    def elsewhere(self, offsets: Tensor | None) -> "Sums":
+        """Return sums of other rows with these offsets, to take exponentials relative to them."""
+
     def shares(self, upstream: Tensor) -> Tensor:
         """Return the upstream gradient over the total; 0 where there was no pair, whatever the gradient there."""
         return (upstream / self.total).masked_fill_(self.total == 0, 0)
@@ -54,6 +62,13 @@ class Plain(Sums):
     def logarithms(self) -> Tensor:
         return self.total.log()
 
+    def offsets(self) -> None:
+        return None
+
+    def elsewhere(self, offsets: Tensor | None) -> Sums:
+        del offsets
+        return self
+
 
 @final
 class Running(Sums):
@@ -70,6 +85,15 @@ class Running(Sums):
     def __init__(self, total: Tensor, unit: Tensor) -> None:
         self.total, self.unit, self.rate = total, unit, 1 / (unit * OCTAVE)
         self.highest = torch.full_like(total, -torch.inf)
+
+    def offsets(self) -> Tensor:
+        return self.highest
+
+    def elsewhere(self, offsets: Tensor | None) -> Sums:
+        assert offsets is not None  # noqa: S101 - those of another process, whose sums are of the same kind
+        sums = Running(torch.zeros_like(offsets), self.unit)
+        sums.highest = offsets
+        return sums
 
     def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, Tensor]:
         """Add a tile along a dimension; return its exponentials and the factor that rescales earlier ones."""

@@ -21,7 +21,7 @@ class Concat(PairWeight):
             (counts.pop(), sum(part.shape[1] for part in parts)),
             is_set=all(part.is_set for part in parts),
             is_nonnegative=all(part.is_nonnegative for part in parts),
-            is_symmetric=False,
+            symmetric_at=None,
         )
         self.parts = parts
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.form import Form, Term, Terms, joined, united
 from likewise.pairs.keys import Keys, Shifted
-from likewise.pairs.weight import blocks, same_shape
+from likewise.pairs.weight import blocks, check_part, same_shape
 
 WIDE = 2**19
 """Roughly how many values are widened to float64 at a time: 4 MiB, which fits into a cache."""
@@ -34,8 +34,9 @@ class KeySet(PairWeight):
 
     def __init__(self, shape: tuple[int, int], terms: Terms) -> None:
         self.terms = {keys: coefficient for keys, coefficient in terms.items() if coefficient}
-        symmetric = shape[0] == shape[1] and all(keys is None or keys.is_symmetric for keys in self.terms)
-        super().__init__(shape, is_set=True, is_nonnegative=True, is_symmetric=symmetric)
+        places = {keys.place for keys in self.terms if keys is not None} or {0 if shape[0] == shape[1] else None}
+        symmetric_at = places.pop() if len(places) == 1 else None
+        super().__init__(shape, is_set=True, is_nonnegative=True, symmetric_at=symmetric_at)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
@@ -179,19 +180,25 @@ class EqualKeys(KeySet):
     Args:
         anchors: Integer keys of the anchors, shape (N,).
         references: Integer keys of the references, shape (R,); None: the anchors are the references.
+        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
+            process's rows among those of all processes); None: they are not.
         name: The name of the keys in error messages.
 
     Raises:
-        ValueError: If a key is not a vector of integers.
+        ValueError: If a key is not a vector of integers, or the references do not have the anchors' keys at the offset
+            (checked on the CPU only).
 
     Memory:
         O(N + R).
     """
 
-    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"] | None, name: str) -> None:
+    def __init__(
+        self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"] | None, offset: int | None, name: str
+    ) -> None:
         own = _vector(anchors, name)
         others = own if references is None else _vector(references, f"reference_{name}").to(own.device)
-        super().__init__((len(own), len(others)), {Keys(own, others): 1})
+        check_part(own, others, offset, f"reference_{name}")
+        super().__init__((len(own), len(others)), {Keys(own, others, offset): 1})
 
 
 @final
@@ -201,6 +208,8 @@ class Equal(EqualKeys):
     Args:
         key: Integer keys of the anchors, shape (N,).
         reference_key: Integer keys of the references, shape (R,); None: the anchors are the references.
+        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
+            process's rows among those of all processes); None: they are not.
 
     Example:
         >>> import torch
@@ -210,8 +219,10 @@ class Equal(EqualKeys):
                 [1., 0., 1.]])
     """
 
-    def __init__(self, key: Int[Tensor, " n"], reference_key: Int[Tensor, " r"] | None = None) -> None:
-        super().__init__(key, reference_key, "key")
+    def __init__(
+        self, key: Int[Tensor, " n"], reference_key: Int[Tensor, " r"] | None = None, *, offset: int | None = None
+    ) -> None:
+        super().__init__(key, reference_key, offset, "key")
 
 
 @final
@@ -221,6 +232,8 @@ class SameClass(EqualKeys):
     Args:
         labels: Class of each anchor, any integers, shape (N,).
         reference_labels: Class of each reference, shape (R,); None: the anchors are the references.
+        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
+            process's rows among those of all processes); None: they are not.
 
     Example:
         >>> import torch
@@ -229,8 +242,10 @@ class SameClass(EqualKeys):
         tensor([1., 0., 1.])
     """
 
-    def __init__(self, labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"] | None = None) -> None:
-        super().__init__(labels, reference_labels, "labels")
+    def __init__(
+        self, labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"] | None = None, *, offset: int | None = None
+    ) -> None:
+        super().__init__(labels, reference_labels, offset, "labels")
 
 
 @final
@@ -240,6 +255,8 @@ class SameSample(EqualKeys):
     Args:
         ids: Sample of each anchor, any integers, shape (N,).
         reference_ids: Sample of each reference, shape (R,); None: the anchors are the references.
+        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
+            process's rows among those of all processes); None: they are not.
 
     Example:
         >>> import torch
@@ -247,8 +264,10 @@ class SameSample(EqualKeys):
         tensor([2., 2., 2., 2.])
     """
 
-    def __init__(self, ids: Int[Tensor, " n"], reference_ids: Int[Tensor, " r"] | None = None) -> None:
-        super().__init__(ids, reference_ids, "ids")
+    def __init__(
+        self, ids: Int[Tensor, " n"], reference_ids: Int[Tensor, " r"] | None = None, *, offset: int | None = None
+    ) -> None:
+        super().__init__(ids, reference_ids, offset, "ids")
 
 
 @final

@@ -63,7 +63,7 @@ class Explicit(PairWeight):
             ),
             is_set=is_set,
             is_nonnegative=is_nonnegative,
-            is_symmetric=self.rows is self.columns and _mirrors(weights),
+            symmetric_at=0 if self.rows is self.columns and _mirrors(weights) else None,
         )
         self.is_within_one = is_within_one
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.pairs import form, scales
 from likewise.pairs.form import EVERYTHING, Form, Term
-from likewise.pairs.weight import Factors, Weight, same_shape
+from likewise.pairs.weight import Factors, Weight, both_at, same_shape
 
 
 class PairWeight(Weight, ABC):
@@ -147,7 +147,7 @@ class Transposed(PairWeight):
 
     def __init__(self, base: PairWeight) -> None:
         n, r = base.shape
-        super().__init__((r, n), is_set=base.is_set, is_nonnegative=base.is_nonnegative, is_symmetric=False)
+        super().__init__((r, n), is_set=base.is_set, is_nonnegative=base.is_nonnegative, symmetric_at=None)
         self.is_within_one = base.is_within_one
         self.base = base
 
@@ -177,7 +177,7 @@ class Complement(PairWeight):
     """1 − a, for weights within [0, 1] without a closed form; evaluated in tiles, since Σ v − a @ v would cancel."""
 
     def __init__(self, base: PairWeight) -> None:
-        super().__init__(base.shape, is_set=base.is_set, is_nonnegative=True, is_symmetric=base.is_symmetric)
+        super().__init__(base.shape, is_set=base.is_set, is_nonnegative=True, symmetric_at=base.symmetric_at)
         self.is_within_one = True
         self.base = base
 
@@ -206,7 +206,7 @@ class Sum(PairWeight):
             one.shape,
             is_set=False,
             is_nonnegative=one.is_nonnegative and other.is_nonnegative,
-            is_symmetric=one.is_symmetric and other.is_symmetric,
+            symmetric_at=both_at(one, other),
         )
         self.one, self.other = one, other
 
@@ -246,7 +246,7 @@ class Product(PairWeight):
             one.shape,
             is_set=one.is_set and other.is_set,
             is_nonnegative=one.is_nonnegative and other.is_nonnegative,
-            is_symmetric=one.is_symmetric and other.is_symmetric,
+            symmetric_at=both_at(one, other),
         )
         self.one, self.other = one, other
 
@@ -301,7 +301,7 @@ class Scaled(PairWeight):
             and factor >= 0
             and scales.nonnegative(anchors)
             and scales.nonnegative(references),
-            is_symmetric=base.is_symmetric and anchors is None and references is None,
+            symmetric_at=base.symmetric_at if anchors is None and references is None else None,
         )
         self.base, self.factor, self.anchors, self.references = base, factor, anchors, references
 
@@ -371,7 +371,7 @@ class RowMean(PairWeight):
             raise ValueError(
                 f"expected weights ≥ 0 for mean_over_row, got {base} with negative ones: apply it before * or scale"
             )
-        super().__init__(base.shape, is_set=False, is_nonnegative=True, is_symmetric=False)
+        super().__init__(base.shape, is_set=False, is_nonnegative=True, symmetric_at=None)
         self.base = base
         self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 

@@ -23,6 +23,7 @@ class Keys:
     Args:
         anchors: Integer keys, shape (N,).
         references: Integer keys, shape (R,); the same tensor when anchors are the references.
+        place: The index of the first anchor among the references, if anchors are consecutive ones of these, else None.
     """
 
     shift: int | None = None
@@ -30,13 +31,15 @@ class Keys:
     distinct: bool = False
     """Whether anchors are the references and the set consists of the pairs i = r."""
 
-    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"]) -> None:
+    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], place: int | None = None) -> None:
         self.anchors = anchors
         self.references = references
-        self._begin((anchors.shape[0], references.shape[0]), anchors.device, is_symmetric=anchors is references)
+        own = anchors is references
+        self._begin((len(anchors), len(references)), anchors.device, is_symmetric=own, place=0 if own else place)
 
-    def _begin(self, shape: tuple[int, int], device: torch.device, *, is_symmetric: bool) -> None:
+    def _begin(self, shape: tuple[int, int], device: torch.device, *, is_symmetric: bool, place: int | None) -> None:
         self._shape, self._device = shape, device
+        self.place = place
         self.is_symmetric = is_symmetric
         """Whether anchors are the references."""
         self._seen = device.type in SEEN and not torch.compiler.is_compiling()  # reading values breaks the graph
@@ -55,15 +58,17 @@ class Keys:
             return self
         if device not in self._moved:
             anchors = self.anchors.to(device)
-            self._moved[device] = Keys(anchors, anchors if self.is_symmetric else self.references.to(device))
+            others = anchors if self.is_symmetric else self.references.to(device)
+            self._moved[device] = Keys(anchors, others, self.place)
         return self._moved[device]
 
     def joined(self, other: "Keys") -> "Keys":
         """The conjunction of both: one key for each pair of keys."""
         same = self.shift is not None and self.shift == other.shift
-        if self is other or same or (self.distinct and other.is_symmetric):
+        here = self.place is not None and self.place == other.place  # a reference has its own key
+        if self is other or same or (here and self.shift is not None):
             return self
-        if other.distinct and self.is_symmetric:
+        if here and other.shift is not None:
             return other
         device = self._device if self._device.type != "cpu" else other._device  # noqa: SLF001 - the same class
         (one, one_r, one_count), (two, two_r, two_count) = self.to(device).compact, other.to(device).compact
@@ -71,7 +76,7 @@ class Keys:
             one, one_r, two, two_r, two_count = two, two_r, one, one_r, one_count
         anchors = one * two_count + two
         references = anchors if self.is_symmetric and other.is_symmetric else one_r * two_count + two_r
-        return Keys(anchors, references)
+        return Keys(anchors, references, self.place if here else None)
 
     def equal(self, rows: slice, columns: slice) -> Tensor:
         """Return which pairs of a tile have equal keys, as booleans."""
@@ -170,7 +175,8 @@ class Shifted(Keys):
     def __init__(self, n: int, r: int, shift: int, device: torch.device | None = None) -> None:
         self.shift = shift
         self.distinct = n == r and shift == 0
-        self._begin((n, r), device or torch.device("cpu"), is_symmetric=self.distinct)
+        place = shift if 0 <= shift <= r - n else None
+        self._begin((n, r), device or torch.device("cpu"), is_symmetric=self.distinct, place=place)
         self._seen = True  # positions are known without reading values
 
     @cached_property

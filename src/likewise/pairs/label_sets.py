@@ -14,7 +14,7 @@ from torch import Tensor
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.form import EVERYTHING, Form, Term, ThinProduct
 from likewise.pairs.sets import MultiHot, Sets
-from likewise.pairs.weight import STREAM, blocks
+from likewise.pairs.weight import STREAM, blocks, check_part
 
 
 class LabelSets(PairWeight):
@@ -25,6 +25,8 @@ class LabelSets(PairWeight):
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
         is_set: Whether every weight is 0 or 1.
         is_symmetric: Whether (i, r) and (r, i) have the same weight when anchors are the references.
+        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
+            process's rows among those of all processes); None: they are not.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class LabelSets(PairWeight):
         *,
         is_set: bool,
         is_symmetric: bool = True,
+        offset: int | None = None,
     ) -> None:
         own = Sets.of(label_sets, "label_sets")
         others = own if reference_label_sets is None else Sets.of(reference_label_sets, "reference_label_sets")
@@ -44,11 +47,12 @@ class LabelSets(PairWeight):
                 f"expected label sets of anchors and references over the same labels, got {self.anchors.shape[1]} and "
                 f"{self.references.shape[1]}: pass both with the same L"
             )
+        check_part(self.anchors, self.references, offset, "reference_label_sets")
         super().__init__(
             (len(self.anchors), len(self.references)),
             is_set=is_set,
             is_nonnegative=True,
-            is_symmetric=is_symmetric and reference_label_sets is None,
+            symmetric_at=(0 if reference_label_sets is None else offset) if is_symmetric else None,
         )
 
     def overlap(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n r"]:
@@ -74,6 +78,8 @@ class SharesLabel(LabelSets):
     Args:
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
+            process's rows among those of all processes); None: they are not.
 
     Raises:
         ValueError: If label sets are not matrices of zeros and ones over the same labels (values are checked on the
@@ -90,8 +96,14 @@ class SharesLabel(LabelSets):
                 [0., 0., 1.]])
     """
 
-    def __init__(self, label_sets: MultiHot | Sets, reference_label_sets: MultiHot | Sets | None = None) -> None:
-        super().__init__(label_sets, reference_label_sets, is_set=True)
+    def __init__(
+        self,
+        label_sets: MultiHot | Sets,
+        reference_label_sets: MultiHot | Sets | None = None,
+        *,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(label_sets, reference_label_sets, is_set=True, offset=offset)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.overlap(rows, columns, torch.float32, device).gt_(0).to(dtype)

@@ -29,14 +29,15 @@ class Weight(ABC):
         shape: (N, R), the numbers of anchors and references.
         is_set: Whether every weight is 0 or 1, so that ``&``, ``|`` and ``~`` are defined.
         is_nonnegative: Whether the expression is known to have no negative weight.
-        is_symmetric: Whether it is known that anchors are the references and w[i, r] = w[r, i].
+        symmetric_at: The index of the first anchor among the references, if it is known that the anchors are
+            consecutive ones of these, and the weights their rows of a symmetric R x R matrix; else None.
     """
 
-    def __init__(self, shape: tuple[int, int], *, is_set: bool, is_nonnegative: bool, is_symmetric: bool) -> None:
+    def __init__(self, shape: tuple[int, int], *, is_set: bool, is_nonnegative: bool, symmetric_at: int | None) -> None:
         self.shape = shape
         self.is_set = is_set
         self.is_nonnegative = is_nonnegative
-        self.is_symmetric = is_symmetric
+        self.symmetric_at = symmetric_at
         self.is_within_one = is_set
         """Whether all weights are known to be within [0, 1]."""
         self._row_sums: dict[tuple[torch.dtype, torch.device], Tensor] = {}
@@ -46,6 +47,11 @@ class Weight(ABC):
     @abstractmethod
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n r"]:
         """Return the weights of some rows and columns, given as slices with a start and a stop."""
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether it is known that anchors are the references and w[i, r] = w[r, i]."""
+        return self.symmetric_at == 0 and self.shape[0] == self.shape[1]
 
     @property
     def sums_to_one(self) -> bool:
@@ -187,6 +193,29 @@ class Factors(NamedTuple):
     def is_symmetric(self) -> bool:
         """Whether the weight is symmetric apart from the factors of anchors."""
         return self.base.is_symmetric and self.references is None
+
+    @property
+    def symmetric_at(self) -> int | None:
+        """The index of the first anchor among the references, if the weight is symmetric apart from their factors."""
+        return self.base.symmetric_at if self.references is None else None
+
+
+def check_part(anchors: Tensor, references: Tensor, offset: int | None, name: str) -> None:
+    """Raise unless anchors are the references from an offset on, if there is one; values are compared on a CPU only."""
+    if offset is None or (anchors is references and offset == 0):
+        return
+    part = references[max(offset, 0) : max(offset, 0) + len(anchors)]
+    seen = anchors.device.type == "cpu" and not torch.compiler.is_compiling()
+    if offset < 0 or len(part) < len(anchors) or (seen and not torch.equal(part, anchors)):
+        raise ValueError(
+            f"expected {name} to have the {len(anchors)} anchors' own values from {offset} on, got {len(references)} "
+            "without them there: pass the index of the first anchor among the references, or no offset"
+        )
+
+
+def both_at(one: Weight, other: Weight) -> int | None:
+    """Return where two weights of the same anchors and references are both symmetric, None if nowhere."""
+    return one.symmetric_at if one.symmetric_at == other.symmetric_at else None
 
 
 def same_shape(one: Weight, other: Weight) -> None:

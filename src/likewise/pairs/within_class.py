@@ -50,7 +50,7 @@ class WithinClass(PairWeight):
     def __init__(
         self, labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"], *further: Int[Tensor, " _"]
     ) -> None:
-        super().__init__((len(labels), len(reference_labels)), is_set=False, is_nonnegative=True, is_symmetric=False)
+        super().__init__((len(labels), len(reference_labels)), is_set=False, is_nonnegative=True, symmetric_at=None)
         self._orders, self._sizes = _in_order((labels, reference_labels, *further))
         self._keeps = sum(classes * n * m for classes, n, m, *_ in self._sizes) <= KEPT
         self._kept: list[Float[Tensor, "g n m"]] = []

@@ -33,10 +33,23 @@ def several(request, tmp_path_factory):
     return run(request.param, tmp_path_factory.mktemp("distributed") / "several")
 
 
+RINGS = [
+    *("NTXent", "NTXent, three views", "SupCon out", "SupCon in", "SupCon, one view", "SupCon, label sets"),
+    *("DCL", "DCL, weighted", "HardNegative", "PaCo"),
+]
+"""The losses whose references can be passed from rank to rank."""
+
 CASES = [
     *(f"{loss} {reduction}" for loss in LOSSES for reduction in ("mean", "sum", "none")),
     *("tiled", "no labels", "mask", "all different", "references", "references, mask", "batch normalisation"),
     *("cold", "cold, two pushes", "long rows on one rank"),
+    *(
+        f"{case}, in a ring"
+        for case in (
+            *(f"{loss} {reduction}" for loss in RINGS for reduction in ("mean", "sum", "none")),
+            *("batch normalisation", "cold", "long rows on one rank"),
+        )
+    ),
 ]
 
 
@@ -45,10 +58,10 @@ def test_several_processes_are_one(case, one, several):
     """DDP's gradient is the single-process gradient, in size and direction, and every rank shows the global loss."""
     loss, gradients, _ = one[case]
     for result in several:
-        if case.endswith("none"):
+        if loss.ndim:
             break
         torch.testing.assert_close(result[case][0], loss, rtol=1e-12, atol=1e-12)
-    if case.endswith("none"):
+    if loss.ndim:
         assert torch.allclose(sum(result[case][0].sum() for result in several), loss.sum(), rtol=1e-12)
     rounding = 1e-12 * max(float(theirs.abs().max()) for theirs in gradients if theirs.numel())
     for result in several:
@@ -90,6 +103,23 @@ def test_bad_input_on_one_rank_is_an_error_on_all(several):
             assert "mask to have one row" in told["mask"]
         else:
             assert all("rank 1" in told[name] for name in ("labels", "nan", "list", "temperature", "mask"))
+
+
+def test_what_cannot_go_round_is_refused_on_every_rank(several):
+    """Masks, queues, references and the plain formula: the same error everywhere, with the remedy."""
+    for result in several:
+        told = result["refused in a ring"]
+        assert set(told) == {"mask", "queue", "references", "dense"}
+        assert all("use True" in told[name] for name in ("queue", "references"))
+        assert all("use gather_distributed=True" in told[name] for name in ("mask", "dense"))
+
+
+def test_a_loss_with_other_weights_has_no_ring():
+    """It says so when it is built, on one process too."""
+    with pytest.raises(ValueError, match='expected gather_distributed to be True or False for KCLLoss, got "ring"'):
+        LOSSES["KCL"].make(gather_distributed="ring")
+    able = [name for name, row in LOSSES.items() if getattr(row.make(), "passes_on", False)]
+    assert set(able) - {"SupCon, queue", "SupCon in, keys and queue", "DCL, weighted"} <= set(RINGS)
 
 
 DIFFERENCES = {

@@ -38,6 +38,16 @@ def loop(n, r, value):
 
 
 @st.composite
+def placed(draw, anchors, references):
+    """Draw anchors that are some of the references, and where these begin; or leave them as they are."""
+    n, r = len(anchors), len(references)
+    if n > r or draw(st.booleans()):
+        return anchors, None
+    offset = draw(st.integers(0, r - n))
+    return references[offset : offset + n], offset
+
+
+@st.composite
 def sets(draw, n, r, depth=2):
     """Draw a set of pairs and its matrix."""
     kind = draw(
@@ -60,7 +70,8 @@ def sets(draw, n, r, depth=2):
         if n == r and draw(st.booleans()):
             return Twin(make(key), loop(n, r, lambda i, j: key[i] == key[j]))
         other = integers(draw, r)
-        return Twin(make(key, other), loop(n, r, lambda i, j: key[i] == other[j]))
+        key, offset = draw(placed(key, other))
+        return Twin(make(key, other, offset=offset), loop(n, r, lambda i, j: key[i] == other[j]))
     if kind == "self":
         offset = draw(st.integers(0, 3))
         return Twin(pairs.NotSelf(n, r, offset), loop(n, r, lambda i, j: i + offset != j))
@@ -72,7 +83,8 @@ def sets(draw, n, r, depth=2):
     if kind == "labels":
         one = torch.tensor(draw(st.lists(st.booleans(), min_size=3 * n, max_size=3 * n))).view(n, 3)
         other = torch.ones(r, 3, dtype=torch.bool).triu() if n != r else one
-        twin = pairs.SharesLabel(one, None if other is one else other)
+        one, offset = draw(placed(one, other)) if n != r else (one, None)
+        twin = pairs.SharesLabel(one, None if other is one else other, offset=offset)
         return Twin(twin, loop(n, r, lambda i, j: (one[i] & other[j]).any()))
     return Twin(
         *(
@@ -193,11 +205,14 @@ def test_tiles_rows_and_products_agree_with_the_matrix(twin, tile, step):
 @settings(max_examples=200, deadline=None)
 @given(twins())
 def test_flags_tell_the_truth(twin):
-    """is_set, is_nonnegative and is_symmetric are never true for a matrix without the property."""
+    """is_set, is_nonnegative, is_symmetric and symmetric_at are never true for a matrix without the property."""
     weight, matrix = twin
     assert not weight.is_set or ((matrix == 0) | (matrix == 1)).all()
     assert not weight.is_nonnegative or (matrix >= 0).all()
     assert not weight.is_symmetric or torch.equal(matrix, matrix.T)
+    if weight.symmetric_at is not None:
+        among_themselves = matrix[:, weight.symmetric_at : weight.symmetric_at + len(matrix)]
+        assert torch.equal(among_themselves, among_themselves.T)
 
 
 @settings(max_examples=50, deadline=None)
@@ -214,6 +229,18 @@ def test_jaccard_by_label_is_its_row_sum_label_by_label(seed, tile):
         expected = sum((y & v) / (y | v).sum().double() for v in shared) if shared else torch.zeros(4, dtype=DOUBLE)
         close(sums[i], expected)
         assert counts[i] == len(shared)
+
+
+def test_rows_of_a_symmetric_weight_know_their_place():
+    """Through every operation, except with another place or a factor of references."""
+    keys = torch.tensor([0, 1, 0, 2, 1])
+    same = pairs.SameClass(keys[1:3], keys, offset=1)
+    push = pairs.NotSelf(2, 5, 1)
+    for weight in (same, push, same & push, ~same, ~(same & push), same * 0.5 + push, (same & push).mean_over_row()):
+        assert weight.factors(DOUBLE, CPU).symmetric_at == 1 or weight.symmetric_at == 1
+    assert (same & pairs.NotSelf(2, 5, 2)).symmetric_at is None
+    assert pairs.SameClass(keys[1:3], keys).symmetric_at is None
+    assert same.scale(references=torch.ones(5)).factors(DOUBLE, CPU).symmetric_at is None
 
 
 def test_weights_that_cancel_have_no_support():
@@ -315,6 +342,9 @@ def test_class_sums_repeat_bit_for_bit():
     [
         (lambda: pairs.SameClass(torch.rand(3)), ValueError, "integer"),
         (lambda: pairs.SameClass(torch.ones(3, 2).long()), ValueError, "SharesLabel"),
+        (lambda: pairs.SameClass(torch.arange(2), torch.arange(4), offset=1), ValueError, "own values from 1 on"),
+        (lambda: pairs.SameSample(torch.arange(2), torch.arange(2), offset=1), ValueError, "own values from 1 on"),
+        (lambda: pairs.SharesLabel(ONE, 1 - ONE, offset=0), ValueError, "reference_label_sets to have the 1 anchors'"),
         (lambda: pairs.SharesLabel(torch.tensor([[0, 2]])), ValueError, "zeros and ones"),
         (lambda: pairs.SharesLabel(torch.ones(2, 3), torch.ones(2, 4)), ValueError, "3 and 4"),
         (

@@ -24,7 +24,7 @@ from likewise.operator.contrast import check_temperature
 from likewise.pairs import PairWeight
 
 LabelKind = Literal["classes", "label sets"]
-
+Gathering = Literal[True, False, "ring"]
 
 PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -36,14 +36,16 @@ class LossOptions(TypedDict, total=False):
         reduction: "mean" over the active anchors, "sum", or "none" for one loss per row. Default: "mean".
         normalize: Whether the loss L2-normalises the embeddings. Default: True.
         gather_distributed: Whether to contrast with the references of all processes. The loss is then that of the whole
-            batch, and its gradient, averaged over processes, is that of one process holding everything. Default: False.
+            batch, and its gradient, averaged over processes, is that of one process holding everything. "ring": the
+            same, but no process holds all references: they are passed from one to the next, forward and backward; for
+            losses whose weights are symmetric. Default: False.
         backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto", which uses "tiled".
             Default: "auto".
     """
 
     reduction: Reduction
     normalize: bool
-    gather_distributed: bool
+    gather_distributed: Gathering
     backend: Backend
 
 
@@ -103,6 +105,8 @@ class ContrastiveLoss(Loss):
 
     counts_pull: ClassVar[bool] = False
     """Whether a row counts as as many anchors as its pull sums to, instead of one."""
+    passes_on: ClassVar[bool] = False
+    """Whether references may be passed on in a ring, as its weights are symmetric and only the equation reads them."""
 
     def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
         super().__init__()
@@ -110,7 +114,12 @@ class ContrastiveLoss(Loss):
         self.temperature = temperature
         self.reduction = one_of("reduction", options.pop("reduction", "mean"), Reduction)
         self.normalize = one_of("normalize", options.pop("normalize", True), Flag)
-        self.gather_distributed = one_of("gather_distributed", options.pop("gather_distributed", False), Flag)
+        self.gather_distributed = one_of("gather_distributed", options.pop("gather_distributed", False), Gathering)
+        if self.gather_distributed == "ring" and not self.passes_on:
+            raise ValueError(
+                f'expected gather_distributed to be True or False for {type(self).__name__}, got "ring", which is for '
+                "losses with symmetric weights: use True"
+            )
         self.backend: Backend = one_of("backend", options.pop("backend", "auto"), Backend)
         if options:
             known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
@@ -129,7 +138,7 @@ class ContrastiveLoss(Loss):
     @property
     def gathers(self) -> bool:
         """Whether the references are gathered from several processes."""
-        return self.gather_distributed and distributed.world_size() > 1
+        return bool(self.gather_distributed) and distributed.world_size() > 1
 
     @contextmanager
     def checks(self, first: object = None, **inputs: Tensor | None) -> Generator[dict[str, Tensor | None]]:
@@ -177,9 +186,20 @@ class ContrastiveLoss(Loss):
             sizes, rank = distributed.exchange(sizes[0], queries.device), distributed.rank()
             here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[of[2]] for of in sizes)))
         shards = Shards(tuple(of[1] for of in sizes), rank)
+        in_ring = self.gather_distributed == "ring" and len(sizes) > 1
+        if in_ring and (whole or references is not None):
+            raise ValueError(
+                f'expected {type(self).__name__} with gather_distributed="ring" to contrast within the batch, got '
+                "references or a queue: use True"
+            )
+        queries = queries.to(here.dtype) if in_ring else queries
         return Rows(
             queries=queries,
-            references=distributed.gather(here, shards, dtype),
+            references=(
+                torch.empty(shards.total, here.shape[1], dtype=dtype, device="meta")
+                if in_ring
+                else distributed.gather(here, shards, dtype)
+            ),
             views=views,
             others=references is not None,
             sample_shards=Shards(tuple(of[0] for of in sizes), rank),

@@ -66,6 +66,8 @@ class DCLLoss(ContrastiveLoss):
         tensor(1.6931)
     """
 
+    passes_on = True
+
     def __init__(
         self,
         *,

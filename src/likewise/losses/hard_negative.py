@@ -64,6 +64,8 @@ class HardNegativeLoss(ContrastiveLoss):
         tensor(0.9048)
     """
 
+    passes_on = True
+
     def __init__(
         self,
         *,

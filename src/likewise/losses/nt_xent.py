@@ -44,6 +44,8 @@ class NTXentLoss(ContrastiveLoss):
         tensor(0.5514)
     """
 
+    passes_on = True
+
     def __init__(self, *, temperature: float | Tensor = 0.5, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 

@@ -59,6 +59,7 @@ class PaCoLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"classes"})
+    passes_on = True
 
     def __init__(
         self, *, alpha: float = 0.05, temperature: float | Tensor = 0.2, **options: Unpack[LossOptions]

@@ -24,6 +24,7 @@ class Rows(NamedTuple):
 
     queries: Float[Tensor, "n d"]
     references: Float[Tensor, "r d"]
+    """On the device "meta", without values, if they are passed on in a ring."""
     views: int
     others: bool
     """Whether references are separate from the batch, so that no anchor is among them."""
@@ -49,10 +50,11 @@ class Rows(NamedTuple):
     @property
     def part(self) -> Part | None:
         """How to reach the anchors of the other processes, if the references are the anchors of all of them."""
-        shards = self.reference_shards
-        if self.others or not self.gathered or self.whole or 0 in shards.sizes:
+        shards, in_ring = self.reference_shards, self.references.is_meta
+        if self.others or not self.gathered or self.whole or (0 in shards.sizes and not in_ring):
             return None
-        return Part(shards.offset, functools.partial(distributed.gather, shards=shards))
+        ring = functools.partial(distributed.ring, shards=shards) if in_ring else None
+        return Part(shards.offset, functools.partial(distributed.gather, shards=shards), shards.sizes, ring)
 
     def of_anchors(self, values: Tensor) -> Tensor:
         """Expand the samples' values, (B, …), to each anchor, (N, …)."""

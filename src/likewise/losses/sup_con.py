@@ -63,6 +63,7 @@ class SupConLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"classes", "label sets"})
+    passes_on = True
 
     def __init__(
         self, *, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]

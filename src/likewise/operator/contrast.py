@@ -167,7 +167,8 @@ def evaluate(
         normalize: Whether rows are divided by their lengths.
         both_ways: Whether the log-sum-exps of the references over the queries are wanted as well.
         part: How to reach the other queries if they are the references. It is used where the weights are symmetric, and
-            the references then have no gradient: the queries have all of it.
+            the references then have no gradient: the queries have all of it. In a ring the weights must be symmetric,
+            and the references' values are not read.
         backend: "auto", "dense", "tiled" or "triton".
     """
     for push in pushes:
@@ -181,11 +182,8 @@ def evaluate(
     dtype = functools.reduce(torch.promote_types, (v.dtype for v in sections), queries.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
     check_backend(backend, queries.device, dtype)
-    together = part is not None and exchanges(backend) and not both_ways
-    if part is None or not together or not _is_symmetric(part.place, pushes, pull, sections, dtype):
-        part = None
-    else:
-        sections = tuple(v.detach() for v in sections)
+    if part is not None:
+        part, sections = _exchanged(part, queries, sections, pushes, pull, both_ways=both_ways, backend=backend)
     with without_autocast(queries.device):
         tau, inverse = _temperature(temperature, queries, dtype)
         problem = Problem(
@@ -204,19 +202,31 @@ def evaluate(
         return evaluate_by(engine_of(backend), problem, queries, others, tau)
 
 
-def _is_symmetric(
-    place: int, pushes: tuple[Push, ...], pull: PairWeight | None, sections: tuple[Tensor, ...], dtype: torch.dtype
-) -> bool:
-    """Return whether the weights are rows, from a place on, of symmetric ones apart from the factors of anchors."""
-    device = sections[0].device
+def _exchanged(
+    part: Part,
+    queries: Tensor,
+    sections: tuple[Tensor, ...],
+    pushes: tuple[Push, ...],
+    pull: PairWeight | None,
+    *,
+    both_ways: bool,
+    backend: Backend,
+) -> tuple[Part | None, tuple[Tensor, ...]]:
+    """Return how to reach the other queries, None if that takes references with gradient, and the references."""
+    dtype, device = torch.promote_types(queries.dtype, torch.float32), queries.device
     weights = [push.weight.factors(dtype, device, of_push=True) for push in pushes]
-    if pull is not None:
-        weights.append(pull.factors(dtype, device))
-    return (
-        len(sections) == 1
-        and all(weight.symmetric_at == place for weight in weights)
-        and (pull is None or pull.within_tiles)
-    )
+    weights += [] if pull is None else [pull.factors(dtype, device)]
+    symmetric = all(weight.symmetric_at == part.place for weight in weights) and (pull is None or pull.within_tiles)
+    if exchanges(backend) and symmetric and not both_ways and len(sections) == 1:
+        (references,) = sections
+        return part, (references.detach(),) if part.ring is None else references.split(list(part.sizes))
+    if part.ring is not None:
+        raise ValueError(
+            'expected symmetric weights and the backend "auto" or "tiled" for references in a ring, got '
+            f"{', '.join(map(str, [push.weight for push in pushes] + [pull] * (pull is not None)))} and {backend!r}: "
+            "use gather_distributed=True"
+        )
+    return None, sections
 
 
 def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:

@@ -133,10 +133,10 @@ class Drawing:
         """Return a_k of the rows of a tile, of its columns, or the sum of both; None if there is neither."""
         of_rows, of_columns = self._shares[k], self._shares_back[k] if self._shares_back else None
         if of_rows is None:
-            return None if of_columns is None else out.copy_(of_columns[view.tile.columns].expand_as(out))
+            return None if of_columns is None else out.copy_(of_columns[view.tile.among_all].expand_as(out))
         if of_columns is None:
             return out.copy_(of_rows[view.tile.rows, None].expand_as(out))
-        return torch.add(of_rows[view.tile.rows, None], of_columns[view.tile.columns], out=out)
+        return torch.add(of_rows[view.tile.rows, None], of_columns[view.tile.among_all], out=out)
 
     def _relative(self, k: int, view: View, out: Tensor) -> Tensor | None:
         """Return push_k a_k e^{p_k s}, with exponentials relative to the maximum of each row and each column."""
@@ -149,7 +149,7 @@ class Drawing:
                 return None
             return self.adding.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
         other = out if of_rows is None else view.buffer(4)
-        part = self._back[k].exponentials(y, tile.columns, 0, out=other).mul_(of_columns[tile.columns])
+        part = self._back[k].exponentials(y, tile.among_all, 0, out=other).mul_(of_columns[tile.among_all])
         if of_rows is not None:
             self.adding.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
             part = out.add_(part)
@@ -166,7 +166,7 @@ class Drawing:
         if scene.is_triangle and scene.pull is not None and not scene.pull.is_symmetric:
             weights = scene.pulled(view, view.buffer(2), mirrored=True)
         if weights is not None:
-            w.addcmul_(weights, self._force_back[tile.columns])
+            w.addcmul_(weights, self._force_back[tile.among_all])
 
     @property
     def _equal_rows(self) -> Tensor | float:

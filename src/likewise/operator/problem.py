@@ -27,6 +27,11 @@ class Part(NamedTuple):
     """The index of the first query among the references."""
     gather: Callable[[Tensor], Tensor]
     """Called on all processes with a tensor of (N, …); returns those of all queries, (R, …)."""
+    sizes: tuple[int, ...]
+    """The number of queries of each process."""
+    ring: Callable[[Tensor], Iterator[tuple[int, Tensor]]] | None = None
+    """Called on all processes with the queries, if the references are never all in one place; yields the number of each
+    process and its queries, from this one's own to the last."""
 
 
 class Problem(NamedTuple):

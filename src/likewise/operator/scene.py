@@ -85,10 +85,19 @@ class Scene:
         z: Prepared queries, (N, D), ready to be multiplied.
         sections: Prepared references, each (R, D); z itself where they are the queries.
         temperature: τ.
+        arriving: Yields the number and the rows of each section for a visit, if sections are not kept but arrive.
     """
 
-    def __init__(self, problem: Problem, z: Tensor, sections: tuple[Tensor, ...], temperature: Tensor) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        z: Tensor,
+        sections: tuple[Tensor, ...],
+        temperature: Tensor,
+        arriving: Callable[[], Iterator[tuple[int, Tensor]]] | None = None,
+    ) -> None:
         self.z, self.sections, self.temperature = z, sections, temperature
+        self._arriving = arriving
         self.powers = [push.power for push in problem.pushes]
         self.pushes = [
             Factors(push.weight)  # a column's sum is over anchors, so their factors stay in the weight
@@ -169,7 +178,18 @@ class Scene:
             skip: Which sections to skip.
             kept: Replaces the similarities if there is a single tile.
         """
+        if self._arriving is None:
+            self._visit(visit, owned=owned, skip=skip, kept=kept)
+            return
+        absent = self.sections
+        for k, rows in self._arriving():
+            self.sections = tuple(rows if j == k else v for j, v in enumerate(absent))
+            self._visit(visit, owned=owned, skip=tuple(j != k for j in range(len(absent))), kept=None)
+        self.sections = absent
 
+    def _visit(
+        self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...], kept: Tensor | None
+    ) -> None:
         def worker() -> Callable[..., None]:
             buffers = self._buffers()
 
@@ -283,6 +303,8 @@ def _steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> floa
         return problem.inverse
     if z.device.type != "cpu":
         return math.inf
+    if problem.part is not None and problem.part.ring is not None:
+        return math.inf  # nobody sees all rows
     longest = _longest(z)
     of_sections = max(longest if v is z else _longest(v) for v in sections)
     if problem.part is not None:

@@ -27,6 +27,7 @@ with s₀ the similarity of equal rows: the last sum is known, and on tight clus
 A pull with expensive tiles (`PairWeight.within_tiles`) is evaluated as pull @ V instead, outside the visit.
 """
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -72,9 +73,17 @@ def forward(
         O((N + R)·D + tile).
     """
     with threads.alone() if _is_small(queries, others) else nullcontext():
-        rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *others)]
+        ring = None if problem.part is None else problem.part.ring
+
+        def ready(v: Tensor) -> Unit:
+            return prepared(v, temperature.dtype, normalize=problem.normalize)
+
+        def arriving() -> Iterator[tuple[int, Tensor]]:
+            return ((k, ready(v).rows) for k, v in ring(queries)) if ring is not None else iter(())
+
+        rows = [ready(queries), *(ready(v) if ring is None else Unit(v, None) for v in others)]
         z, *rest = (unit.rows for unit in rows)
-        scene = Scene(problem, z, tuple(problem.placed(z, rest)), temperature)
+        scene = Scene(problem, z, tuple(problem.placed(z, rest)), temperature, None if ring is None else arriving)
         adding = Adding(scene, problem, wanted)
         adding.run()
         drawn, attraction = None, None

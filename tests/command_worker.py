@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 import runpy
 import signal
 import socket
@@ -94,14 +95,15 @@ def end_of(process):
 
 
 def run(arguments, folder, kill, said, environment):
-    """Run `likewise` in a folder; kill is where it dies, as ("batch", 5) or ("file", "scores.csv")."""
+    """Run `likewise` in a folder; kill is where it dies, as ("batch", 5) or ("full", 9000)."""
     for stream, path in enumerate(said, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     os.environ.update({"OMP_NUM_THREADS": "1", **environment})
     if kill is not None:
-        {"batch": _at_batch, "loss": _at_batch, "checkpoint": _at_checkpoint, "file": _at_file}[kill[0]](kill[1])
+        ways = {"batch": _at_batch, "loss": _at_batch, "checkpoint": _at_checkpoint, "file": _at_file, "full": _full}
+        ways[kill[0]](kill[1])
     from likewise.cli import main  # noqa: PLC0415 - with Lightning, in the process that runs it alone
 
     raise SystemExit(main(arguments))
@@ -139,6 +141,11 @@ def _at_checkpoint(number):
         adopt(self, beside)
 
     runs.Run.adopt_checkpoint = patched
+
+
+def _full(size):
+    """Let the system refuse to write files beyond a size, in the middle of them, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def _at_file(name):

@@ -63,6 +63,17 @@ def test_a_run_whose_processes_were_killed_ends_as_if_they_had_not_been(moments,
     same(Run.open(resumed), whole)
 
 
+def test_a_full_disk_ends_both_and_the_run_can_be_resumed(whole, tmp_path):
+    save_few(tmp_path)
+    processes = start_together(["train", *RUN], tmp_path, 2, {0: ("full", 60_000)}, said=True)
+    assert [end_of(process) for process in processes] == [2, 2]
+    assert "expected room to write files" in _told(tmp_path, 0)
+    assert _told(tmp_path, 1).startswith(ENDED)
+    (left,) = (tmp_path / "runs").iterdir()
+    assert [end_of(process) for process in start_together(["train", "--resume", str(left)], tmp_path, 2)] == [0, 0]
+    same(Run.open(left), whole)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_sigterm_to_one_process_saves_and_ends_both_with_143(rank, tmp_path):
     save_few(tmp_path)

@@ -81,6 +81,23 @@ def test_a_truncated_checkpoint_is_skipped_for_the_previous_one(whole, tmp_path)
     same(Run.open(left), whole)
 
 
+def test_a_full_disk_ends_a_run_that_can_be_resumed(whole, tmp_path):
+    """At the first file, in a checkpoint, in the report: one line with the remedy, and the same files in the end."""
+    save_few(tmp_path)
+    words = RUN
+    for size in (20_000, 60_000, 1_000_000):
+        assert end_of(start(["train", *words], tmp_path, ("full", size), [tmp_path / "out", tmp_path / "err"])) == 2
+        told = (tmp_path / "err").read_text().splitlines()[-1]
+        assert told.startswith("error: expected room to write files, got the system's [Errno 27]")
+        (left,) = (tmp_path / "runs").iterdir()
+        words = ["--resume", str(left)]
+        assert "make some; what the run had written is left in" in told
+        assert "resume it with likewise train --resume" in told
+        assert told.endswith(left.name)
+    assert end_of(start(["train", *words], tmp_path)) == 0
+    same(Run.open(left), whole)
+
+
 def test_sigterm_saves_and_ends_with_143(whole, tmp_path):
     save_few(tmp_path)
     process = start(["train", *RUN, "--trainer.max_epochs", "100000"], tmp_path)

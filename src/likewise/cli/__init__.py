@@ -1,6 +1,7 @@
 """The command: one verb a file; this room alone prints."""
 
 import argparse
+import errno
 import sys
 import warnings
 from collections.abc import Generator, Sequence
@@ -24,6 +25,8 @@ EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("tokenizers", "transformers"), "text"),
     **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
 }
+FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+"""What a system reports of a disk without space, a quota, or a limit to the size of files."""
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
@@ -58,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra = EXTRAS.get((error.name or "").split(".")[0], "train")
         return _fail(f"expected the module {error.name}, which is not installed: pip install 'likewise[{extra}]'")
     except (ValueError, OSError) as error:
-        return _fail("; ".join([str(error), *_notes(error)]))
+        full = isinstance(error, OSError) and error.errno in FULL
+        told = f"expected room to write files, got the system's {error}: make some" if full else str(error)
+        return _fail("; ".join([told, *_notes(error)]))
     except KeyboardInterrupt as error:
         print("; ".join(["interrupted", *_notes(error)]), file=sys.stderr)
         return INTERRUPTED

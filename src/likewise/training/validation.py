@@ -1,5 +1,6 @@
 """Validation during training: the encoder's scores, and the effective rank of its features, every few epochs."""
 
+import io
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
@@ -106,8 +107,9 @@ class Validation(lightning.Callback):
         validation = self._encoded(module.encoder, self._validation, "validation")
         for found in (of.at(epoch) for of in self._found(module, validation)):
             if self.keep_best and self._is_best(found):
-                with self.run.writing(self.run.best.name) as path:
-                    torch.save(pl_module.state_dict(), path)
+                content = io.BytesIO()
+                torch.save(pl_module.state_dict(), content)
+                self.run.write(self.run.best.name, content.getvalue())
             self._save(trainer, found)
             if self._told is not None:
                 self._told(found)

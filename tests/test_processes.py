@@ -46,19 +46,24 @@ def _train(folder, arguments, processes):
             *("--loss", "InfoNCELoss", "--offers", "Momentum", "--offers+", "KeyQueue", "--offers.size", "200"),
             *("--log", "tensorboard"),
         ],
+        [
+            *("--loss", "SupConLoss", "--loss.gather_distributed", "ring", "--trainer.accumulate_grad_batches", "2"),
+            *("--trainer.precision", "64-true"),
+        ],
     ],
-    ids=["RASCAL", "MoCo"],
+    ids=["RASCAL", "MoCo", "SupCon in a ring, accumulated, in float64"],
 )
 def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_single_one(arguments, tmp_path):
     """Views are sampled for the global batch, rows are gathered, and logs are averaged over all processes."""
     one, two = (_train(tmp_path / str(processes), arguments, processes) for processes in (1, 2))
     weights, others = (load_file(run.weights) for run in (one, two))
     assert weights.keys() == others.keys()
+    of_weights, of_state = (1e-12, 1e-10) if "64-true" in arguments else (2e-5, 1e-4)
     for name, value in weights.items():
-        assert torch.allclose(value, others[name], atol=2e-5), name
+        assert torch.allclose(value, others[name], rtol=of_weights, atol=of_weights), name
     states = [torch.load(run.checkpoint, weights_only=True)["state_dict"] for run in (one, two)]
     for name, value in states[0].items():
-        assert torch.allclose(value.double(), states[1][name].double(), atol=1e-4), name
+        assert torch.allclose(value.double(), states[1][name].double(), atol=of_state), name
     for name, curve in one.metrics.items():
         assert [value for _, value in two.metrics[name]] == pytest.approx([value for _, value in curve], abs=1e-3), name
     assert [(of.epoch, of.label, of.count) for of in one.class_means] == [

@@ -115,6 +115,9 @@ def cases():
     lengths = torch.tensor([0.02] * 6 + [10], dtype=torch.float64)[:, None, None]  # long on the last rank alone
     longer = {"embeddings": inputs(7, 2) * lengths, "labels": labels}
     yield "long rows on one rank", Case(partial(lw.SupConLoss, normalize=False), longer, temperature=1.0)
+    alone = {"embeddings": inputs(7), "labels": torch.tensor([0, 0, 0, 0, 1, 2, 3])}  # the last ranks have no positives
+    yield "no positives on a rank", Case(lw.SupConLoss, alone)
+    yield "no positives on a rank, in a ring", Case(lw.SupConLoss, alone)
     for name, case in rings(views, longer):
         yield f"{name}, in a ring", case
 

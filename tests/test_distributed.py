@@ -42,12 +42,12 @@ RINGS = [
 CASES = [
     *(f"{loss} {reduction}" for loss in LOSSES for reduction in ("mean", "sum", "none")),
     *("tiled", "no labels", "mask", "all different", "references", "references, mask", "batch normalisation"),
-    *("cold", "cold, two pushes", "long rows on one rank"),
+    *("cold", "cold, two pushes", "long rows on one rank", "no positives on a rank"),
     *(
         f"{case}, in a ring"
         for case in (
             *(f"{loss} {reduction}" for loss in RINGS for reduction in ("mean", "sum", "none")),
-            *("batch normalisation", "cold", "long rows on one rank"),
+            *("batch normalisation", "cold", "long rows on one rank", "no positives on a rank"),
         )
     ),
 ]

@@ -9,6 +9,7 @@ import torch
 import likewise as lw
 from likewise import pairs
 from likewise.operator import Push, backends, evaluate
+from likewise.operator.problem import Part
 from loss_table import LOSSES, draw
 from loss_table import evaluate as evaluated
 
@@ -707,6 +708,56 @@ def test_pull_and_push_together(name):
     if len(counts) > 2:  # of the weight that is counted, without the factors of anchors
         push, pull = options["pushes"][-1].weight, options.get("pull")
         assert torch.equal(counts[2] > 0, (pull or push).support(DEVICE))
+
+
+class _RecordedError(Exception):
+    """What the first of two passes gives to the others."""
+
+
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+def test_queries_that_are_part_of_the_references_have_their_whole_gradient(temperature):
+    """Kernels on three processes, one after the other: what each tells the others is first recorded, then given."""
+    sizes = 21, 1, 26
+    z = clustered(sum(sizes), 24)
+    labels = torch.arange(len(z), device=DEVICE) % 3
+    upstream = torch.rand(len(z), generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    told, gradients, slopes = {}, [], []
+
+    def step(rank, gather):
+        offset = sum(sizes[:rank])
+        mine = slice(offset, offset + sizes[rank])
+        queries = z[mine].clone().requires_grad_()
+        tau = torch.tensor(temperature, device=DEVICE, requires_grad=True)
+        push = pairs.NotSelf(sizes[rank], len(z), offset)
+        pull = (pairs.SameClass(labels[mine], labels, offset=offset) & push).mean_over_row()
+        found = evaluate(
+            queries, (z.clone().requires_grad_(),), pushes=(Push(push), Push(push, 2.0)), pull=pull, temperature=tau,
+            coefficients=(None, torch.full((sizes[rank],), 0.3, device=DEVICE)), normalize=True,
+            part=Part(offset, gather, sizes), backend="triton",
+        )  # fmt: skip
+        (found.losses * upstream[mine]).sum().backward()
+        return queries.grad, tau.grad
+
+    def record(numbers):
+        raise _RecordedError(numbers)
+
+    for rank in range(3):
+        with pytest.raises(_RecordedError) as raised:
+            step(rank, record)
+        told[rank] = raised.value.args[0]
+    for rank in range(3):
+        queries, tau = step(rank, lambda _: torch.cat([told[rank] for rank in range(3)]))
+        gradients.append(queries)
+        slopes.append(tau)
+    wide, tau = z.double().requires_grad_(), torch.tensor(temperature, dtype=DOUBLE, device=DEVICE, requires_grad=True)
+    push = pairs.NotSelf(len(z))
+    pull = (pairs.SameClass(labels) & push).mean_over_row().dense(DOUBLE, DEVICE)
+    unit = torch.nn.functional.normalize(wide, dim=1)
+    s = unit @ unit.T / tau
+    losses = weighted(s, push)[0] + 0.3 * weighted(2 * s, push)[0] - (pull * s).sum(dim=1)
+    (losses * upstream).sum().backward()
+    assert (torch.cat(gradients) - wide.grad).abs().max() < 2e-6 * wide.grad.abs().max()
+    assert abs(sum(slopes) - tau.grad) < 2e-6 * abs(tau.grad)
 
 
 def test_positives_are_counted():

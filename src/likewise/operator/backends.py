@@ -76,9 +76,9 @@ def kernels() -> Any:
     return import_module("likewise.operator.triton")
 
 
-def exchanges(backend: Backend) -> bool:
+def exchanges(backend: Backend, *, ring: bool) -> bool:
     """Return whether a backend works out the whole gradient of rows that are part of the references; see `Part`."""
-    return engine_of(backend) is tiled
+    return engine_of(backend) is tiled if ring else backend != "dense"
 
 
 def engine_of(backend: Backend) -> Engine | None:

@@ -217,7 +217,7 @@ def _exchanged(
     weights = [push.weight.factors(dtype, device, of_push=True) for push in pushes]
     weights += [] if pull is None else [pull.factors(dtype, device)]
     symmetric = all(weight.symmetric_at == part.place for weight in weights) and (pull is None or pull.within_tiles)
-    if exchanges(backend) and symmetric and not both_ways and len(sections) == 1:
+    if exchanges(backend, ring=part.ring is not None) and symmetric and not both_ways and len(sections) == 1:
         (references,) = sections
         return part, (references.detach(),) if part.ring is None else references.split(list(part.sizes))
     if part.ring is not None:

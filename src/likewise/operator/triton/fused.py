@@ -8,9 +8,10 @@ With g and h the gradients of a row's log-sum-exp and of its attraction,
 with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
 
 A section is handled in one of three ways. If it is the queries and its weights are symmetric, one product gives both of
-its gradients, Σ_j (W_ij + W_ji) z_j; if both directions are wanted, one product covers the queries over the references
-and the references over the queries. If it has no gradient and no pull (keys, a queue), the forward computes
-Σ_u P_iu v_u, and the backward has nothing left to multiply. Any other section takes one product per gradient.
+its gradients, Σ_j (W_ij + W_ji) z_j, and in the same way if the queries are part of it; if both directions are wanted,
+one product covers the queries over the references and the references over the queries. If it has no gradient and
+no pull (keys, a queue), the forward computes Σ_u P_iu v_u, and the backward has nothing left to multiply. Any other
+section takes one product per gradient.
 
 Gradients come in parts, one for each split of a loop. One kernel adds these up and propagates the sum through the
 normalisation. Sections without a form are evaluated in tiles, on rows rounded as in the kernels, and a pull with
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from likewise.operator import problem as problems
 from likewise.operator import tiled
-from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together
+from likewise.operator.problem import Found, Gradients, Outcome, Part, Problem, Wanted, put_together
 from likewise.operator.triton import launches
 from likewise.operator.triton.launches import Loss, Merged, Numbers, Rows, Scales
 from likewise.operator.triton.operands import Operand, Precision, precision
@@ -110,7 +111,7 @@ def _visited(state: _State, wanted: Wanted) -> _State:
             once.append(False)
             continue
         alone = len(plan.shape.powers) == 1 and not plan.pulls and not problem.both_ways
-        once.append(wanted.queries and not wanted.temperature and not need and alone)
+        once.append(wanted.queries and not wanted.temperature and not need and alone and problem.part is None)
         visits.append(
             launches.visit(
                 "average" if once[-1] else "sums", z, v, plan, numbers[id(v)], how, fixable=plan.is_set and not once[-1]
@@ -296,6 +297,8 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
             state.back, powers, none, upstream.columns, None, None, None, strongest[counts[0] :], weights[counts[0] :]
         )
     strongest = strongest.amax()
+    if problem.part is not None:
+        of_columns, strongest = _learned(problem.part, of_rows, strongest)
     known = [plan for plan in state.parts.plans if plan is not None]
     fixable = all(plan.is_set for plan in known) and (len(known) == 1 or state.numbers[0] is not None)
     if len([plan for plan in known if any(plan.shape.terms)]) > 1 and not (problem.normalize and fixable):
@@ -325,12 +328,25 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
             drawn[id(own)].add(each.splits, run)
 
         if wanted.queries or wanted.temperature:
-            counted = (0.5 if both else 1.0) if wanted.temperature else 0.0
+            counted = (0.5 if both or problem.part is not None else 1.0) if wanted.temperature else 0.0
             call(z, v, plan, of_rows, of_rows if both else of_columns, swapped=False, share=counted)
         if need and not both:
             call(v, z, plan.transposed, of_columns, of_rows, swapped=True)
     if wanted.temperature and problem.normalize:
         slopes.append((-weights.sum() / state.temperature.square()).to(state.temperature.dtype))
+
+
+def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:
+    """Return what the gradients of all queries as anchors need, and the largest weight of all processes."""
+    rows = [
+        *mine.offset,
+        *mine.share,
+        *([] if mine.force is None else [mine.force]),
+        strongest.expand_as(mine.share[0]),
+    ]
+    everyone, count = part.gather(torch.stack(rows, dim=1)).T.contiguous(), len(mine.share)
+    force = None if mine.force is None else everyone[2 * count]
+    return Rows(everyone[:count], everyone[count : 2 * count], force), everyone[-1].amax()
 
 
 def _slope(total: Tensor, given: Numbers, temperature: Tensor) -> Tensor:

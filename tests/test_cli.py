@@ -134,6 +134,7 @@ def test_the_metrics_have_a_row_for_every_step(finished):
     with (finished[2] / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == list(range(18))
+    assert [int(row["epoch"]) for row in rows] == [1] * 9 + [2] * 9  # as in scores.csv
     assert all(float(row["loss"]) > 0 and float(row["positives_per_anchor"]) > 1 for row in rows)
 
 

@@ -263,6 +263,31 @@ def test_the_verdict_is_holms_of_the_paired_differences():
     assert told.endswith("Tested together, 6 differences.")
 
 
+def test_without_pairs_the_verdict_says_why(tmp_path):
+    """Two seeds of one setting, one of the other: neither by seed nor by sample."""
+    runs = [run_of(tmp_path, seed=0), run_of(tmp_path, seed=1), run_of(tmp_path, loss=OTHER, seed=0, share=0.5)]
+    told = verdict(rows_of(runs))
+    assert told == ["No verdict, as nothing is paired with SupConLoss: fewer than 2 seeds in common."]
+    assert verdict(rows_of(runs[:2])) == []
+
+
+def test_equal_seeds_have_no_interval():
+    """A width of 0 would look like certainty."""
+    rows = [row("A", 0.5), replace(row("B", 0.5, (0.02, 0.02, 0.02)), low=0.5, high=0.5, runs=3)]
+    assert rows[1].score_words == "50.00 %, all 3 equal"
+    assert rows[1].difference_words == "+2.00, all 3 equal"
+
+
+def test_files_among_the_runs_are_left_out(tmp_path, capsys):
+    """As with runs/*, where an export stands beside its run."""
+    one, other = run_of(tmp_path, seed=0), run_of(tmp_path, loss=OTHER)
+    export = tmp_path / "export.onnx"
+    export.touch()
+    paths = [str(one.folder), str(export), str(other.folder)]
+    assert main(["compare", *paths, "--output", str(tmp_path / "page.html")]) == 0
+    assert f"left out, as they are no folders: {export}" in capsys.readouterr().err
+
+
 def test_no_verdict_of_many_settings_without_an_effect_is_wrong_more_often_than_said():
     generator, wrong = np.random.default_rng(0), 0
     for _ in range(200):

@@ -2,18 +2,24 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from likewise.diagnostics import (
+    alignment,
+    anchor_gradients,
     class_distances,
+    collapsed,
     effective_rank,
     hardest_pairs,
     hubness,
+    similarity_histogram,
     singular_values,
     spread,
     two_dimensional_map,
+    uniformity,
 )
 from likewise.diagnostics.hard_pairs import NONE
 
@@ -30,6 +36,21 @@ def clusters(count, classes, noise, seed=0, width=16):
 def cosines(features):
     units = features.double() / features.double().norm(dim=1, keepdim=True)
     return [[float(one @ other) for other in units] for one in units]
+
+
+def test_arrays_are_as_good_as_tensors():
+    """As embeddings.npz has them; names of classes are refused with the way to number them."""
+    features, labels = clusters(30, 4, 0.3)
+    of_features = (singular_values, effective_rank, spread, collapsed, uniformity, hubness, two_dimensional_map)
+    for function in of_features:
+        found, expected = function(features.numpy()), function(features)
+        assert repr(found) == repr(expected)
+    of_both = (alignment, partial(class_distances, classes=4), similarity_histogram, hardest_pairs, anchor_gradients)
+    for function in of_both:
+        found, expected = function(features.numpy(), labels.numpy()), function(features, labels)
+        assert repr(found) == repr(expected)
+        with pytest.raises(ValueError, match="expected labels as a tensor or an array of numbers, got ndarray: number"):
+            function(features.numpy(), labels.numpy().astype(str))
 
 
 @pytest.mark.parametrize("noise", [1e-3, 0.3, 3.0])

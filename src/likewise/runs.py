@@ -109,7 +109,7 @@ class Run:
         other = path.with_name(path.name.removesuffix(PARTIAL) if path.suffix == PARTIAL else path.name + PARTIAL)
         found = path if path.is_dir() or not other.is_dir() else other
         if not (found / "run.json").is_file():
-            what = "has no run.json" if found.is_dir() else "does not exist"
+            what = "has no run.json" if found.is_dir() else "is a file" if found.is_file() else "does not exist"
             raise ValueError(f"expected the folder of a run, got {folder}, which {what}: likewise train makes one")
         return cls(found)
 

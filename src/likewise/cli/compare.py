@@ -46,7 +46,10 @@ def run(arguments: Sequence[str]) -> None:
 
     if given.output.suffix != ".html":
         raise ValueError(f"expected --output to end in .html, got {given.output}: the table is written next to it")
-    compare([Run.open(folder) for folder in given.runs], given.output)
+    files = [path for path in given.runs if path.is_file()]
+    if files:  # such as an export beside its run, in runs/*
+        say(f"left out, as they are no folders: {', '.join(map(str, files))}")
+    compare([Run.open(path) for path in given.runs if path not in files], given.output)
 
 
 def compare(runs: "Sequence[Run]", output: Path, names: Mapping[Path, str] | None = None) -> None:

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.diagnostics.unit_rows import similarity_tiles, unit_rows
+from likewise.diagnostics.unit_rows import Array, similarity_tiles, unit_rows, with_labels
 
 
-def alignment(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float:
+def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
     """Mean squared distance between two samples of one class; 0 when every class is a point.
 
         E_{i≠j, y_i=y_j} ‖z_i - z_j‖²  =  2 - 2·Σ_c (‖Σ_{i∈c} z_i‖² - n_c) / Σ_c n_c(n_c - 1),   ‖z_i‖ = 1
@@ -37,7 +37,8 @@ def alignment(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float
         >>> round(alignment(torch.eye(2), torch.tensor([0, 0])), 6)
         2.0
     """
-    units = unit_rows(features, labels)
+    rows, labels = with_labels(features, labels)
+    units = unit_rows(rows)
     classes, members = labels.unique(return_inverse=True)
     counts = torch.bincount(members, minlength=len(classes)).double()
     sums = torch.zeros(len(classes), units.shape[1], dtype=units.dtype).index_add_(0, members, units)
@@ -50,7 +51,7 @@ def alignment(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> float
     return float(distances.sum() / pairs)
 
 
-def class_distances(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], classes: int) -> Float[Tensor, "c c"]:
+def class_distances(features: Float[Array, "n d"], labels: Int[Array, "n"], classes: int) -> Float[Tensor, "c c"]:
     """Mean squared distance between samples of two classes on the unit sphere; on the diagonal, of one class.
 
         E_{y_i=a, y_j=b, i≠j} ‖z_i − z_j‖²,   ‖z_i‖ = 1
@@ -74,7 +75,8 @@ def class_distances(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], cl
         tensor([[0., 2.],
                 [2., 0.]], dtype=torch.float64)
     """
-    units = unit_rows(features, labels)
+    rows, labels = with_labels(features, labels)
+    units = unit_rows(rows)
     counts = torch.bincount(labels, minlength=classes).double()
     sums = torch.zeros(classes, units.shape[1], dtype=units.dtype).index_add_(0, labels, units)
     squares = torch.zeros(classes, dtype=units.dtype).index_add_(0, labels, units.square().sum(1))
@@ -84,7 +86,7 @@ def class_distances(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], cl
     return (totals.clamp(min=0) / pairs).where(pairs > 0, torch.nan)
 
 
-def uniformity(features: Float[Tensor, "n d"]) -> float:
+def uniformity(features: Float[Array, "n d"]) -> float:
     """How evenly the samples cover the sphere: the logarithm of their mean Gaussian potential.
 
         log E_{i≠j} exp(-2·‖z_i - z_j‖²),   ‖z_i‖ = 1
@@ -121,7 +123,7 @@ def uniformity(features: Float[Tensor, "n d"]) -> float:
 
 
 def similarity_histogram(
-    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], bins: int = 80
+    features: Float[Array, "n d"], labels: Int[Array, "n"], bins: int = 80
 ) -> tuple[Float[Tensor, "edges"], Float[Tensor, "bins"], Float[Tensor, "bins"]]:
     """Count the cosine similarities of pairs of one class and of pairs of two.
 
@@ -144,7 +146,8 @@ def similarity_histogram(
         >>> positive.tolist(), negative.tolist()
         ([0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0])
     """
-    units = unit_rows(features, labels)
+    rows, labels = with_labels(features, labels)
+    units = unit_rows(rows)
     positive, negative = torch.zeros(bins, dtype=units.dtype), torch.zeros(bins, dtype=units.dtype)
     for start, tile in similarity_tiles(units):
         rows = torch.arange(start, start + len(tile))

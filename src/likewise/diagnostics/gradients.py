@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.losses.checks import check_embeddings, check_labels, check_tensor, one_of
+from likewise.diagnostics.unit_rows import Array, on_cpu
+from likewise.losses.checks import check_embeddings, check_labels, one_of
 from likewise.losses.sup_con import Form
 from likewise.operator import normalized
 from likewise.operator.contrast import check_temperature
@@ -62,8 +63,8 @@ class AnchorGradients:
 
 
 def anchor_gradients(
-    embeddings: Float[Tensor, "..."],
-    labels: Int[Tensor, "..."] | None = None,
+    embeddings: Float[Array, "..."],
+    labels: Int[Array, "..."] | None = None,
     *,
     temperature: float | Tensor = 0.1,
     form: Form = "out",
@@ -153,10 +154,9 @@ def _across(similarities: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
     return (lengths - similarities.square()).clamp(min=0).sqrt() * (lengths[chosen] > 0).unsqueeze(1)
 
 
-def _rows_and_keys(embeddings: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+def _rows_and_keys(embeddings: Array, labels: Array | None) -> tuple[Tensor, Tensor]:
     """Check the batch; return its rows in float64, and what their positives have in common: ids or label sets."""
-    check_tensor("embeddings", embeddings)
-    embeddings = embeddings.detach().cpu()
+    embeddings = on_cpu("embeddings", embeddings)
     check_embeddings("embeddings", embeddings)
     views = embeddings.shape[1] if embeddings.ndim == 3 else 1
     rows = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
@@ -167,8 +167,7 @@ def _rows_and_keys(embeddings: Tensor, labels: Tensor | None) -> tuple[Tensor, T
         )
     if labels is None:
         return normalized(rows.double()), torch.arange(len(embeddings)).repeat(views)
-    check_tensor("labels", labels)
-    labels = labels.cpu()
+    labels = on_cpu("labels", labels)
     check_labels("labels", labels, "samples", len(embeddings))
     if labels.shape[1:] == (1,):
         raise ValueError(

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.diagnostics.unit_rows import check_features
+from likewise.diagnostics.unit_rows import Array, with_labels
 from likewise.evaluation.features import Progress, silent
 
 TILE = 2**23  # similarities at a time: 32 MiB in float32
@@ -44,7 +44,7 @@ class HardPairs:
 
 
 def hardest_pairs(
-    features: Float[Tensor, "n d"], labels: Int[Tensor, " n"] | Bool[Tensor, "n l"], *, progress: Progress = silent
+    features: Float[Array, "n d"], labels: Int[Array, " n"] | Bool[Array, "n l"], *, progress: Progress = silent
 ) -> HardPairs:
     """Find the hardest positive and the hardest negative of every sample, by cosine.
 
@@ -68,7 +68,7 @@ def hardest_pairs(
         >>> found.positive_pairs(1).tolist(), found.negative_pairs(1).tolist()
         ([[0, 2]], [[2, 3]])
     """
-    check_features(features, labels)
+    features, labels = with_labels(features, labels)
     count = len(features)
     order = labels.argsort(stable=True) if labels.ndim == 1 else torch.arange(count)
     units = functional.normalize(features.float())[order]

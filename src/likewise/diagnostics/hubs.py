@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.diagnostics.unit_rows import check_features
+from likewise.diagnostics.unit_rows import Array, as_rows
 from likewise.evaluation.features import Progress, silent
 from likewise.evaluation.nearest import nearest
 
@@ -38,7 +38,7 @@ class Hubness:
         return float((self.occurrences == 0).double().mean()) if len(self.occurrences) else 0.0
 
 
-def hubness(features: Float[Tensor, "n d"], k: int = 10, *, progress: Progress = silent) -> Hubness:
+def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Progress = silent) -> Hubness:
     """Count how often each sample is among the k nearest neighbours of another, by cosine.
 
     Args:
@@ -61,7 +61,7 @@ def hubness(features: Float[Tensor, "n d"], k: int = 10, *, progress: Progress =
         >>> hubness(star, k=1).occurrences.tolist()
         [2, 2, 0, 0]
     """
-    check_features(features)
+    features = as_rows(features)
     if k < 1:
         raise ValueError(f"expected k of at least 1, got {k}: 10 is usual")
     occurrences = torch.zeros(len(features), dtype=torch.long)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.diagnostics.spectrum import collapsed
-from likewise.diagnostics.unit_rows import ROUNDING, unit_rows
+from likewise.diagnostics.unit_rows import ROUNDING, Array, unit_rows
 
 Method = Literal["tsne", "pca", "umap"]
 FEWEST = 4  # samples that t-SNE and UMAP have a meaning for
@@ -18,7 +18,7 @@ SMALL = 1e-4  # standard deviation of t-SNE's first layout
 
 
 def two_dimensional_map(
-    features: Float[Tensor, "n d"],
+    features: Float[Array, "n d"],
     method: Method = "tsne",
     seed: int = 0,
     *,

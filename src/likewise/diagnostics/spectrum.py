@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.diagnostics.unit_rows import ROUNDING, unit_rows
+from likewise.diagnostics.unit_rows import ROUNDING, Array, unit_rows
 
 
-def singular_values(features: Float[Tensor, "n d"]) -> Float[Tensor, " k"]:
+def singular_values(features: Float[Array, "n d"]) -> Float[Tensor, " k"]:
     """Standard deviations of the features along their principal directions, largest first.
 
         σ_k / √N,   U diag(σ) Vᵀ = Z − 1 z̄ᵀ,   ‖z_i‖ = 1
@@ -39,7 +39,7 @@ def singular_values(features: Float[Tensor, "n d"]) -> Float[Tensor, " k"]:
     return values.where(values > ROUNDING, 0)
 
 
-def effective_rank(features: Float[Tensor, "n d"]) -> float:
+def effective_rank(features: Float[Array, "n d"]) -> float:
     """How many directions the features use: the exponential of the entropy of their singular values.
 
         exp(−Σ_k p_k log p_k),   p_k = σ_k / Σ_l σ_l
@@ -77,7 +77,7 @@ def rank_of(values: Float[Tensor, " k"]) -> float:
     return float(torch.special.entr(shares).sum().exp())
 
 
-def spread(features: Float[Tensor, "n d"]) -> float:
+def spread(features: Float[Array, "n d"]) -> float:
     """Mean squared distance of the features from their mean on the unit sphere: 1 − ‖z̄‖², 0 for a single point.
 
     1 less it is the mean cosine of two samples, each with itself included.
@@ -96,7 +96,7 @@ def spread(features: Float[Tensor, "n d"]) -> float:
     return float((units - units.mean(dim=0)).square().sum(dim=1).mean()) if len(units) else 0.0
 
 
-def collapsed(features: Float[Tensor, "n d"]) -> bool:
+def collapsed(features: Float[Array, "n d"]) -> bool:
     """Tell whether all features have the same direction, up to rounding: then the encoder tells no samples apart.
 
     Args:

@@ -76,18 +76,25 @@ class Row:
 
     @property
     def score_words(self) -> str:
-        """The mean with its interval."""
+        """The mean with its interval; equal runs have none."""
+        if self.runs > 1 and self.high - self.low <= ROUNDING * abs(self.value):
+            mean = f"{100 * self.value:.2f} %" if self.share else f"{self.value:.4g}"
+            return f"{mean}, all {self.runs} equal"
         if self.share:
             return f"{100 * self.value:.2f} % [{100 * self.low:.2f}, {100 * self.high:.2f}]"
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
     @property
     def difference_words(self) -> str:
-        """The difference with its interval, of shares in points; empty where there is none."""
+        """The difference with its interval, of shares in points; equal seeds have none; empty where there is none."""
         if self.difference is None or self.difference_low is None or self.difference_high is None:
             return ""
         found = Difference(self.difference, self.difference_low, self.difference_high, 0, 0, 0)
-        return difference_words(found, share=self.share)
+        words = difference_words(found, share=self.share)
+        equal = self.difference_high - self.difference_low <= ROUNDING * abs(self.difference)
+        return (
+            f"{words.partition(' [')[0]}, all {self.pairs} equal" if equal and self.paired.endswith("seeds") else words
+        )
 
 
 def rows_as_csv(rows: Sequence[Row]) -> str:

@@ -21,7 +21,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         rows: The rows of a comparison, as `compared` returns them.
 
     Returns:
-        A sentence for each evaluation; none for those without a paired difference.
+        A sentence for each evaluation; none for those without a paired difference; if none has one, the reason.
 
     Source:
         S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
@@ -36,6 +36,11 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     metrics: dict[str, str] = {}
     for row in rows:
         metrics.setdefault(row.evaluation, row.metric)
+    first = rows[0].setting if rows else ""
+    others = [row for row in rows if row.setting != first]
+    if others and all(row.difference is None for row in others):
+        reasons = ", ".join(dict.fromkeys(row.paired.removeprefix("not paired: ") for row in others))
+        return [f"No verdict, as nothing is paired with {first}: {reasons}."]
     sentences: list[str] = []
     for evaluation, metric in metrics.items():
         own = [row for row in rows if (row.evaluation, row.metric, row.subset) == (evaluation, metric, ALL)]

@@ -77,7 +77,7 @@ class Checkpoints(lightning.Callback):
         number = trainer.fit_loop.epoch_loop.total_batch_idx
         every = int(getattr(trainer, "log_every_n_steps", 1))
         if trainer.is_global_zero and every and (number + 1) % every == 0:
-            self._curves.note(number, trainer.current_epoch, trainer.callback_metrics)
+            self._curves.note(number, trainer.current_epoch + 1, trainer.callback_metrics)
         stepped = trainer.global_step > self._steps
         if not stepped or trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
             return

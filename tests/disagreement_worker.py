@@ -15,6 +15,7 @@ from likewise import distributed
 
 Z = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 VIEWS = Z.view(2, 2, 6)
+Y = Z.clone().requires_grad_()
 CLASSES, SETS = torch.tensor([0, 1, 0, 1]), torch.eye(4, 3).bool()
 
 
@@ -43,6 +44,10 @@ CASES = {
     "a learned temperature": lambda here: made(lw.SupConLoss, temperature=torch.tensor(0.1) if here else 0.1)(
         Z, CLASSES
     ),
+    "learned temperatures": lambda here: made(lw.SupConLoss, temperature=torch.tensor(0.1 + 0.1 * here))(Z, CLASSES),
+    "backends in a ring": lambda here: lw.SupConLoss(gather_distributed="ring", backend="tiled" if here else "dense")(
+        Z, CLASSES
+    ),
     "the loss itself": lambda here: made(lw.DCLLoss if here else lw.NTXentLoss, temperature=0.1)(VIEWS),
     "gathered, or local": lambda here: (
         made(lw.TripletLoss, temperature=0.1)(Z, Z, Z) if here else made(lw.InfoNCELoss, temperature=0.1)(Z, Z)
@@ -69,12 +74,14 @@ CASES = {
 """Each case is called with 0 on rank 0 and 1 on rank 1."""
 
 ALIKE = {
-    "a view, or none": lambda here: made(lw.SupConLoss)(Z[:, None] if here else Z, CLASSES),
-    "views as two tensors": lambda here: made(lw.NTXentLoss)(*([VIEWS] if here else VIEWS.unbind(1))),
-    "half precision": lambda here: made(lw.SupConLoss)(Z.half() if here else Z, CLASSES),
-    "label dtypes": lambda here: made(lw.SupConLoss)(Z, SETS.float() if here else SETS),
-    "more samples": lambda here: made(lw.SupConLoss)(Z[: 3 + here], CLASSES[: 3 + here]),
-    "backends": lambda here: made(lw.SupConLoss, backend="tiled" if here else "dense")(Z, CLASSES),
+    "a view, or none": lambda here: made(lw.SupConLoss)(Y[:, None] if here else Y, CLASSES),
+    "views as two tensors": lambda here: made(lw.NTXentLoss)(
+        *([Y.view(2, 2, 6)] if here else Y.view(2, 2, 6).unbind(1))
+    ),
+    "half precision": lambda here: made(lw.SupConLoss)(Y.half() if here else Y, CLASSES),
+    "label dtypes": lambda here: made(lw.SupConLoss)(Y, SETS.float() if here else SETS),
+    "more samples": lambda here: made(lw.SupConLoss)(Y[: 3 + here], CLASSES[: 3 + here]),
+    "backends": lambda here: made(lw.SupConLoss, backend="tiled" if here else "dense")(Y, CLASSES),
     "more queries in an episode": lambda here: made(lw.PatchLoss)(
         torch.ones(1, 1 + here, 6, 2, 2), torch.ones(1, 2, 6, 2, 2), torch.zeros(1, 1 + here, 2, 2).long()
     ),
@@ -83,6 +90,13 @@ ALIKE = {
     ),
 }
 """What may differ between ranks."""
+
+
+def forth_and_back(loss):
+    """Return a loss after its backward, in which no rank may wait for another in vain."""
+    if loss.requires_grad:
+        loss.backward()
+    return float(loss)
 
 
 def exchanges(call):
@@ -132,7 +146,7 @@ def main(rank, folder):
             call(rank)
         except ValueError as error:
             told[name] = str(error)
-    alike = {name: float(call(rank)) for name, call in ALIKE.items()}
+    alike = {name: forth_and_back(call(rank)) for name, call in ALIKE.items()}
     counts = {
         "SupCon": exchanges(lambda: made(lw.SupConLoss)(Z, CLASSES)),
         "InfoNCE, queue": exchanges(lambda: made(lw.InfoNCELoss)(Z, Z, queue=Z)),

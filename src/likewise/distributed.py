@@ -5,8 +5,9 @@ anchors on all of them together, rank k's loss has the gradient of
 
     L_k = W/A · Σ_{i on k} ℓ_i
 
-and the gradients of references are summed and returned to the ranks they came from. The mean over ranks, which
-DistributedDataParallel computes, is then the gradient of the single-process loss 1/A · Σ_i ℓ_i for shards of any sizes.
+and the gradients of references are summed and returned to the ranks they came from, or, where weights are symmetric,
+each rank works out that of Σ_k L_k for its own rows. The mean over ranks, which DistributedDataParallel computes, is
+then the gradient of the single-process loss 1/A · Σ_i ℓ_i for shards of any sizes.
 """
 
 import hashlib
@@ -202,9 +203,9 @@ class _Gather(torch.autograd.Function):
 
 
 def ring(rows: Tensor, shards: Shards) -> Iterator[tuple[int, Tensor]]:
-    """Yield the rank and the rows of each process, from this one on: rows go round, each process holds two shards.
+    """Yield the rank and the rows of each process, from this one on: rows go round, and nobody holds all of them.
 
-    While the caller works on some rows, the next ones travel. Without gradient.
+    While the caller works on some rows, these are passed on and the next arrive. Without gradient.
 
     Args:
         rows: This process's rows, shape (N_k, …), the same trailing shape and dtype on every rank.

@@ -20,6 +20,7 @@ from likewise.distributed import Shards
 from likewise.losses.checks import Flag, one_of
 from likewise.losses.rows import Rows, described
 from likewise.operator import Backend, Outcome, Push, Reduction, evaluate
+from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.contrast import check_temperature
 from likewise.pairs import PairWeight
 
@@ -133,6 +134,8 @@ class ContrastiveLoss(Loss):
     def facts(self) -> dict[str, str]:
         """Return, in words, the settings that must be the same on all ranks when rows are gathered."""
         shown = {name: "a tensor" if isinstance(value, Tensor) else repr(value) for name, value in self._settings()}
+        if isinstance(self.temperature, Tensor):
+            shown["temperature"] = f"a tensor of {float(self.temperature.detach())!r}"  # one for all rows, of any rank
         return {"loss": type(self).__name__} | {name: value for name, value in shown.items() if name != "backend"}
 
     @property
@@ -181,18 +184,16 @@ class ContrastiveLoss(Loss):
         queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
         here = queries if references is None else references
         dtype = functools.reduce(torch.promote_types, (v.dtype for v in (queries, here, *whole)), torch.float32)
-        sizes, rank = [(len(embeddings), len(here), PRECISIONS.index(here.dtype))], 0
+        sizes, rank = [(len(embeddings), len(here), PRECISIONS.index(here.dtype), exchange_of(self.backend))], 0
         if self.gathers and not local:  # everything else that must agree was compared in `checks`
             sizes, rank = distributed.exchange(sizes[0], queries.device), distributed.rank()
             here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[of[2]] for of in sizes)))
         shards = Shards(tuple(of[1] for of in sizes), rank)
+        exchange = EXCHANGES[sizes[0][3]] if len({of[3] for of in sizes}) == 1 else ""
         in_ring = self.gather_distributed == "ring" and len(sizes) > 1
-        if in_ring and (whole or references is not None):
-            raise ValueError(
-                f'expected {type(self).__name__} with gather_distributed="ring" to contrast within the batch, got '
-                "references or a queue: use True"
-            )
-        queries = queries.to(here.dtype) if in_ring else queries
+        if in_ring:
+            self._check_ring(exchange, alone=references is None and not whole)
+            queries = here
         return Rows(
             queries=queries,
             references=(
@@ -206,7 +207,21 @@ class ContrastiveLoss(Loss):
             reference_shards=shards,
             whole=whole,
             dtype=dtype,
+            exchange=exchange,
         )
+
+    def _check_ring(self, exchange: str, *, alone: bool) -> None:
+        """Raise on all ranks unless all of them can pass on references, and these are the batch."""
+        if not alone:
+            raise ValueError(
+                f'expected {type(self).__name__} with gather_distributed="ring" to contrast within the batch, got '
+                "references or a queue: use True"
+            )
+        if exchange != "tiled":
+            raise ValueError(
+                'expected the backend "auto" or "tiled" on all ranks for references in a ring, got another: use '
+                "gather_distributed=True"
+            )
 
     def outcome(
         self,

@@ -36,6 +36,8 @@ class Rows(NamedTuple):
     """Further sections of references, the same on every process."""
     dtype: torch.dtype
     """The dtype in which the operator computes: float32 or wider."""
+    exchange: str
+    """The exchange of whole gradients that the backends of all processes take part in; empty: none."""
 
     @property
     def sections(self) -> tuple[Tensor, ...]:
@@ -51,7 +53,9 @@ class Rows(NamedTuple):
     def part(self) -> Part | None:
         """How to reach the anchors of the other processes, if the references are the anchors of all of them."""
         shards, in_ring = self.reference_shards, self.references.is_meta
-        if self.others or not self.gathered or self.whole or (0 in shards.sizes and not in_ring):
+        if self.others or not self.gathered or self.whole or not self.exchange:
+            return None
+        if 0 in shards.sizes and not in_ring:  # all pairs may then be symmetric on one process, and not on the others
             return None
         ring = functools.partial(distributed.ring, shards=shards) if in_ring else None
         return Part(shards.offset, functools.partial(distributed.gather, shards=shards), shards.sizes, ring)

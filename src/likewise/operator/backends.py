@@ -76,9 +76,16 @@ def kernels() -> Any:
     return import_module("likewise.operator.triton")
 
 
-def exchanges(backend: Backend, *, ring: bool) -> bool:
-    """Return whether a backend works out the whole gradient of rows that are part of the references; see `Part`."""
-    return engine_of(backend) is tiled if ring else backend != "dense"
+EXCHANGES = "", "tiled", "kernels"
+
+
+def exchange_of(backend: Backend) -> int:
+    """Return which of `EXCHANGES` a backend takes part in where rows are part of the references; see `Part`.
+
+    0, none, works out no whole gradients. Only "tiled" can have its references in a ring.
+    """
+    engine = engine_of(backend)
+    return EXCHANGES.index("") if engine is None else EXCHANGES.index("tiled" if engine is tiled else "kernels")
 
 
 def engine_of(backend: Backend) -> Engine | None:

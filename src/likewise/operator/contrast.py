@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator.backends import Backend, check_backend, engine_of, exchanges, half_of
+from likewise.operator.backends import Backend, check_backend, engine_of, half_of
 from likewise.operator.function import evaluate_by
 from likewise.operator.inputs import check_floating
 from likewise.operator.precision import without_autocast
@@ -182,9 +182,9 @@ def evaluate(
     dtype = functools.reduce(torch.promote_types, (v.dtype for v in sections), queries.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
     check_backend(backend, queries.device, dtype)
-    if part is not None:
-        part, sections = _exchanged(part, queries, sections, pushes, pull, both_ways=both_ways, backend=backend)
     with without_autocast(queries.device):
+        if part is not None:
+            part, sections = _exchanged(part, queries, sections, pushes, pull, both_ways=both_ways)
         tau, inverse = _temperature(temperature, queries, dtype)
         problem = Problem(
             pushes=pushes,
@@ -210,21 +210,20 @@ def _exchanged(
     pull: PairWeight | None,
     *,
     both_ways: bool,
-    backend: Backend,
 ) -> tuple[Part | None, tuple[Tensor, ...]]:
     """Return how to reach the other queries, None if that takes references with gradient, and the references."""
     dtype, device = torch.promote_types(queries.dtype, torch.float32), queries.device
     weights = [push.weight.factors(dtype, device, of_push=True) for push in pushes]
     weights += [] if pull is None else [pull.factors(dtype, device)]
     symmetric = all(weight.symmetric_at == part.place for weight in weights) and (pull is None or pull.within_tiles)
-    if exchanges(backend, ring=part.ring is not None) and symmetric and not both_ways and len(sections) == 1:
+    if symmetric and not both_ways and len(sections) == 1:
         (references,) = sections
         return part, (references.detach(),) if part.ring is None else references.split(list(part.sizes))
     if part.ring is not None:
         raise ValueError(
-            'expected symmetric weights and the backend "auto" or "tiled" for references in a ring, got '
-            f"{', '.join(map(str, [push.weight for push in pushes] + [pull] * (pull is not None)))} and {backend!r}: "
-            "use gather_distributed=True"
+            "expected symmetric weights for references in a ring, got "
+            f"{', '.join(map(str, [push.weight for push in pushes] + [pull] * (pull is not None)))}: use "
+            "gather_distributed=True"
         )
     return None, sections
 

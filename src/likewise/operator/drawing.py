@@ -87,7 +87,7 @@ class Drawing:
         w = self._pushed(view)
         if self._force is not None:
             self._pull(view, w, self._force)
-        # Twice: each pair of a tile on a triangle's diagonal, and by two processes that of queries among the references
+        # each pair is visited twice: in a tile on a triangle's diagonal; by two processes, if each draws its own rows
         twice = (scene.is_triangle and rows == columns) or self.problem.part is not None
         if self._slopes is not None:
             sums = view.x.sub_(self._equal_rows).mul_(w).sum(dim=1)

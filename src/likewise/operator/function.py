@@ -48,7 +48,8 @@ class _Contrast(torch.autograd.Function):
         wanted = Wanted(need_temperature, need_queries, tuple(problem.placed(need_queries, need_others)))
         found = engine.forward(problem, queries, others, temperature, wanted)
         ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, found.state, wanted
-        ctx.save_for_backward(temperature, queries, *others)
+        # gathered references are nobody else's, who could modify them, and need not be kept
+        ctx.save_for_backward(temperature, queries, *(() if problem.part is not None else others))
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*found.outcome.counts)
         return problem.flat(found.outcome)

@@ -183,9 +183,12 @@ class Scene:
             return
         absent = self.sections
         for k, rows in self._arriving():
-            self.sections = tuple(rows if j == k else v for j, v in enumerate(absent))
-            self._visit(visit, owned=owned, skip=tuple(j != k for j in range(len(absent))), kept=None)
-        self.sections = absent
+            try:
+                self.sections = tuple(rows if j == k else v for j, v in enumerate(absent))
+                self._visit(visit, owned=owned, skip=tuple(j != k for j in range(len(absent))), kept=None)
+            finally:
+                self.sections = absent
+                del rows  # before the next are made ready
 
     def _visit(
         self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...], kept: Tensor | None

@@ -24,6 +24,10 @@ pull need only one visit: the forward sums P_iu v_u over them along with e^{s}. 
 
 with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
 
+If the queries are part of the references, and the others are queries of other processes (`Part`), these send their a_u
+and h_u, and the same W_iu gives the whole gradient of the queries. In a ring references arrive section after section,
+for each visit anew.
+
 A pull with expensive tiles (`PairWeight.within_tiles`) is evaluated as pull @ V instead, outside the visit.
 """
 
@@ -79,8 +83,10 @@ def forward(
             return prepared(v, temperature.dtype, normalize=problem.normalize)
 
         def arriving() -> Iterator[tuple[int, Tensor]]:
-            return ((k, ready(v).rows) for k, v in ring(queries)) if ring is not None else iter(())
+            for turn, (k, v) in enumerate(ring(queries) if ring is not None else ()):
+                yield k, z if turn == 0 else ready(v).rows
 
+        # in a ring the others are on "meta", without values until they arrive
         rows = [ready(queries), *(ready(v) if ring is None else Unit(v, None) for v in others)]
         z, *rest = (unit.rows for unit in rows)
         scene = Scene(problem, z, tuple(problem.placed(z, rest)), temperature, None if ring is None else arriving)

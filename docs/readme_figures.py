@@ -40,7 +40,8 @@ def cost(results: Sequence[Mapping[str, Any]]) -> Figure:
     figure = Figure(figsize=(8, 2.9))
     for axes, quantity in zip(figure.subplots(1, 2), UNITS, strict=True):
         _lines(axes, results, quantity)
-    figure.axes[0].legend(frameon=False, loc="upper left")
+    lines = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*lines, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 0.96), ncols=len(CONTENDERS))
     figure.subplots_adjust(wspace=0.25)
     return figure
 

@@ -93,10 +93,11 @@ def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
 
 def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
     lines = re.split(r"[\r\n]+", finished[1].stderr)
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert re.fullmatch(r"training: 9/18 steps, epoch=1, loss=\d+\.\d+", lines[0])
-    assert re.fullmatch(r"training: 18/18 steps, epoch=2, loss=\d+\.\d+", lines[1])
-    assert lines[2:] == ["evaluating ...", "writing the report ...", ""]
+    assert re.fullmatch(r"validation after epoch 2: kNN, accuracy \d+\.\d+ % \[.*\]", lines[1])  # the last epoch
+    assert re.fullmatch(r"training: 18/18 steps, epoch=2, loss=\d+\.\d+", lines[2])
+    assert lines[3:] == ["evaluating ...", "writing the report ...", ""]
 
 
 @pytest.mark.filterwarnings("ignore:.*logging interval.*")

@@ -131,7 +131,7 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
     parser.add_argument("--chunk_size", type=int | None, default=None, help=CHUNKS)
     parser.add_argument("--compile", type=bool, default=False, help="Whether to compile encoder and head.")
     parser.add_argument(
-        "--validation_epochs", type=int, default=5, help="Epochs between validation scores during training; 0: none."
+        "--validation_epochs", type=int, default=5, help="Epochs between validation scores; the last has some; 0: none."
     )
     parser.add_argument(
         "--keep",

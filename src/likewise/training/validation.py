@@ -48,7 +48,7 @@ class Validation(lightning.Callback):
     Args:
         run: The run to save scores to.
         parts: The training and validation samples.
-        every: Epochs between evaluations; 0: no evaluation.
+        every: Epochs between evaluations, of which the last epoch is one; 0: no evaluation.
         evaluations: Evaluations to try instead; the first of them that applies is used.
         told: Called with the scores found by an evaluation.
         shown: Called with the trainer, the validation samples that were encoded, and their features.
@@ -96,7 +96,8 @@ class Validation(lightning.Callback):
         del outputs, batch
         epoch = trainer.current_epoch + 1
         ends = batch_idx + 1 >= trainer.num_training_batches
-        if not (ends and self.every and epoch % self.every == 0 and trainer.is_global_zero):
+        due = self.every and (epoch % self.every == 0 or epoch == trainer.max_epochs)
+        if not (ends and due and trainer.is_global_zero):
             return
         if trainer.fast_dev_run or len(self._validation) < 2:  # pyright: ignore[reportAttributeAccessIssue]
             return

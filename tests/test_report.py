@@ -111,8 +111,8 @@ def whole(tmp_path_factory):
     loss = {"class_path": "likewise.losses.SupConLoss", "init_args": {"temperature": 0.1, "odd": "<i>"}}
     facts = {"parts": {"loss": loss, "offers": None}, "labels": {"kind": "classes", "names": NAMES}, "seed": 7}
     run.describe(facts | {"versions": {"likewise": "0"}, "seconds": {"training": 1.5, "evaluation": 0.25}})
-    run.write("metrics.csv", b"step,epoch,loss,rate\n0,0,2.0,0.1\n1,0,1.0,\n2,1,0.5,0.2\n")
-    run.write("histograms.csv", b"rank_drift_histogram,0,3,1,0\nrank_drift_histogram,1,0,4,4\n")
+    run.write("metrics.csv", b"step,epoch,loss,rate\n0,1,2.0,0.1\n1,1,1.0,\n2,2,0.5,0.2\n")
+    run.write("histograms.csv", b"rank_drift_histogram,1,3,1,0\nrank_drift_histogram,2,0,4,4\n")
     parts = Parts(*(samples_of(first, count) for first, count in ((100, 60), (200, 30), (300, 45))))
     pairs = zip((parts.train, parts.validation, parts.test), ("train", "validation", "test"), strict=True)
     features = FeatureParts(*(features_of(samples, 0.7, part, NAMES) for samples, part in pairs))

@@ -146,7 +146,7 @@ class Noted(lightning.Callback):
     def on_train_batch_end(self, trainer, pl_module, *step):
         batch = step[1]
         last = {name: value.clone() for name, value in pl_module.loss.last.items()}
-        self.steps.append((trainer.current_epoch, last["rank_drift_histogram"], last, batch["labels"].tolist()))
+        self.steps.append((trainer.current_epoch + 1, last["rank_drift_histogram"], last, batch["labels"].tolist()))
 
 
 def test_histograms_are_sums_over_the_steps_of_an_epoch(parts, tmp_path):
@@ -154,7 +154,7 @@ def test_histograms_are_sums_over_the_steps_of_an_epoch(parts, tmp_path):
     run, _ = train(tmp_path, parts, loss=lw.RASCALLoss(36, 64), epochs=3, also=[noted])
     (rows,) = run.histograms.values()
     expected = [
-        (epoch, tuple(sum(counts for of, counts, *_ in noted.steps if of == epoch).tolist())) for epoch in range(3)
+        (epoch, tuple(sum(counts for of, counts, *_ in noted.steps if of == epoch).tolist())) for epoch in (1, 2, 3)
     ]
     assert rows == expected
     assert sum(rows[2][1]) > 0

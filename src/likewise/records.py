@@ -19,7 +19,7 @@ class ClassMean:
 
     Args:
         statistic: What was averaged, such as "rank_drift".
-        epoch: The epoch, from 0.
+        epoch: The epoch, from 1.
         label: The class's name.
         mean: The mean.
         count: How many anchors it is of.

@@ -42,7 +42,7 @@ class Statistics(lightning.Callback):
         """Drop the rows of epochs that training repeats."""
         del pl_module
         if trainer.is_global_zero:
-            self._write(trainer.current_epoch, {})
+            self._write(trainer.current_epoch + 1, {})
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -58,7 +58,7 @@ class Statistics(lightning.Callback):
                 self._add(name, trainer.strategy.reduce(own, reduce_op="sum"))  # a checkpoint is that of one process
         if batch_idx + 1 >= trainer.num_training_batches and self._sums:
             if trainer.is_global_zero and not trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
-                self._write(trainer.current_epoch, self._sums)
+                self._write(trainer.current_epoch + 1, self._sums)
             self._sums = {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def heat_maps(noted: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> go.Fi
     for row, pairs in enumerate(noted.values(), start=1):
         shares = [[100 * count / sum(counts) if sum(counts) else None for count in counts] for _, counts in pairs]
         heat = go.Heatmap(
-            x=[epoch + 1 for epoch, _ in pairs],
+            x=[epoch for epoch, _ in pairs],
             y=list(range(1, len(shares[0]) + 1)),
             z=[list(bin_of) for bin_of in zip(*shares, strict=True)],
             coloraxis="coloraxis",

@@ -72,7 +72,7 @@ def _by_epoch(means: Sequence[ClassMean]) -> list[tuple[int, float]]:
     curve: list[tuple[int, float]] = []
     for epoch in epochs:
         own = [mean for mean in means if mean.epoch == epoch]
-        curve.append((epoch + 1, sum(mean.mean * mean.count for mean in own) / sum(mean.count for mean in own)))
+        curve.append((epoch, sum(mean.mean * mean.count for mean in own) / sum(mean.count for mean in own)))
     return curve
 
 

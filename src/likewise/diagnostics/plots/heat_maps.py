@@ -18,7 +18,7 @@ def heat_maps(noted: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> go.Fi
         The figure; an epoch without counts is left blank.
 
     Example:
-        >>> heat_maps({"drift": [(0, (3, 1)), (1, (0, 0))]}).data[0].z
+        >>> heat_maps({"drift": [(1, (3, 1)), (2, (0, 0))]}).data[0].z
         ([75.0, None], [25.0, None])
     """
     titles = [told(title.replace("_", " ")) for title in noted]

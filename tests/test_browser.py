@@ -1,5 +1,6 @@
 """Pages in a real browser: they draw themselves, answer the reader, and ask nothing of any network."""
 
+import itertools
 import shutil
 
 import pytest
@@ -72,7 +73,7 @@ def run_of(folder, names, samples=90, *, images=True, snapshot=True, evaluations
         features.append(
             Features(vectors + 0.6 * torch.randn(vectors.shape, generator=generator), labels, names, rows, part)
         )
-    run.write("metrics.csv", b"step,epoch,loss\n0,0,2.0\n1,0,1.0\n2,1,0.5\n")
+    run.write("metrics.csv", b"step,epoch,loss,rate\n0,0,2.0,0.1\n1,0,1.0,0.2\n2,1,0.5,0.1\n")
     found = FeatureParts(*features)
     for of in (found, raw_features(Parts(*parts))) if images else (found,):
         for evaluation in evaluations if len(names) > 1 else ():
@@ -122,6 +123,24 @@ def test_a_page_is_drawn_and_fits(run, opened, width, scheme):
     assert page.screenshot(full_page=True)[:4] == b"\x89PNG"
     if width < 600:
         assert page.locator(".modebar-container .modebar-btn:visible").count() == 0
+
+
+def test_panels_stand_below_each_other_on_a_phone(run, opened):
+    page = opened(run.report, 390)
+    drawn(page)
+    for name in ("curves", "similarities"):
+        figure = page.locator(f"#{name}")
+        whole = figure.bounding_box()
+        titles = [title.bounding_box() for title in figure.locator(".annotation-text").all()]
+        panels = [panel.bounding_box() for panel in figure.locator(".draglayer .nsewdrag").all()]
+        assert len(titles) == len(panels) > 1
+        assert all(whole["x"] <= box["x"] and box["x"] + box["width"] <= whole["x"] + 390 for box in titles)
+        assert all(box["width"] > 200 and box["height"] > 100 for box in panels)
+        order = sorted([*titles, *panels], key=lambda box: box["y"])
+        assert all(above["y"] + above["height"] <= below["y"] for above, below in itertools.pairwise(order))
+        assert order[-1]["y"] + order[-1]["height"] < whole["y"] + whole["height"]
+    columns = page.locator("#confusion .xtick text")
+    assert "plain" in columns.all_text_contents()
 
 
 def test_hovering_over_a_point_shows_the_sample(run, opened):

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -284,6 +285,29 @@ def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
         assert (value, round(100 * score.value, 6)) in drawn
     stars = sum(line["marker"]["symbol"].count("star") for line in lines)
     assert stars == page.words.count("chosen") == 4
+
+
+def test_what_was_chosen_is_shown_however_much_was_tried(tmp_path):
+    run = Run.create(tmp_path, "many")
+    score = Score("mine", "accuracy", 0.5, 0.4, 0.6, 10, part="validation")
+    tried = [replace(score, choices=f"width={1000 - of}") for of in range(900)]
+    run.add(Found((*tried, replace(score, choices="width=101", part="test"))))
+    found = choices.section([Subject(run)])
+    first, _, every = found.body.partition("All that was tried")
+    assert "<td>50.00 % [40.0, 60.0]</td>" in first
+    assert "width=101<" in first
+    assert "width=102<" not in first
+    assert "400 of 900 rows" in every
+
+
+def test_axes_of_settings_and_of_small_values_have_no_prefixes():
+    tried = [plots.Tried(10.0**-of, 90, 88, 92, chosen=False) for of in range(2, 6)]
+    axis = plots.choices({"probe": ("penalty", {"encoder": tried})}).layout.xaxis
+    assert axis.tickvals == tuple(10.0**-of for of in (5, 4, 3, 2))
+    assert axis.ticktext == ("1e-05", "0.0001", "0.001", "0.01")
+    many = [plots.Tried(10.0**-of, 90, 88, 92, chosen=False) for of in range(30)]
+    assert plots.choices({"probe": ("penalty", {"encoder": many})}).layout.xaxis.tickvals is None
+    assert plots.curves({"rate": [("a", [(0, 4e-4)])]}).layout.yaxis.exponentformat == "power"
 
 
 def test_curves_are_what_was_logged_and_what_validation_found(page):

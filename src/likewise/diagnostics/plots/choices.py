@@ -8,6 +8,8 @@ from plotly.subplots import make_subplots
 
 from likewise.diagnostics.plots.figure import color, styled, told
 
+MOST_TICKS = 10  # settings that are named on the axis; of more, powers of ten are
+
 
 class Tried(NamedTuple):
     """A setting that was tried: its value, its score in percent with the interval, and whether it was chosen."""
@@ -61,6 +63,9 @@ def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> 
             )
             named.add(kind)
             figure.add_trace(line, row=1, col=column)
-        figure.update_xaxes(type="log", title_text=told(setting), row=1, col=column)
+        figure.update_xaxes(type="log", exponentformat="power", title_text=told(setting), row=1, col=column)
+        values = sorted({one.setting for tried in lines.values() for one in tried})
+        if len(values) <= MOST_TICKS:
+            figure.update_xaxes(tickvals=values, ticktext=[f"{value:g}" for value in values], row=1, col=column)
     figure.update_yaxes(title_text="validation score, %", col=1)
-    return styled(figure, height=360)
+    return styled(figure, height=380).update_layout(margin={"t": 96})  # the legend may take two lines

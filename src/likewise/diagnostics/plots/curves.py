@@ -45,4 +45,5 @@ def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]
             named.add(label)
             figure.add_trace(line, row=place // COLUMNS + 1, col=place % COLUMNS + 1)
     figure.update_xaxes(title_text=across, row=rows)
+    figure.update_yaxes(exponentformat="power")
     return styled(figure, height=90 + 210 * rows, showlegend=1 < len(labels) <= MOST_LABELS)

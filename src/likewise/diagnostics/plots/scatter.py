@@ -47,5 +47,5 @@ def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logar
             )
         )
     figure.update_xaxes(title_text=across, type="log" if logarithmic else "linear")
-    figure.update_yaxes(title_text=up)
+    figure.update_yaxes(title_text=up, exponentformat="power")
     return styled(figure, height=380, showlegend=len(kinds) > 1)

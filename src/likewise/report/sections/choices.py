@@ -4,11 +4,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from likewise.diagnostics import plots
-from likewise.report.section import Section, table
+from likewise.report.section import Section, folded, table
 from likewise.report.subject import Subject
 from likewise.report.words import is_share, score_words
 from likewise.scores import ALL, Score
 
+MOST = 400  # rows of a table
 SENTENCE = (
     "The validation score of every setting that was tried, with 95 % intervals. Test samples played no part. A star "
     "marks what was chosen. Of equal scores, kNN takes the smallest k, the linear probe the lowest cross-entropy."
@@ -26,13 +27,21 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         return None
     chosen = {_key(score): score.choices.partition("; ")[0] for score in subjects[0].test_scores.values()}
     panels = _panels(groups, chosen)
-    rows = [
-        [*of, score.choices, score_words(score), "chosen" if score.choices == chosen[of] else ""]
-        for of, tried in groups.items()
-        for score in tried
-    ]
     figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
-    return Section("Choices", SENTENCE, figure + table(["", "features", "setting", "validation score", ""], rows))
+    return Section("Choices", SENTENCE, figure + _tables(groups, chosen))
+
+
+def _tables(groups: Tried, chosen: Mapping[tuple[str, str], str]) -> str:
+    """Return a table of what was chosen, and one of all that was tried to open."""
+    best: list[list[str]] = []
+    every: list[list[str]] = []
+    for of, tried in groups.items():
+        scored = {score.choices: score_words(score) for score in tried}
+        best.append([*of, chosen[of], scored.get(chosen[of], "")])
+        every += [[*of, said, words, "chosen" if said == chosen[of] else ""] for said, words in scored.items()]
+    head = ["", "features", "setting", "validation score"]
+    whole = table([*head, ""], every, most=MOST)
+    return table([*head[:2], "chosen setting", head[3]], best, most=MOST) + folded("All that was tried", whole)
 
 
 def _panels(

@@ -1,6 +1,7 @@
 """Pages in a real browser: they draw themselves, answer the reader, and ask nothing of any network."""
 
 import itertools
+import re
 import shutil
 
 import pytest
@@ -55,7 +56,7 @@ def opened(browser):
     assert [error for error in errors if "GPU stall" not in error and "WebGL" not in error] == []
 
 
-def run_of(folder, names, samples=90, *, images=True, snapshot=True, evaluations=None):
+def run_of(folder, names, samples=90, *, images=True, shape=(3, 6, 6), snapshot=True, evaluations=None):
     """A run on made-up images, with features that know the class in part."""
     evaluations = [KNN(3, "uniform"), LinearProbe()] if evaluations is None else evaluations
     generator = torch.Generator().manual_seed(0)
@@ -65,7 +66,7 @@ def run_of(folder, names, samples=90, *, images=True, snapshot=True, evaluations
     parts, features = [], []
     for number, part in enumerate(("train", "validation", "test")):
         labels = torch.arange(samples) % len(names)
-        pictures = torch.randint(0, 256, (samples, 3, 6, 6), generator=generator, dtype=torch.uint8)
+        pictures = torch.randint(0, 256, (samples, *shape), generator=generator, dtype=torch.uint8)
         rows = 10 * samples * number + torch.arange(samples)
         parts.append(Samples(pictures, labels, names, rows=rows))
         vectors = torch.nn.functional.one_hot(labels, len(names)).float()
@@ -193,6 +194,38 @@ def test_an_anchor_is_chosen(run, opened):
     assert said.inner_text() != first
     assert page.locator("#anchors .pull .force").count() == 7  # 3 other samples of the class and its other view
     assert page.locator("#anchors .push .force").count() == 8
+
+
+def test_bars_are_relative_to_the_longest_of_an_anchor(run, opened):
+    page = opened(run.report)
+    drawn(page)
+    for place in (0, 3, 6):
+        page.locator("#anchors .anchor").nth(place).click()
+        bars = [bar.bounding_box()["width"] for bar in page.locator("#anchors .bar").all()]
+        said = page.locator("#anchors .force").all_inner_texts()
+        lengths = [float(re.search(r"cosine [-.0-9]+ · ([.0-9]+)", " ".join(words.split()))[1]) for words in said]
+        longest = page.locator("#anchors .room").first.bounding_box()["width"]
+        assert max(bars) == pytest.approx(longest)
+        assert bars == pytest.approx([longest * length / max(lengths) for length in lengths], rel=0.02, abs=1)
+
+
+@pytest.mark.parametrize("shape", [(3, 6, 6), (6,)], ids=["images", "vectors"])
+def test_long_names_are_short_and_leave_the_row_in_view(shape, opened, tmp_path):
+    page = opened(run_of(tmp_path, (LONG, "plain"), shape=shape).report, 390)
+    drawn(page)
+    for anchor in page.locator("#anchors .anchor").all():
+        assert anchor.bounding_box()["width"] < 250
+    for samples in (page.locator("#anchors .force"), page.locator(".pair")):
+        for sample in samples.all():
+            assert sample.bounding_box()["height"] < 250
+            inside = sample.bounding_box()
+            for row in sample.locator(".place", has_text="row ").all():
+                box = row.bounding_box()
+                assert inside["x"] <= box["x"] < box["x"] + box["width"] <= inside["x"] + inside["width"] + 1
+                assert inside["y"] <= box["y"] < box["y"] + box["height"] <= inside["y"] + inside["height"]
+    name = page.locator("#anchors .force .name", has_text="very long").first
+    assert name.get_attribute("title").split() == LONG.split()
+    assert name.bounding_box()["height"] < 30
 
 
 def test_pictures_are_painted_when_they_are_seen(run, opened):

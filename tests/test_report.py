@@ -365,7 +365,7 @@ def test_the_gallery_shows_the_hardest_pairs(page, whole):
     others = ~torch.eye(len(test), dtype=torch.bool)
     positives, negatives = re.findall(r'<div class="gallery">(.*?)</div></div>', page.text)
     for shown, values in ((positives, cosines[same & others].min()), (negatives, cosines[~same].max())):
-        rows = [int(row) for row in re.findall(r", row (\d+)</span>", shown)]
+        rows = [int(row) for row in re.findall(r">row (\d+)</span>", shown)]
         assert len(rows) == len(set(rows))
         assert f"cosine {float(values):.3f}" in shown
         hardest = [test.numbers.tolist().index(row) for row in rows[:2]]

@@ -34,7 +34,7 @@ async function paint(canvas, tile, size) {
 }
 
 function tileOf(tile, words, size = 56) {
-  if (tile < 0 || !album) return make("span", "words", words);
+  if (tile < 0 || !album) return "";
   const canvas = make("canvas", "tile");
   Object.assign(canvas.dataset, { tile, words });
   canvas.style.width = canvas.style.height = `${size}px`;
@@ -207,26 +207,37 @@ async function drawMap(place) {
 
 // --- what pulls and pushes an anchor
 
+const called = ({ name, place, text }) => [name, place, text].filter(Boolean).join(", ");
+
+// What a sample is called; the page shortens a long name or text, not its place.
+function spoken({ name, place, text }, more = "") {
+  const said = make("span", "sample");
+  for (const [kind, words] of [["name", name], ["place", place], ["place", more], ["text", text]]) {
+    if (words) said.append(Object.assign(make("span", kind, words), kind === "place" ? {} : { title: words }));
+  }
+  return said;
+}
+
 function drawAnchors(place) {
   const { anchors, captions } = dataOf(place.dataset.of);
   const strip = make("div", "strip");
   const found = make("div", "forces");
   place.append(strip, found);
 
-  const side = (title, references, kind) => {
+  const side = (title, references, kind, largest) => {
     const column = make("div", kind);
     column.append(make("h3", "", title));
-    const largest = Math.max(...anchors.flatMap(({ pull, push }) => [...pull, ...push]).map((of) => Math.abs(of.strength)), 1e-30);
-    references.forEach(({ tile, words, cosine, strength, note }) => {
+    references.forEach((reference) => {
+      const { tile, cosine, strength, note } = reference;
       const line = make("div", "force");
       const bar = make("span", strength < 0 ? "bar against" : "bar");
       bar.style.width = `${(100 * Math.abs(strength)) / largest}%`;
       const room = make("span", "room");
       room.append(bar);
-      const said = make("span", "said", `${words} · cosine ${cosine.toFixed(3)} · ${Math.abs(strength).toPrecision(3)}${note ? ` · ${note}` : ""}`);
       const right = make("span", "right");
-      right.append(room, said);
-      line.append(tileOf(tile, words, 44), right);
+      const numbers = [`cosine ${cosine.toFixed(3)}`, Math.abs(strength).toPrecision(3), note];
+      right.append(room, spoken(reference, numbers.filter(Boolean).join(" · ")));
+      line.append(tileOf(tile, called(reference), 44), right);
       column.append(line);
     });
     return column;
@@ -234,12 +245,16 @@ function drawAnchors(place) {
 
   function choose(number) {
     const { pull, push, total } = anchors[number];
+    const largest = Math.max(...[...pull, ...push].map(({ strength }) => Math.abs(strength)), 1e-30);
     [...strip.children].forEach((button, at) => button.setAttribute("aria-pressed", String(at === number)));
-    found.replaceChildren(side(captions.pull, pull, "pull"), side(captions.push, push, "push"), make("p", "", total));
+    const anchor = make("div", "chosen");
+    anchor.append(tileOf(anchors[number].tile, called(anchors[number]), 44), spoken(anchors[number]));
+    const sides = [side(captions.pull, pull, "pull", largest), side(captions.push, push, "push", largest)];
+    found.replaceChildren(anchor, ...sides, make("p", "", total));
   }
-  anchors.forEach(({ tile, words }, number) => {
+  anchors.forEach((anchor, number) => {
     const button = make("button", "anchor");
-    button.append(tileOf(tile, words, 44));
+    button.append(tileOf(anchor.tile, called(anchor), 44) || spoken(anchor));
     button.addEventListener("click", () => choose(number));
     strip.append(button);
   });

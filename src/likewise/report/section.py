@@ -118,6 +118,26 @@ def tile(number: int, words: str, kind: str = "") -> str:
     return f'<canvas class="{of}" data-tile="{number}" data-words="{said}" role="img" aria-label="{said}"></canvas>'
 
 
+def spoken(*parts: tuple[str, str], kind: str = "") -> str:
+    """Return words about a sample as an element, of which the page shortens the long ones; their title has them whole.
+
+    Args:
+        *parts: Pairs of a class and words, which may be empty. A "name" or "text" may be shortened, a "place" never is.
+        kind: A further class of the element.
+
+    Example:
+        >>> spoken(("name", "cat"), ("text", ""))
+        '<span class="sample"><span class="name" title="cat">cat</span></span>'
+        >>> spoken(("place", "row <3"))
+        '<span class="sample"><span class="place">row &lt;3</span></span>'
+    """
+    said = ""
+    for of, words in parts:
+        whole = f' title="{escape(words)}"' if of != "place" else ""
+        said += f'<span class="{of}"{whole}>{escape(words)}</span>' if words else ""
+    return f'<span class="{" ".join(["sample", *kind.split()])}">{said}</span>'
+
+
 def _head(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return the cells of the head, each on the side of the first cell under it."""
     cells: list[str] = []

@@ -21,8 +21,9 @@ REFERENCES = 8  # of each kind, the strongest
 LETTERS = 80  # of a text
 SENTENCE = (
     "Choose an anchor from the last batch of the training: on the left the positives that act on it most, on the right "
-    "the negatives. A bar is the length of the reference's part of the gradient, |P − X|/τ or P/τ times "
-    "sqrt(1 − cosine²); a hatched bar is a positive that repels, since it is closer than the loss asks for."
+    "the negatives. The number after the cosine is the length of the reference's part of the gradient, as above; bars "
+    "show it relative to the longest bar of this anchor. A hatched bar is a positive that repels, since it is closer "
+    "than the loss asks for."
 )
 
 
@@ -41,8 +42,8 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         batch.embeddings, labels, temperature=batch.temperature, form=form_of(subject) or "out", anchors=chosen
     )
     tiles = subject.album.tiles("train", samples.numbers).tolist()
-    words = _words(subject, samples, batch)
-    anchors = [_anchor(found, place, tiles, words, len(samples)) for place in range(len(chosen)) if found.active[place]]
+    said = _said(subject, samples, batch, tiles)
+    anchors = [_anchor(found, place, said, len(samples)) for place in range(len(chosen)) if found.active[place]]
     if not anchors:
         return None
     captions = {"pull": "Positives", "push": "Negatives"}
@@ -72,27 +73,26 @@ def _chosen(samples: Features) -> Int[Tensor, " a"]:
     return few[2][few[1].argsort(stable=True)]
 
 
-def _words(subject: Subject, samples: Features, batch: Snapshot) -> list[str]:
-    """Return what each row of the batch is called, view by view."""
+def _said(subject: Subject, samples: Features, batch: Snapshot, tiles: list[int]) -> list[dict[str, Any]]:
+    """Return what is shown of each row of the batch, view by view."""
     texts = inputs_as_words(subject, samples, LETTERS) or [""] * len(samples)
-    named = [
-        ", ".join(filter(None, [name, f"row {row}", text]))
-        for name, row, text in zip(label_words(samples), samples.numbers.tolist(), texts, strict=True)
-    ]
     views = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
-    return [f"{words}, view {view + 1}" if views > 1 else words for view in range(views) for words in named]
+    return [
+        {"tile": tile, "name": name, "place": f"row {row}, view {view}" if views > 1 else f"row {row}", "text": text}
+        for view in range(1, views + 1)
+        for tile, name, row, text in zip(tiles, label_words(samples), samples.numbers.tolist(), texts, strict=True)
+    ]
 
 
-def _anchor(found: AnchorGradients, place: int, tiles: list[int], words: list[str], samples: int) -> dict[str, Any]:
+def _anchor(found: AnchorGradients, place: int, said: list[dict[str, Any]], samples: int) -> dict[str, Any]:
     row = int(found.anchors[place])
     signed = found.strengths[place] * found.coefficients[place].sign() * (1 - 2 * found.positives[place].double())
 
     def strongest(among: Tensor) -> list[dict[str, Any]]:
         order = found.strengths[place].where(among, -1).argsort(descending=True)[: min(REFERENCES, int(among.sum()))]
         return [
-            {
-                "tile": tiles[at % samples],
-                "words": words[at],
+            said[at]
+            | {
                 "cosine": float(found.similarities[place, at]),
                 "strength": float(signed[at]),
                 "note": "another view of it" if at % samples == row % samples else "",
@@ -102,13 +102,11 @@ def _anchor(found: AnchorGradients, place: int, tiles: list[int], words: list[st
 
     counts = f"{int(found.positives[place].sum()):,} positives, {int(found.negatives[place].sum()):,} negatives"
     forces = float(found.pull[place].norm()), float(found.push[place].norm())
-    return {
-        "tile": tiles[row % samples],
-        "words": words[row],
+    return said[row] | {
         "pull": strongest(found.positives[place]),
         "push": strongest(found.negatives[place]),
         "total": (
-            f"{words[row]}: {counts}. Together they pull with {forces[0]:.3g} and push with {forces[1]:.3g}, of which "
-            "only what is orthogonal to the anchor moves it."
+            f"{said[row]['place']}: {counts}. Together they pull with {forces[0]:.3g} and push with {forces[1]:.3g}, "
+            "of which only what is orthogonal to the anchor moves it."
         ),
     }

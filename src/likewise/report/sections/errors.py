@@ -1,7 +1,6 @@
 """Pictures of what kNN gets wrong, with the training images that led to it."""
 
 from collections.abc import Sequence
-from html import escape
 
 import torch
 from torch import Tensor
@@ -9,7 +8,7 @@ from torch import Tensor
 from likewise.evaluation import KNN, FeatureParts, Features
 from likewise.evaluation.label_words import label_words
 from likewise.evaluation.nearest import nearest
-from likewise.report.section import Section, tile
+from likewise.report.section import Section, spoken, tile
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER
 
@@ -69,4 +68,5 @@ def _row(subject: Subject, shown: Features, place: int, said: str, neighbours: F
     words = [f"{of}, row {row}" for of, row in zip(label_words(neighbours), neighbours.numbers.tolist(), strict=True)]
     images = "".join(tile(number, of) for number, of in zip(near, words, strict=True))
     first = tile(tiles[0], f"{name}, row {int(own.numbers[0])}", "first")
-    return f'<div class="row">{first}{images}<span class="said">{escape(name)}, predicted {escape(said)}</span></div>'
+    words = spoken(("name", name), ("place", "predicted"), ("name", said), kind="said")
+    return f'<div class="row">{first}{images}{words}</div>'

@@ -21,11 +21,13 @@ MOST_SETTINGS = 4
 MOST_ANCHORS = 512  # evenly spaced rows of a batch, all of which are their references
 LOSSES = {"SupConLoss", "NTXentLoss"}
 SENTENCE = (
-    "How strongly each positive and negative acts on its anchor: the length of its part of the gradient, |P − X|/τ or "
-    "P/τ times sqrt(1 − cosine²), averaged over pairs with about the same cosine, in the last batch of the first and "
-    "of the last epoch. Hard positives are on the left, hard negatives on the right. Very close references lose "
-    "strength, since only what is orthogonal to the anchor's embedding moves it. Strength has no sign: a positive that "
-    "is very close can also repel."
+    "How strongly each positive and negative acts on its anchor: the length of its part of the gradient, averaged over "
+    "pairs with about the same cosine, in the last batch of the first and of the last epoch. The length is |P − X|/τ "
+    "for a positive and P/τ for a negative, times sqrt(1 − cosine²). τ is the temperature, P the reference's share of "
+    "the anchor's softmax over all other rows of the batch, and X the share that the loss asks of a positive: 1 over "
+    "the number of positives, or with form=in its share of the softmax over positives. Hard positives are on the "
+    "left, hard negatives on the right. Very close references lose strength, since only what is orthogonal to the "
+    "anchor's embedding moves it. Strength has no sign: a positive that is very close can also repel."
 )
 
 

@@ -1,7 +1,6 @@
 """The hardest pairs of the test part: one class and far apart, or different classes and close together."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from jaxtyping import Int
 from torch import Tensor
@@ -10,7 +9,7 @@ from likewise.diagnostics import HardPairs, hardest_pairs
 from likewise.evaluation import Features
 from likewise.evaluation.label_words import label_words
 from likewise.report.inputs import inputs_as_words
-from likewise.report.section import Section, tile
+from likewise.report.section import Section, spoken, tile
 from likewise.report.subject import Subject
 
 SHOWN = 12  # pairs of each kind
@@ -56,10 +55,7 @@ def _pair(subject: Subject, test: Features, pair: Int[Tensor, "2"], similarity: 
     both = test[pair]
     tiles = subject.album.tiles("test", both.numbers).tolist()
     texts = inputs_as_words(subject, both, LONGEST) or ["", ""]
-    words = [
-        f"{name}, row {row}" + (f": {text}" if text else "")
-        for name, row, text in zip(label_words(both), both.numbers.tolist(), texts, strict=True)
-    ]
-    shown = "".join(tile(number, of) for number, of in zip(tiles, words, strict=True))
-    said = "" if min(tiles) < 0 else "".join(f'<span class="words">{escape(of)}</span>' for of in words)
-    return f'<div class="pair">{shown}{said}cosine {similarity:.3f}</div>'
+    said = list(zip(label_words(both), (f"row {row}" for row in both.numbers.tolist()), texts, strict=True))
+    pictures = "".join(tile(number, ", ".join(of[:2])) for number, of in zip(tiles, said, strict=True) if number >= 0)
+    words = "".join(spoken(("name", name), ("place", row), ("text", text)) for name, row, text in said)
+    return f'<div class="pair">{pictures}{words}cosine {similarity:.3f}</div>'

@@ -168,6 +168,20 @@ def test_hovering_over_a_point_shows_the_sample(run, opened):
     hint.wait_for(state="visible")
 
 
+def test_tapping_a_point_shows_the_sample(run, opened):
+    page = opened(run.report, 390, has_touch=True, is_mobile=True)
+    drawn(page)
+    point = page.locator("#map .panel").first.locator("path.point").nth(5)
+    point.scroll_into_view_if_needed()
+    still(page)
+    box = point.bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.locator(".hint").wait_for(state="visible", timeout=5_000)
+    assert "row " in page.locator(".hint").inner_text()
+    page.touchscreen.tap(4, 4)
+    page.locator(".hint").wait_for(state="hidden", timeout=5_000)
+
+
 def test_layout_and_colours_are_chosen_and_a_class_is_shown_alone(run, opened):
     page = opened(run.report)
     drawn(page)

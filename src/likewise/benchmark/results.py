@@ -104,6 +104,16 @@ def machine(device: str) -> dict[str, Any]:
     }
 
 
+def thread_words(threads: int) -> str:
+    """Say how many threads.
+
+    Example:
+        >>> thread_words(1), thread_words(2)
+        ('1 thread', '2 threads')
+    """
+    return f"{threads} thread{'' if threads == 1 else 's'}"
+
+
 def write(path: Path, facts: Mapping[str, Any], results: Sequence[Result]) -> None:
     """Write the file as a whole or not at all, so that it is valid at any time."""
     partial = path.with_name(path.name + ".partial")

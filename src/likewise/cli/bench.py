@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from likewise.benchmark import MEASUREMENTS, find
 from likewise.benchmark.measurement import Measurement
-from likewise.benchmark.results import Result, machine, write
+from likewise.benchmark.results import Result, machine, thread_words, write
 from likewise.benchmark.table import HEAD, line
 from likewise.diagnostics import plots
 
@@ -140,7 +140,7 @@ def _path(folder: Path, device: str) -> Path:
 
 
 def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> None:
-    print(f"{facts['device']}, {facts['threads']} threads, torch {facts['versions']['torch']}")
+    print(f"{facts['device']}, {thread_words(facts['threads'])}, torch {facts['versions']['torch']}")
     print((measurement.__doc__ or "").splitlines()[0])
     for name, install in facts["not_installed"].items():
         print(f"without {name}, which is not installed: {install}")
@@ -155,7 +155,9 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
             if result.milliseconds is not None:
                 line = measured.setdefault(loss, {}).setdefault(result.who, [])
                 line.append((result.rows, result.milliseconds, result.peak_bytes))
-    title = escape(f"likewise bench: {about['device']}, {about['threads']} threads, torch {about['versions']['torch']}")
+    title = escape(
+        f"likewise bench: {about['device']}, {thread_words(about['threads'])}, torch {about['versions']['torch']}"
+    )
     figure = plots.as_html(plots.costs(measured), "costs")
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'

@@ -9,7 +9,7 @@ import lightning
 import torch
 import yaml
 
-from likewise.benchmark.results import machine
+from likewise.benchmark.results import machine, thread_words
 from likewise.training.processes import processes
 
 
@@ -57,7 +57,9 @@ def device_words(given: Mapping[str, Any]) -> str:
     name = machine(device.type)["device"]
     if device.type != "cpu":
         return f"{processes()} x {name}"
-    return f"{name}, {torch.get_num_threads()} threads" + (f", {processes()} processes" if processes() > 1 else "")
+    return f"{name}, {thread_words(torch.get_num_threads())}" + (
+        f", {processes()} processes" if processes() > 1 else ""
+    )
 
 
 def versions() -> dict[str, str]:

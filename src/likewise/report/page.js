@@ -1,4 +1,4 @@
-// What a reader does on a page: hover over samples, choose a map's layout and colours, choose an anchor.
+// What a reader does on a page: point at samples or tap them, choose a map's layout and colours, choose an anchor.
 "use strict";
 
 const SHOWN = 128; // pixels of a picture next to the pointer
@@ -59,7 +59,7 @@ const hint = (() => {
   box.append(canvas, said);
   box.hidden = true;
   addEventListener("DOMContentLoaded", () => document.body.append(box));
-  addEventListener("scroll", () => (box.hidden = true), { passive: true });
+  for (const event of ["scroll", "pointerdown"]) addEventListener(event, () => (box.hidden = true), { passive: true });
   return {
     show(event, tile, words) {
       said.textContent = words;
@@ -189,12 +189,13 @@ async function drawMap(place) {
       area.parentElement.hidden = !points;
       if (!points) continue;
       await drawing.react(area, tracesOf(points), layout, config);
-      area.removeAllListeners("plotly_hover");
-      area.removeAllListeners("plotly_unhover");
-      area.on("plotly_hover", ({ event, points: [{ customdata }] }) => {
-        under = customdata;
-        show(event);
-      });
+      for (const event of ["plotly_hover", "plotly_click", "plotly_unhover"]) area.removeAllListeners(event);
+      for (const event of ["plotly_hover", "plotly_click"]) {
+        area.on(event, ({ event, points: [{ customdata }] }) => {
+          under = customdata;
+          show(event);
+        });
+      }
       area.on("plotly_unhover", () => {
         under = null;
         hint.hide();

@@ -1,4 +1,4 @@
-"""A map of the test samples: hovering shows a sample, and its colour its class, or what was predicted."""
+"""A map of the test samples: pointing shows a sample, and its colour its class, or what was predicted."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ def _sentence(some: Features, test: Features, shown: Sequence[Subject], runs: in
     sentence = (
         f"{how_many(few, len(test))} laid out by t-SNE of their cosine neighbours: which samples are near each other "
         "means something; the distances between groups and the axes do not. By PCA, distances are kept as well as two "
-        "axes can. Hovering over a point shows the sample, "
+        "axes can. Pointing at a point, or tapping it, shows the sample; "
     )
     chosen = f"one of the {min(MOST_LABELS, len(test.names))} most frequent labels colours the samples that have it. "
     sentence += chosen if test.label_kind == "label sets" else "clicking on a class shows it alone. "

@@ -473,5 +473,5 @@ def test_scores_that_are_no_shares_keep_their_unit(tmp_path):
             Found((Score("mine", "rank", value, 0.5, 9.0, 60),), outcomes=(Outcomes("mine", "rank", ROWS, values),))
         )
     row = [row for row in rows_of(runs) if row.metric == "rank"][1]
-    assert row.score_words == "5 [0.5, 9]"
-    assert row.difference_words == "+2 [+2, +2]"
+    assert row.score_words == "5.000 [0.500, 9.000]"
+    assert row.difference_words == "+2.000 [+2.000, +2.000]"

@@ -494,9 +494,13 @@ def test_features_that_know_the_class_beat_inputs_that_do_not(whole):
 def test_scores_that_are_no_shares_are_told_in_their_own_unit(tmp_path):
     run = Run.create(tmp_path, "mine")
     run.describe({})
-    run.add(Found((Score("mine", "rank", 3.25, -math.inf, math.inf, 1),)))
+    errors = (Score("mine", "coverage error", 1.83, 1.66412, 2.0, 9), Score("mine", "Hamming loss", 0.1, 0.1, 0.2, 9))
+    run.add(Found((Score("mine", "rank", 3.25, -math.inf, math.inf, 1), *errors)))
     page = page_of(run)
-    assert "3.25 [-inf, inf]" in " ".join(page.words)
+    assert "3.250 [-inf, inf]" in " ".join(page.words)
+    assert "1.830 [1.664, 2.000]" in " ".join(page.words)
+    assert {"mine, coverage error (lower is better)", "mine, Hamming loss (lower is better)"} <= set(page.words)
+    assert "mine, rank (lower is better)" not in page.words
     assert "scores" not in page.ids
 
 

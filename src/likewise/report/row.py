@@ -9,7 +9,7 @@ from typing import final
 from scipy.stats import t
 
 from likewise.evaluation import Difference
-from likewise.report.words import difference_words, is_error
+from likewise.report.words import difference_words, is_error, number_words
 from likewise.scores import ALL
 
 ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers
@@ -82,7 +82,7 @@ class Row:
             return f"{mean}, all {self.runs} equal"
         if self.share:
             return f"{100 * self.value:.2f} % [{100 * self.low:.2f}, {100 * self.high:.2f}]"
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        return number_words(self.value, self.low, self.high)
 
     @property
     def difference_words(self) -> str:

@@ -1,5 +1,6 @@
 """Numbers and parts of a run in words."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from likewise.scores import Score
 # how metrics begin that are never in percent, and those of which lower is better
 NUMBERS = ("negative log-likelihood", "Brier score", "coverage error", "effective rank")
 ERRORS = (*NUMBERS[:3], "expected calibration error", "FPR", "Hamming loss")
+DIGITS = 4  # of numbers that are no shares
 # of label sets, for which there are many metrics: those that are left to the page
 LESSER = ("micro-F1 at", "macro-F1 at", "Hamming loss", "LRAP", "coverage error")
 
@@ -45,6 +47,38 @@ def is_error(metric: str) -> bool:
     return metric.startswith(ERRORS)
 
 
+def marked(name: str, metric: str) -> str:
+    """Return the name of a row of scores, which says so if lower is better.
+
+    Example:
+        >>> marked("kNN, Hamming loss", "Hamming loss"), marked("kNN, mAP", "mAP")
+        ('kNN, Hamming loss (lower is better)', 'kNN, mAP')
+    """
+    return f"{name} (lower is better)" if is_error(metric) else name
+
+
+def number_words(value: float, low: float, high: float, sign: str = "") -> str:
+    """Write a number with its interval, all with as many decimals: four digits for the largest of them.
+
+    Args:
+        value: The number.
+        low: Lower end of its interval.
+        high: Upper end.
+        sign: "+" to write the sign of positive numbers too.
+
+    Example:
+        >>> number_words(1.83, 1.66412, 2.0), number_words(0.0, 0.0, 0.0, "+")
+        ('1.830 [1.664, 2.000]', '+0.000 [+0.000, +0.000]')
+        >>> number_words(12345.6, 2.0, float("inf")), number_words(-1e-7, -2e-7, 0.0)
+        ('12346 [2, inf]', '-1.000e-07 [-2.000e-07, 0.000e+00]')
+    """
+    largest = max((abs(of) for of in (value, low, high) if math.isfinite(of)), default=0.0)
+    exponent = math.floor(math.log10(largest)) if largest else 0
+    form = f"{sign}.{max(0, DIGITS - 1 - exponent)}f" if exponent > -DIGITS else f"{sign}.{DIGITS - 1}e"
+    value, low, high = (of + 0.0 for of in (value, low, high))  # adding 0 makes -0 a 0
+    return f"{value:{form}} [{low:{form}}, {high:{form}}]"
+
+
 def score_words(score: Score) -> str:
     """Write a score with its interval.
 
@@ -52,11 +86,11 @@ def score_words(score: Score) -> str:
         >>> score_words(Score("kNN", "accuracy", 0.9, 0.825, 0.945, 100))
         '90.00 % [82.5, 94.5]'
         >>> score_words(Score("mine", "rank", 3.0, 2.0, 4.0, 100))
-        '3 [2, 4]'
+        '3.000 [2.000, 4.000]'
     """
     if is_share(score):
         return f"{100 * score.value:.2f} % [{100 * score.low:.1f}, {100 * score.high:.1f}]"
-    return f"{score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
+    return number_words(score.value, score.low, score.high)
 
 
 def difference_words(difference: Difference, *, share: bool = True) -> str:
@@ -69,7 +103,7 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
     if share:  # adding 0 makes -0 a 0
         value, low, high = (round(100 * of, 2) + 0.0 for of in (difference.value, difference.low, difference.high))
         return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
-    return f"{difference.value:+.4g} [{difference.low:+.4g}, {difference.high:+.4g}]"
+    return number_words(difference.value, difference.low, difference.high, "+")
 
 
 def count_words(score: Score) -> str:

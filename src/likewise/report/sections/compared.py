@@ -9,7 +9,7 @@ from likewise.report.section import Section, paragraphs, table
 from likewise.report.settings import settings_of
 from likewise.report.subject import Subject
 from likewise.report.verdict import verdict
-from likewise.report.words import is_error
+from likewise.report.words import is_error, marked
 
 MOST = 400  # rows of the table
 
@@ -56,7 +56,7 @@ def _table(rows: Sequence[Row], first: str) -> str:
     head = ["", "setting", "runs", "score", "interval over", f"difference to {first}", "paired over"]
     lines = [
         [
-            row.name,
+            marked(row.name, row.metric),
             row.setting,
             str(row.runs),
             row.score_words,

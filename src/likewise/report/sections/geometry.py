@@ -38,12 +38,15 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     classes = some.labels if some.label_kind == "classes" else None
     sentence = COLLAPSED if collapsed(some.vectors) else ""
     if classes is not None:
-        sentence += "Alignment is the mean squared distance between samples of one class on the unit sphere. "
+        sentence += (
+            "Alignment is the mean squared distance between samples of one class on the unit sphere; the distance of "
+            "two classes is that between a sample of one and one of the other, averaged over all pairs of classes. "
+        )
     sentence += (
-        "Uniformity is the logarithm of the mean Gaussian potential of all pairs. Lower is better. The effective rank "
+        "Uniformity is the logarithm of the mean Gaussian potential of all pairs. The effective rank "
         "is the number of directions that the features use: the exponential of the entropy of their singular values. "
         f"Hubs are samples that are among the {NEIGHBOURS} nearest neighbours of very many others: with a skewness "
-        "above 1 they dominate retrieval. "
+        "above 1 they dominate retrieval, and many samples are nobody's neighbours. "
     )
     if classes is not None:
         sentence += "Below them, the cosine similarities of pairs. "
@@ -54,15 +57,15 @@ def _body(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequence
     spectrum = {kind: singular_values(of) for kind, of in vectors.items()}
     hubs = {kind: hubness(of, NEIGHBOURS) for kind, of in vectors.items()}
     rows = [
-        ["uniformity", *(f"{uniformity(of):.3f}" for of in vectors.values())],
+        ["uniformity (lower is better)", *(f"{uniformity(of):.3f}" for of in vectors.values())],
         ["effective rank", *(f"{rank_of(of):.1f} of {len(of):,}" for of in spectrum.values())],
-        ["skewness of hubs", *(f"{of.skewness:.2f}" for of in hubs.values())],
-        ["nobody's neighbours", *(f"{100 * of.never:.1f} %" for of in hubs.values())],
+        ["skewness of hubs (lower is better)", *(f"{of.skewness:.2f}" for of in hubs.values())],
+        ["nobody's neighbours (lower is better)", *(f"{100 * of.never:.1f} %" for of in hubs.values())],
     ]
     body = ""
     if classes is not None:
         distances = {kind: class_distances(of, classes, len(names)) for kind, of in vectors.items()}
-        rows.insert(0, ["alignment", *(f"{alignment(of, classes):.3f}" for of in vectors.values())])
+        rows.insert(0, ["alignment (lower is better)", *(f"{alignment(of, classes):.3f}" for of in vectors.values())])
         rows.insert(1, ["distance of two classes", *(f"{_between(of):.3f}" for of in distances.values())])
         histograms = {kind: similarity_histogram(of, classes) for kind, of in vectors.items()}
         body = plots.as_html(plots.similarities(histograms), "similarities")

@@ -7,7 +7,7 @@ from likewise.diagnostics import plots
 from likewise.evaluation import Difference, paired_difference
 from likewise.report.section import Section, folded, table
 from likewise.report.subject import KINDS, Subject
-from likewise.report.words import count_words, difference_words, dot_of, is_error, is_share, score_words
+from likewise.report.words import count_words, difference_words, dot_of, is_error, is_share, marked, score_words
 from likewise.scores import ALL, ENCODER, FEWER, RAW, Score
 
 SENTENCE = (
@@ -80,7 +80,8 @@ def _card(subject: Subject, evaluation: str, metric: str) -> str:
         if difference is not None:
             lines.append(f"difference {difference_words(difference)}" + (" points" if is_share(ours) else ""))
     said = "".join(f"<span>{escape(line)}</span>" for line in lines)
-    return f'<div class="card"><span>{escape(f"{evaluation}, {metric}")}</span><b>{escape(value)}</b>{said}</div>'
+    name = marked(f"{evaluation}, {metric}", metric)
+    return f'<div class="card"><span>{escape(name)}</span><b>{escape(value)}</b>{said}</div>'
 
 
 def _rows(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:
@@ -94,7 +95,7 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
     chosen: list[list[str]] = []
     for (evaluation, metric), (name, kinds) in zip(subject.headlines, both.items(), strict=True):
         ours, theirs = kinds[ENCODER], kinds.get(RAW)
-        line = [name, score_words(ours)]
+        line = [marked(name, metric), score_words(ours)]
         if raw:
             difference = encoder_less_raw(subject, evaluation, metric)
             line.append("" if theirs is None else score_words(theirs))

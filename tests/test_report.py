@@ -18,7 +18,7 @@ from likewise.diagnostics import plots, two_dimensional_map
 from likewise.diagnostics.plots.images import montage
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
 from likewise.report import Subject, write_page
-from likewise.report.sections import choices, classes, confusion, curves, maps, scores
+from likewise.report.sections import choices, classes, confusion, curves, labels, maps, scores
 from likewise.runs import Run
 from likewise.scores import ENCODER, RAW, Found, Score
 
@@ -502,6 +502,25 @@ def test_scores_that_are_no_shares_are_told_in_their_own_unit(tmp_path):
     assert {"mine, coverage error (lower is better)", "mine, Hamming loss (lower is better)"} <= set(page.words)
     assert "mine, rank (lower is better)" not in page.words
     assert "scores" not in page.ids
+
+
+def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
+    run = Run.create(tmp_path, "mine")
+    thirds = [("head labels", 0.9), ("middle labels", 0.8), ("tail labels", 0.7)]
+    found = [Score("kNN", "mAP", value, 0.5, 1.0, 9, subset=subset) for subset, value in thirds]
+    raw = [Score("kNN", "mAP", 0.6, 0.5, 1.0, 9, features=RAW, subset="tail labels")]
+    each = [Score("kNN", "F1", 0.4, 0.3, 0.5, 9, subset=f"label {name}") for name in ("oil", "tail labels")]
+    run.add(Found((*found, *each)))
+    run.add(Found(tuple(raw)))
+    section = labels.section([Subject(run)])
+    assert "third with the most training samples" in section.sentence
+    first = section.body.partition("<h3>")[0]
+    assert re.findall(r"<t[hd](?: [^>]*)?>([^<]*)", first) == [
+        *("", "kNN, mAP", "kNN, mAP, raw inputs"),
+        *("head labels", "90.00 % [50.0, 100.0]", ""),
+        *("middle labels", "80.00 % [50.0, 100.0]", ""),
+        *("tail labels", "70.00 % [50.0, 100.0]", "60.00 % [50.0, 100.0]"),
+    ]
 
 
 @pytest.mark.parametrize(

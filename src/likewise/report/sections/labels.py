@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from likewise.diagnostics import plots
+from likewise.evaluation.label_scores import THIRDS
 from likewise.report.section import Section, table
 from likewise.report.subject import Subject
 from likewise.report.words import score_words, slug
@@ -14,6 +15,10 @@ PREFIX = "label "
 SENTENCE = (
     "Each point is a label that test samples have: its F1, by the threshold chosen for it on validation, and the "
     "number of training samples that have it. The table has the labels with the lowest F1 first."
+)
+OF_THIRDS = (
+    "Head labels are the third with the most training samples, tail labels the third with the fewest, and the first "
+    "table has the means over them."
 )
 Found = dict[tuple[str, str], dict[str, Score]]
 """For evaluation and metric the score of each label."""
@@ -33,7 +38,27 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     body = "".join(
         _figure(evaluation, metric, of, sizes) for (evaluation, metric), of in found.items() if metric == "F1"
     )
-    return Section("Labels", SENTENCE, body + _table(found, sizes))
+    thirds = _thirds(subjects[0])
+    sentence = f"{SENTENCE} {OF_THIRDS}" if thirds else SENTENCE
+    return Section("Labels", sentence, thirds + body + _table(found, sizes))
+
+
+def _thirds(subject: Subject) -> str:
+    """Return a table of the means over frequent and rare labels, a column for each evaluation; empty without them."""
+    found = {key: score for key, score in subject.test_scores.items() if key[3] in THIRDS}
+    columns = list(dict.fromkeys(key[:3] for key in found))
+    rows = list(dict.fromkeys(subset for *_, subset in found))
+    if not rows:
+        return ""
+    head = [
+        "",
+        *(f"{evaluation}, {metric}" + ("" if of == ENCODER else f", {of}") for evaluation, metric, of in columns),
+    ]
+    lines = [
+        [row, *(score_words(found[*column, row]) if (*column, row) in found else "" for column in columns)]
+        for row in rows
+    ]
+    return table(head, lines)
 
 
 def _figure(evaluation: str, metric: str, scores: dict[str, Score], sizes: dict[str, int]) -> str:

@@ -14,7 +14,7 @@ MOST = 40  # labels in the table
 PREFIX = "label "
 SENTENCE = (
     "Each point is a label that test samples have: its F1, by the threshold chosen for it on validation, and the "
-    "number of training samples that have it. The table has the labels with the lowest F1 first."
+    "number of training samples that have it. The table below has the labels with the lowest F1 first."
 )
 OF_THIRDS = (
     "Head labels are the third with the most training samples, tail labels the third with the fewest, and the first "

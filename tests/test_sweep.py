@@ -167,6 +167,7 @@ def test_raw_inputs_are_evaluated_once_in_a_sweep_and_have_scores_in_every_run(f
 
     monkeypatch.setattr(KNN, "__call__", counted)
     words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--evaluations.k", "13", "--report", "false", *few]
+    words += ["--validation_epochs", "0"]
     assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
     assert (calls.count("encoder"), calls.count("raw inputs")) == (4, 1)
     runs = [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]

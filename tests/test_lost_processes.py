@@ -7,7 +7,10 @@ import time
 import pytest
 
 from command_worker import end_of, free_port, start, start_together
+from likewise.cli import main
 from likewise.runs import Run
+from likewise.training.fitting import trainer_of
+from likewise.training.processes import joined
 from test_resume import RUN, same, save_few
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -141,6 +144,45 @@ def test_a_process_that_was_never_started_is_missed(rank, expected, tmp_path):
     (told,) = (tmp_path / "err").read_text().splitlines()
     assert expected in told
     assert told.endswith("within 0.02 minutes: start it, or raise --timeout_minutes")
+
+
+def test_what_one_process_does_is_refused_to_several(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for verb in ("evaluate", "sweep", "compare", "export", "bench"):
+        assert main([verb]) == 2
+        expected = f"error: expected one process for likewise {verb}, got 2: start it without torchrun or srun\n"
+        assert capsys.readouterr().err == expected
+
+
+def test_variables_that_do_not_fit_are_refused(monkeypatch):
+    """A rank that there is not, and more devices than processes were launched."""
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "5"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="expected RANK below WORLD_SIZE, 2, got 5"), joined({}, minutes=1):
+        pass
+    with pytest.raises(ValueError, match=r"expected trainer.devices of 2, as 2 processes were launched, got 3"):
+        trainer_of({"accelerator": "cpu", "devices": 3}, [], None)
+
+
+def test_a_place_that_the_machine_has_not_is_refused(tmp_path):
+    save_few(tmp_path)
+    words = ["train", *RUN, "--timeout_minutes", "0.1"]
+    processes = start_together(words, tmp_path, 2, said=True, each=[{"LOCAL_WORLD_SIZE": "1"}] * 2)
+    assert [end_of(process) for process in processes] == [2, 2]
+    assert "got 1 and LOCAL_RANK 1: let torchrun or srun set these variables" in _told(tmp_path, 1)
+
+
+def test_a_run_that_goes_on_with_another_number_of_processes_says_so(tmp_path):
+    save_few(tmp_path)
+    processes = start_together(["train", *RUN], tmp_path, 2, {1: ("batch", 9)}, said=True)
+    assert [end_of(process) for process in processes] == [2, -signal.SIGKILL]
+    (left,) = (tmp_path / "runs").iterdir()
+    assert end_of(start(["train", "--resume", str(left)], tmp_path, said=(tmp_path / "out", tmp_path / "err"))) == 0
+    device = Run.open(left).facts["device"]
+    assert "2 processes; then " in device
+    assert (
+        f"begun with {device.replace('; then ', ', and now with ')}: results differ" in (tmp_path / "err").read_text()
+    )
 
 
 def test_processes_that_read_different_data_are_told_so(tmp_path):

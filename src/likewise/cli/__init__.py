@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import os
 import sys
 import warnings
 from collections.abc import Generator, Sequence
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         verb = _verb(words)
         with _plain_warnings():
+            if verb != "train" and {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS"} & os.environ.keys():
+                import_module("likewise.training.processes").check_alone(verb)
             import_module(f"likewise.cli.{verb}").run(words[1:])
     except ModuleNotFoundError as error:
         if (error.name or "likewise").split(".")[0] == "likewise":

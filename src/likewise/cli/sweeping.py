@@ -15,7 +15,6 @@ from likewise.cli.settings import words_of
 from likewise.cli.tuning import TABLE, Trial, best, write_table
 from likewise.report.words import score_words
 from likewise.runs import Run
-from likewise.training.processes import from_slurm, processes
 
 
 def check(sweep: Sweep) -> None:
@@ -52,9 +51,6 @@ def carry_out(sweep: Sweep, folder: Path) -> Path:
     Raises:
         ValueError: The first run failed before training, or another one; the others have been finished and compared.
     """
-    from_slurm()
-    if processes() > 1:
-        raise ValueError(f"expected one process for a sweep, got {processes()}: start it without torchrun or srun")
     work = _Work(len(sweep.everything(folder)))
     tuned = _tuned(sweep, folder, work)
     whole = {trial.run.folder: name for name, trial in tuned.items()}

@@ -74,6 +74,8 @@ def run(arguments: Sequence[str]) -> Run | None:
     chosen = plain(parser, config)
     given = trainer_options(parser, config)
     from_slurm()
+    if rank() > 0:
+        warnings.simplefilter("ignore")  # the first process tells them
     with _quiet_lightning(), joined(shared_options(parser, config), config.timeout_minutes):
         lightning.seed_everything(config.seed, workers=True, verbose=False)
         try:
@@ -90,6 +92,8 @@ def run(arguments: Sequence[str]) -> Run | None:
             with cared_for(made, _left, new=before is None):
                 if before is None:
                     _begin(made, ready, parser, config)
+                else:
+                    _go_on(made, device_words(given))
                 whole = _through(made, ready, given, config, settings)
         except MisconfigurationException as error:
             raise ValueError(_in_our_words(str(error))) from error
@@ -133,6 +137,14 @@ def _begin(made: Run, ready: Assembled, parser: Any, config: Any) -> None:
     similarity = getattr(ready.module.loss, "label_similarity", None)
     if isinstance(similarity, torch.Tensor):
         made.save_label_similarity(similarity)
+
+
+def _go_on(made: Run, device: str) -> None:
+    """Note where a run goes on, if that is elsewhere: it then doesn't end bit for bit as if it had stayed."""
+    facts = made.facts
+    if device not in (known := facts.get("device", device)).split("; then "):
+        say(f"begun with {known}, and now with {device}: results differ by rounding, and by what each process draws")
+        made.describe(facts | {"device": f"{known}; then {device}"})
 
 
 def _follow(ready: Assembled, given: Mapping[str, Any], config: Any, before: Run | None) -> None:

@@ -34,7 +34,7 @@ def trainer_of(
         checkpoints: The callback that saves checkpoints, or None.
 
     Raises:
-        ValueError: The options ask for more processes than were launched.
+        ValueError: The options ask for more processes than were launched, or for other places of them.
     """
     given = dict(options)
     theirs = as_list(given.pop("callbacks", None))
@@ -43,8 +43,14 @@ def trainer_of(
         checkpoints.saves = False
     launched = processes()
     if launched > 1:
-        local = local_processes()
-        given |= {"devices": local, "num_nodes": launched // local}
+        own = {"devices": local_processes(), "num_nodes": launched // local_processes()}
+        for name, value in own.items():
+            if str(given.get(name) or "auto") not in {"auto", "1", str(value)}:
+                raise ValueError(
+                    f"expected trainer.{name} of {value}, as {launched} processes were launched, got {given[name]}: "
+                    "leave it out"
+                )
+        given |= own
         given["plugins"] = [*as_list(given.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
         if given.get("strategy") in {None, "auto", "ddp"}:
             given["strategy"] = DDPStrategy(**_without_broadcast())

@@ -23,6 +23,7 @@ from likewise import distributed
 
 ENDED = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe", re.IGNORECASE)
 SILENT = re.compile(r"timed? ?out", re.IGNORECASE)
+TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
 FIRST_PORT, PORTS = 15_000, 10_000  # so that two jobs on a node seldom meet
@@ -81,6 +82,32 @@ def from_slurm() -> None:
     }
 
 
+def check_alone(verb: str) -> None:
+    """Raise if a launcher has started several processes of a verb that is done by one.
+
+    Raises:
+        ValueError: There are several.
+
+    Example:
+        >>> check_alone("evaluate")
+    """
+    from_slurm()
+    if processes() > 1:
+        raise ValueError(
+            f"expected one process for likewise {verb}, got {processes()}: start it without torchrun or srun"
+        )
+
+
+def _check_machine() -> None:
+    """Raise unless the launcher's variables of this machine fit together, and with the number of processes."""
+    local, place = local_processes(), _number("LOCAL_RANK", 0)
+    if place >= local or processes() % local:
+        raise ValueError(
+            f"expected LOCAL_WORLD_SIZE processes on each machine, of {processes()} in all, got {local} and LOCAL_RANK "
+            f"{place}: let torchrun or srun set these variables"
+        )
+
+
 @contextmanager
 def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
     """Join the processes that were launched, if there are several, until the block ends.
@@ -101,9 +128,12 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
     if processes() < 2:
         yield
         return
+    if rank() >= processes():
+        raise ValueError(f"expected RANK below WORLD_SIZE, {processes()}, got {rank()}: start ranks 0, 1, 2, ...")
     try:
         store = _store(minutes)
         _compare(store, {"processes": str(processes())} | dict(facts), minutes)
+        _check_machine()
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             store=PrefixStore("group", store),
@@ -196,6 +226,11 @@ def _lost(error: RuntimeError, minutes: float) -> ValueError:
         return ValueError(
             f"expected all {processes()} processes to answer within {minutes:g} minutes, got no answer from one: see "
             "what it does, or raise --timeout_minutes"
+        )
+    if TAKEN.search(message):
+        return ValueError(
+            f"expected a free port for rank 0, got {os.environ.get('MASTER_PORT')}, which is taken: give each process "
+            "a RANK of its own, or choose another MASTER_PORT"
         )
     return ValueError(f"expected {processes()} processes that understand each other, got: {message}")
 

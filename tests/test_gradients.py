@@ -262,7 +262,7 @@ def test_shares_without_pairs_are_nan():
     ("arguments", "options", "message"),
     [
         ((torch.zeros(3),), {}, "expected embeddings to be rows of at least one feature"),
-        (([1.0],), {}, "expected embeddings to be a tensor, got list: "),
+        ((["a"],), {}, "expected embeddings as a tensor or an array of numbers, got list: "),
         ((torch.tensor([[1.0, math.nan]]), torch.zeros(1).long()), {}, "expected embeddings to be finite"),
         ((torch.zeros(3, 2),), {}, r"expected labels or several views, .* got only embeddings of shape \(3, 2\): "),
         ((torch.zeros(3, 1, 2),), {}, "expected labels or several views"),

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 import likewise as lw
+from likewise.cli.care import cared_for
 from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
 from likewise.parts import build, class_of
-from likewise.runs import Run, cared_for
+from likewise.runs import Run
 from likewise.scores import Found, Outcomes, Score
 
 

@@ -5,8 +5,7 @@ A run writes under a provisional name, and takes its own when it is whole.
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,9 +20,6 @@ from likewise.records import ClassMean, Curves, Histograms, class_means_of, curv
 from likewise.scores import Found, Outcomes, Score, as_csv, from_csv, outcomes_of, save_outcomes
 
 PARTIAL = ".partial"
-LOGS = {"tensorboard", "wandb", "csv"}  # folders of the tools that log a training
-# what stands there before any work is done
-CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors", *LOGS}
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
 
@@ -345,39 +341,6 @@ class Run:
         if self.folder.suffix != PARTIAL:
             return self
         return Run(self.folder.rename(self.folder.with_name(self.name)))
-
-
-@contextmanager
-def cared_for(run: Run, told: Callable[[Path], str], *, new: bool = True) -> Generator[Run]:
-    """Remove a run that fails before it did any work, and say of any other where it stands.
-
-    Args:
-        run: The run that the block does.
-        told: What to add to an exception, of the folder that stays.
-        new: Whether nobody else has done any work for it.
-
-    Yields:
-        The run.
-
-    Example:
-        >>> import tempfile
-        >>> root = tempfile.TemporaryDirectory()
-        >>> try:
-        ...     with cared_for(Run.create(Path(root.name), "idle"), str) as run:
-        ...         raise RuntimeError
-        ... except RuntimeError:
-        ...     run.folder.exists()
-        False
-        >>> root.cleanup()
-    """
-    try:
-        yield run
-    except BaseException as error:
-        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION:
-            shutil.rmtree(run.folder, ignore_errors=True)
-        else:
-            error.add_note(told(run.folder))
-        raise
 
 
 def synced(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from likewise.cli.care import cared_for
 from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, with_origin
 from likewise.cli.printing import bar, say
 from likewise.data import Parts, parts_of_run
@@ -16,7 +17,7 @@ from likewise.evaluation import FeatureParts, applicable, features_of_file, load
 from likewise.models import Encoder
 from likewise.parts import build
 from likewise.report import Subject, write_page
-from likewise.runs import Run, cared_for
+from likewise.runs import Run
 
 
 def evaluate_file(path: Path, root: Path, settings: Settings) -> Run:

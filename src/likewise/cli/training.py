@@ -17,6 +17,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ProgressBar
 
 from likewise import distributed
+from likewise.cli.care import cared_for
 from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
 from likewise.cli.facts import device_of, device_words, flat, shared_options, versions, without_sources
 from likewise.cli.options import arranged, options, parse, plain, trainer_options
@@ -29,7 +30,7 @@ from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, 
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
 from likewise.report.words import is_main, score_words
-from likewise.runs import Run, cared_for
+from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.loggers.drawings import Drawings

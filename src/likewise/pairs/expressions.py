@@ -3,7 +3,7 @@
 import copy
 import math
 from abc import ABC
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from likewise.pairs import form, scales
 from likewise.pairs.form import EVERYTHING, Form, Term
+from likewise.pairs.multiply import Multiply
 from likewise.pairs.weight import Factors, Weight, both_at, same_shape
 
 
@@ -26,7 +27,7 @@ class PairWeight(Weight, ABC):
         """Return Σ_r w[i, r] · references[r], (N, D), differentiable in the references (one tensor or sections)."""
         if isinstance(references, tuple):
             references = references[0] if len(references) == 1 else torch.cat(references)
-        return _Multiply.apply(references, self)
+        return Multiply.apply(references, self)
 
     def __and__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in both sets."""
@@ -112,25 +113,6 @@ class PairWeight(Weight, ABC):
     def mean_over_row(self) -> "PairWeight":
         """Return the weights divided by the sum of their row; a row of zeros stays zero."""
         return RowMean(self)
-
-
-class _Multiply(torch.autograd.Function):
-    """The weights times the references; in the backward, the transposed weights times the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, references: Tensor, weight: PairWeight) -> Tensor:
-        if references.shape[0] != weight.shape[1]:
-            raise ValueError(
-                f"expected {weight.shape[1]} references for {weight}, got {references.shape[0]}: "
-                "build the weight for the references it multiplies"
-            )
-        ctx.weight = weight
-        return weight.product(references)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        with torch.autocast(gradients[0].device.type, enabled=False):  # backward may be called within autocast
-            return ctx.weight.T @ gradients[0], None
 
 
 def _weight(value: object, operation: str) -> PairWeight:

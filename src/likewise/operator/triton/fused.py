@@ -274,31 +274,9 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
 ) -> None:
     """Register the gradients that kernels compute from their sums."""
     problem, z, how, device = state.problem, state.rows[0], state.how, state.temperature.device
-    powers = tuple(push.power for push in problem.pushes)
-    upstreams = upstream.logsums
-    if state.rest is not None:  # each part of a row's sum receives its share of the gradient
-        upstreams = tuple(
-            None if g is None else g * (mine - all_of.masked_fill(all_of == -torch.inf, torch.inf)).exp()
-            for g, mine, all_of in zip(upstreams, forth.logsums, state.outcome.logsums, strict=True)
-        )
-    counts = [-(-forth.total.shape[1] // launches.BLOCK)]
-    counts += [] if state.back is None else [-(-state.back.total.shape[1] // launches.BLOCK)]
-    strongest, weights = (torch.empty(sum(counts), dtype=of, device=device) for of in (torch.float32, torch.float64))
-    if not sum(counts) or not len(z.came):
+    if not len(z.came):
         return
-    of_rows = launches.shares(
-        forth, powers, state.scales, upstreams, upstream.attraction, upstream.losses, state.loss,
-        strongest[: counts[0]], weights[: counts[0]],
-    )  # fmt: skip
-    of_columns = None
-    if state.back is not None:
-        none = Scales((None,) * len(powers), (False,) * len(powers))
-        of_columns = launches.shares(
-            state.back, powers, none, upstream.columns, None, None, None, strongest[counts[0] :], weights[counts[0] :]
-        )
-    strongest = strongest.amax()
-    if problem.part is not None:
-        of_columns, strongest = _learned(problem.part, of_rows, strongest)
+    of_rows, of_columns, strongest, weights = _forces(state, forth, upstream)
     known = [plan for plan in state.parts.plans if plan is not None]
     fixable = all(plan.is_set for plan in known) and (len(known) == 1 or state.numbers[0] is not None)
     if len([plan for plan in known if any(plan.shape.terms)]) > 1 and not (problem.normalize and fixable):
@@ -336,8 +314,39 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
         slopes.append((-weights.sum() / state.temperature.square()).to(state.temperature.dtype))
 
 
-def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:
-    """Return what the gradients of all queries as anchors need, and the largest weight of all processes."""
+def _forces(state: _State, forth: Merged, upstream: Outcome) -> tuple[Rows, Rows | None, Tensor, Tensor]:
+    """Return what the gradients of queries and of the other rows read, the largest of it, and Σ W of each block."""
+    problem, device = state.problem, state.temperature.device
+    powers = tuple(push.power for push in problem.pushes)
+    upstreams = upstream.logsums if state.rest is None else _shared(upstream, forth.logsums, state.outcome)
+    counts = [-(-forth.total.shape[1] // launches.BLOCK)]
+    counts += [] if state.back is None else [-(-state.back.total.shape[1] // launches.BLOCK)]
+    strongest, weights = (torch.empty(sum(counts), dtype=of, device=device) for of in (torch.float32, torch.float64))
+    of_rows = launches.shares(
+        forth, powers, state.scales, upstreams, upstream.attraction, upstream.losses, state.loss,
+        strongest[: counts[0]], weights[: counts[0]],
+    )  # fmt: skip
+    if problem.part is not None:
+        return *_learned(problem.part, of_rows, strongest.amax()), weights
+    if state.back is None:
+        return of_rows, None, strongest.amax(), weights
+    none = Scales((None,) * len(powers), (False,) * len(powers))
+    of_columns = launches.shares(
+        state.back, powers, none, upstream.columns, None, None, None, strongest[counts[0] :], weights[counts[0] :]
+    )
+    return of_rows, of_columns, strongest.amax(), weights
+
+
+def _shared(upstream: Outcome, mine: tuple[Tensor, ...], whole: Outcome) -> tuple[Tensor | None, ...]:
+    """Return what a part of the rows' sums receives of the gradients of their logarithms: its share."""
+    return tuple(
+        None if g is None else g * (own - all_of.masked_fill(all_of == -torch.inf, torch.inf)).exp()
+        for g, own, all_of in zip(upstream.logsums, mine, whole.logsums, strict=True)
+    )
+
+
+def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Rows, Tensor]:
+    """Return what the gradients of queries and of all queries as anchors read, and the largest of all processes."""
     rows = [
         *mine.offset,
         *mine.share,
@@ -346,7 +355,7 @@ def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:
     ]
     everyone, count = part.gather(torch.stack(rows, dim=1)).T.contiguous(), len(mine.share)
     force = None if mine.force is None else everyone[2 * count]
-    return Rows(everyone[:count], everyone[count : 2 * count], force), everyone[-1].amax()
+    return mine, Rows(everyone[:count], everyone[count : 2 * count], force), everyone[-1].amax()
 
 
 def _slope(total: Tensor, given: Numbers, temperature: Tensor) -> Tensor:
@@ -361,10 +370,7 @@ def _draw_by_tiles(  # noqa: PLR0917 - the ingredients of a gradient
     """Register the gradients that tiles compute from their result."""
     unknown = [plan is None for plan in state.parts.plans]
     needs = tuple(need for need, is_left in zip(wanted.sections, unknown, strict=True) if is_left)
-    upstreams = tuple(
-        None if g is None else g * (mine - all_of.masked_fill(all_of == -torch.inf, torch.inf)).exp()
-        for g, mine, all_of in zip(upstream.logsums, rest.outcome.logsums, state.outcome.logsums, strict=True)
-    )
+    upstreams = _shared(upstream, rest.outcome.logsums, state.outcome)
     attraction = None if rest.outcome.attraction is None else upstream.attraction
     asked = upstream._replace(logsums=upstreams, attraction=attraction, losses=None)
     found = tiled.backward(rest.state, asked, wanted._replace(sections=needs))

@@ -12,7 +12,7 @@ import triton
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.operator.triton import kernels, row_kernels, tuning
+from likewise.operator.triton import kernels, row_kernels, tile_kernels, tuning
 from likewise.operator.triton.operands import LARGEST, Operand, Precision, as_they_are, chunk, kernel_dtype, width
 from likewise.operator.triton.weights import Plan
 
@@ -246,12 +246,11 @@ def visit(  # noqa: PLR0917 - the arguments of a kernel
     blocks, walked = triton.cdiv(n, size.own), triton.cdiv(r, size.other)
     parts = tuning.splits(blocks * chunks, walked, own.parts.device, warps=size.warps, products=kernel != "sums")
     walk = triton.cdiv(walked, parts)
-    safe = given.bound * plan.shape.steepest <= kernels.SAFE.value
-    offset = (2 if given.scalars is not None else int(safe)) if fixable else 0
+    offset = 2 if given.scalars is not None else int(given.bound * plan.shape.steepest <= tile_kernels.SAFE.value)
     shape = How(
         D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4, HALF=kernel_dtype(how.half),
         INTERPRETED=how.interpreted, BLOCK_N=size.own, BLOCK_R=size.other, KNOWN=given.scalars is None, SWAPPED=swapped,
-        OFFSET=offset, LARGEST=LARGEST,
+        OFFSET=offset if fixable else 0, LARGEST=LARGEST,
     )  # fmt: skip
     return Visit(
         own, other, plan, given, shape, size, (blocks, triton.cdiv(walked, walk), chunks), walk, kernel == "average"

@@ -8,7 +8,7 @@ Squares are summed in float64, so that none of a float32 row overflows or vanish
 import triton
 import triton.language as tl
 
-from likewise.operator.triton.kernels import _at, _rounded
+from likewise.operator.triton.tile_kernels import _at, _rounded
 
 
 @triton.jit(do_not_specialize=["n", "d", "stride"])

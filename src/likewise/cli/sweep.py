@@ -42,12 +42,14 @@ def run(arguments: Sequence[str]) -> None:
     """
     sweep, folder = _parsed(arguments)
     from likewise.cli.sweeping import carry_out, check  # noqa: PLC0415 - imports Lightning, which help has no need of
+    from likewise.report.words import counted  # noqa: PLC0415 - imports torch
 
     if not (folder / PLAN).is_file():
         check(sweep)
         write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
-    say(f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds{tuned} in {folder}")
+    settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
+    say(f"{settings} x {seeds}{tuned} in {folder}")
     counts = {name: len(sweep.trials.get(name, [[]])) for name in sweep.settings}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{name} {count}" for name, count in counts.items())

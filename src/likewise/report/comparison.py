@@ -11,7 +11,7 @@ from likewise.evaluation.intervals import student
 from likewise.report.row import Row
 from likewise.report.settings import Setting
 from likewise.report.subject import Subject
-from likewise.report.words import is_share
+from likewise.report.words import count_words, counted, is_share
 from likewise.scores import ALL, ENCODER, SUBSETS, Outcomes, Score
 
 CLASS = "class "
@@ -113,8 +113,7 @@ def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
     one, share = scores[0], all(map(is_share, scores))
     if len(scores) == 1:
         over = re.search(r"interval over (\d+ classes)", one.choices)
-        kind = "episodes" if "episodes=" in one.choices else "samples"
-        interval = over[1] if over else f"{one.count:,} {kind}"
+        interval = over[1] if over else count_words(one)
         row = Row(setting, one.evaluation, one.metric, 1, one.value, one.low, one.high, interval, share)
         return replace(row, subset=one.subset)
     values = [score.value for score in scores]
@@ -157,7 +156,7 @@ def _by_sample(
         return None, "not paired: no outcomes by sample", 0
     found = paired_difference(outcomes[0], outcomes[1], ours.unseen_classes(outcomes[0]))
     if found.classes is None:
-        return found, f"{found.count:,} {'episodes' if outcomes[0].of_episodes else 'samples'}", found.count
+        return found, counted(found.count, "episode" if outcomes[0].of_episodes else "sample"), found.count
     return found, f"{found.classes:,} classes", found.classes
 
 

@@ -113,7 +113,22 @@ def count_words(score: Score) -> str:
         >>> count_words(Score("kNN", "accuracy", 0.9, 0.825, 0.945, 1200))
         '1,200 samples'
     """
-    return f"{score.count:,} {'episodes' if 'episodes=' in score.choices else 'samples'}"
+    return counted(score.count, "episode" if "episodes=" in score.choices else "sample")
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Say how many there are.
+
+    Args:
+        number: How many.
+        one: What one is called.
+        several: What several are called; by default with an s.
+
+    Example:
+        >>> counted(1, "sample"), counted(1200, "class", "classes")
+        ('1 sample', '1,200 classes')
+    """
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
 def dot_of(score: Score, *, missed: bool = False) -> Dot:

@@ -10,7 +10,7 @@ from likewise.evaluation.accuracy import frequency
 from likewise.records import ClassMean
 from likewise.report.section import Section
 from likewise.report.subject import Subject
-from likewise.report.words import slug
+from likewise.report.words import counted, slug
 
 MOST_SETTINGS = 6
 SENTENCE = (
@@ -44,7 +44,9 @@ def _of_statistic(statistic: str, subjects: Mapping[str, Subject]) -> str:
             curves.setdefault(f"{name}, {group}", []).append((setting, _by_epoch(of)))
         last = max((mean.epoch for mean in means), default=0)
         points[setting] = [
-            plots.Point(sizes[mean.label], mean.mean, f"{mean.label}: {mean.mean:.3g}, {sizes[mean.label]:,} samples")
+            plots.Point(
+                sizes[mean.label], mean.mean, f"{mean.label}: {mean.mean:.3g}, {counted(sizes[mean.label], 'sample')}"
+            )
             for mean in means
             if mean.epoch == last and mean.label in sizes
         ]

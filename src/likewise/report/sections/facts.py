@@ -5,7 +5,7 @@ from typing import Any
 
 from likewise.report.section import Section, definitions, table
 from likewise.report.subject import Subject
-from likewise.report.words import part_words
+from likewise.report.words import counted, part_words
 
 PARTS = ("train", "validation", "test")
 
@@ -51,4 +51,4 @@ def _label_words(labels: Any) -> str:
     kind, names = labels.get("kind"), labels.get("names") or ()
     if not kind:
         return "none"
-    return f"{len(names):,} classes" if kind == "classes" else f"sets of {len(names):,} labels"
+    return counted(len(names), "class", "classes") if kind == "classes" else f"sets of {counted(len(names), 'label')}"

@@ -7,7 +7,7 @@ from likewise.diagnostics import plots
 from likewise.evaluation.label_scores import THIRDS
 from likewise.report.section import Section, table
 from likewise.report.subject import Subject
-from likewise.report.words import score_words, slug
+from likewise.report.words import counted, score_words, slug
 from likewise.scores import ENCODER, Score
 
 MOST = 40  # labels in the table
@@ -64,7 +64,9 @@ def _thirds(subject: Subject) -> str:
 def _figure(evaluation: str, metric: str, scores: dict[str, Score], sizes: dict[str, int]) -> str:
     points = [
         plots.Point(
-            max(1, sizes.get(name, 0)), 100 * of.value, f"{name}: {score_words(of)}, {sizes.get(name, 0):,} samples"
+            max(1, sizes.get(name, 0)),
+            100 * of.value,
+            f"{name}: {score_words(of)}, {counted(sizes.get(name, 0), 'sample')}",
         )
         for name, of in scores.items()
     ]

@@ -391,6 +391,7 @@ BAD = {
     "choice": (["--loss.form", "inn"], "--loss.form: expected one of 'out', 'in', got inn"),
     "help": (["--loss.help", "Foo"], "expected loss to be one of AsymmetricLoss, "),
     "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
+    "strategy": (["--trainer.strategy", "ddp_spawn"], "expected --trainer.strategy to be one of auto, ddp,"),
     "validation epochs": (
         ["--validation_epochs", "-1"],
         "expected --validation_epochs of 0 or more, got -1",

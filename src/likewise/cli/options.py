@@ -48,6 +48,8 @@ DEFAULTS: dict[str, Any] = {
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
+# of Lightning's; those that part the model, or start processes of their own, are not among them
+STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 # what a part is told by the parts before it, whatever the arguments say
 FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes", "params"}
 TOLD = {
@@ -243,7 +245,17 @@ def _spell_out(config: Namespace) -> None:
 
 
 def trainer_options(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
-    """Make what the trainer is given, callbacks and loggers among it; the other parts are made of plain values."""
+    """Make what the trainer is given, callbacks and loggers among it; the other parts are made of plain values.
+
+    Raises:
+        ValueError: The strategy is the name of one that parts the model or starts processes of its own.
+    """
+    strategy = config.trainer.get("strategy")
+    if isinstance(strategy, str) and strategy not in STRATEGIES:
+        raise ValueError(
+            f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "
+            "whole model; to start several, see likewise train --help, and for memory --chunk_size"
+        )
     alone = config.clone()
     for part in (*PARTS, *LISTS):
         alone.pop(part, None)

@@ -88,6 +88,19 @@ def test_accuracy_is_that_of_a_plain_loop(ways, shots, distance):
     assert "interval over 12 classes" in score.choices
 
 
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "centred cosine"])
+@pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-4])
+def test_tight_clusters_far_from_the_origin_keep_their_accuracy(apart, distance):
+    """Their cosines differ in the last digits of float32, and the plain loop is in float64."""
+    wide = clustered(dim=64, spread=2.0)
+    tight = replace(wide, vectors=1 + apart * wide.vectors)
+    found = FewShot(5, 5, 6, 60, distance=distance)(tight, tight, tight)
+    expected = by_loop(tight, tight, EpisodeShape(60, 5, 5, 6), distance)
+    assert 0.4 < np.mean(expected) < 0.99
+    assert np.abs(np.array(found.outcomes[0].values.tolist()) - expected).max() <= 1 / 30 + 1e-6  # one query in a draw
+    assert found.scores[0].value == pytest.approx(np.mean(expected), abs=2e-3)
+
+
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 def test_a_logistic_regression_in_each_episode_is_scikit_learns(distance):
     """Of unit features; or of features around the mean of the episode's support, wherever their origin is."""

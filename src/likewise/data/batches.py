@@ -27,6 +27,11 @@ class Share(NamedTuple):
     first: int = 0
     """Position of the first sample held here."""
 
+    @classmethod
+    def of(cls, batch: "Batch") -> "Share":
+        """Return the share of a batch; if none was set, the batch is the global one, with a seed of its own."""
+        return batch.get("share") or cls(int(torch.randint(2**62, ())), len(batch["inputs"]))
+
     def draw(self, views: int, held: int, device: torch.device) -> Draw:
         """Return the random numbers for V views of each sample held here, sample by sample."""
         own = slice(self.first * views, (self.first + held) * views)
@@ -134,7 +139,7 @@ class Views(Batches):
     def on_device(self, batch: Batch) -> Batch:
         """Return the batch with V views of each input, (B, V, ...)."""
         inputs = batch["inputs"]
-        share = batch.get("share") or Share(int(torch.randint(2**62, ())), len(inputs))
+        share = Share.of(batch)
         if self.augmentation is None:
             raise ValueError("expected an augmentation, got none before fit, which chooses one: call fit(samples)")
         repeated = inputs.repeat_interleave(self.views, dim=0)

@@ -77,6 +77,8 @@ class EpisodeDraw:
     ) -> None:
         shape.check()
         counts = torch.bincount(labels, minlength=len(names))
+        if len(counts) > len(names):
+            raise ValueError(f"expected a name for each of {len(counts)} classes, got {len(names)}: name them all")
         lacking = shortage(counts, names, shape, room)
         if lacking is not None:
             raise ValueError("expected {}, got {}: {}".format(*lacking))

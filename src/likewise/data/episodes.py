@@ -90,7 +90,7 @@ class Episodes(Batches):
     def on_device(self, batch: Batch) -> Batch:
         """Return the batch with one view of each input, (B, 1, ...), queries mixed, and the shape of its episodes."""
         inputs = batch["inputs"]
-        share = batch.get("share") or Share(int(torch.randint(2**62, ())), len(inputs))
+        share = Share.of(batch)
         held, over = divmod(len(inputs), self.shape.samples)
         if over:
             raise ValueError(

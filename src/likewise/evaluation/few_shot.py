@@ -59,7 +59,7 @@ class FewShot(Evaluation):
         ValueError: A number or a name has no meaning.
 
     Memory:
-        O(M·D), and 16 MiB of features of episodes.
+        O(M·D), and 16 MiB for episodes, or for one episode if it takes more.
 
     Source:
         Episodes: O. Vinyals et al., Matching Networks for One Shot Learning, 2016. Centred features: Y. Wang et al.,
@@ -166,7 +166,7 @@ class FewShot(Evaluation):
         vectors = as_compared(part.vectors, train.vectors, distance)
         if self.classifier == "logistic regression" and distance == "cosine":
             vectors = functional.normalize(vectors, dim=1)
-        size = max(1, NUMBERS // (shape.samples * vectors.shape[1]))
+        size = max(1, NUMBERS // self._numbers(shape, vectors.shape[1]))
         metric = f"{shape.ways}-way {shape.shots}-shot accuracy"
         metric += f", {self.classifier}" if self.classifier != "nearest mean" else ""
         right = [
@@ -204,6 +204,13 @@ class FewShot(Evaluation):
         truth = torch.arange(shape.ways).repeat_interleave(shape.queries)
         return (scores.argmax(dim=2) == truth).float().unflatten(1, (shape.ways, -1)).mean(dim=2)
 
+    def _numbers(self, shape: EpisodeShape, width: int) -> int:
+        """Count the numbers, of 4 bytes, that an episode takes."""
+        features = shape.samples * width
+        if self.classifier == "nearest mean":
+            return features
+        return 3 * features + 12 * (shape.ways * shape.shots) ** 2  # copies and matrices of the fit, of 8 bytes
+
     def _digest(self, part: Features, shape: EpisodeShape) -> str:
         """Return what tells episodes from others: labels, seed and shape."""
         said = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)
@@ -215,7 +222,10 @@ class FewShot(Evaluation):
 def nearest_means(
     means: Float[Tensor, "e n d"], queries: Float[Tensor, "e q d"], distance: Distance
 ) -> Float[Tensor, "e q n"]:
-    """Return how near queries are to class means: cosines but for the query's own length, or −‖q − m‖² + ‖q‖².
+    """Return how near queries are to class means: −‖q − m‖² + ‖q‖², or q·m/‖m‖ less its mean over an episode's classes.
+
+    Classes of tight clusters have cosines that differ by less than float32 holds. So what all of them have in common is
+    taken off the means, in float64, before the queries meet them.
 
     Example:
         >>> nearest_means(torch.eye(2)[None], torch.tensor([[[3.0, 1.0]]]), "euclidean")
@@ -223,7 +233,8 @@ def nearest_means(
     """
     if distance == "euclidean":
         return 2 * queries @ means.mT - means.square().sum(dim=2).unsqueeze(1)
-    return queries @ functional.normalize(means, dim=2).mT
+    directions = functional.normalize(means.double(), dim=2)
+    return queries @ (directions - directions.mean(dim=1, keepdim=True)).to(queries.dtype).mT
 
 
 def as_compared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distance: Distance) -> Float[Tensor, "m d"]:

@@ -121,7 +121,8 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def forward(queries: Tensor, means: Tensor) -> Tensor:
         away = (queries - mean.unsqueeze(1) for mean in means.unbind(1))
-        return torch.stack([of.square().sum(dim=2, dtype=torch.float64) for of in away], dim=2)
+        wide = torch.float32 if queries.device.type == "mps" else torch.float64  # MPS has no float64
+        return torch.stack([of.square().sum(dim=2, dtype=wide) for of in away], dim=2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

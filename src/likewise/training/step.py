@@ -126,9 +126,8 @@ class Step:
 
     def draw(self, purpose: int) -> Draw:
         """Return random numbers for each sample, different for each purpose."""
-        held = len(self.inputs)
-        share = self.batch.get("share") or Share(int(torch.randint(2**62, ())), held)
-        return share._replace(seed=mixed(share.seed, purpose)).draw(1, held, self.inputs.device)
+        share = Share.of(self.batch)
+        return share._replace(seed=mixed(share.seed, purpose)).draw(1, len(self.inputs), self.inputs.device)
 
     def others(self, purpose: int) -> Int[Tensor, " b"]:
         """Sample another row of the batch for each sample, of another class if labels are classes.

@@ -75,8 +75,7 @@ class EpisodeMaps(Offer):
         if not self.mask:
             return maps
         height, width = maps.shape[-2:]
-        share = step.batch.get("share") or Share(int(torch.randint(2**62, ())), len(step.inputs))
-        draw = Draw(mixed(share.seed, MASKING), 1, device=maps.device)
+        draw = Draw(mixed(Share.of(step.batch).seed, MASKING), 1, device=maps.device)
         cell = (draw.uniform() * (height * width)).long()
         kept = torch.arange(height * width, device=maps.device) != cell
         return maps * kept.view(height, width)

@@ -26,7 +26,7 @@ from likewise.data.by_class import SPLITS
 from likewise.data.episode_draw import distinct
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.rotations import rotated
-from likewise.models import Conv4, ConvNet, ResNet, ResNet12
+from likewise.models import Conv4, ConvNet, ResNet, ResNet12, Wrapped
 from likewise.models.drop_block import DropBlock
 from likewise.training import Plan, Step
 from likewise.training.loader import Loader, Place
@@ -206,8 +206,27 @@ def test_networks_have_the_maps_and_strides_of_these_grids(encoder, cells):
     assert made.map_shape[1:] == (cells, cells)
     side = made.input_shape[1]
     assert (side, cells, made.stride) in GRIDS.values()
-    assert type(made).stride.fget is not None
-    assert super(type(made), made).stride == made.stride  # the power of 2 that fits is the same
+
+
+@pytest.mark.parametrize(("side", "stride"), [(84, 12), (84, 6), (30, 3), (56, 7), (32, 8), (28, 4)])
+def test_a_wrapped_network_has_the_stride_that_sizes_say(side, stride):
+    assert Wrapped((3, side, side), nn.Conv2d(3, 2, stride, stride)).stride == stride
+
+
+@pytest.mark.parametrize(
+    ("image", "module"),
+    [
+        ((84, 84), nn.Conv2d(3, 2, 14, 14)),  # maps 6 x 6, as those of stride 16 with padding
+        ((84, 84), nn.Conv2d(3, 2, 3, 8, 1)),  # 11 x 11
+        ((28, 56), nn.Conv2d(3, 2, (4, 8), (4, 8))),  # another one for each side
+    ],
+)
+def test_a_stride_that_sizes_leave_open_is_to_be_said(image, module):
+    with pytest.raises(ValueError, match="expected an encoder that says how many pixels are between the cells"):
+        _ = Wrapped((3, *image), module).stride
+    assert Wrapped((3, *image), module, stride=14).stride == 14
+    with pytest.raises(ValueError, match="expected a stride of at least 1 pixel, got 0"):
+        Wrapped((3, *image), module, stride=0)
 
 
 def test_halves_of_a_batch_on_two_processes_are_the_whole_batch():

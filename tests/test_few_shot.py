@@ -1,5 +1,6 @@
 """Few-shot evaluation: accuracy against a plain loop, intervals by simulation, and the whole way from the command."""
 
+import json
 import re
 from dataclasses import replace
 from html import unescape
@@ -551,6 +552,20 @@ def test_what_does_not_fit_is_refused_before_training(words, expected, shapes, t
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert expected in line
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_mixed_queries_need_a_stride_that_is_known(shapes, tmp_path, capsys):
+    """16 pixels and 7 cells say nothing: refused, unless the stride is said or nothing is mixed."""
+    sizes = {"in_channels": 1, "out_channels": 4, "kernel_size": 3, "stride": 2}
+    layer = json.dumps({"class_path": "torch.nn.Conv2d", "init_args": sizes})
+    words = ["train", "--data", "Arrays", "--data.path", str(shapes), *WORDS[:8], "--loss", "InfoPatchLoss"]
+    words += ["--encoder", "Wrapped", "--encoder.module", layer, "--trainer.max_epochs", "1", "--report", "false"]
+    words += ["--trainer.accelerator", "cpu", "--evaluations", "[]", "--runs", str(tmp_path / "runs")]
+    assert main(words) == 2
+    assert "got maps 7 x 7 for images 16 x 16: give Wrapped its stride, or mix" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*"))
+    assert main([*words, "--encoder.stride", "2"]) == 0
+    assert main([*words, "--batches.mix", "false"]) == 0
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from likewise.data.samples import Rows
 
 CHUNK = 1024  # images that `observe` reads at a time
+POWERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # usual strides: a convolution leaves a cell for what is over at an edge
 MOST_INPUTS = 1024  # encoded at a time
 MOST_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
 
@@ -86,12 +87,23 @@ class Encoder(nn.Module, ABC):
 
     @property
     def stride(self) -> int:
-        """Pixels between neighbouring cells of the feature maps: the power of 2 that fits their sizes best.
+        """Pixels between neighbouring cells of the feature maps. An encoder that knows it returns its own.
 
-        An encoder that knows better returns its own.
+        Raises:
+            ValueError: The sizes of images and maps leave open what it is.
         """
-        _, height, _ = self.map_shape
-        return 2 ** round(math.log2(self.input_shape[1] / height))
+        sides, cells = self.input_shape[1:], self.map_shape[1:]
+        fitting = {side / count for side, count in zip(sides, cells, strict=True)}
+        fitting |= {
+            power for power in POWERS if all(-(-side // power) == n for side, n in zip(sides, cells, strict=True))
+        }
+        if len(fitting) > 1 or not min(fitting).is_integer():
+            raise ValueError(
+                f"expected an encoder that says how many pixels are between the cells of its maps, got maps "
+                f"{cells[0]} x {cells[1]} for images {sides[0]} x {sides[1]}: give Wrapped its stride, or mix no "
+                "queries, by --batches.mix false"
+            )
+        return int(min(fitting))
 
     def pool(self, maps: Float[Tensor, "n d hm wm"]) -> Float[Tensor, "n d"]:
         """Average feature maps over height and width."""

@@ -19,11 +19,14 @@ class Wrapped(Encoder):
         input_shape: The shape of one input; the command fills it in from the data.
         module: Takes (N, *input_shape), floating-point, and returns features (N, D), or feature maps (N, D, H, W),
             which are averaged.
+        stride: Pixels between neighbouring cells of the feature maps, which only mixed queries need. None: where the
+            sizes of images and maps say it.
         standardize: Whether images are standardised by the mean and std of the training part; otherwise the module gets
             them from 0 to 1.
 
     Raises:
-        ValueError: The module is not a torch.nn.Module, fails on such inputs, or returns something else.
+        ValueError: The module is not a torch.nn.Module, fails on such inputs, or returns something else; the stride is
+            below 1.
 
     Example:
         >>> import torch
@@ -32,8 +35,13 @@ class Wrapped(Encoder):
         (torch.Size([2, 16]), torch.Size([2, 16, 6, 6]))
     """
 
-    def __init__(self, input_shape: tuple[int, ...], module: nn.Module, *, standardize: bool = True) -> None:
+    def __init__(
+        self, input_shape: tuple[int, ...], module: nn.Module, *, stride: int | None = None, standardize: bool = True
+    ) -> None:
         super().__init__(input_shape)
+        if stride is not None and stride < 1:
+            raise ValueError(f"expected a stride of at least 1 pixel, got {stride}: leave it out if there are no maps")
+        self._stride = stride
         if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance] - users may pass anything
             raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
                 f"expected a torch.nn.Module to wrap, got {type(module).__name__}: pass an instance of its class"
@@ -50,6 +58,11 @@ class Wrapped(Encoder):
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
         return self._feature_dim
+
+    @property
+    def stride(self) -> int:
+        """Pixels between neighbouring cells of the feature maps."""
+        return super().stride if self._stride is None else self._stride
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         """Encode images to feature maps, if the module returns them."""

@@ -126,6 +126,8 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
         batches.mix = "cell_labels" in module.offers.asked.names
         specs["batches"]["init_args"]["mix"] = batches.mix
     _check_batches(batches, module.offers.asked)
+    if isinstance(batches, Episodes) and batches.mix:
+        _ = encoder.stride  # or an error that says what to do
     data = TrainingData(ready, batches, seed=seed)
     data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
     return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.offers.all, parts.test)))

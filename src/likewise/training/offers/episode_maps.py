@@ -1,5 +1,6 @@
 """Feature maps of an episode: those of its queries and supports, and what each cell shows."""
 
+from contextlib import suppress
 from typing import final
 
 import torch
@@ -46,7 +47,7 @@ class EpisodeMaps(Offer):
             raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's rate")
         self.mask = mask
         self.rate_factor = rate_factor
-        self._stride = 1
+        self._stride = 0
 
     def build(self, plan: Plan) -> None:
         """Make the layer, and check that maps have cells to tell apart."""
@@ -57,7 +58,8 @@ class EpisodeMaps(Offer):
                 f"{plan.encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mask none, by "
                 "--offers EpisodeMaps --offers.mask false"
             )
-        self._stride = plan.encoder.stride
+        with suppress(ValueError):  # images that are not mixed need none
+            self._stride = plan.encoder.stride
         if "map_logits" in plan.asked:
             self.linear = nn.Linear(channels, plan.num_labels)
 
@@ -102,6 +104,8 @@ class EpisodeMaps(Offer):
         mix = step.batch.get("mix")
         if mix is None:
             return own
+        if self._stride == 0:
+            raise RuntimeError("mixed queries need an encoder that knows its stride")  # refused before training
         partners: Int[Tensor, "e q"] = classes.gather(1, mix.partners)
         image = (step.inputs.shape[-2], step.inputs.shape[-1])
         theirs: Bool[Tensor, "e h w"] = owned_by_partner(mix, (height, width), self._stride, image)

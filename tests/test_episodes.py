@@ -8,6 +8,7 @@ from itertools import permutations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import likewise as lw
 from likewise.data import (
@@ -30,7 +31,7 @@ from likewise.models import Conv4, ConvNet, ResNet, ResNet12, Wrapped
 from likewise.models.drop_block import DropBlock
 from likewise.training import Plan, Step
 from likewise.training.loader import Loader, Place
-from likewise.training.offers import Offers
+from likewise.training.offers import EpisodeMaps, Offers
 
 SHAPE = EpisodeShape(episodes=3, ways=4, shots=2, queries=3)
 GRIDS = {
@@ -356,6 +357,50 @@ def test_dropped_blocks_are_squares_as_many_as_the_schedule_says():
     assert int(drop.state_dict()["step"]) == 12  # evaluation doesn't count
 
 
+def test_resnet12_is_four_stages_of_three_convolutions_beside_a_projection():
+    """Written again with functions: two dozen lines that share nothing with the network but its weights."""
+    torch.manual_seed(0)
+    encoder = ResNet12((3, 21, 21), widths=(2, 3, 4, 5)).double().eval()
+    for name, buffer in encoder.named_buffers():
+        if buffer.is_floating_point():
+            buffer.copy_(torch.rand_like(buffer) + (0.5 if name.endswith("var") else 0))
+    weights = encoder.state_dict()
+    images = torch.rand(4, 3, 21, 21, dtype=torch.float64)
+
+    def normed(maps, name):
+        mean, var, weight, bias = (
+            weights[f"{name}.{of}"].view(-1, 1, 1) for of in ("running_mean", "running_var", "weight", "bias")
+        )
+        return (maps - mean) / (var + 1e-5).sqrt() * weight + bias
+
+    maps = (images - weights["mean"]) / weights["std"]
+    for stage in range(4):
+        inside = maps
+        for place in (0, 3, 6):
+            inside = functional.conv2d(inside, weights[f"stages.{stage}.body.{place}.weight"], padding=1)
+            inside = normed(inside, f"stages.{stage}.body.{place + 1}")
+            inside = torch.where(inside > 0, inside, 0.1 * inside) if place < 6 else inside
+        beside = functional.conv2d(maps, weights[f"stages.{stage}.shortcut.0.weight"])
+        maps = inside + normed(beside, f"stages.{stage}.shortcut.1")
+        maps = torch.where(maps > 0, maps, 0.1 * maps)
+        if stage < 3:
+            maps = functional.max_pool2d(functional.pad(maps, (0, maps.shape[3] % 2) * 2, value=-math.inf), 2)
+    assert maps.shape == (4, 5, 3, 3)
+    torch.testing.assert_close(encoder.maps(images), maps)
+    torch.testing.assert_close(encoder(images), maps.mean(dim=(2, 3)))
+
+
+def test_resnet12_drops_single_cells_in_its_first_stages_and_blocks_in_its_last_two():
+    torch.manual_seed(0)
+    encoder = ResNet12((3, 32, 32), widths=(16, 32, 32, 64), dropout=0.3, block=2, ramp=7)
+    drops = [stage.end[-1] for stage in encoder.stages]
+    assert [type(drop) for drop in drops] == [nn.Dropout, nn.Dropout, DropBlock, DropBlock]
+    assert [drop.p for drop in drops[:2]] == [0.3, 0.3]
+    assert [(drop.rate, drop.block, drop.ramp) for drop in drops[2:]] == [(0.3, 2, 7)] * 2
+    last = encoder.stages[3].body[6].weight  # kaiming: variance 2 / (1 + slope²) / (outputs of a weight)
+    assert float(last.detach().var()) == pytest.approx(2 / 1.01 / (64 * 9), rel=0.05)
+
+
 def test_a_block_is_no_larger_than_the_map_and_the_mean_stays():
     torch.manual_seed(0)
     dropped = DropBlock(rate=0.5, block=5, ramp=1).train()(torch.ones(2000, 4, 2, 3))
@@ -387,6 +432,25 @@ def test_prototypical_networks_are_given_queries_and_the_means_of_their_supports
                 torch.testing.assert_close(given["query_features"][e, 3 * n + q], features[2 + q])
                 assert given["query_labels"][e, 3 * n + q] == n
     assert not list(offers.parameters())
+
+
+def test_each_step_masks_a_cell_of_its_own_and_none_if_asked():
+    torch.manual_seed(0)
+    encoder = Conv4((1, 28, 28), width=6, pools=3).eval()
+    step, offers, _ = step_of(lw.InfoPatchLoss(), encoder)
+    masked = []
+    for seed in [*range(60), 0]:
+        step.batch["share"] = step.batch["share"]._replace(seed=seed)
+        _, given = offers.arguments(step)
+        masked.append((given["support_maps"] == 0).all(dim=2)[0, 0].flatten().nonzero().item())
+    assert set(masked) == set(range(9))
+    assert masked[0] == masked[-1]
+    step, offers, _ = step_of(lw.InfoPatchLoss(), encoder, given=[EpisodeMaps(mask=False)])
+    _, given = offers.arguments(step)
+    maps = encoder.maps(step.inputs[:, 0]).view(3, 4, 5, 6, 3, 3)
+    torch.testing.assert_close(given["support_maps"], (maps[:, :, 0] + maps[:, :, 1]) / 2)
+    one_cell = Conv4((1, 28, 28), width=6)  # a single cell leaves nothing to mask, and is enough for the rest
+    step_of(lw.InfoPatchLoss(), one_cell, given=[EpisodeMaps(mask=False)])
 
 
 @pytest.mark.parametrize("mix", [False, True])

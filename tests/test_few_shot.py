@@ -179,6 +179,24 @@ def test_without_a_training_part_features_are_not_centred():
     assert refusal == "the distance centred cosine needs the mean of a training part, and there is none"
 
 
+def test_episodes_are_told_apart_by_seed_shape_labels_and_rows():
+    """Runs are paired by this digest."""
+
+    def digest(part, *, ways=5, seed=0):
+        (score,) = FewShot(ways, 1, 6, 20, distance="cosine", seed=seed)(part, part, part).scores
+        return re.search(r"episodes=(\w+)", score.choices)[1]
+
+    test = clustered()
+    assert digest(test) == digest(replace(test, vectors=test.vectors + torch.rand_like(test.vectors)))
+    others = [
+        digest(test, seed=1),
+        digest(test, ways=4),
+        digest(replace(test, labels=test.labels.roll(1))),
+        digest(replace(test, rows=test.numbers + 1)),
+    ]
+    assert len({digest(test), *others}) == 5
+
+
 def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
     train, validation, test = three()
     worse = Features(test.vectors + 2 * torch.randn_like(test.vectors), test.labels, test.names)

@@ -1,12 +1,16 @@
 """Few-shot evaluation: accuracy against a plain loop, intervals by simulation, and the whole way from the command."""
 
+import itertools
 import json
+import math
 import re
+import statistics
 from dataclasses import replace
 from html import unescape
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from sklearn.linear_model import LogisticRegression
 
@@ -265,6 +269,28 @@ def test_where_every_episode_has_all_classes_the_interval_is_over_their_accuraci
     low, high = over_classes(shares.flatten(), test.labels[rows[:, :, 0]].flatten())
     assert (found.scores[0].low, found.scores[0].high) == pytest.approx((low, min(1, high)))
     assert found.scores[0].high - found.scores[0].low > 0.05
+
+
+@pytest.mark.parametrize(("ways", "count"), [(2, 6), (3, 7)])
+def test_the_interval_over_classes_is_a_plain_jackknife_with_chance_taken_off(ways, count):
+    """All choices of classes, twice: each class is left out in turn, and the mean of what remains is taken anew."""
+    episodes = 2 * list(itertools.combinations(range(count), ways))
+    generator = torch.Generator().manual_seed(0)
+    ease = torch.rand(count, generator=generator)
+    noise = 0.1 * torch.randn(len(episodes), generator=generator)
+    values = [float(ease[list(of)].mean() + by) for of, by in zip(episodes, noise, strict=True)]
+    mean, variance = statistics.fmean(values), statistics.variance(values)
+    moved, chance = [], []
+    for left_out in range(count):
+        without = [value for value, of in zip(values, episodes, strict=True) if left_out not in of]
+        having = len(values) - len(without)
+        moved.append((statistics.fmean(without) - mean) ** 2)
+        # what drawing alone moves: the mean of `having` episodes, seen through the weight that leaving them out has
+        chance.append(variance * (1 / having - 1 / len(values)) * (having / len(without)) ** 2)
+    spread = (count - 1) / count * (sum(moved) - sum(chance)) + variance / len(values)
+    half = scipy.stats.t.ppf(0.975, count - 1) * math.sqrt(spread)
+    found = over_classes_of_episodes(torch.tensor(values, dtype=torch.float64), torch.tensor(episodes))
+    assert found == pytest.approx((mean - half, mean + half), rel=1e-9)
 
 
 @pytest.mark.parametrize("turns", [1, 4])

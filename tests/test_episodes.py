@@ -513,9 +513,18 @@ def test_infopatch_is_the_sum_of_both_parts_by_their_weights():
                     s = 7 * unit(means[e], dim=1) @ unit(maps[e, q, :, i, j], dim=0)
                     local = local - s.log_softmax(dim=0)[given["cell_labels"][e, q, i, j]]
                     count += 1
-    cells = zip(given["map_logits"].flatten(0, 2), given["map_labels"].flatten(), strict=True)
+    cells = list(zip(given["map_logits"].flatten(0, 2), given["map_labels"].flatten(), strict=True))
     everywhere = torch.stack([-row.log_softmax(dim=0)[label] for row, label in cells]).mean()
-    torch.testing.assert_close(lw.InfoPatchLoss()(**given), everywhere + 0.5 * local / count)
+    loss = lw.InfoPatchLoss()
+    torch.testing.assert_close(loss(**given), everywhere + 0.5 * local / count)
+    right = [row.tolist().index(max(row.tolist())) == int(label) for row, label in cells]
+    assert 0 < sum(right) < len(right)
+    expected = {
+        "local_loss": (local / count).detach(),
+        "global_loss": everywhere.detach(),
+        "global_accuracy": torch.tensor(sum(right) / len(right)),
+    }
+    torch.testing.assert_close(loss.last, expected)
     torch.testing.assert_close(
         lw.InfoPatchLoss(local_weight=2, global_weight=0.25)(**given), everywhere / 4 + 2 * local / count
     )
@@ -549,6 +558,7 @@ def patched_loss(**more):
         (patched_loss, "expected map_logits for the global loss, got none"),
         (lambda: patched_loss(map_logits=LOGITS, map_labels=CELLS[0, 0]), r"map_logits \(M, H, W, C\)"),
         (lambda: patched_loss(map_logits=LOGITS, map_labels=CELLS[0] + 5), "within the 5 classes"),
+        (lambda: patched_loss(map_logits=LOGITS / 0, map_labels=CELLS[0]), "expected map_logits to be finite"),
         (lambda: lw.PrototypicalLoss()(MAPS, MAPS, CELLS), r"features of episodes, \(E, Q or K, D\)"),
         (
             lambda: lw.PrototypicalLoss()(POINTS, POINTS.expand(2, 2, 3), CELLS),
@@ -568,15 +578,28 @@ def test_the_prototypical_loss_is_a_double_loop_over_queries_and_classes(normali
     torch.manual_seed(0)
     queries, means = torch.randn(2, 5, 4, dtype=torch.float64), 3 + torch.randn(2, 3, 4, dtype=torch.float64)
     labels = torch.randint(3, (2, 5))
-    losses = []
+    losses, right = [], []
     for e in range(2):
         for q, label in zip(queries[e], labels[e], strict=True):
             pair = [(q / q.norm(), m / m.norm()) if normalize else (q, m) for m in means[e]]
             distances = [sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) for one, other in pair]
             total = sum(torch.exp(-d / 0.7) for d in distances)
             losses.append(distances[label] / 0.7 + total.log())
+            right.append(distances.index(min(distances)) == int(label))
     loss = lw.PrototypicalLoss(temperature=0.7, normalize=normalize, reduction="none")
     torch.testing.assert_close(loss(queries, means, labels), torch.stack(losses))
+    assert 0 < sum(right) < len(right)
+    assert float(loss.last["accuracy"]) == pytest.approx(sum(right) / len(right))
+
+
+def test_logits_of_half_precision_are_compared_in_float32():
+    """Of bfloat16 logits, that of the widened ones, to more digits than bfloat16 has."""
+    torch.manual_seed(0)
+    logits, labels = (20 * torch.randn(2, 3, 3, 5)).bfloat16(), torch.randint(5, (2, 3, 3))
+    rows = logits.double().flatten(0, 2)
+    expected = torch.stack([-row.log_softmax(0)[label] for row, label in zip(rows, labels.flatten(), strict=True)])
+    loss = lw.InfoPatchLoss(local_weight=0)(MAPS, MAPS, CELLS, map_logits=logits, map_labels=labels)
+    assert float(loss) == pytest.approx(float(expected.mean()), rel=1e-6)
 
 
 def test_the_prototypical_loss_keeps_its_digits_far_from_the_origin():

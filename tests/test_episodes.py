@@ -27,20 +27,13 @@ from likewise.data.by_class import SPLITS
 from likewise.data.episode_draw import distinct
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.rotations import rotated
-from likewise.models import Conv4, ConvNet, ResNet, ResNet12, Wrapped
+from likewise.models import Conv4, ResNet12, Wrapped
 from likewise.models.drop_block import DropBlock
 from likewise.training import Plan, Step
 from likewise.training.loader import Loader, Place
 from likewise.training.offers import EpisodeMaps, Offers
 
 SHAPE = EpisodeShape(episodes=3, ways=4, shots=2, queries=3)
-GRIDS = {
-    "28 to 3": (28, 3, 8),
-    "28 to 4": (28, 4, 8),
-    "84 to 11": (84, 11, 8),
-    "32 to 4": (32, 4, 8),
-    "28 to 7": (28, 7, 4),
-}
 
 
 def images_of(classes=7, each=9, side=28, channels=1):
@@ -170,64 +163,6 @@ def test_boxes_have_the_sides_of_the_paper_and_cover_31_percent():
         assert mix.boxes[e].tolist() == edges
     top, bottom, left, right = drawn(Draw(0, rows=episodes), 2, 84, 84).boxes.T
     assert float(((bottom - top) * (right - left)).float().mean() / 84**2) == pytest.approx(0.31, abs=0.005)
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_a_cell_shows_the_image_that_covers_most_of_its_pixels(grid):
-    side, cells, stride = GRIDS[grid]
-    mix = drawn(Draw(1, rows=500), 2, side, side)
-    found = owned_by_partner(mix, (cells, cells), stride, (side, side))
-    pixels = (
-        patched(
-            torch.arange(2.0).view(1, 2, 1, 1, 1).expand(500, 2, 1, side, side),
-            mix._replace(partners=torch.tensor([[1, 0]]).expand(500, 2)),
-        )[:, 0, 0]
-        == 1
-    )
-    for i in range(cells):
-        for j in range(cells):
-            block = pixels[:, i * stride : (i + 1) * stride, j * stride : (j + 1) * stride].flatten(1)
-            assert torch.equal(found[:, i, j], 2 * block.sum(dim=1) > block.shape[1])
-    assert 0.2 < found.float().mean() < 0.4
-
-
-@pytest.mark.parametrize(
-    ("encoder", "cells"),
-    [
-        (lambda: Conv4((1, 28, 28), width=4, pools=3), 3),
-        (lambda: ResNet12((1, 28, 28), widths=(2, 2, 2, 2)), 4),
-        (lambda: ResNet12((1, 84, 84), widths=(2, 2, 2, 2)), 11),
-        (lambda: Conv4((1, 32, 32), width=4, pools=3), 4),
-        (lambda: ConvNet((1, 28, 28), width=2), 7),
-        (lambda: ResNet((1, 28, 28), depth=8, width=2), 7),
-    ],
-)
-def test_networks_have_the_maps_and_strides_of_these_grids(encoder, cells):
-    made = encoder()
-    assert made.map_shape[1:] == (cells, cells)
-    side = made.input_shape[1]
-    assert (side, cells, made.stride) in GRIDS.values()
-
-
-@pytest.mark.parametrize(("side", "stride"), [(84, 12), (84, 6), (30, 3), (56, 7), (32, 8), (28, 4)])
-def test_a_wrapped_network_has_the_stride_that_sizes_say(side, stride):
-    assert Wrapped((3, side, side), nn.Conv2d(3, 2, stride, stride)).stride == stride
-
-
-@pytest.mark.parametrize(
-    ("image", "module"),
-    [
-        ((84, 84), nn.Conv2d(3, 2, 14, 14)),  # maps 6 x 6, as those of stride 16 with padding
-        ((84, 84), nn.Conv2d(3, 2, 3, 8, 1)),  # 11 x 11
-        ((28, 56), nn.Conv2d(3, 2, (4, 8), (4, 8))),  # another one for each side
-    ],
-)
-def test_a_stride_that_sizes_leave_open_is_to_be_said(image, module):
-    with pytest.raises(ValueError, match="expected an encoder that says how many pixels are between the cells"):
-        _ = Wrapped((3, *image), module).stride
-    assert Wrapped((3, *image), module, stride=14).stride == 14
-    with pytest.raises(ValueError, match="expected a stride of at least 1 pixel, got 0"):
-        Wrapped((3, *image), module, stride=0)
 
 
 def test_halves_of_a_batch_on_two_processes_are_the_whole_batch():
@@ -454,19 +389,27 @@ def test_each_step_masks_a_cell_of_its_own_and_none_if_asked():
 
 
 @pytest.mark.parametrize("mix", [False, True])
-def test_infopatch_is_given_masked_means_of_support_maps_and_the_class_that_every_cell_shows(mix):
+@pytest.mark.parametrize(
+    ("make", "cells", "grid"),
+    [
+        (lambda: Conv4((1, 28, 28), width=6, pools=3), (3, 3), (8, 0)),
+        (lambda: Wrapped((1, 28, 28), nn.Conv2d(1, 6, 3, 4, 1)), (7, 7), (4, -1.5)),  # as a ResNet's
+    ],
+    ids=["pooled", "strided"],
+)
+def test_infopatch_is_given_masked_means_of_support_maps_and_the_class_that_every_cell_shows(make, cells, grid, mix):
     torch.manual_seed(0)
-    encoder = Conv4((1, 28, 28), width=6, pools=3).eval()
+    encoder = make().eval()
     step, offers, samples = step_of(lw.InfoPatchLoss(), encoder, mix=mix)
     _, given = offers.arguments(step)
     assert {name: tuple(of.shape) for name, of in given.items()} == {
-        "query_maps": (3, 12, 6, 3, 3),
-        "support_maps": (3, 4, 6, 3, 3),
-        "cell_labels": (3, 12, 3, 3),
-        "map_logits": (60, 3, 3, 7),
-        "map_labels": (60, 3, 3),
+        "query_maps": (3, 12, 6, *cells),
+        "support_maps": (3, 4, 6, *cells),
+        "cell_labels": (3, 12, *cells),
+        "map_logits": (60, *cells, 7),
+        "map_labels": (60, *cells),
     }
-    maps = encoder.maps(step.inputs[:, 0]).view(3, 4, 5, 6, 3, 3)
+    maps = encoder.maps(step.inputs[:, 0]).view(3, 4, 5, 6, *cells)
     means = (maps[:, :, 0] + maps[:, :, 1]) / 2
     masked = (given["support_maps"] == 0).all(dim=2)  # a cell of the whole batch
     assert len(masked.flatten(0, 1).unique(dim=0)) == 1
@@ -474,19 +417,21 @@ def test_infopatch_is_given_masked_means_of_support_maps_and_the_class_that_ever
     torch.testing.assert_close(given["support_maps"], means * ~masked[:, :, None])
     torch.testing.assert_close(given["query_maps"], maps[:, :, 2:].flatten(1, 2))
     labels = step.batch["labels"].view(3, 4, 5)
-    owned = owned_by_partner(step.batch["mix"], (3, 3), 8, (28, 28)) if mix else torch.zeros(3, 3, 3, dtype=torch.bool)
+    owned = torch.zeros(3, *cells, dtype=torch.bool)
+    if mix:
+        owned = owned_by_partner(step.batch["mix"], cells, grid[0], (28, 28), start=grid[1])
     partners = step.batch["mix"].partners if mix else torch.arange(12).expand(3, 12)
-    shown = given["map_labels"].view(3, 4, 5, 3, 3)
+    shown = given["map_labels"].view(3, 4, 5, *cells)
     logits = offers.by_class["EpisodeMaps"].linear(maps.movedim(3, -1))
-    torch.testing.assert_close(given["map_logits"].view(3, 4, 5, 3, 3, 7), logits)
+    torch.testing.assert_close(given["map_logits"].view(3, 4, 5, *cells, 7), logits)
     for e in range(3):
         for q in range(12):
-            for i in range(3):
-                for j in range(3):
+            for i in range(cells[0]):
+                for j in range(cells[1]):
                     of = int(partners[e, q]) if owned[e, i, j] else q
                     assert given["cell_labels"][e, q, i, j] == of // 3
                     assert shown[e, q // 3, 2 + q % 3, i, j] == labels[e, of // 3, 2 + of % 3]
-    assert torch.equal(shown[:, :, :2], labels[:, :, :2, None, None].expand(3, 4, 2, 3, 3))
+    assert torch.equal(shown[:, :, :2], labels[:, :, :2, None, None].expand(3, 4, 2, *cells))
     assert bool(owned.any()) == mix
     assert samples.labels is not None
 

@@ -584,11 +584,15 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
             "as by --encoder.pools 3 of Conv4, or mask none, by --offers EpisodeMaps --offers.mask false",
         ),
         (
+            ["--loss", "InfoPatchLoss", "--encoder.pools", "4", "--offers", "EpisodeMaps", "--offers.mask", "false"],
+            "expected feature maps of at least 2 cells for mixed queries, got 1 x 1",
+        ),
+        (
             ["--loss", "SupConLoss", "--evaluations", "FewShot", "--evaluations.ways", "8"],
             "it needs at least 8 classes",
         ),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_what_does_not_fit_is_refused_before_training(words, expected, shapes, tmp_path, capsys):
     common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS]
@@ -598,17 +602,20 @@ def test_what_does_not_fit_is_refused_before_training(words, expected, shapes, t
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_mixed_queries_need_a_stride_that_is_known(shapes, tmp_path, capsys):
-    """16 pixels and 7 cells say nothing: refused, unless the stride is said or nothing is mixed."""
-    sizes = {"in_channels": 1, "out_channels": 4, "kernel_size": 3, "stride": 2}
+def test_mixed_queries_need_cells_whose_place_is_known(shapes, tmp_path, capsys):
+    """Cells 4 pixels high and 2 wide are no grid: refused, unless it is said or nothing is mixed."""
+    sizes = {"in_channels": 1, "out_channels": 4, "kernel_size": 3, "stride": [4, 2]}
     layer = json.dumps({"class_path": "torch.nn.Conv2d", "init_args": sizes})
     words = ["train", "--data", "Arrays", "--data.path", str(shapes), *WORDS[:8], "--loss", "InfoPatchLoss"]
     words += ["--encoder", "Wrapped", "--encoder.module", layer, "--trainer.max_epochs", "1", "--report", "false"]
     words += ["--trainer.accelerator", "cpu", "--evaluations", "[]", "--runs", str(tmp_path / "runs")]
     assert main(words) == 2
-    assert "got maps 7 x 7 for images 16 x 16: give Wrapped its stride, or mix" in capsys.readouterr().err
+    assert (
+        "got Wrapped, in which they can't be followed: give Wrapped its stride and cell_start, def"
+        in capsys.readouterr().err
+    )
     assert not list(tmp_path.glob("runs/*"))
-    assert main([*words, "--encoder.stride", "2"]) == 0
+    assert main([*words, "--encoder.stride", "2", "--encoder.cell_start", "1.5"]) == 0
     assert main([*words, "--batches.mix", "false"]) == 0
 
 

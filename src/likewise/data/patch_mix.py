@@ -67,17 +67,18 @@ def patched(queries: Shaped[Tensor, "e q ch h w"], mix: Mix) -> Shaped[Tensor, "
 
 
 def owned_by_partner(
-    mix: Mix, map_shape: tuple[int, int], stride: int, image: tuple[int, int]
+    mix: Mix, map_shape: tuple[int, int], stride: int, image: tuple[int, int], *, start: float = 0.0
 ) -> Bool[Tensor, "e h w"]:
     """Tell which cells of a feature map lie for more than half within the box, and so show the partner.
 
-    Cell i covers the pixels from i·stride to (i + 1)·stride, as far as the image goes.
+    Cell i covers the pixels from start + i·stride to start + (i + 1)·stride, as far as the image goes.
 
     Args:
         mix: The boxes.
         map_shape: Height and width of the maps, in cells.
         stride: Pixels between neighbouring cells.
         image: Height and width of the images, in pixels.
+        start: Where the first cell begins, in pixels; a whole number or a half.
 
     Example:
         >>> mix = Mix(torch.tensor([[0, 8, 0, 5]]), torch.tensor([[0]]))
@@ -88,8 +89,8 @@ def owned_by_partner(
     covered: list[Tensor] = []
     sizes: list[Tensor] = []
     for place, (cells, side) in enumerate(zip(map_shape, image, strict=True)):
-        begin = (torch.arange(cells, device=mix.boxes.device) * stride).clamp(max=side)
-        end = (begin + stride).clamp(max=side)
+        edges = torch.arange(cells + 1, device=mix.boxes.device) * stride + start
+        begin, end = edges.clamp(0, side).unfold(0, 2, 1).unbind(1)
         low, high = mix.boxes[:, 2 * place, None], mix.boxes[:, 2 * place + 1, None]
         covered.append((torch.minimum(end, high) - torch.maximum(begin, low)).clamp(min=0))
         sizes.append(end - begin)

@@ -1,6 +1,7 @@
 """Encoders, one per file, the heads used in training, and ONNX export."""
 
 from likewise.models.bag_of_tokens import BagOfTokens
+from likewise.models.cell_grid import CellGrid
 from likewise.models.chunks import in_chunks
 from likewise.models.conv4 import Conv4
 from likewise.models.conv_net import ConvNet
@@ -20,6 +21,7 @@ from likewise.models.wrapped import Wrapped
 __all__ = [
     "MLP",
     "BagOfTokens",
+    "CellGrid",
     "Conv4",
     "ConvNet",
     "Encoder",

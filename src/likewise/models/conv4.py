@@ -66,9 +66,8 @@ class Conv4(MapEncoder):
             blocks[f"block_{level}"] = _block(channels, width, pooled=level < pools)
             channels = width
         self.blocks = nn.Sequential(blocks)
-        self._stride = 2**pools
         self._flat = features == "flat"
-        self._feature_dim = width * (sides[0] // self._stride) * (sides[1] // self._stride) if self._flat else width
+        self._feature_dim = width * (sides[0] >> pools) * (sides[1] >> pools) if self._flat else width
         self.to(memory_format=torch.channels_last)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:

@@ -33,13 +33,12 @@ class ConvNet(MapEncoder):
         check_images("ConvNet", input_shape)
         check_sizes(width=width, depth=depth)
         super().__init__(input_shape)
-        channels, side, self._stride = input_shape[0], min(input_shape[1:]), 1
+        channels, side = input_shape[0], min(input_shape[1:])
         blocks: OrderedDict[str, nn.Module] = OrderedDict()
         for level in range(depth):
             pooled = level > 0 and side >= 4
             blocks[f"block_{level}"] = _block(channels, width << level, pooled=pooled)
             channels, side = width << level, side // 2 if pooled else side
-            self._stride <<= pooled
         self.blocks = nn.Sequential(blocks)
         self._feature_dim = channels
         self.to(memory_format=torch.channels_last)  # nearly twice as fast on a CPU

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from likewise.models.cell_grid import CellGrid, followed
+
 if TYPE_CHECKING:
     from likewise.data.samples import Rows
 
 CHUNK = 1024  # images that `observe` reads at a time
-POWERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # usual strides: a convolution leaves a cell for what is over at an edge
 MOST_INPUTS = 1024  # encoded at a time
 MOST_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
 
@@ -86,24 +87,27 @@ class Encoder(nn.Module, ABC):
         return channels, height, width
 
     @property
-    def stride(self) -> int:
-        """Pixels between neighbouring cells of the feature maps. An encoder that knows it returns its own.
+    def cell_grid(self) -> CellGrid:
+        """Where the cells of the feature maps lie in the image, followed through the operations of `maps`.
 
         Raises:
-            ValueError: The sizes of images and maps leave open what it is.
+            ValueError: The encoder has no maps, or an operation of its own leaves open where they lie.
         """
-        sides, cells = self.input_shape[1:], self.map_shape[1:]
-        fitting = {side / count for side, count in zip(sides, cells, strict=True)}
-        fitting |= {
-            power for power in POWERS if all(-(-side // power) == n for side, n in zip(sides, cells, strict=True))
-        }
-        if len(fitting) > 1 or not min(fitting).is_integer():
+        with frozen(self):
+            blank = torch.zeros(1, *self.input_shape, device=self.mean.device, dtype=self.mean.dtype)
+            grid = followed(self.maps, blank)
+        if grid is None:
             raise ValueError(
-                f"expected an encoder that says how many pixels are between the cells of its maps, got maps "
-                f"{cells[0]} x {cells[1]} for images {sides[0]} x {sides[1]}: give Wrapped its stride, or mix no "
-                "queries, by --batches.mix false"
+                f"expected an encoder that says which pixels the cells of its maps show, got {type(self).__name__}, "
+                "in which they can't be followed: give Wrapped its stride and cell_start, define cell_grid in an "
+                "encoder of your own, or mix no queries, by --batches.mix false"
             )
-        return int(min(fitting))
+        return grid
+
+    @property
+    def stride(self) -> int:
+        """Pixels between neighbouring cells of the feature maps."""
+        return self.cell_grid.stride
 
     def pool(self, maps: Float[Tensor, "n d hm wm"]) -> Float[Tensor, "n d"]:
         """Average feature maps over height and width."""

@@ -7,20 +7,14 @@ from likewise.models.encoder import Encoder
 
 
 class MapEncoder(Encoder):
-    """Abstract: an encoder that defines `maps`, and sets the length of its features and its stride when it is made."""
+    """Abstract: an encoder that defines `maps`, and sets the length of its features when it is made."""
 
     _feature_dim: int
-    _stride: int
 
     @property
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
         return self._feature_dim
-
-    @property
-    def stride(self) -> int:
-        """Pixels between neighbouring cells of the feature maps."""
-        return self._stride
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
         """Encode a batch of images."""

@@ -68,7 +68,6 @@ class ResNet(MapEncoder):
         _check_side(max(input_shape[1:]), depth, small=small)
         self.stem = _stem(input_shape[0], width, small=small)
         self.stages, self._feature_dim = _stages(depth, width)
-        self._stride = 2 ** (len(blocks) - 1) * (1 if small else 4)
         _initialize(self)
         self.to(memory_format=torch.channels_last)
 

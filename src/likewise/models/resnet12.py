@@ -65,7 +65,6 @@ class ResNet12(MapEncoder):
             channels = width
         self.stages = nn.Sequential(*stages)
         self._feature_dim = channels
-        self._stride = 2 ** (len(widths) - (not last_pool))
         for part in self.modules():
             if isinstance(part, nn.Conv2d):
                 nn.init.kaiming_normal_(part.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu")

@@ -127,10 +127,22 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
         specs["batches"]["init_args"]["mix"] = batches.mix
     _check_batches(batches, module.offers.asked)
     if isinstance(batches, Episodes) and batches.mix:
-        _ = encoder.stride  # or an error that says what to do
+        _check_cells(encoder)
     data = TrainingData(ready, batches, seed=seed)
     data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
     return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.offers.all, parts.test)))
+
+
+def _check_cells(encoder: Encoder) -> None:
+    """Raise unless an encoder has cells that can show parts of mixed images, and says where they lie."""
+    height, width = encoder.map_shape[1:]
+    if height * width < 2:
+        raise ValueError(
+            f"expected feature maps of at least 2 cells for mixed queries, got {height} x {width} for images "
+            f"{encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mix none, by "
+            "--batches.mix false"
+        )
+    _ = encoder.cell_grid  # or an error that says what to do
 
 
 def prepared(encoder: Encoder, samples: Samples) -> Samples:

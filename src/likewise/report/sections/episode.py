@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional
 
 from likewise.data import EpisodeDraw, EpisodeShape
 from likewise.diagnostics import cell_matches, plots
@@ -57,7 +56,10 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         "how much each cell of an image looks like the class above it: the softmax of scaled cosines to the class's "
         "mean features."
     )
-    figure = plots.as_html(plots.image_rows(_picture(images, shares, chosen), captions), "episode")
+    figure = plots.as_html(
+        plots.image_rows(_picture(images, shares, chosen, _cell_of_pixels(encoder, images, shares)), captions),
+        "episode",
+    )
     return Section("An episode", sentence, figure + table(["", "class", "predicted"], [*supports, *queries]))
 
 
@@ -98,11 +100,29 @@ def _shares(encoder: Encoder, images: Float[Tensor, "n s ch h w"]) -> Float[Tens
     return cell_matches(maps[:, SHAPE.shots :].flatten(0, 1), maps[:, : SHAPE.shots].mean(dim=1))
 
 
-def _picture(images: Float[Tensor, "n s ch h w"], shares: Tensor, chosen: Tensor) -> Float[Tensor, "r k 3 h w"]:
+def _cell_of_pixels(encoder: Encoder, images: Tensor, shares: Tensor) -> tuple[Int[Tensor, " h"], Int[Tensor, " w"]]:
+    """Return which row and column of cells shows each pixel; an encoder that doesn't say has cells of equal parts."""
+    sides, cells = images.shape[-2:], shares.shape[-2:]
+    try:
+        grid = encoder.cell_grid
+    except ValueError:
+        rows, columns = (torch.arange(side) * count // side for side, count in zip(sides, cells, strict=True))
+    else:
+        rows, columns = (grid.cell_of_pixels(side, count) for side, count in zip(sides, cells, strict=True))
+    return rows, columns
+
+
+def _picture(
+    images: Float[Tensor, "n s ch h w"],
+    shares: Float[Tensor, "q n i j"],
+    chosen: Int[Tensor, " k"],
+    cells: tuple[Int[Tensor, " h"], Int[Tensor, " w"]],
+) -> Float[Tensor, "r k 3 h w"]:
     """Return a row of supports, and of each query the image and how much it looks like each class."""
+    rows, columns = cells
     colour = images if images.shape[2] == 3 else images[:, :, :1].expand(-1, -1, 3, -1, -1)
     supports, queries = colour[:, 0], colour[:, SHAPE.shots :].flatten(0, 1)[chosen]
-    heat = functional.interpolate(shares[chosen], size=queries.shape[-2:], mode="nearest").unsqueeze(2)
+    heat = shares[chosen][:, :, rows[:, None], columns].unsqueeze(2)
     tint = torch.tensor(TINT).view(3, 1, 1)
     tinted = queries.unsqueeze(1) * (1 - STRENGTH * heat) + STRENGTH * heat * tint
     first = torch.cat([torch.ones_like(supports[:1]), supports]).unsqueeze(0)

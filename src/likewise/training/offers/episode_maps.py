@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from likewise.data import Draw, Share, mixed, owned_by_partner
+from likewise.models import CellGrid
 from likewise.training.offers.episode_means import own_classes
 from likewise.training.offers.offer import Offer, Plan
 from likewise.training.step import Step
@@ -47,7 +48,7 @@ class EpisodeMaps(Offer):
             raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's rate")
         self.mask = mask
         self.rate_factor = rate_factor
-        self._stride = 0
+        self._grid: CellGrid | None = None
 
     def build(self, plan: Plan) -> None:
         """Make the layer, and check that maps have cells to tell apart."""
@@ -59,7 +60,7 @@ class EpisodeMaps(Offer):
                 "--offers EpisodeMaps --offers.mask false"
             )
         with suppress(ValueError):  # images that are not mixed need none
-            self._stride = plan.encoder.stride
+            self._grid = plan.encoder.cell_grid
         if "map_logits" in plan.asked:
             self.linear = nn.Linear(channels, plan.num_labels)
 
@@ -104,9 +105,11 @@ class EpisodeMaps(Offer):
         mix = step.batch.get("mix")
         if mix is None:
             return own
-        if self._stride == 0:
-            raise RuntimeError("mixed queries need an encoder that knows its stride")  # refused before training
+        if self._grid is None:
+            raise RuntimeError("mixed queries need an encoder whose cells are known")  # refused before training
         partners: Int[Tensor, "e q"] = classes.gather(1, mix.partners)
         image = (step.inputs.shape[-2], step.inputs.shape[-1])
-        theirs: Bool[Tensor, "e h w"] = owned_by_partner(mix, (height, width), self._stride, image)
+        theirs: Bool[Tensor, "e h w"] = owned_by_partner(
+            mix, (height, width), self._grid.stride, image, start=self._grid.start
+        )
         return torch.where(theirs.unsqueeze(1), partners[..., None, None], own)

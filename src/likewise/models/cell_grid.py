@@ -1,0 +1,167 @@
+"""Where the cells of feature maps lie in the image, followed through the operations of one forward pass."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+MOVING = {"permute", "transpose", "flip", "roll", "index", "index_select", "gather", "bmm", "baddbmm"}  # sizes stay
+PADS = {"constant_pad_nd", "reflection_pad2d", "replication_pad2d"}
+WINDOWS = {"convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d"}
+
+
+class CellGrid(NamedTuple):
+    """Cell i covers the pixels from start + i · stride to start + (i + 1) · stride, in height and in width."""
+
+    stride: int
+    """Pixels between neighbouring cells."""
+    start: float
+    """Where the first cell begins: 0 where pooling or patches divide the image; −(stride − 1) / 2 where convolutions
+    with a stride centre cell i on pixel i · stride, as in a ResNet."""
+
+    def cell_of_pixels(self, side: int, cells: int) -> Tensor:
+        """Return for each pixel of a side its cell, (side,) of int64; the first or last beyond the cells' ends.
+
+        Example:
+            >>> CellGrid(stride=4, start=-1.5).cell_of_pixels(8, cells=2)
+            tensor([0, 0, 1, 1, 1, 1, 1, 1])
+        """
+        middles = torch.arange(side) + 0.5
+        return ((middles - self.start) / self.stride).floor().long().clamp(0, cells - 1)
+
+
+def followed(maps: Callable[[Tensor], Tensor], images: Tensor) -> CellGrid | None:
+    """Find where the cells of a function's maps lie, from the operations that it runs.
+
+    A convolution or pool of kernel k, stride s, padding p and dilation d, on cells of stride S that start at a, has
+
+        stride   S · s
+        start    a + S · (d (k − 1) + 1 − s − 2p) / 2
+
+    Padding and slices move and thin cells, and operations that keep height and width keep their places.
+
+    Args:
+        maps: From images to maps (N, D, H, W).
+        images: (N, channels, height, width), whose values don't matter.
+
+    Returns:
+        The grid. None if an operation is not one of these, such as a patch embedding's reshaping, or paths through
+        the network disagree, or height and width do.
+
+    Source:
+        A. Araujo, W. Norris and J. Sim, Computing Receptive Fields of Convolutional Neural Networks, 2019.
+
+    Example:
+        >>> followed(torch.nn.Conv2d(1, 1, kernel_size=3, stride=2, padding=1), torch.zeros(1, 1, 8, 8))
+        CellGrid(stride=2, start=-0.5)
+        >>> followed(torch.nn.AvgPool2d(4), torch.zeros(1, 1, 8, 8))
+        CellGrid(stride=4, start=0.0)
+    """
+    with _Follower(images) as follower:
+        found = follower.of(maps(images))
+    if found is None or found[0] != found[1]:
+        return None
+    return CellGrid(found[0].stride, found[0].start)
+
+
+class _Axis(NamedTuple):
+    stride: int = 1
+    start: float = 0.0
+
+    def windows(self, size: int, stride: int, padding: int) -> "_Axis":
+        """Return the cells that windows over these cells make."""
+        return _Axis(self.stride * stride, self.start + self.stride * (size - stride - 2 * padding) / 2)
+
+
+_Grid = tuple[_Axis, _Axis]  # of height and width
+
+
+class _Follower(TorchDispatchMode):
+    """Knows of every tensor that comes from the images where its cells lie, or that this is lost."""
+
+    def __init__(self, images: Tensor) -> None:
+        super().__init__()
+        self._known: dict[int, tuple[Tensor, _Grid | None]] = {}  # a tensor is kept, as another may get its id
+        self._note(images, (_Axis(), _Axis()))
+
+    def of(self, tensor: Tensor) -> _Grid | None:
+        return self._known[id(tensor)][1] if id(tensor) in self._known else None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        result = func(*args, **given)
+        seen = [some for some in _tensors((args, given)) if id(some) in self._known]
+        if seen:
+            name = func.overloadpacket.__name__
+            for output in _tensors(result):
+                if name in WINDOWS | PADS | {"slice"}:
+                    grid = self.of(args[0])
+                    grid = None if grid is None or output.ndim != 4 else _moved(name, _named(func, args, given), grid)
+                else:
+                    grid = None if name.rstrip("_") in MOVING else self._kept(seen, output)
+                self._note(output, grid)
+        return result
+
+    def _note(self, tensor: Tensor, grid: _Grid | None) -> None:
+        self._known[id(tensor)] = tensor, grid
+
+    def _kept(self, seen: list[Tensor], output: Tensor) -> _Grid | None:
+        """Return the grid of those inputs that have the output's height and width, if they have the same."""
+        grids = {self.of(some) for some in seen if some.ndim > 2 and some.shape[-2:] == output.shape[-2:]}
+        return grids.pop() if output.ndim > 2 and len(grids) == 1 else None
+
+
+def _named(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operation by name, with its defaults."""
+    declared = func._schema.arguments  # noqa: SLF001 - torch offers it nowhere else
+    return {one.name: one.default_value for one in declared} | dict(
+        zip((one.name for one in declared), args, strict=False), **kwargs
+    )
+
+
+def _moved(name: str, given: dict[str, Any], grid: _Grid) -> _Grid | None:
+    """Return the grid after an operation that moves or thins cells."""
+    if name in PADS:
+        before = (given["pad" if name == "constant_pad_nd" else "padding"] + [0, 0])[2::-2]
+        return _both(grid, (1, 1), (1, 1), before, (1, 1))
+    if name == "slice":
+        axis, size = given["dim"] % 4 - 2, given["self"].shape[given["dim"]]
+        if axis < 0:
+            return grid
+        begin = given["start"] or 0
+        moved = grid[axis].windows(1, given["step"], -(begin + size if begin < 0 else begin))
+        return (moved, grid[1]) if axis == 0 else (grid[0], moved)
+    if name == "convolution":
+        if given["transposed"]:
+            return None
+        return _both(grid, given["weight"].shape[2:], given["stride"], given["padding"], given["dilation"])
+    kernel = _pair(given["kernel_size"])
+    return _both(
+        grid, kernel, _pair(given["stride"]) or kernel, _pair(given["padding"]), _pair(given.get("dilation", [1]))
+    )
+
+
+def _both(
+    grid: _Grid, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> _Grid:
+    height, width = (
+        axis.windows(d * (k - 1) + 1, s, p)
+        for axis, k, s, p, d in zip(grid, kernel, stride, padding, dilation, strict=True)
+    )
+    return height, width
+
+
+def _pair(values: Sequence[int]) -> Sequence[int]:
+    return list(values) * 2 if len(values) == 1 else values
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, dict):
+        yield from _tensors(list(values.values()))
+    elif isinstance(values, (list, tuple)):
+        for some in values:
+            yield from _tensors(some)

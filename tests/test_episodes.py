@@ -177,6 +177,31 @@ def test_halves_of_a_batch_on_two_processes_are_the_whole_batch():
         batches.on_device(batch_of(batches, samples, held=30))
 
 
+def test_every_step_draws_boxes_and_changes_of_its_own():
+    samples = images_of()
+    batches = Episodes(4, 2, 3, 4, mix=True, augmentation=RandomAffine())
+    first, again, other = (batches.on_device(batch_of(batches, samples, seed=seed)) for seed in (5, 5, 6))
+    assert torch.equal(first["inputs"], again["inputs"])
+    assert torch.equal(first["mix"].boxes, again["mix"].boxes)
+    assert not torch.equal(first["mix"].boxes, other["mix"].boxes)
+    assert not torch.equal(first["mix"].partners, other["mix"].partners)
+    supports = (batch["inputs"].view(4, 4, 5, 28, 28)[:, :, :2].float() for batch in (first, other))
+    assert float(torch.stack(list(supports)).diff(dim=0).abs().mean()) > 0.02  # nothing is mixed into them
+
+
+def test_changes_are_fitted_to_the_training_part():
+    class Fitted(RandomAffine):
+        def fit(self, inputs):
+            self.seen = inputs
+
+    changes, samples = Fitted(), images_of()
+    Episodes(4, 2, 3, 4, augmentation=changes).fit(samples)
+    rows = {tuple(image.flatten().tolist()) for image in samples.inputs}
+    assert 0 < len(changes.seen) <= len(samples)
+    assert all(tuple(image.flatten().tolist()) in rows for image in changes.seen)
+    Episodes(4, 2, 3, 4).fit(samples)  # nothing to fit
+
+
 def test_only_queries_are_mixed_and_only_within_their_episode():
     samples = images_of()
     plain, mixing = (Episodes(*SHAPE[1:], 3, mix=mix) for mix in (False, True))
@@ -285,6 +310,7 @@ def test_dropped_blocks_are_squares_as_many_as_the_schedule_says():
             ]
             assert any(bool(window.all()) for window in windows)
     assert shares[:10] == sorted(shares[:10])
+    assert shares[:2] == pytest.approx([0.02, 0.04], abs=0.003)  # a tenth of it in the first step, a tenth more each
     assert shares[9] == pytest.approx(0.2, abs=0.03)  # blocks overlap now and then
     assert shares[11] == pytest.approx(shares[9], abs=0.01)
     drop.eval()
@@ -434,6 +460,15 @@ def test_infopatch_is_given_masked_means_of_support_maps_and_the_class_that_ever
     assert torch.equal(shown[:, :, :2], labels[:, :, :2, None, None].expand(3, 4, 2, *cells))
     assert bool(owned.any()) == mix
     assert samples.labels is not None
+
+
+def test_the_classifier_of_cells_has_the_rate_that_it_is_given():
+    offer = EpisodeMaps(rate_factor=3.0)
+    Offers(lw.InfoPatchLoss(), Plan(Conv4((1, 28, 28), width=6, pools=3), None, "classes", 7), [offer])
+    assert {id(weight): factor for weight, factor in offer.rate_factors().items()} == {
+        id(offer.linear.weight): 3.0,
+        id(offer.linear.bias): 3.0,
+    }
 
 
 def test_without_a_global_loss_there_is_no_classifier():

@@ -17,13 +17,14 @@ LARGEST = 64  # pixels a side
 GAP = 2  # pixels between images
 
 
-def image_rows(images: Float[Tensor, "r k ch h w"], captions: Sequence[str]) -> go.Figure:
+def image_rows(images: Float[Tensor, "r k ch h w"], captions: Sequence[str], columns: Sequence[str] = ()) -> go.Figure:
     """Draw rows of images in their own colours, the first of each row set apart, with a caption before each row.
 
     Args:
         images: R rows of K images from 0 to 1, (R, K, channels, height, width): grey of one channel, colour of three.
             Of any other number of channels, the first is drawn in grey.
         captions: One a row.
+        columns: What is written above each column; nothing by default.
 
     Returns:
         The figure; images above 64 pixels a side are averaged down to it.
@@ -39,8 +40,11 @@ def image_rows(images: Float[Tensor, "r k ch h w"], captions: Sequence[str]) -> 
     figure = styled(figure, height=80 + 52 * rows)
     figure.update_yaxes(tickvals=middles, ticktext=[told(caption) for caption in captions], showgrid=False, ticks="")
     figure.update_yaxes(constrain="domain", ticklabelstandoff=8)
-    figure.update_xaxes(showticklabels=False, showgrid=False, constrain="domain")
-    figure.update_layout(margin={"l": 130, "r": 20, "t": 20, "b": 20})
+    width = picture.shape[1] / (images.shape[1] + 0.5)  # the first has half a width more, up to a pixel
+    centres = [(place + (0.5 if place == 0 else 1)) * width - GAP / 2 - 0.5 for place in range(images.shape[1])]
+    figure.update_xaxes(tickvals=centres, ticktext=[told(name) for name in columns], showticklabels=bool(columns))
+    figure.update_xaxes(showgrid=False, constrain="domain", ticks="", side="top", tickangle=0)
+    figure.update_layout(margin={"l": 150, "r": 20, "t": 40 if columns else 20, "b": 20})
     return figure
 
 

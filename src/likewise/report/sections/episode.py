@@ -45,22 +45,26 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     order = right.long().argsort(stable=True)  # the wrong ones first
     chosen = torch.cat([order[: SHOWN // 2], order[-(SHOWN // 2) :]])
     names = [features.test.names[label] for label in features.test.classes[rows[:, 0]].tolist()]
-    captions = ["supports", *(f"query {place}" for place in range(1, len(chosen) + 1))]
-    supports = [[f"support {place}", name, ""] for place, name in enumerate(names, 1)]
-    said = zip(captions[1:], truth[chosen].tolist(), predicted[chosen].tolist(), strict=True)
-    queries = [[caption, names[true], names[other]] for caption, true, other in said]
+    columns = [f"class {place}" for place in range(1, SHAPE.ways + 1)]
+    said = list(zip(truth[chosen].tolist(), predicted[chosen].tolist(), strict=True))
+    captions = ["supports", *(_caption(place, *classes) for place, classes in enumerate(said, 1))]
+    supports = [[column, name, ""] for column, name in zip(columns, names, strict=True)]
+    queries = [[f"query {place}", names[true], names[found]] for place, (true, found) in enumerate(said, 1)]
     sentence = (
         f"An episode of {SHAPE.ways} test classes, one image each to learn from, in the first row, and under it images "
         f"to classify. It is the first of {SHAPE.episodes} that has a wrong one: by the distance {distance} the "
-        f"encoder's pooled features get {int(right.sum())} of {len(right)} right; wrong ones come first. Orange shows "
-        "how much each cell of an image looks like the class above it: the softmax of scaled cosines to the class's "
-        "mean features."
+        f"encoder's pooled features get {int(right.sum())} of {len(right)} right; wrong ones come first, with the "
+        "class that was predicted. Orange shows how much each cell of an image looks like the class above it, from 0, "
+        "no orange, to 1: the softmax of scaled cosines to the class's mean features."
     )
-    figure = plots.as_html(
-        plots.image_rows(_picture(images, shares, chosen, _cell_of_pixels(encoder, images, shares)), captions),
-        "episode",
-    )
+    picture = _picture(images, shares, chosen, _cell_of_pixels(encoder, images, shares))
+    figure = plots.as_html(plots.image_rows(picture, captions, ["", *columns]), "episode")
     return Section("An episode", sentence, figure + table(["", "class", "predicted"], [*supports, *queries]))
+
+
+def _caption(place: int, true: int, found: int) -> str:
+    """Say of a query which class it is of, and which was predicted if it was another."""
+    return f"query {place}: class {true + 1}" if found == true else f"✗ query {place}: {true + 1} as {found + 1}"
 
 
 def _distance(subject: Subject) -> Distance:

@@ -115,9 +115,15 @@ def test_a_cell_is_in_the_middle_of_the_pixels_that_it_sees(network):
             assert middle.tolist() == [start + (i + 0.5) * stride, start + (j + 0.5) * stride]
 
 
+class _Mirrored(nn.Module):
+    def forward(self, images):
+        return images.flip(3)
+
+
 @pytest.mark.parametrize(
     "module",
     [
+        nn.Sequential(nn.Conv2d(3, 4, 3), _Mirrored()),
         nn.Conv2d(3, 2, (4, 8), (4, 8)),  # another stride for each side
         _Beside(nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(3, 4, 2, 2)),  # half a pixel
         nn.ConvTranspose2d(3, 2, 2, 2),

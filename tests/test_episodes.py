@@ -27,6 +27,7 @@ from likewise.data.by_class import SPLITS
 from likewise.data.episode_draw import distinct
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.rotations import rotated
+from likewise.losses import prototypical
 from likewise.models import Conv4, ResNet12, Wrapped
 from likewise.models.drop_block import DropBlock
 from likewise.training import Plan, Step
@@ -570,6 +571,21 @@ def test_the_prototypical_loss_is_a_double_loop_over_queries_and_classes(normali
     torch.testing.assert_close(loss(queries, means, labels), torch.stack(losses))
     assert 0 < sum(right) < len(right)
     assert float(loss.last["accuracy"]) == pytest.approx(sum(right) / len(right))
+
+
+def test_a_label_outside_the_episode_leaves_its_query_out_where_values_are_not_checked(monkeypatch):
+    """As on a GPU, where looking would wait for it."""
+    torch.manual_seed(0)
+    queries, means, labels = torch.randn(2, 6, 8), torch.randn(2, 4, 8), torch.randint(4, (2, 6))
+    alone = [
+        lw.PrototypicalLoss()(queries[e : e + 1, q : q + 1], means[e : e + 1], labels[e : e + 1, q : q + 1])
+        for e in range(2)
+        for q in range(6)
+        if (e, q) not in {(0, 1), (1, 5)}
+    ]
+    monkeypatch.setattr(prototypical, "_check", lambda *_: None)
+    labels[0, 1], labels[1, 5] = -1, 4
+    torch.testing.assert_close(lw.PrototypicalLoss()(queries, means, labels), torch.stack(alone).mean())
 
 
 def test_logits_of_half_precision_are_compared_in_float32():

@@ -370,7 +370,7 @@ BAD = {
     ),
     "value": (
         ["--encoder.width", "wide"],
-        "--encoder.width: Expected int. Got value: wide: see likewise train --encoder.help",
+        "--encoder.width: expected a whole number, got wide: see likewise train --encoder.help",
     ),
     "config": (["--config", "nowhere.yaml"], "File does not exist: '"),
     "temperature": (["--loss.temperature", "0"], "expected temperature to be a positive number"),
@@ -383,7 +383,7 @@ BAD = {
         ["--data.path", "x.npz"],
         "unknown option --data.path of Digits, did you mean --data Arrays or --data Hub?",
     ),
-    "no number": (["--loss.temperature", "abc"], "--loss.temperature: Expected float, got abc"),
+    "no number": (["--loss.temperature", "abc"], "--loss.temperature: expected a number, got abc"),
     "part of a part": (
         ["--batches.sampler", "Balancd"],
         "--batches.sampler: expected the name of a class, got Balancd",

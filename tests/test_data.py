@@ -511,7 +511,9 @@ def test_a_file_names_the_classes_of_each_part(tmp_path, form):
     if form == "text":
         for part, names in wanted.items():
             (tmp_path / f"few_{part}.txt").write_text("\n".join(names) + "\n")
-    cut = ByClass(file=file)(samples_of(*[4] * 7))
+    with pytest.warns(UserWarning, match="left out 1 of 7 classes, which are in no part of .*, such as 'class 6'"):
+        cut = ByClass(file=file)(samples_of(*[4] * 7))
+    ByClass(file=file)(samples_of(*[4] * 6))  # no warning
     assert classes_of(cut) == [set(names) for names in wanted.values()]
     assert cut.train.names == ("class 0", "class 4")
 
@@ -553,7 +555,7 @@ def test_invalid_splits_by_class_are_refused(case):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"train": ["class 0"]}, "write"),
+        ({"train": ["class 0"]}, "got no list for validation or test: write"),
         ({"train": ["clas 0"], "val": [], "test": []}, "did you mean 'class 0'"),
         (
             {"train": ["unicorn", "class 0"], "val": ["gryphon"], "test": ["basilisk"]},
@@ -564,7 +566,7 @@ def test_invalid_splits_by_class_are_refused(case):
             "at least 2 classes in every part in .*split.json, got 0 of 6 for test",
         ),
         ({"train": ["class 0", "class 1"], "val": ["class 1"], "test": []}, "'class 1' in two"),
-        (["class 0"], "write"),
+        (["class 0"], "got no list for train or validation or test: write"),
     ],
 )
 def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
@@ -572,6 +574,15 @@ def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
     with pytest.raises(ValueError, match=words) as raised:
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
     assert "\n" not in str(raised.value)
+
+
+def test_a_file_of_classes_that_is_no_json_is_refused(tmp_path):
+    (tmp_path / "split.json").write_text('{"train": ["class 0",')
+    with pytest.raises(ValueError, match=r"split.json, got what is no JSON at line 1, column 22: write {\"train\""):
+        ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
+    (tmp_path / "split.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"expected a file of class names in UTF-8, got .*split\.json"):
+        ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
 
 
 @pytest.mark.parametrize(

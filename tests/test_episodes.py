@@ -121,10 +121,11 @@ def test_classes_without_samples_are_no_classes_of_episodes():
         ),
         (
             lambda: Episodes(3, 4, 6).order(images_of(), seed=0, epoch=0),
-            "4 shots and 6 queries, got 9 of 'a': lower batches.queries",
+            "4 shots and 6 queries, got 9 of 'a': lower batches.queries or batches.shots, or leave",
         ),
         (lambda: Episodes(1), "expected ways of at least 2, got 1"),
         (lambda: Episodes(shots=0), "expected shots of at least 1, got 0"),
+        (lambda: Episodes(ways=2.5), "expected ways of at least 2, a whole number, got 2.5"),
         (lambda: Episodes(steps=0), "expected steps of at least 1"),
         (lambda: Episodes().order(Samples(torch.zeros(9, 2)), seed=0, epoch=0), "one class each, got no labels"),
         (lambda: rotated(Samples(torch.zeros(4, 1, 2, 3), torch.zeros(4).long(), ("a",)), 4), "square images"),

@@ -16,7 +16,16 @@ from sklearn.linear_model import LogisticRegression
 
 from likewise.cli import main
 from likewise.data import EpisodeDraw, EpisodeShape, parts_of_run
-from likewise.evaluation import FeatureParts, Features, FewShot, applicable, load_features, paired_difference
+from likewise.evaluation import (
+    FeatureParts,
+    Features,
+    FewShot,
+    applicable,
+    features_of_file,
+    load_features,
+    paired_difference,
+    save_features,
+)
 from likewise.evaluation.choice import usual_episodes
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
@@ -136,7 +145,8 @@ def test_weak_penalties_converge_too(penalty):
     drawn = torch.randn(4, 5, 1, 16, generator=generator) + 1.5 * torch.randn(4, 5, 5, 16, generator=generator)
     support = torch.nn.functional.normalize(drawn, dim=3)
     queries = torch.randn(4, 7, 16, generator=generator)
-    found = episode_probe(support.double(), queries.double(), penalty)
+    found, done = episode_probe(support.double(), queries.double(), penalty)
+    assert bool(done.all())
     truth = np.repeat(np.arange(5), 5)
     for own, asked, logits in zip(support, queries, found, strict=True):
         probe = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-12, max_iter=100_000)
@@ -146,9 +156,31 @@ def test_weak_penalties_converge_too(penalty):
 
 
 def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
+    """In the score, which stays."""
     monkeypatch.setattr("likewise.evaluation.episode_probe.PASSES", 3)
-    with pytest.warns(UserWarning, match="not converged after 3 passes: .* raise the penalty, 0.1"):
-        episode_probe(torch.randn(2, 3, 2, 4), torch.randn(2, 5, 4), 0.1)
+    _, done = episode_probe(torch.stack([torch.zeros(3, 2, 4), torch.randn(3, 2, 4)]), torch.randn(2, 5, 4), 0.1)
+    assert done.tolist() == [True, False]
+    options = {"distance": "cosine", "classifier": "logistic regression", "penalty": 0.01}
+    (score,) = FewShot(5, 1, 6, 40, **options)(*three()).scores
+    assert "; 40 of 40 classifiers had not converged: raise the penalty, 0.01" in score.choices
+    monkeypatch.undo()
+    (score,) = FewShot(5, 1, 6, 40, **options)(*three()).scores
+    assert "converged" not in score.choices
+
+
+def test_classes_that_were_trained_on_are_said_to_be():
+    train, validation, test = (
+        replace(of, names=tuple(f"{part} {n}" for n in range(12)))
+        for part, of in zip(("train", "validation", "test"), three(), strict=True)
+    )
+    few_shot = FewShot(5, 1, 6, 40, distance="cosine")
+    assert "training part" not in few_shot(train, validation, test).scores[0].choices
+    seen = few_shot(replace(train, names=test.names), validation, test).scores[0].choices
+    assert "; all of its classes are in the training part too" in seen
+    names = (*test.names[:4], *train.names[4:])
+    assert "; 4 of its classes are in the" in few_shot(replace(train, names=names), validation, test).scores[0].choices
+    nothing = Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), test.names)
+    assert "training part" not in few_shot(nothing, validation, test).scores[0].choices
 
 
 def test_the_distance_is_the_best_on_validation_and_test_plays_no_part():
@@ -240,6 +272,17 @@ def test_scores_of_other_episodes_and_classifiers_stand_beside_each_other_in_a_r
     assert now == again.scores[0]
     assert len([score for score in run.scores if score.part == "validation"]) == 4 * 3
     assert {len(one.rows) for one in run.outcomes} == {20, 30}
+
+
+def test_the_features_of_a_run_have_its_episodes_also_as_a_file(tmp_path):
+    """So that another encoder's file and the run are paired."""
+    parts = FeatureParts(*(
+        replace(of, names=tuple(f"{name} {n}" for n in range(12)), rows=1000 * place + torch.randperm(len(of)))
+        for place, (name, of) in enumerate(zip(("train", "validation", "test"), three(), strict=True))
+    ))  # fmt: skip
+    save_features(tmp_path / "embeddings.npz", parts)
+    few_shot = FewShot(5, 1, 6, 20, distance="cosine")
+    assert few_shot(*features_of_file(tmp_path / "embeddings.npz")).scores == few_shot(*parts).scores
 
 
 def test_turns_of_a_class_are_one_class_of_the_interval():

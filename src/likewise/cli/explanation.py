@@ -57,7 +57,7 @@ def explained(
         >>> explained(parser, "", ["--sed", "1"], {}, (), verb="evaluate")
         'unknown option --sed, did you mean --seed?'
         >>> explained(parser, "Expected an int", [], {}, (), verb="evaluate")
-        'Expected an int: see likewise evaluate --help'
+        'expected a whole number: see likewise evaluate --help'
     """
     classes = {part: {kind.__name__: kind for kind in subclasses(base)} for part, (base, _) in parts.items()}
     option, told, near = next(_unknown(parser, words, classes, filled), None) or _shortened(message)
@@ -88,7 +88,9 @@ def _shortened(message: str) -> tuple[str, str, list[str]]:
         for line in text.replace("a <class '", "").replace("'>", "").splitlines()
     ]
     told = "; ".join(line for line in lines if line and not line.startswith(NOISE) and "NoneType" not in line)
-    told = re.sub(r"Expected a typing\.Literal\[(.*?)\]\. Got value: ", r"expected one of \1, got ", told)
+    told = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"expected one of \1", told)
+    told = re.sub(r"Expected (an? )?int\b", "expected a whole number", told)
+    told = re.sub(r"Expected (a )?float\b", "expected a number", told).replace(". Got value: ", ", got ")
     told = re.sub(r"^Given value: ", "expected the name of a class, got ", told).replace("; Given value: ", ", got ")
     return option, (f"--{option}: {told}" if option else told)[:LONGEST], []
 

@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -69,7 +70,8 @@ class ByClass(Split):
         for part, size in self.sizes.items():
             if size <= 0 or (size >= 1 and size != int(size)):
                 raise ValueError(
-                    f"expected {part} as a fraction of the classes below 1, or a number of classes, got {size}"
+                    f"expected {part} as a fraction of the classes below 1, or a number of classes, got {size:g}: "
+                    "every part needs some, validation to choose by; 0.64, 0.16 and 0.2 is usual"
                 )
         self.file = file
         self.seed = seed
@@ -89,6 +91,8 @@ class ByClass(Split):
                     f"expected at least 2 classes in every part{where}, got {len(classes)} of {len(samples.names)} "
                     f"for {part}: give it more, or choose Stratified"
                 )
+        if self.file is not None:
+            _warn_of_others(samples.names, torch.cat(chosen).tolist(), _found(Path(self.file)))
         train, validation, test = (torch.isin(samples.labels, classes) for classes in chosen)
         if subset is not None and not subset.every_part:
             rest = (train | validation).nonzero().flatten()
@@ -148,6 +152,17 @@ def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> 
     return tuple(torch.tensor(sorted({numbers[name] for name in names[part]}), dtype=torch.int64) for part in PARTS)
 
 
+def _warn_of_others(names: Sequence[str], chosen: Sequence[int], file: Path) -> None:
+    """Warn of classes that a file doesn't name: one may have been forgotten."""
+    others = sorted(set(range(len(names))) - set(chosen))
+    if others:
+        warnings.warn(
+            f"left out {len(others):,} of {len(names):,} classes, which are in no part of {file}, such as "
+            f"{names[others[0]]!r}",
+            stacklevel=3,
+        )
+
+
 def _matching(name: str, known: Sequence[str]) -> list[str]:
     """Return the classes that a name with a * stands for; itself without one, or where there are none."""
     if name in known or "*" not in name:
@@ -169,30 +184,53 @@ def _found(file: Path) -> Path:
 
 def _read(file: Path) -> Mapping[str, Sequence[str]]:
     """Read the class names of each part."""
-    try:
-        if file.suffix == ".json":
-            return _of_parts(json.loads(file.read_text(encoding="utf-8")), file)
-        lines = {part: _beside(file, part).read_text(encoding="utf-8").splitlines() for part in PARTS}
-    except (OSError, ValueError) as error:
-        raise ValueError(f"expected files of class names, got {file}: {error}") from error
+    if file.suffix == ".json":
+        return _of_parts(_text(file), file)
+    lines = {part: _text(_beside(file, part)).splitlines() for part in PARTS}
     return {part: [line.strip() for line in lines[part] if line.strip()] for part in PARTS}
 
 
-def _of_parts(content: Any, file: Path) -> Mapping[str, Sequence[str]]:
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"expected a file of class names in UTF-8, got {file}, which cannot be read ({error}): check it"
+        ) from error
+
+
+def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
+    """Read lists of class names, one for each part, from JSON."""
     parts: dict[str, Sequence[str]] = {}
-    if isinstance(content, dict):
-        parts = {PARTS[PART_NAMES[name]]: names for name, names in content.items() if name in PART_NAMES}
-    if set(parts) != set(PARTS) or not all(isinstance(names, list) for names in parts.values()):
-        raise ValueError(f'write {{"train": [...], "validation": [...], "test": [...]}} into {file.name}')
+    try:
+        content: Any = json.loads(text)
+    except ValueError as error:
+        got = f"what is no JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
+    else:
+        if isinstance(content, dict):
+            parts = {
+                PARTS[PART_NAMES[name]]: names
+                for name, names in content.items()
+                if name in PART_NAMES and isinstance(names, list)
+            }
+        got = f"no list for {' or '.join(part for part in PARTS if part not in parts)}"
+    if set(parts) != set(PARTS):
+        raise ValueError(
+            f"expected a list of class names for each part in {file}, got {got}: "
+            'write {"train": [...], "validation": [...], "test": [...]}'
+        )
     return {part: [str(name) for name in names] for part, names in parts.items()}
 
 
 def _beside(file: Path, part: str) -> Path:
     """Return the file of another part's classes: the same name, with that part's name in place of "train"."""
     if "train" not in file.name:
-        raise ValueError('name the file of the training classes, with "train" in its name')
+        raise ValueError(
+            f'expected a file of the training classes, with "train" in its name, got {file}: rename it, or write JSON'
+        )
     others = [name for name, number in PART_NAMES.items() if PARTS[number] == part]
     found = [path for path in (file.with_name(file.name.replace("train", name)) for name in others) if path.is_file()]
     if not found:
-        raise ValueError(f"no file of the {part} classes next to it: name it {file.name.replace('train', part)}")
+        name = file.name.replace("train", part)
+        raise ValueError(f"expected a file of the {part} classes next to {file}, got none: name it {name}")
     return found[0]

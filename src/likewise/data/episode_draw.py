@@ -42,9 +42,10 @@ class EpisodeShape(NamedTuple):
     def check(self) -> None:
         """Raise a ValueError unless there is something to learn from and to classify."""
         for name, value, least in zip(self._fields, self, (1, 2, 1, 1), strict=True):
-            if value < least:
+            if value < least or value != int(value):
+                whole = "" if value < least else ", a whole number"
                 raise ValueError(
-                    f"expected {name} of at least {least}, got {value}: 5 ways, 1 shot, 15 queries is usual"
+                    f"expected {name} of at least {least}{whole}, got {value}: 5 ways, 1 shot, 15 queries is usual"
                 )
 
 
@@ -119,7 +120,7 @@ def shortage(
     held = int(counts[fewest])
     if held >= shape.each:
         return None
-    lower = "queries" if held > shape.shots else "shots"
+    lower = f"queries or {room}.shots" if held > shape.shots else "shots"
     words = f"{_counted(shape.shots, 'shot', 'shots')} and {_counted(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {words}"
     return needed, f"{held} of {names[fewest]!r}", f"lower {room}.{lower}, or leave the class out"

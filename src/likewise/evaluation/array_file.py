@@ -1,6 +1,6 @@
 """Somebody else's embeddings: an array file of features with their labels, as the three parts of an evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,8 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     """
     arrays = arrays_of(path)
     key = next((name for name in NAMES if name in arrays), None)
-    if key is None and "test_features" in arrays:
+    together = key is None and "test_features" in arrays
+    if together:
         arrays, key = _together(arrays, path), "features"
     if key is not None and "labels" not in arrays:
         raise ValueError(
@@ -66,7 +67,8 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     if wrong:
         raise ValueError(f"expected finite {key}, got NaN or infinity in {wrong} of {len(vectors)}: drop or mend them")
     classes, names = labels_of(labels, arrays.get("names"))
-    samples = Samples(torch.from_numpy(vectors.astype(np.float32)), classes, names, parts_of_arrays(arrays))
+    rows = torch.from_numpy(arrays["rows"]) if together and "rows" in arrays else None
+    samples = Samples(torch.from_numpy(vectors.astype(np.float32)), classes, names, parts_of_arrays(arrays), rows)
     return _parted(samples.numbered(), split or Stratified())
 
 
@@ -124,10 +126,31 @@ def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArr
     shapes = {part: of.shape for part, of in zip(found, features, strict=True)}
     if len({of.shape[1:] for of in features}) > 1 or any(of.ndim != 2 for of in features):
         raise ValueError(f"expected features of one length in {path}, got {shapes}: encode all parts with one encoder")
-    labels: list[NDArray[Any]] = []
     for part in found:
         _check_part(arrays, part)
-        own, names = arrays[f"{part}_labels"], arrays.get(f"{part}_names")
-        labels.append(own if names is None or own.ndim != 1 else names[own])
-    parts = np.concatenate([np.full(len(own), part) for part, own in zip(found, labels, strict=True)])
-    return {"features": np.concatenate(features), "labels": np.concatenate(labels), "parts": parts}
+    parts = np.concatenate([np.full(len(of), part) for part, of in zip(found, features, strict=True)])
+    together = {"features": np.concatenate(features), "parts": parts}
+    return together | _labels_together(arrays, found) | _rows_together(arrays, found)
+
+
+def _labels_together(arrays: Mapping[str, NDArray[Any]], found: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return the labels of all parts; where every part names its classes, numbered in the order of the names."""
+    labels = [arrays[f"{part}_labels"] for part in found]
+    names = [arrays[f"{part}_names"] for part in found if f"{part}_names" in arrays]
+    if len(names) == len(found) and all(of.ndim == 1 for of in labels):
+        every = {name: number for number, name in enumerate(dict.fromkeys(np.concatenate(names).astype(str).tolist()))}
+        numbers = [np.array([every[name] for name in own.astype(str).tolist()], dtype=np.int64) for own in names]
+        numbered = [own[of] for own, of in zip(numbers, labels, strict=True)]
+        return {"labels": np.concatenate(numbered), "names": np.array(list(every))}
+    named = (arrays.get(f"{part}_names") for part in found)
+    own = [of if names is None or of.ndim != 1 else names[of] for names, of in zip(named, labels, strict=True)]
+    return {"labels": np.concatenate(own)}
+
+
+def _rows_together(arrays: Mapping[str, NDArray[Any]], found: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return the rows of all parts, so that samples and episodes are those of the run that they come from."""
+    rows = [arrays[f"{part}_rows"] for part in found if f"{part}_rows" in arrays]
+    if [of.shape for of in rows] != [arrays[f"{part}_features"].shape[:1] for part in found]:
+        return {}
+    joined = np.concatenate(rows)
+    return {"rows": joined} if joined.dtype.kind == "i" and len(np.unique(joined)) == len(joined) else {}

@@ -7,7 +7,7 @@ from itertools import product
 from typing import ClassVar, Literal, final, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -169,10 +169,8 @@ class FewShot(Evaluation):
         size = max(1, NUMBERS // self._numbers(shape, vectors.shape[1]))
         metric = f"{shape.ways}-way {shape.shots}-shot accuracy"
         metric += f", {self.classifier}" if self.classifier != "nearest mean" else ""
-        right = [
-            self._right(vectors[some], shape, distance)
-            for some in progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
-        ]
+        batches = progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
+        right, fitted = zip(*(self._right(vectors[some], shape, distance) for some in batches), strict=True)
         shares = torch.cat(right).double()
         accuracy = shares.mean(dim=1)
         classes = part.groups[rows[:, :, 0]]
@@ -182,7 +180,8 @@ class FewShot(Evaluation):
         low, high = of_share(over or over_classes(shares.flatten(), classes.flatten()), float(accuracy.mean()), groups)
         said = [f"distance={distance}", f"interval over {groups} classes"]
         said += [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"]
-        said += [f"episodes={self._digest(part, shape)}"]
+        said += [f"episodes={self._digest(part, shape)}", *_classes_said(train, part)]
+        said += [] if (late := int((~torch.cat(fitted)).sum())) == 0 else [_late(late, shape.episodes, self.penalty)]
         mean = float(accuracy.mean())
         where = (part.kind, part.part)
         score = Score(self.name, metric, mean, low, high, shape.episodes, *where, choices="; ".join(said))
@@ -191,18 +190,19 @@ class FewShot(Evaluation):
 
     def _right(
         self, features: Float[Tensor, "e n s d"], shape: EpisodeShape, distance: Distance
-    ) -> Float[Tensor, "e n"]:
-        """Return the share of the queries of each class of each episode whose class is found."""
+    ) -> tuple[Float[Tensor, "e n"], Bool[Tensor, " e"]]:
+        """Return of each episode the share of each class's queries that are right, and whether its classifier fits."""
         support, queries = features[:, :, : shape.shots], features[:, :, shape.shots :].flatten(1, 2)
+        fitted = torch.ones(len(features), dtype=torch.bool)
         if self.classifier == "logistic regression":
             if distance == "euclidean":  # without a bias the origin matters: that of the episode's support
                 origin = support.mean(dim=(1, 2), keepdim=True)
                 support, queries = support - origin, queries - origin.squeeze(2)
-            scores = episode_probe(support, queries, self.penalty)
+            scores, fitted = episode_probe(support, queries, self.penalty)
         else:
             scores = nearest_means(support.mean(dim=2), queries, distance)
         truth = torch.arange(shape.ways).repeat_interleave(shape.queries)
-        return (scores.argmax(dim=2) == truth).float().unflatten(1, (shape.ways, -1)).mean(dim=2)
+        return (scores.argmax(dim=2) == truth).float().unflatten(1, (shape.ways, -1)).mean(dim=2), fitted
 
     def _numbers(self, shape: EpisodeShape, width: int) -> int:
         """Count the numbers, of 4 bytes, that an episode takes."""
@@ -256,6 +256,19 @@ def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
     if by is None:
         return ["too little validation to choose the distance by"]
     return [] if by.ways == shape.ways else [f"distance chosen {by.ways}-way, by all validation classes"]
+
+
+def _classes_said(train: Features, part: Features) -> list[str]:
+    """Say if classes of a part are those of the training part, as then the score is not of new classes."""
+    occurring = [name for name, count in zip(part.names, part.counts.tolist(), strict=False) if count]
+    known = len(set(occurring) & set(train.names)) if len(train) else 0
+    if not known:
+        return []
+    return [f"{'all' if known == len(occurring) else known} of its classes are in the training part too"]
+
+
+def _late(count: int, episodes: int, penalty: float) -> str:
+    return f"{count:,} of {episodes:,} classifiers had not converged: raise the penalty, {penalty:g}"
 
 
 def _lacking(part: Features, shape: EpisodeShape) -> str | None:

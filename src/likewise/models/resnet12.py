@@ -55,6 +55,8 @@ class ResNet12(MapEncoder):
         if not widths:
             raise ValueError("expected widths of at least one stage, got none: (64, 128, 256, 512) is usual")
         check_sizes(widths=min(widths))
+        if not 0 <= dropout < 1:
+            raise ValueError(f"expected dropout from 0 to below 1, got {dropout}: 0.1 is usual")
         super().__init__(input_shape)
         stages: list[nn.Module] = []
         channels = input_shape[0]

@@ -75,7 +75,10 @@ class Validation(lightning.Callback):
         if every < 0:
             raise ValueError(f"expected 0 or more epochs between validation scores, got {every}: 0 switches them off")
         if keep_best and every == 0:
-            raise ValueError("expected validation scores to keep the best epoch by, got none: raise validation_epochs")
+            raise ValueError(
+                "expected validation scores to keep the best epoch by, got none: give validation_epochs above 0, and "
+                "evaluations other than []"
+            )
         if keep_best and parts.validation.labels is None:
             raise ValueError("expected labels to keep the best epoch by, got none: leave out --keep")
         self.run = run

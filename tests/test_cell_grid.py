@@ -69,6 +69,29 @@ class _Functional(nn.Module):
         return torch.cat([maps, maps * gate], dim=1)[:, :, 1::2, -27::2]
 
 
+class _Of(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, images):
+        return self.function(images)
+
+
+class _Counting(nn.Module):
+    """Counts its calls in a buffer, and draws random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, maps):
+        self.calls += 1
+        return maps * torch.rand(1)
+
+
 class _Beside(nn.Module):
     """Two paths whose sum is the map."""
 
@@ -91,6 +114,8 @@ NETWORKS = {
     "zeros around": nn.Sequential(nn.ZeroPad2d(2), nn.MaxPool2d(3, 2), nn.Conv2d(3, 2, 3, padding=2, dilation=2)),
     "two paths": _Beside(nn.Conv2d(3, 4, 5, 2, 2), nn.Conv2d(3, 4, 1, 2)),
     "functional": _Functional(),
+    "cut": nn.Sequential(_Of(lambda images: images[:, :, -100:, -1000:]), nn.Conv2d(3, 2, 3)),
+    "cropped": nn.Sequential(_Of(lambda images: images[:, :, -40:, 16:]), nn.Conv2d(3, 2, 2, 2)),
     "deep": nn.Sequential(
         nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.SiLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.AvgPool2d(2)
     ),
@@ -115,27 +140,65 @@ def test_a_cell_is_in_the_middle_of_the_pixels_that_it_sees(network):
             assert middle.tolist() == [start + (i + 0.5) * stride, start + (j + 0.5) * stride]
 
 
-class _Mirrored(nn.Module):
-    def forward(self, images):
-        return images.flip(3)
+def _moved_by_writing(images):
+    moved = torch.zeros(len(images), 3, 56, 56)
+    moved[:, :, 4:] = images[:, :, :-4]
+    return images + moved
+
+
+def _written_into(images):
+    maps = images.clone()
+    maps[:, :, 4:] = maps[:, :, :-4].clone()
+    return maps
+
+
+MOVED = {
+    "mirrored": lambda images: images.flip(3),
+    "turned": lambda images: images.rot90(2, (2, 3)),
+    "rolled": lambda images: images.roll(5, 2),
+    "transposed": lambda images: images.transpose(2, 3),
+    "averaged over a side": lambda images: torch.cat([images] * 19, dim=1)[:, :56].mean(dim=3).unsqueeze(1),
+    "matrix": lambda images: images @ torch.ones(56, 56),
+    "sorted": lambda images: images.sort(dim=2).values,
+    "summed up": lambda images: images.cumsum(dim=3),
+    "warped": lambda images: functional.grid_sample(images, torch.zeros(len(images), 56, 56, 2), align_corners=False),
+    "written beside": _moved_by_writing,
+    "written into": _written_into,
+    "scattered": lambda images: torch.zeros_like(images).slice_scatter(images[:, :, 4:], 2, 0, 52),
+    "enlarged": lambda images: functional.interpolate(images, scale_factor=2),
+}
 
 
 @pytest.mark.parametrize(
     "module",
     [
-        nn.Sequential(nn.Conv2d(3, 4, 3), _Mirrored()),
+        *(_Of(function) for function in MOVED.values()),
         nn.Conv2d(3, 2, (4, 8), (4, 8)),  # another stride for each side
         _Beside(nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(3, 4, 2, 2)),  # half a pixel
         nn.ConvTranspose2d(3, 2, 2, 2),
         nn.Sequential(nn.Conv2d(3, 4, 8, 8), nn.Flatten(2), nn.Unflatten(2, (7, 7))),
         nn.Sequential(nn.Conv2d(3, 4, 8, 8), nn.PixelShuffle(2)),
     ],
+    ids=[*MOVED, "two strides", "half a pixel apart", "transposed convolution", "reshaped", "shuffled"],
 )
 def test_cells_that_cannot_be_followed_are_to_be_said(module):
     with pytest.raises(ValueError, match="expected an encoder that says which pixels the cells of its maps show"):
         _ = Wrapped((3, 56, 56), module).cell_grid
     assert Wrapped((3, 56, 56), module, stride=14).cell_grid == CellGrid(14, 0)
     assert Wrapped((3, 56, 56), module, stride=14, cell_start=-6.5).cell_grid == CellGrid(14, -6.5)
+
+
+def test_looking_for_cells_changes_nothing_and_works_everywhere():
+    encoder = Wrapped((3, 32, 32), nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), _Counting(), nn.MaxPool2d(2)))
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    expected, random = CellGrid(4, -0.5), torch.get_rng_state()
+    with torch.inference_mode():
+        assert encoder.cell_grid == expected
+    assert encoder.cell_grid == expected
+    assert encoder.training
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
+    assert encoder.to(torch.bfloat16).cell_grid == expected
 
 
 def test_cells_that_cannot_be_are_refused():

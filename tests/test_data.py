@@ -555,7 +555,7 @@ def test_invalid_splits_by_class_are_refused(case):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"train": ["class 0"]}, "got no list for validation or test: write"),
+        ({"train": ["class 0"]}, "got no list for validation, test: write"),
         ({"train": ["clas 0"], "val": [], "test": []}, "did you mean 'class 0'"),
         (
             {"train": ["unicorn", "class 0"], "val": ["gryphon"], "test": ["basilisk"]},
@@ -566,7 +566,8 @@ def test_invalid_splits_by_class_are_refused(case):
             "at least 2 classes in every part in .*split.json, got 0 of 6 for test",
         ),
         ({"train": ["class 0", "class 1"], "val": ["class 1"], "test": []}, "'class 1' in two"),
-        (["class 0"], "got no list for train or validation or test: write"),
+        (["class 0"], "got no list for train, validation, test: write"),
+        ({"train": [], "val": [], "validation": [], "test": []}, "in .*split.json, got val and validation: keep one"),
     ],
 )
 def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
@@ -578,7 +579,7 @@ def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
 
 def test_a_file_of_classes_that_is_no_json_is_refused(tmp_path):
     (tmp_path / "split.json").write_text('{"train": ["class 0",')
-    with pytest.raises(ValueError, match=r"split.json, got what is no JSON at line 1, column 22: write {\"train\""):
+    with pytest.raises(ValueError, match=r"split.json, got invalid JSON at line 1, column 22: write {\"train\""):
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
     (tmp_path / "split.json").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"expected a file of class names in UTF-8, got .*split\.json"):

@@ -551,6 +551,25 @@ def test_test_classes_of_their_own_stay_as_they_are(file):
     assert names(applicable(alone)) == ["retrieval", "few-shot"]
 
 
+NAMED = {part + "_features": np.eye(3) for part in ("train", "test")} | {
+    part + "_labels": [0, 1, 0] for part in ("train", "test")
+}
+SETS = {part + "_features": np.eye(3) for part in ("train", "test")} | {
+    part + "_labels": np.eye(3)[:, :2] > 0 for part in ("train", "test")
+}
+
+
+def test_parts_have_the_names_of_their_classes_and_labels(file):
+    """Numbers or words, in the order that they have."""
+    parts = features_of_file(file(**NAMED, train_names=np.array([10, 9]), test_names=["9", "10"]))
+    assert parts.test.names == ("10", "9")
+    assert [parts.test.names[label] for label in parts.test.labels] == ["9", "10", "9"]
+    rows = parts.train.vectors.argmax(dim=1).tolist()
+    assert [parts.train.names[label] for label in parts.train.labels] == [("10", "9", "10")[row] for row in rows]
+    sets = features_of_file(file(**SETS, train_names=["sky", "sea"], test_names=["sky", "sea"]))
+    assert sets.test.names == ("sky", "sea")
+
+
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
@@ -566,8 +585,14 @@ def test_test_classes_of_their_own_stay_as_they_are(file):
             {"train_features": np.eye(2), "train_labels": [1, 2], "test_features": np.eye(3), "test_labels": [1, 2, 1]},
             "one length",
         ),
+        (NAMED | {"train_names": ["a", "b"]}, "expected test_names next to train_names, got none"),
+        (NAMED | {"test_names": ["a", "b"]}, "expected train_names next to test_names, got none"),
+        (NAMED | {"train_names": "a", "test_names": ["a", "b"]}, r"expected train_names \(C,\), got \(\)"),
+        (NAMED | {"train_names": ["a", "b"], "test_names": ["a"]}, "test_labels as integers from 0 to 0"),
+        (SETS | {"test_labels": np.eye(3) > 0}, r"expected test_labels like train_labels, \(3, 2\), got \(3, 3\)"),
+        (SETS | {"train_names": ["a", "b"], "test_names": ["b", "a"]}, "2 test_names, the same in all parts"),
     ],
-    ids=range(9),
+    ids=range(15),
 )
 def test_array_files_that_are_not_as_expected_are_refused(file, arrays, words):
     with pytest.raises(ValueError, match=words):

@@ -163,9 +163,11 @@ def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
     options = {"distance": "cosine", "classifier": "logistic regression", "penalty": 0.01}
     (score,) = FewShot(5, 1, 6, 40, **options)(*three()).scores
     assert "; 40 of 40 classifiers had not converged: raise the penalty, 0.01" in score.choices
+    chosen = FewShot(5, 1, 6, 40, classifier="logistic regression", penalty=0.01)(*three())
+    assert all("40 of 40 classifiers had not converged" in one.choices for one in chosen.candidates)
     monkeypatch.undo()
-    (score,) = FewShot(5, 1, 6, 40, **options)(*three()).scores
-    assert "converged" not in score.choices
+    found = FewShot(5, 1, 6, 40, classifier="logistic regression", penalty=0.01)(*three())
+    assert not any("converged" in one.choices for one in (*found.scores, *found.candidates))
 
 
 def test_classes_that_were_trained_on_are_said_to_be():
@@ -179,6 +181,8 @@ def test_classes_that_were_trained_on_are_said_to_be():
     assert "; all of its classes are in the training part too" in seen
     names = (*test.names[:4], *train.names[4:])
     assert "; 4 of its classes are in the" in few_shot(replace(train, names=names), validation, test).scores[0].choices
+    shared = replace(train, names=(*train.names, *test.names))  # names of classes without samples
+    assert "training part" not in few_shot(shared, validation, test).scores[0].choices
     nothing = Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), test.names)
     assert "training part" not in few_shot(nothing, validation, test).scores[0].choices
 

@@ -91,6 +91,7 @@ def _shortened(message: str) -> tuple[str, str, list[str]]:
     told = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"expected one of \1", told)
     told = re.sub(r"Expected (an? )?int\b", "expected a whole number", told)
     told = re.sub(r"Expected (a )?float\b", "expected a number", told).replace(". Got value: ", ", got ")
+    told = told.replace("; expected ", " or ")
     told = re.sub(r"^Given value: ", "expected the name of a class, got ", told).replace("; Given value: ", ", got ")
     return option, (f"--{option}: {told}" if option else told)[:LONGEST], []
 

@@ -192,7 +192,7 @@ def _read(file: Path) -> Mapping[str, Sequence[str]]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(
             f"expected a file of class names in UTF-8, got {file}, which cannot be read ({error}): check it"
@@ -205,15 +205,18 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
     try:
         content: Any = json.loads(text)
     except ValueError as error:
-        got = f"what is no JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
+        got = f"invalid JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
     else:
         if isinstance(content, dict):
+            twice = [name for name in content if PART_NAMES.get(name) == PART_NAMES["validation"]]
+            if len(twice) > 1:
+                raise ValueError(f"expected one list for each part in {file}, got {' and '.join(twice)}: keep one")
             parts = {
                 PARTS[PART_NAMES[name]]: names
                 for name, names in content.items()
                 if name in PART_NAMES and isinstance(names, list)
             }
-        got = f"no list for {' or '.join(part for part in PARTS if part not in parts)}"
+        got = f"no list for {', '.join(part for part in PARTS if part not in parts)}"
     if set(parts) != set(PARTS):
         raise ValueError(
             f"expected a list of class names for each part in {file}, got {got}: "

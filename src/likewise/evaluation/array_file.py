@@ -96,19 +96,36 @@ def _shape(arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...] | None:
     return arrays["parts"].shape if "parts" in arrays else None
 
 
-def _check_part(arrays: Mapping[str, NDArray[Any]], part: str) -> None:
-    """Raise unless a part has one label for each of its features, and a name for each of its labels."""
+def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> None:
+    """Raise unless a part has one label for each of its features, and a name for each of its labels if another has."""
     features, own, names = arrays[f"{part}_features"], arrays[f"{part}_labels"], arrays.get(f"{part}_names")
     if own.ndim == 0 or len(own) != len(features):
         count = "one" if own.ndim == 0 else len(own)
         raise ValueError(f"expected one label for each of {len(features)} {part}_features, got {count} {part}_labels")
-    if names is not None and own.ndim == 1:
-        numbers = own.dtype.kind in "ui" and (len(own) == 0 or (own.min() >= 0 and own.max() < len(names)))
-        if names.ndim != 1 or not numbers:
+    like = arrays[f"{first}_labels"]
+    if own.shape[1:] != like.shape[1:]:
+        raise ValueError(
+            f"expected {part}_labels like {first}_labels, {like.shape}, got {own.shape}: give all parts labels of one "
+            "kind"
+        )
+    if (names is None) != (f"{first}_names" not in arrays):
+        lacking, having = (part, first) if names is None else (first, part)
+        raise ValueError(f"expected {lacking}_names next to {having}_names, got none: name the classes of all parts")
+    if names is None:
+        return
+    if names.ndim != 1:
+        raise ValueError(f"expected {part}_names (C,), got {names.shape}: give a name for each class or label")
+    if own.ndim == 2:
+        if names.shape != own.shape[1:] or not np.array_equal(names, arrays[f"{first}_names"]):
             raise ValueError(
-                f"expected {part}_labels as integers from 0 to {len(names) - 1}, the numbers of {part}_names, got "
-                f"{own.dtype}: leave out {part}_names, or renumber the labels"
+                f"expected {own.shape[1]} {part}_names, the same in all parts, got {len(names)}: correct them"
             )
+        return
+    if own.dtype.kind not in "ui" or (len(own) and (own.min() < 0 or own.max() >= len(names))):
+        raise ValueError(
+            f"expected {part}_labels as integers from 0 to {len(names) - 1}, the numbers of {part}_names, got "
+            f"{own.dtype}: leave out {part}_names, or renumber the labels"
+        )
 
 
 def _features(samples: Samples, part: str) -> Features:
@@ -127,24 +144,24 @@ def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArr
     if len({of.shape[1:] for of in features}) > 1 or any(of.ndim != 2 for of in features):
         raise ValueError(f"expected features of one length in {path}, got {shapes}: encode all parts with one encoder")
     for part in found:
-        _check_part(arrays, part)
+        _check_part(arrays, part, found[0])
     parts = np.concatenate([np.full(len(of), part) for part, of in zip(found, features, strict=True)])
     together = {"features": np.concatenate(features), "parts": parts}
     return together | _labels_together(arrays, found) | _rows_together(arrays, found)
 
 
 def _labels_together(arrays: Mapping[str, NDArray[Any]], found: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the labels of all parts; where every part names its classes, numbered in the order of the names."""
+    """Return the labels of all parts, and the names, if they have some: classes are numbered in the order of these."""
     labels = [arrays[f"{part}_labels"] for part in found]
-    names = [arrays[f"{part}_names"] for part in found if f"{part}_names" in arrays]
-    if len(names) == len(found) and all(of.ndim == 1 for of in labels):
-        every = {name: number for number, name in enumerate(dict.fromkeys(np.concatenate(names).astype(str).tolist()))}
-        numbers = [np.array([every[name] for name in own.astype(str).tolist()], dtype=np.int64) for own in names]
-        numbered = [own[of] for own, of in zip(numbers, labels, strict=True)]
-        return {"labels": np.concatenate(numbered), "names": np.array(list(every))}
-    named = (arrays.get(f"{part}_names") for part in found)
-    own = [of if names is None or of.ndim != 1 else names[of] for names, of in zip(named, labels, strict=True)]
-    return {"labels": np.concatenate(own)}
+    names = [arrays[f"{part}_names"].astype(str) for part in found if f"{part}_names" in arrays]
+    if not names:
+        return {"labels": np.concatenate(labels)}
+    if labels[0].ndim == 2:
+        return {"labels": np.concatenate(labels), "names": names[0]}
+    every = {name: number for number, name in enumerate(dict.fromkeys(np.concatenate(names).tolist()))}
+    numbers = [np.array([every[name] for name in own.tolist()], dtype=np.int64) for own in names]
+    numbered = [own[of] for own, of in zip(numbers, labels, strict=True)]
+    return {"labels": np.concatenate(numbered), "names": np.array(list(every))}
 
 
 def _rows_together(arrays: Mapping[str, NDArray[Any]], found: Sequence[str]) -> dict[str, NDArray[Any]]:

@@ -21,6 +21,7 @@ from likewise.scores import Found, Outcomes, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]
 Classifier = Literal["nearest mean", "logistic regression"]
+LATE = "classifiers had not converged"
 NUMBERS = 2**22  # of features at a time: 16 MiB in float32
 CENTRED: Distance = "centred cosine"
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
@@ -155,7 +156,8 @@ class FewShot(Evaluation):
         tried: dict[Distance, Score] = {}
         for distance in some:
             score, _ = self._scored(train, validation, shape, distance, progress)
-            tried[distance] = replace(score, choices=score.choices.partition("; ")[0])
+            kept = [one for place, one in enumerate(score.choices.split("; ")) if place == 0 or LATE in one]
+            tried[distance] = replace(score, choices="; ".join(kept))
         return tried
 
     def _scored(
@@ -260,15 +262,15 @@ def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
 
 def _classes_said(train: Features, part: Features) -> list[str]:
     """Say if classes of a part are those of the training part, as then the score is not of new classes."""
-    occurring = [name for name, count in zip(part.names, part.counts.tolist(), strict=False) if count]
-    known = len(set(occurring) & set(train.names)) if len(train) else 0
-    if not known:
-        return []
-    return [f"{'all' if known == len(occurring) else known} of its classes are in the training part too"]
+    occurring, trained = (
+        {name for name, count in zip(of.names, of.counts.tolist(), strict=False) if count} for of in (part, train)
+    )
+    known = len(occurring & trained)
+    return [f"{'all' if known == len(occurring) else known} of its classes are in the training part too"] * (known > 0)
 
 
 def _late(count: int, episodes: int, penalty: float) -> str:
-    return f"{count:,} of {episodes:,} classifiers had not converged: raise the penalty, {penalty:g}"
+    return f"{count:,} of {episodes:,} {LATE}: raise the penalty, {penalty:g}"
 
 
 def _lacking(part: Features, shape: EpisodeShape) -> str | None:

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-MOVING = {"permute", "transpose", "flip", "roll", "index", "index_select", "gather", "bmm", "baddbmm"}  # sizes stay
+# besides what torch tags as of one number at a time, operations that leave cells where they are
+KEEPING = {"clone", "_to_copy", "copy_", "detach", "alias", "cat", "view", "_unsafe_view"} | {
+    "native_dropout",
+    "hardswish",
+    "hardswish_",
+    "_prelu_kernel",
+    "masked_fill",
+}
+NORMS = ("batch_norm", "group_norm", "layer_norm")
 PADS = {"constant_pad_nd", "reflection_pad2d", "replication_pad2d"}
 WINDOWS = {"convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d"}
 
@@ -40,15 +48,15 @@ def followed(maps: Callable[[Tensor], Tensor], images: Tensor) -> CellGrid | Non
         stride   S · s
         start    a + S · (d (k − 1) + 1 − s − 2p) / 2
 
-    Padding and slices move and thin cells, and operations that keep height and width keep their places.
+    Padding and slices move and thin cells. Operations of one number at a time, normalisation and copies keep them.
 
     Args:
         maps: From images to maps (N, D, H, W).
-        images: (N, channels, height, width), whose values don't matter.
+        images: (N, channels, height, width), of which only shape, dtype and device matter.
 
     Returns:
-        The grid. None if an operation is not one of these, such as a patch embedding's reshaping, or paths through
-        the network disagree, or height and width do.
+        The grid. None if an operation is any other, such as a patch embedding's reshaping, or paths through the
+        network disagree, or height and width do.
 
     Source:
         A. Araujo, W. Norris and J. Sim, Computing Receptive Fields of Convolutional Neural Networks, 2019.
@@ -59,8 +67,10 @@ def followed(maps: Callable[[Tensor], Tensor], images: Tensor) -> CellGrid | Non
         >>> followed(torch.nn.AvgPool2d(4), torch.zeros(1, 1, 8, 8))
         CellGrid(stride=4, start=0.0)
     """
-    with _Follower(images) as follower:
-        found = follower.of(maps(images))
+    with torch.inference_mode(mode=False), torch.no_grad():
+        blank = torch.zeros_like(images)  # no inference tensor, whose operations come in other parts
+        with _Follower(blank) as follower:
+            found = follower.of(maps(blank))
     if found is None or found[0] != found[1]:
         return None
     return CellGrid(found[0].stride, found[0].start)
@@ -84,33 +94,39 @@ class _Follower(TorchDispatchMode):
     def __init__(self, images: Tensor) -> None:
         super().__init__()
         self._known: dict[int, tuple[Tensor, _Grid | None]] = {}  # a tensor is kept, as another may get its id
+        self._lost = False
         self._note(images, (_Axis(), _Axis()))
 
     def of(self, tensor: Tensor) -> _Grid | None:
-        return self._known[id(tensor)][1] if id(tensor) in self._known else None
+        return self._known[id(tensor)][1] if id(tensor) in self._known and not self._lost else None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
         result = func(*args, **given)
         seen = [some for some in _tensors((args, given)) if id(some) in self._known]
         if seen:
-            name = func.overloadpacket.__name__
             for output in _tensors(result):
-                if name in WINDOWS | PADS | {"slice"}:
-                    grid = self.of(args[0])
-                    grid = None if grid is None or output.ndim != 4 else _moved(name, _named(func, args, given), grid)
-                else:
-                    grid = None if name.rstrip("_") in MOVING else self._kept(seen, output)
-                self._note(output, grid)
+                self._note(output, self._grid(func, args, given, seen, output))
+            if func._schema.is_mutable and not any(some is args[0] for some in seen):  # noqa: SLF001
+                self._lost = True  # written into a tensor, or a part of one, that is used elsewhere
         return result
 
     def _note(self, tensor: Tensor, grid: _Grid | None) -> None:
+        if id(tensor) in self._known and self.of(tensor) != grid:
+            self._lost = True  # changed in place, and with it what it is a part of
         self._known[id(tensor)] = tensor, grid
 
-    def _kept(self, seen: list[Tensor], output: Tensor) -> _Grid | None:
-        """Return the grid of those inputs that have the output's height and width, if they have the same."""
+    def _grid(self, func: Any, args: Any, kwargs: Any, seen: list[Tensor], output: Tensor) -> _Grid | None:
+        name = func.overloadpacket.__name__
+        if output.ndim < 3:
+            return None
+        if name in WINDOWS | PADS | {"slice"}:
+            grid = self.of(args[0])
+            return None if grid is None or output.ndim != 4 else _moved(name, _named(func, args, kwargs), grid)
+        if torch.Tag.pointwise not in func.tags and name not in KEEPING and not any(norm in name for norm in NORMS):
+            return None
         grids = {self.of(some) for some in seen if some.ndim > 2 and some.shape[-2:] == output.shape[-2:]}
-        return grids.pop() if output.ndim > 2 and len(grids) == 1 else None
+        return grids.pop() if len(grids) == 1 else None
 
 
 def _named(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -130,8 +146,8 @@ def _moved(name: str, given: dict[str, Any], grid: _Grid) -> _Grid | None:
         axis, size = given["dim"] % 4 - 2, given["self"].shape[given["dim"]]
         if axis < 0:
             return grid
-        begin = given["start"] or 0
-        moved = grid[axis].windows(1, given["step"], -(begin + size if begin < 0 else begin))
+        begin, _, step = slice(given["start"], None, given["step"]).indices(size)
+        moved = grid[axis].windows(1, step, -begin)
         return (moved, grid[1]) if axis == 0 else (grid[0], moved)
     if name == "convolution":
         if given["transposed"]:

@@ -1,14 +1,11 @@
 """A dry run: the output of a module for zeros, before there is data."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from likewise.models.encoder import frozen
+from likewise.models.encoder import frozen, kept_buffers
 
 REMEDY = "wrap it in a module whose forward returns them"
 
@@ -33,7 +30,7 @@ def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tenso
     """
     weight = weight_like(module)
     try:
-        with frozen(module), _kept_buffers(module):
+        with frozen(module), kept_buffers(module):
             outputs = module(torch.zeros(2, *input_shape, dtype=weight.dtype, device=weight.device))
     except Exception as error:
         raise ValueError(
@@ -57,22 +54,6 @@ def weight_like(module: nn.Module) -> Tensor:
     floating = (some for some in chain(module.parameters(), module.buffers()) if some.is_floating_point())
     first = next(floating, torch.zeros(0))
     return torch.zeros(0, dtype=first.dtype, device=first.device)
-
-
-@contextmanager
-def _kept_buffers(module: nn.Module) -> Generator[None]:
-    """Restore every buffer and its values at the end."""
-    kept = [
-        (part, name, buffer, buffer.clone())
-        for part in module.modules()
-        for name, buffer in part.named_buffers(recurse=False)
-        if not is_lazy(buffer)
-    ]
-    try:
-        yield
-    finally:
-        for part, name, buffer, values in kept:
-            setattr(part, name, buffer.copy_(values))
 
 
 def shortened(message: str, length: int = 160) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from likewise.models.cell_grid import CellGrid, followed
 
@@ -93,8 +94,8 @@ class Encoder(nn.Module, ABC):
         Raises:
             ValueError: The encoder has no maps, or an operation of its own leaves open where they lie.
         """
-        with frozen(self):
-            blank = torch.zeros(1, *self.input_shape, device=self.mean.device, dtype=self.mean.dtype)
+        with frozen(self), kept_buffers(self), torch.random.fork_rng([]):
+            blank = torch.zeros(2, *self.input_shape, device=self.mean.device, dtype=self.mean.dtype)
             grid = followed(self.maps, blank)
         if grid is None:
             raise ValueError(
@@ -222,6 +223,22 @@ def frozen(module: nn.Module) -> Generator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
+
+
+@contextmanager
+def kept_buffers(module: nn.Module) -> Generator[None]:
+    """Restore every buffer and its values at the end."""
+    kept = [
+        (part, name, buffer, buffer.clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+        if not is_lazy(buffer)
+    ]
+    try:
+        yield
+    finally:
+        for part, name, buffer, values in kept:
+            setattr(part, name, buffer.copy_(values))
 
 
 def check_sizes(**sizes: int) -> None:

@@ -114,6 +114,10 @@ NETWORKS = {
     "zeros around": nn.Sequential(nn.ZeroPad2d(2), nn.MaxPool2d(3, 2), nn.Conv2d(3, 2, 3, padding=2, dilation=2)),
     "two paths": _Beside(nn.Conv2d(3, 4, 5, 2, 2), nn.Conv2d(3, 4, 1, 2)),
     "functional": _Functional(),
+    "much between": nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, 2), nn.PReLU(), nn.Hardswish(), nn.Dropout2d(), nn.ELU(inplace=True)),
+        *(nn.Conv2d(4, 4, 3, groups=4), nn.GELU(), nn.Hardswish(inplace=True), nn.Dropout(), nn.Softplus()),
+    ),
     "cut": nn.Sequential(_Of(lambda images: images[:, :, -100:, -1000:]), nn.Conv2d(3, 2, 3)),
     "cropped": nn.Sequential(_Of(lambda images: images[:, :, -40:, 16:]), nn.Conv2d(3, 2, 2, 2)),
     "deep": nn.Sequential(
@@ -186,6 +190,11 @@ def test_cells_that_cannot_be_followed_are_to_be_said(module):
         _ = Wrapped((3, 56, 56), module).cell_grid
     assert Wrapped((3, 56, 56), module, stride=14).cell_grid == CellGrid(14, 0)
     assert Wrapped((3, 56, 56), module, stride=14, cell_start=-6.5).cell_grid == CellGrid(14, -6.5)
+
+
+@pytest.mark.parametrize("norm", [nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.BatchNorm2d(4), nn.LayerNorm(28)])
+def test_normalisation_keeps_cells_where_they_are(norm):
+    assert Wrapped((3, 56, 56), nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), norm)).cell_grid == CellGrid(2, -0.5)
 
 
 def test_looking_for_cells_changes_nothing_and_works_everywhere():

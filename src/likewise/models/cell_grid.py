@@ -118,14 +118,12 @@ class _Follower(TorchDispatchMode):
 
     def _grid(self, func: Any, args: Any, kwargs: Any, seen: list[Tensor], output: Tensor) -> _Grid | None:
         name = func.overloadpacket.__name__
-        if output.ndim < 3:
-            return None
         if name in WINDOWS | PADS | {"slice"}:
             grid = self.of(args[0])
             return None if grid is None or output.ndim != 4 else _moved(name, _named(func, args, kwargs), grid)
         if torch.Tag.pointwise not in func.tags and name not in KEEPING and not any(norm in name for norm in NORMS):
             return None
-        grids = {self.of(some) for some in seen if some.ndim > 2 and some.shape[-2:] == output.shape[-2:]}
+        grids = {self.of(some) for some in seen if some.shape[-2:] == output.shape[-2:]}
         return grids.pop() if len(grids) == 1 else None
 
 

@@ -210,7 +210,8 @@ def test_prototypes_classify_by_the_cosine_to_embeddings(file, tmp_path):
 
 def test_keeping_the_best_epoch_needs_validation_scores(file, tmp_path, capsys):
     for words, said in (
-        (["--validation_epochs", "0"], "raise validation_epochs"),
+        (["--validation_epochs", "0"], "give validation_epochs above 0"),
+        (["--evaluations", "[]"], "and evaluations other than []"),
         (["--split.refit", "true"], "leave out --keep"),
     ):
         common = ["train", "--data", "Arrays", "--data.path", str(file), "--encoder", "MLP", "--loss", "BCELoss"]

@@ -567,7 +567,10 @@ def test_invalid_splits_by_class_are_refused(case):
         ),
         ({"train": ["class 0", "class 1"], "val": ["class 1"], "test": []}, "'class 1' in two"),
         (["class 0"], "got no list for train, validation, test: write"),
-        ({"train": [], "val": [], "validation": [], "test": []}, "in .*split.json, got val and validation: keep one"),
+        (
+            {"train": [], "val": [], "validation": [], "test": []},
+            "in .*split.json, got train, val, validation, test: keep one",
+        ),
     ],
 )
 def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):

@@ -161,13 +161,14 @@ def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
     _, done = episode_probe(torch.stack([torch.zeros(3, 2, 4), torch.randn(3, 2, 4)]), torch.randn(2, 5, 4), 0.1)
     assert done.tolist() == [True, False]
     options = {"distance": "cosine", "classifier": "logistic regression", "penalty": 0.01}
-    (score,) = FewShot(5, 1, 6, 40, **options)(*three()).scores
-    assert "; 40 of 40 classifiers had not converged: raise the penalty, 0.01" in score.choices
-    chosen = FewShot(5, 1, 6, 40, classifier="logistic regression", penalty=0.01)(*three())
-    assert all("40 of 40 classifiers had not converged" in one.choices for one in chosen.candidates)
+    with pytest.warns(UserWarning, match="40 of 40 classifiers had not converged: raise the penalty, 0.01") as told:
+        found = FewShot(5, 1, 6, 40, **options)(*three())
+    parts = [str(one.message).partition(": ")[0].rpartition(", ")[2] for one in told]
+    assert parts == ["validation", "test"]
+    assert "; 40 of 40 classifiers had not converged: raise the penalty, 0.01" in found.scores[0].choices
+    assert [one.choices for one in found.candidates] == ["distance=cosine"]  # as the page looks for what was chosen
     monkeypatch.undo()
-    found = FewShot(5, 1, 6, 40, classifier="logistic regression", penalty=0.01)(*three())
-    assert not any("converged" in one.choices for one in (*found.scores, *found.candidates))
+    assert "converged" not in FewShot(5, 1, 6, 40, **options)(*three()).scores[0].choices
 
 
 def test_classes_that_were_trained_on_are_said_to_be():

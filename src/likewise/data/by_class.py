@@ -208,9 +208,9 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
         got = f"invalid JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
     else:
         if isinstance(content, dict):
-            twice = [name for name in content if PART_NAMES.get(name) == PART_NAMES["validation"]]
-            if len(twice) > 1:
-                raise ValueError(f"expected one list for each part in {file}, got {' and '.join(twice)}: keep one")
+            given = [name for name in content if name in PART_NAMES]
+            if len({PART_NAMES[name] for name in given}) < len(given):
+                raise ValueError(f"expected one list for each part in {file}, got {', '.join(given)}: keep one")
             parts = {
                 PARTS[PART_NAMES[name]]: names
                 for name, names in content.items()

@@ -1,5 +1,6 @@
 """Few-shot episodes: classify samples of a few new classes from a few samples of each."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -21,7 +22,6 @@ from likewise.scores import Found, Outcomes, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]
 Classifier = Literal["nearest mean", "logistic regression"]
-LATE = "classifiers had not converged"
 NUMBERS = 2**22  # of features at a time: 16 MiB in float32
 CENTRED: Distance = "centred cosine"
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
@@ -156,8 +156,7 @@ class FewShot(Evaluation):
         tried: dict[Distance, Score] = {}
         for distance in some:
             score, _ = self._scored(train, validation, shape, distance, progress)
-            kept = [one for place, one in enumerate(score.choices.split("; ")) if place == 0 or LATE in one]
-            tried[distance] = replace(score, choices="; ".join(kept))
+            tried[distance] = replace(score, choices=score.choices.partition("; ")[0])
         return tried
 
     def _scored(
@@ -183,7 +182,14 @@ class FewShot(Evaluation):
         said = [f"distance={distance}", f"interval over {groups} classes"]
         said += [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"]
         said += [f"episodes={self._digest(part, shape)}", *_classes_said(train, part)]
-        said += [] if (late := int((~torch.cat(fitted)).sum())) == 0 else [_late(late, shape.episodes, self.penalty)]
+        late = int((~torch.cat(fitted)).sum())
+        if late:
+            said.append(
+                f"{late:,} of {shape.episodes:,} classifiers had not converged: raise the penalty, {self.penalty:g}"
+            )
+            warnings.warn(
+                f"{metric}, {part.part}: {said[-1]}", stacklevel=2
+            )  # a candidate's choices are its distance alone
         mean = float(accuracy.mean())
         where = (part.kind, part.part)
         score = Score(self.name, metric, mean, low, high, shape.episodes, *where, choices="; ".join(said))
@@ -267,10 +273,6 @@ def _classes_said(train: Features, part: Features) -> list[str]:
     )
     known = len(occurring & trained)
     return [f"{'all' if known == len(occurring) else known} of its classes are in the training part too"] * (known > 0)
-
-
-def _late(count: int, episodes: int, penalty: float) -> str:
-    return f"{count:,} of {episodes:,} {LATE}: raise the penalty, {penalty:g}"
 
 
 def _lacking(part: Features, shape: EpisodeShape) -> str | None:

@@ -7,14 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# besides what torch tags as of one number at a time, operations that leave cells where they are
-KEEPING = {"clone", "_to_copy", "copy_", "detach", "alias", "cat", "view", "_unsafe_view"} | {
-    "native_dropout",
-    "hardswish",
-    "hardswish_",
-    "_prelu_kernel",
-    "masked_fill",
-}
+# operations that leave cells where they are, besides those that torch tags as of one number at a time
+COPIES = {"clone", "_to_copy", "copy_", "detach", "alias", "cat", "view", "_unsafe_view"}
+UNTAGGED = {"native_dropout", "hardswish", "hardswish_", "_prelu_kernel", "masked_fill"}
 NORMS = ("batch_norm", "group_norm", "layer_norm")
 PADS = {"constant_pad_nd", "reflection_pad2d", "replication_pad2d"}
 WINDOWS = {"convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d"}
@@ -121,7 +116,11 @@ class _Follower(TorchDispatchMode):
         if name in WINDOWS | PADS | {"slice"}:
             grid = self.of(args[0])
             return None if grid is None or output.ndim != 4 else _moved(name, _named(func, args, kwargs), grid)
-        if torch.Tag.pointwise not in func.tags and name not in KEEPING and not any(norm in name for norm in NORMS):
+        if (
+            torch.Tag.pointwise not in func.tags
+            and name not in COPIES | UNTAGGED
+            and not any(norm in name for norm in NORMS)
+        ):
             return None
         grids = {self.of(some) for some in seen if some.shape[-2:] == output.shape[-2:]}
         return grids.pop() if len(grids) == 1 else None

@@ -25,14 +25,18 @@ def test_a_cell_looks_like_a_class_by_the_softmax_of_seven_times_its_cosines():
                 assert found[q, :, y, x].tolist() == pytest.approx(expected, rel=1e-5)
 
 
+PATCHES = [pixel // 7 for pixel in range(28)]
+
+
 @pytest.mark.parametrize(
     ("encoder", "cells"),
     [
         (Conv4((1, 28, 28), width=4, pools=2), [pixel // 4 for pixel in range(28)]),
         (Wrapped((1, 28, 28), nn.Conv2d(1, 4, 3, 4, 1)), [min((pixel + 2) // 4, 6) for pixel in range(28)]),  # centred
+        (Wrapped((1, 28, 28), nn.Sequential(nn.Conv2d(1, 4, 7, 7), nn.Flatten(2), nn.Unflatten(2, (4, 4)))), PATCHES),
         (Wrapped((1, 28, 28), nn.Flatten()), [0] * 28),  # no maps
     ],
-    ids=["pooled", "strided", "without maps"],
+    ids=["pooled", "strided", "not said", "without maps"],
 )
 def test_orange_is_where_the_cell_lies_beneath_the_class_it_looks_like(encoder, cells):
     """White images: blue becomes 1 less the strength of a cell's share, at every pixel of the cell."""

@@ -1,14 +1,20 @@
-"""What the pages must have: every loss, where a reader looks for it."""
+"""What the pages must have: every loss where a reader looks for it, scores with sources, what is open in one list."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import likewise as lw
 from likewise.losses import ContrastiveLoss
+from scores_in_docs import claims, is_of_scores, mistake_of_claim, mistakes_of_table, prose, tables, without_source
 
 DOCS = Path(__file__).parent.parent / "docs"
+ROOT = DOCS.parent
+READ = [*sorted(DOCS.rglob("*.md")), *(ROOT / folder / "README.md" for folder in (".", "benchmarks", "examples"))]
 LOSSES = sorted(name for name in lw.__all__ if name.endswith("Loss"))
 CONTRASTIVE = [name for name in LOSSES if issubclass(getattr(lw, name), ContrastiveLoss)]
 PAGES = {
@@ -47,3 +53,152 @@ def test_the_readme_names_every_loss(loss):
     """Its table of what there is has a place for each."""
     readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     assert re.search(rf"^\|.*`{loss}`", readme, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_score_is_what_its_file_says(page):
+    """Of tables and of prose; `scores_in_docs` says how a source is named."""
+    text = page.read_text(encoding="utf-8")
+    of_scores = [(said, title, rows) for said, title, rows in tables(text) if is_of_scores(rows)]
+    assert [title for said, title, _ in of_scores if not said] == []
+    assert [wrong for table in of_scores for wrong in mistakes_of_table(*table)] == []
+    assert [claim.quote for claim in claims(text) if claim.quote not in prose(text)] == []
+    assert [wrong for wrong in map(mistake_of_claim, claims(text)) if wrong] == []
+    assert without_source(text) == []
+
+
+PAGE = """# Results
+
+NWS is 0.5 points above MSC on emotions, and below it by 0.1 to 2.2 points elsewhere.
+
+**yeast**
+
+<!-- scores: label-sets-yeast, compared with BCE -->
+
+| | own mAP | training |
+|---|---|---|
+| MSC | 47.0 ± 1.8 | 11 s |
+| NWS | 43.1 ± 1.6 ↓ | 12 s |
+
+<!-- scores
+is 0.5 points | label-sets-emotions | linear probe, mAP | NWS \u2212 MSC
+by 0.1 to 2.2 points | range | label-sets-bibtex label-sets-enron | linear probe, mAP | NWS \u2212 MSC
+-->
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mistakes"),
+    [
+        ("NWS", "NWS", 0),
+        ("0.5 points", "0.6 points", 1),
+        ("0.1 to 2.2", "0.2 to 2.2", 1),
+        ("0.1 to 2.2", "0.1 to 2.3", 1),
+        ("47.0", "47.1", 1),
+        ("± 1.6", "± 1.5", 1),
+        (" ↓", "", 1),
+        ("1.8 |", "1.8 ↓ |", 1),
+        ("12 s", "13 s", 1),
+        ("elsewhere", "elsewhere, MSC by 3.1 % of mAP", 1),
+        ("is 0.5 points |", "is 0.5 points, it seems |", 2),
+        ("<!-- scores: label-sets-yeast, compared with BCE -->", "", 1),
+    ],
+)
+def test_a_score_that_is_not_so_is_found(old, new, mistakes):
+    """Any changed digit, arrow or quote, and numbers without a source."""
+    assert old in PAGE
+    page = PAGE.replace(old, new)
+    ((said, *table),) = tables(page)
+    assert is_of_scores(table[1])
+    found = mistakes_of_table(said, *table) if said else ["no source"]
+    found += [claim.quote for claim in claims(page) if claim.quote not in prose(page)]
+    found += [wrong for wrong in map(mistake_of_claim, claims(page)) if wrong]
+    assert len(found + without_source(page)) == mistakes
+
+
+OPEN = re.compile(
+    r"\bnot yet\b|[Nn]ot measured|(?:ha(?:s|ve)|w(?:as|ere))(?:n't| not) (?:yet )?(?:been )?(?:measured|compared|tried|"
+    r"tested|looked into|run|kept)\b|unmeasured|untested|no counterpart|[Nn]o results?\b|no published|unpublished|"
+    r"no GPU has|No GPU was|nothing was measured|(?<!none )\b(?:is|are) missing|[Oo]nly these means|not estimated"
+)
+
+
+def open_sentences():
+    """Return every sentence of the docs that says what is not there yet, with its page."""
+    found = []
+    for page in READ:
+        text = re.sub(r"^```.*?^```$|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for paragraph in re.split(r"\n\s*\n|\n(?=- |\d+\. |\|)", text):
+            sentences = re.split(r"(?<=[.!?]) (?=[A-Z`*\[])", re.sub(r"\s+", " ", paragraph).strip(" |-"))
+            found += [f"{page.relative_to(ROOT).as_posix()}: {each}" for each in sentences if OPEN.search(each)]
+    return found
+
+
+def test_what_is_open_stands_in_one_list():
+    """`pytest -n 0 -rP tests/test_docs.py -k open` prints it, to be read at each release: is each still so?"""
+    found = open_sentences()
+    print("\n".join(found))
+    listed = (ROOT / "tests" / "open_sentences.txt").read_text(encoding="utf-8").splitlines()
+    assert sorted(set(found) - set(listed)) == [], "new: if they are so, add them to tests/open_sentences.txt"
+    assert sorted(set(listed) - set(found)) == [], "gone: take them out of tests/open_sentences.txt"
+
+
+def table_below(page, header):
+    """Return the rows below a table's header, as lists of cells."""
+    lines = page[page.index(header) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_recipes_and_studies_say_which_data_they_are_for():
+    """As their files do; what is for all data says so."""
+    page, folder = (DOCS / "recipes.md").read_text(encoding="utf-8"), ROOT / "src" / "likewise" / "training" / "recipes"
+    only = {}
+    for file in [*(folder / "studies").glob("*.yaml"), *(folder / "methods").glob("*.yaml")]:
+        of = re.search(r"^for: \[(.*)\]$", file.read_text(encoding="utf-8"), re.MULTILINE)
+        only[file.parent.name, file.stem] = of[1].split(", ") if of else ["all"]
+    rows = table_below(page, "| study | data | settings |")
+    assert {(study.strip("`"), data.replace("`", "")) for study, data, _ in rows} == {
+        (name, ", ".join(data)) for (room, name), data in only.items() if room == "studies"
+    }
+    rows = table_below(page, "| method | loss | labels |")
+    said = {name: row for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+    assert said.keys() == {name for room, name in only if room == "methods"}
+    for name, (_, words, _) in said.items():
+        of_label_sets = "image-folder" in only["methods", name]
+        assert of_label_sets == words.startswith(("for `vectors`, `texts` and `image-folder`", "for the same")), name
+        assert ("for the few-shot data" in words) == ("cifar-fs" in only["methods", name]), name
+
+
+def test_the_table_of_kernels_is_that_of_its_file():
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    kernels = json.loads((ROOT / "benchmarks" / "results" / "kernels-sm_90.json").read_text(encoding="utf-8"))[
+        "kernels"
+    ]
+    names = {"forward": "sums", "forward with average": "average", "backward of both sides": "both"}
+    rows = table_below(page, "| kernel | rows | tiles, warps, stages |")
+    assert len(rows) == 2 * len(names)
+    for kernel, precision, *cells in rows:
+        wanted = names[kernel], "not self", 128, {"bf16": "bf16", "two halves": "fp32"}[precision]
+        (of,) = (each for each in kernels if tuple(each.values())[:4] == wanted)
+        own, other, warps, stages = of["tiles"]
+        figures = f"{of['registers']}", f"{of['shared'] / 1024:.0f} KiB", f"{of['products']}, {of['exponentials']}"
+        assert cells == [f"{own} × {other}, {warps}, {stages}", *figures]
+    free, nowhere = (sum(not each[name] for each in kernels) for name in ("spills", "spills_of_all"))
+    assert f"`results/kernels-sm_90.json` has {len(kernels)} variants" in page
+    assert f"Of the {len(kernels)}, {free} spill no register in that loop, and {nowhere} nowhere" in page
+    assert f"the most shared memory is {max(each['shared'] for each in kernels) / 1024:.0f} KiB" in page
+
+
+def test_predictions_of_scaling_are_those_of_the_script():
+    """And the page says for which backend its times are."""
+    page = (DOCS / "scaling.md").read_text(encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(DOCS / "scaling_predictions.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        encoding="utf-8",
+    )
+    assert done.stdout in page
+    assert '`backend="triton"`, which has to be asked for: "auto" takes tiles' in page
+    assert lw.SupConLoss().backend == "auto"

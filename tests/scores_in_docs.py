@@ -150,6 +150,9 @@ def mistakes_of_table(said, title, rows):
     header, *body = rows
     files = iter(names.split())
     found, wrong = scores(next(files)), []
+    if header[0] != "score" and " " not in names:
+        missing = {setting for each in found.values() for setting in each} - {RAW, *(row[0] for row in body)}
+        wrong += [f"{title}: no row of {setting}" for setting in sorted(missing)]
     for number, (name, *cells) in enumerate(body):
         if name.startswith("*published:*"):
             continue

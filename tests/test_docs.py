@@ -22,6 +22,7 @@ PAGES = {
     for page in sorted((DOCS / "losses").glob("*.md"))
     for name in re.findall(r"^::: likewise\.(\w+Loss)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 }
+REPOSITORIES = "SupCon-Framework", "solo-learn", "lightly", "sthalles/SimCLR", "baselines of these"
 SECTIONS = ["When to use it", "Pull and push", "Example", "Source", "API"]
 
 
@@ -117,10 +118,11 @@ def test_a_score_that_is_not_so_is_found(old, new, mistakes):
     assert len(found + without_source(page)) == mistakes
 
 
+VERBS = r"(?:measured|compared|tried|checked|tested|looked into|run|kept)\b"
 OPEN = re.compile(
-    r"\bnot yet\b|[Nn]ot measured|(?:ha(?:s|ve)|w(?:as|ere))(?:n't| not) (?:yet )?(?:been )?(?:measured|compared|tried|"
-    r"tested|looked into|run|kept)\b|unmeasured|untested|no counterpart|[Nn]o results?\b|no published|unpublished|"
-    r"no GPU has|No GPU was|nothing was measured|(?<!none )\b(?:is|are) missing|[Oo]nly these means|not estimated"
+    rf"\bnot yet\b|[Nn]ot measured|(?:ha(?:s|ve)|w(?:as|ere))(?:n't| not) (?:yet )?(?:been )?{VERBS}|unmeasured|untested|"
+    r"no counterpart|[Nn]o results?\b|no published|unpublished|no GPU has|No GPU was|nothing was measured|"
+    r"(?<!none )\b(?:is|are) missing|[Oo]nly these means|not estimated"
 )
 
 
@@ -219,3 +221,12 @@ def test_a_number_after_an_option_is_its_default():
     assert len(said) >= 4
     parser = options([])
     assert {name: float(value) for name, value in said} == {name: parser.get_default(name) for name, _ in said}
+
+
+def test_scores_of_others_name_their_paper():
+    """A paper with its year, or a repository."""
+    page = (DOCS / "results" / "others.md").read_text(encoding="utf-8")
+    for header, source in (("| source | network |", 0), ("| method | paper |", 1)):
+        for row in table_below(page, header):
+            of = row[source]
+            assert re.search(r", (19|20)\d\d$", of) or of.split(",")[0] in REPOSITORIES, row

@@ -120,8 +120,8 @@ def test_a_score_that_is_not_so_is_found(old, new, mistakes):
 
 VERBS = r"(?:measured|compared|tried|checked|tested|looked into|run|kept)\b"
 OPEN = re.compile(
-    rf"\bnot yet\b|[Nn]ot measured|(?:ha(?:s|ve)|w(?:as|ere))(?:n't| not) (?:yet )?(?:been )?{VERBS}|unmeasured|untested|"
-    r"no counterpart|[Nn]o results?\b|no published|unpublished|no GPU has|No GPU was|nothing was measured|"
+    rf"\bnot yet\b|[Nn]ot measured|(?:ha(?:s|ve)|w(?:as|ere))(?:n't| not) (?:yet )?(?:been )?{VERBS}|unmeasured|"
+    r"untested|no counterpart|[Nn]o results?\b|no published|unpublished|no GPU has|No GPU was|nothing was measured|"
     r"(?<!none )\b(?:is|are) missing|[Oo]nly these means|not estimated"
 )
 

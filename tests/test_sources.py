@@ -156,6 +156,163 @@ def test_metadata_next_to_the_images_gives_their_labels(tmp_path):
     assert samples.labels.sum(0).tolist() == [3, 6]
 
 
+def folders_of(root, *folders, count=2):
+    """Write images into folders, given by their paths, "." for the root."""
+    for folder in folders:
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for k in range(count):
+            picture().save(root / folder / f"{k}.png")
+
+
+def read_by_hand(root, depth):
+    """Return each image below the root, with the name of the folder that lies at a depth on its way."""
+    paths = [Path(folder, name) for folder, _, names in os.walk(root, followlinks=True) for name in names]
+    shown = [path for path in paths if not any(name.startswith(".") for name in path.relative_to(root).parts)]
+    images = [(path.relative_to(root).parts[depth], as_tensor(Image.open(path))) for path in shown]
+    return sorted((name, image.numpy().tobytes()) for name, image in images)
+
+
+def read_by(samples):
+    pairs = zip(samples.labels.tolist(), samples.inputs, strict=True)
+    return sorted((samples.names[label], image.numpy().tobytes()) for label, image in pairs)
+
+
+DEEP = {
+    "years": (("cat/2023", "cat/2024", "dog/2023"), ("cat", "dog"), 6, "cat/2023/0.png"),
+    "one more": (("a", "a/sub", "b"), ("a", "b"), 2, "a/sub/0.png"),
+    "several depths": (("a/x/y", "a/z", "b/x"), ("a", "b"), 6, "a/x/y/0.png"),
+    "named as parts": (("train", "bicycle", "bicycle/test"), ("bicycle", "train"), 2, "bicycle/test/0.png"),
+}
+
+
+@pytest.mark.parametrize("parts", [(), ("train", "val")], ids=["whole", "parts"])
+@pytest.mark.parametrize("case", DEEP)
+def test_the_folder_below_the_root_or_part_is_the_class_whatever_lies_deeper(case, parts, tmp_path):
+    folders, classes, deeper, first = DEEP[case]
+    for part in parts or ["."]:
+        folders_of(tmp_path / part, *folders)
+    times = len(parts) or 1
+    with pytest.warns(UserWarning, match="classes are the folders directly in") as seen:
+        samples = Hub(str(tmp_path)).load()
+    assert samples.names == classes
+    assert read_by(samples) == read_by_hand(tmp_path, len(parts) // 2)
+    assert (samples.parts is not None) == bool(parts)
+    (message,) = (str(one.message) for one in seen)
+    assert f": {deeper * times} of {2 * len(folders) * times} images" in message
+    assert f"({', '.join(classes)})" in message
+    assert message.endswith(f"such as {Path(*parts[:1]) / first}")
+
+
+SIDE_BY_SIDE = {
+    "root": ((".", "a", "b"), r"got 2 directly in \S+trees and 4 in folders \(a, b\): .*data\.label to none"),
+    "part": (("train/a", "train/b", "test"), r"got 2 directly in \S+test and 4 in folders \(a, b\)"),
+    "some deeper": (
+        ("a/x", "a/y", "b", "c"),
+        r"got those of b, c directly in their folder and those of a only deeper: .* a, b, c, or .* b, c, x, \.\.\.$",
+    ),
+    "no training part": (("val/a", "val/b", "test/a"), r"got test, val: .*the classes are a, b.* they are test, val$"),
+    "not only parts": (
+        ("train/a", "train/b", "test/a", "more/a"),
+        r"got more, test, train: .* if the classes are a, b.* they are more, test, train$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SIDE_BY_SIDE)
+def test_images_at_two_depths_side_by_side_are_refused_with_both_readings(case, tmp_path):
+    folders, words = SIDE_BY_SIDE[case]
+    folders_of(tmp_path / "trees", *folders)
+    with pytest.raises(ValueError, match=words) as raised:
+        Hub(str(tmp_path / "trees")).load()
+    assert "\n" not in str(raised.value)
+    assert len(Hub(str(tmp_path / "trees"), label="none").load()) == 2 * len(folders)
+
+
+def test_class_folders_within_one_other_folder_are_found_for_the_user(tmp_path):
+    folders_of(tmp_path / "trees", "images/raw/ash", "images/raw/elm")
+    with pytest.raises(ValueError, match=r"got 1 \('images'\): .* set data\.path to \S+trees/images/raw if") as raised:
+        Hub(str(tmp_path / "trees")).load()
+    place = str(raised.value).partition("data.path to ")[2].split()[0]
+    assert Hub(place).load().names == ("ash", "elm")
+
+
+def test_images_beside_the_parts_are_left_out_and_counted(tmp_path):
+    folders_of(tmp_path, ".", "train/a", "train/b", "test/a", "test/b")
+    with pytest.warns(UserWarning, match=r"left out 2 images in \S+ outside of test and train: 0\.png, 1\.png$"):
+        assert len(Hub(str(tmp_path)).load()) == 8
+
+
+def test_linked_folders_and_files_are_read_and_never_in_a_circle(tmp_path):
+    folders_of(tmp_path, "far/elm", "far/oak", "trees/ash")
+    trees = tmp_path / "trees"
+    (trees / "elm").symlink_to(tmp_path / "far" / "elm")
+    (trees / "ash" / "more.png").symlink_to(tmp_path / "far" / "oak" / "0.png")
+    (trees / ".hidden").symlink_to(tmp_path / "far")
+    samples = Hub(str(trees)).load()
+    assert read_by(samples) == read_by_hand(trees, 0)
+    assert samples.counts.tolist() == [3, 2]
+    (trees / "ash" / "up").symlink_to(trees)
+    (trees / "ash" / "aside").symlink_to(tmp_path / "far" / "elm")
+    (tmp_path / "far" / "elm" / "self").symlink_to(tmp_path / "far" / "elm")
+    (tmp_path / "far" / "elm" / "back").symlink_to(trees / "ash")
+    with pytest.warns(UserWarning, match="left out|5 of 10 images lie deeper") as seen:
+        samples = Hub(str(trees)).load()
+    assert samples.counts.tolist() == [5, 5]
+    assert f"left out 6 links in {trees} back to a folder above: ash/aside/back, ash/aside/self, ash/up, ..." in [
+        str(one.message) for one in seen
+    ]
+
+
+def test_dead_links_and_images_of_kinds_that_pillow_does_not_read_are_counted_and_named(tmp_path):
+    trees = tmp_path / "trees"
+    folders_of(trees, "ash", "elm")
+    for place in ("ash/lost.png", "elm/lost.jpg", "oak"):
+        (trees / place).symlink_to(tmp_path / "gone" / place)
+    (trees / "elm" / "more").symlink_to(trees / "elm" / "more")
+    for name in ("0.HEIC", "1.heif", "2.heic"):
+        (trees / "elm" / name).write_bytes(b"")
+    with pytest.warns(UserWarning, match="left out") as seen:
+        assert Hub(str(trees)).load().counts.tolist() == [2, 2]
+    assert [str(one.message) for one in seen] == [
+        f"left out 4 links in {trees} whose target does not exist: ash/lost.png, elm/lost.jpg, elm/more, ...",
+        f"left out 2 files in {trees} that must be converted to JPEG or PNG first (.heic): elm/0.HEIC, elm/2.heic",
+        f"left out 1 file in {trees} that must be converted to JPEG or PNG first (.heif): elm/1.heif",
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["avif", "webp"])
+def test_every_kind_of_image_that_pillow_reads_is_read(tmp_path, suffix):
+    for name in ("ash", "elm"):
+        (tmp_path / name).mkdir()
+        picture().save(tmp_path / name / f"0.{suffix}")
+    (tmp_path / "features.h5").write_bytes(b"")  # which Pillow only claims to read
+    assert Hub(str(tmp_path)).load().counts.tolist() == [1, 1]
+
+
+def test_a_part_of_which_nothing_can_be_read_is_refused(tmp_path):
+    folders_of(tmp_path, "train/ash", "train/elm")
+    (tmp_path / "test" / "ash").mkdir(parents=True)
+    (tmp_path / "test" / "ash" / "0.heic").write_bytes(b"")
+    with pytest.warns(UserWarning, match="left out 1 file"), pytest.raises(ValueError, match="in the test part, got"):
+        Hub(str(tmp_path)).load()
+
+
+def test_too_large_an_image_is_left_out_with_its_size_and_the_remedy(tmp_path):
+    class_folders(tmp_path / "trees")
+    for k in range(4):
+        (tmp_path / "trees" / "ash" / f"{k}.png").write_bytes(b"")
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "trees" / "elm" / "wall.png")
+    larger = r"left out 5 of 13 images, which cannot be read: \S+wall\.png \(400,000,000 pixels, .* 178,956,970: make"
+    with pytest.warns(UserWarning, match=larger):
+        Hub(str(tmp_path / "trees"), size=8).load()
+    write_table(tmp_path / "t.csv", {"file": ["trees/elm/wall.png"] * 2, "label": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"got 2 files .*wall\.png \(400,000,000 pixels"):
+        Hub(str(tmp_path / "t.csv"), size=8).load()
+    write_table(tmp_path / "t.csv", {"file": ["wall.heic"] * 2, "label": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"got 2 files .*wall\.heic \(a kind .*: convert it to JPEG or PNG\)"):
+        Hub(str(tmp_path / "t.csv"), size=8).load()
+
+
 def test_rows_read_on_demand_can_be_split_and_sent_to_workers(tmp_path):
     class_folders(tmp_path / "trees", count=20)
     cut = Stratified()(Hub(str(tmp_path / "trees"), size=8, memory=0).load())
@@ -375,11 +532,68 @@ def test_a_name_is_looked_up_on_the_hub_with_its_parts_and_labels(monkeypatch):
     assert samples.input_shape == (3, 12, 16)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "./birds",
+            "../birds",
+            "birds/",
+            "~/birds",
+            "birds.jpg",
+            "birds.npz",
+            "a/b/c",
+            "photos/cast",
+            "a\\b",
+            "some birds",
+        ),
+        *(".birds", "b" * 300, "birds/" * 300, "~no such user/birds"),
+    ],
+)
+def test_what_looks_like_a_path_never_goes_to_the_hub(path, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *given: asked.append(given))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(ValueError, match=r"which does not exist: check data\.path") as raised:
+        Hub(path).load()
+    assert "\n" not in str(raised.value)
+    assert not asked
+
+
+def test_a_path_that_does_not_exist_is_answered_with_what_is_near(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Photos" / "cats").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    for path, words in {
+        "./photo": f"; did you mean {tmp_path / 'Photos'}?",
+        "Photos/cast/2023": f"; did you mean {tmp_path / 'Photos' / 'cats'}?",
+        "Photos/zebra/2023": f"; the nearest folder is {tmp_path / 'Photos'}",
+        str(tmp_path / "x" / "y"): f"; the nearest folder is {tmp_path}",
+        "./link": f"; it is a link to {tmp_path / 'gone'}",
+    }.items():
+        with pytest.raises(ValueError, match=r"which does not exist: check data\.path") as raised:
+            Hub(path).load()
+        assert str(raised.value).endswith(words)
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(tmp_path, monkeypatch):
+    class_folders(tmp_path / "trees")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(Hub("~/trees").load()) == 12
+
+
 @pytest.mark.process
 def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path, temporary, capfd):
     """No output, no file next to the data or in the library's cache; verbosity and progress bars are restored."""
-    class_folders(tmp_path / "trees")
+    class_folders(tmp_path / "plain")
+    written = class_folders(tmp_path / "trees")
+    lines = [{"file_name": f"{path.parent.name}/{path.name}", "label": path.parent.name} for path in written]
+    (tmp_path / "trees" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
     before = (datasets.logging.get_verbosity(), datasets.utils.are_progress_bars_disabled())
+    plain = Hub(str(tmp_path / "plain"), size=8, memory=0).load()
+    assert len(plain) == 12
+    assert list(temporary.iterdir()) == []
     late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
     assert len(list(temporary.iterdir())) == 1
     del late
@@ -395,7 +609,7 @@ def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path,
     )
     assert (ran.stdout, ran.stderr) == ("", "")
     assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
-    assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["ash", "elm"]
+    assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["ash", "elm", "metadata.jsonl"]
 
 
 def test_a_forked_worker_leaves_the_temporary_cache_to_the_process_that_made_it(monkeypatch):

@@ -20,7 +20,7 @@ from likewise.data.columns import (
     words_like,
 )
 from likewise.data.image_cells import ImageCells
-from likewise.data.image_files import image_suffixes, read_images
+from likewise.data.image_files import UNREAD, image_suffixes, read_images
 from likewise.data.samples import PART_NAMES, Samples
 from likewise.data.source import Source
 from likewise.data.tables import Tables, open_tables
@@ -37,8 +37,9 @@ _ROW_NUMBERS = ("Unnamed: ", "__index_level_")
 class Hub(Source):
     r"""Images, numbers or texts with their labels, from local files or from the Hub.
 
-    - A folder of images, with one folder per class; or folders train, test and optionally validation of these. A
-      metadata.csv or metadata.jsonl next to the images, with a column file_name, can give the labels instead.
+    - A folder of images, with one folder per class; or folders train, test and optionally validation of these. What
+      lies deeper belongs to the class; a warning counts it. A metadata.csv or metadata.jsonl next to the images, with
+      a column file_name, can give the labels instead.
     - A CSV, TSV, JSON lines or Parquet file, or a folder of them named after their parts (train.csv, test.csv). Inputs
       are a column of images (bytes, or paths relative to the table's folder), a column of texts, or all columns of
       numbers and of lists of numbers, which together make a vector.
@@ -46,10 +47,10 @@ class Hub(Source):
 
     Labels are classes (integers, strings) or label sets (lists of them, lists of only 0 and 1, or strings of several
     with a separator). If there is a validation part and no test part, the validation part is used for testing. Images
-    that cannot be read are left out; a warning counts and names them.
+    that cannot be read are left out, and so are links to nothing and kinds such as HEIC; warnings count and name them.
 
     Args:
-        path: A file, a folder, or a name on the Hub.
+        path: A file, a folder, or a name on the Hub; what looks like a path is never looked up there.
         config: The configuration, for a data set on the Hub with several.
         inputs: The columns to learn from. None: the image column if there is one, else the column called text,
             sentence, document or body, else all number columns.
@@ -60,13 +61,13 @@ class Hub(Source):
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
 
     Raises:
-        ValueError: The path does not exist, no column fits, labels are missing, or images differ in size and size is
-            None.
+        ValueError: The path does not exist, no column fits, labels are missing, folders can be read in two ways, or
+            images differ in size and size is None.
 
     Memory:
-        The decoded images, one byte per pixel and channel, up to `memory`. Tables are read through a temporary folder,
-        which takes as much disk space as they do; it stays while their images are decoded on demand. A CSV or TSV file
-        is in memory while it is read.
+        The decoded images, one byte per pixel and channel, up to `memory`, and the paths of files. Tables are read
+        through a temporary folder, which takes as much disk space as they do; it stays while their images are decoded
+        on demand. A CSV or TSV file is in memory while it is read.
 
     Example:
         >>> import tempfile
@@ -243,4 +244,4 @@ def _values(split: Any, column: str) -> Sequence[Any]:
 def _are_paths(table: Any, column: str) -> bool:
     """Decide whether a column's strings are paths of images, judged by the first."""
     first = table.select_columns([column])[0][column] if len(table) else None
-    return isinstance(first, str) and Path(first).suffix.lower() in image_suffixes()
+    return isinstance(first, str) and Path(first).suffix.lower() in {*image_suffixes(), *UNREAD}

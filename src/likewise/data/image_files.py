@@ -1,6 +1,7 @@
 """Images in files: decoded all at once if they fit into memory, otherwise on demand."""
 
 import io
+import re
 import warnings
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}
 _CHUNK = 256
+# images that Pillow does not read, or only a newer one, or with an extension
+UNREAD = (".heic", ".heif", ".hif", ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
+_NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
 
 
 @final
@@ -145,7 +149,8 @@ def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple
     readable = [row for row, kind in enumerate(kinds) if kind is not None]
     sizes = {kind[1:] for kind in kinds if kind is not None}
     if not readable:
-        got = f"{len(items)} files that cannot be read as images, the first {_name(items[0])}" if len(items) else "none"
+        first = f"the first {_name(items[0])}{_why(items[0])}" if len(items) else ""
+        got = f"{len(items)} files that cannot be read as images, {first}" if first else "none"
         raise ValueError(f"expected images, got {got}: check the path")
     if size is None:
         check_one_size(sizes)
@@ -158,7 +163,9 @@ def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple
         readable = [readable[position] for position in kept]
     lost = sorted(set(range(len(items))) - set(readable))
     if lost:
-        names = ", ".join(_name(items[row]) for row in lost[:3]) + (", ..." if len(lost) > 3 else "")
+        why = {row: _why(items[row]) for row in lost}
+        named = sorted(lost, key=lambda row: not why[row])[:3]
+        names = ", ".join(_name(items[row]) + why[row] for row in named) + (", ..." if len(lost) > 3 else "")
         warnings.warn(f"left out {len(lost)} of {len(items)} images, which cannot be read: {names}", stacklevel=2)
     return images, torch.tensor(readable, dtype=torch.int64)
 
@@ -176,7 +183,8 @@ def image_suffixes() -> set[str]:
     """Return the suffixes of the image files that can be read, with their dots."""
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
-    return {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
+    suffixes = Image.registered_extensions().items()  # which completes Image.OPEN
+    return {suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES}
 
 
 def _headers(items: Sequence[Item], *, upright: bool) -> list[tuple[bool, int, int] | None]:
@@ -214,6 +222,23 @@ def plain_image(image: "Image", size: int | None) -> "Image":
         image = image.convert("RGBA")
     image = image.convert("L" if grey else "RGB")
     return image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+
+
+def _why(item: Item) -> str:
+    """Return why an image cannot be read and what to do, in parentheses, where that is known."""
+    from PIL import Image  # noqa: PLC0415 - only images in files need it
+
+    suffix = Path(_name(item)).suffix.lower()
+    if suffix in UNREAD and suffix not in image_suffixes():
+        return " (a kind that Pillow does not read: convert it to JPEG or PNG)"
+    try:
+        Image.open(_source(item)).close()
+    except Image.DecompressionBombError as error:
+        size, most = (f"{int(number):,}" for number in re.findall(r"\d+", str(error))[:2])
+        return f" ({size} pixels, more than Pillow's {most}: make it smaller)"
+    except Exception:  # noqa: BLE001 - a broken file can raise anything
+        return ""
+    return ""
 
 
 def _source(item: Item) -> Any:

@@ -8,12 +8,23 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, final
 
-from likewise.data.image_files import image_suffixes
+from likewise.data.folders import (
+    RefusedError,
+    empty,
+    files_in,
+    first_to_do,
+    image_tables,
+    in_words,
+    parts_of,
+    warn_of,
+)
+from likewise.data.image_files import UNREAD, image_suffixes
 from likewise.data.samples import PART_NAMES, PARTS
 
 _BUILDERS = {
@@ -65,10 +76,13 @@ def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
     Raises:
         ValueError: The path does not exist, or what is there cannot be read.
     """
-    where = Path(path).expanduser()
-    if not where.exists() and (where.suffix in _BUILDERS or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path)):
+    where = Path(path)
+    with suppress(RuntimeError):  # nobody of that name has a home folder
+        where = where.expanduser()
+    if not _exists(where) and not _may_be_on_the_hub(path):
         raise ValueError(
             f"expected a file, a folder or a data set on the Hub, got {path}, which does not exist: check data.path"
+            f"{_near(where)}"
         )
     with _quiet():
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
@@ -79,10 +93,13 @@ def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
                 return Tables(_splits(datasets.load_from_disk(str(where))), where, None)
             if not where.exists():
                 return Tables(_splits(datasets.load_dataset(path, config)), None, None)
-            builder, options = _local(where, labelled=labelled)
+            local = _local(where, labelled=labelled)
+            if isinstance(local, Tables):
+                return local
+            builder, options = local
             cache = TemporaryFolder()
             read = _read(builder, options, cache.path)
-        except _RefusedError as error:
+        except RefusedError as error:
             raise ValueError(str(error)) from error
         except (OSError, ValueError, DatasetsError) as error:
             raise ValueError(_unreadable(path, where, error)) from error
@@ -103,43 +120,66 @@ def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, An
         except ValueError as error:
             if NO_DATA not in str(error):
                 raise
-            raise _empty(part, files[0]) from error
+            raise empty(part, files[0]) from error
     return read
 
 
-class _RefusedError(ValueError):
-    """A folder is refused; the message is complete."""
+def _exists(where: Path) -> bool:
+    try:
+        return where.exists()
+    except OSError:  # too long a name, or a folder that may not be opened
+        return False
 
 
-def _empty(part: str, file: str | Path) -> _RefusedError:
-    return _RefusedError(f"expected samples in the {part} part, got none in {file}: fill it, or remove it")
+def _may_be_on_the_hub(path: str) -> bool:
+    """Tell whether what does not exist here may be a name on the Hub: user/name, or name."""
+    files = {*_BUILDERS, *image_suffixes(), *UNREAD, ".npz", ".npy", ".txt", ".zip", ".tar", ".gz", ".tgz"}
+    name = re.fullmatch(r"(?=.{,96}$)(\w[\w.-]*/)?\w[\w.-]*", path, re.ASCII)
+    return name is not None and Path(path).suffix.lower() not in files and not (name[1] and _exists(Path(name[1])))
 
 
-def _local(where: Path, *, labelled: bool) -> tuple[str, dict[str, Any]]:
-    """Choose the builder of a file or a folder, and its options."""
+def _near(where: Path) -> str:
+    """Return what is near a path that does not exist, to be added to a remedy."""
+    try:
+        if where.is_symlink():
+            return f"; it is a link to {where.readlink()}"
+        missing = where.resolve()
+        while not _exists(missing.parent):
+            missing = missing.parent
+        names = {place.name.lower(): place for place in sorted(missing.parent.iterdir())}
+    except (OSError, RuntimeError):  # a folder that may not be opened, or links in a circle
+        return ""
+    near = get_close_matches(missing.name.lower(), names, 1)
+    return f"; did you mean {names[near[0]]}?" if near else f"; the nearest folder is {missing.parent}"
+
+
+def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]]:
+    """Choose the builder of a file or a folder, and its options; or open a folder of images."""
     if where.is_file():
         if where.suffix.lower() not in _BUILDERS:
-            raise _RefusedError(f"expected one of {', '.join(_BUILDERS)} or a folder, got {where}: convert it")
+            raise RefusedError(f"expected one of {', '.join(_BUILDERS)} or a folder, got {where}: convert it")
         return _builder(where.suffix), {"data_files": {"train": [glob.escape(str(where))]}, **_format(where.suffix)}
-    files = sorted(
-        file.relative_to(where) for file in where.rglob("*") if file.is_file() and not file.name.startswith(".")
-    )
+    files, lost = files_in(where)
     suffixes = image_suffixes()
     images = [file for file in files if file.suffix.lower() in suffixes]
-    if images:
-        described = any(file.name in _METADATA for file in files)
-        return "imagefolder", {
-            "data_files": _image_parts(where, images, labelled=labelled and not described),
-            "drop_labels": not labelled or described,
-        }
     tables = [file for file in files if file.suffix.lower() in _BUILDERS]
+    if images and any(file.name in _METADATA for file in tables):
+        patterns: dict[str, list[str]] = {}
+        for top, part in (parts_of(images) or {"": "train"}).items():
+            patterns.setdefault(part, []).append(f"{glob.escape(str(where / top))}/**")
+        return "imagefolder", {"data_files": patterns, "drop_labels": True}
+    if images or not tables:
+        lost |= first_to_do(file for file in files if file.suffix.lower() not in suffixes)
     builders = {_builder(file.suffix) for file in tables}
-    if len(builders) != 1:
+    if not images and len(builders) != 1:
         got = ", ".join(sorted({file.suffix for file in tables or files})) or "an empty folder"
-        raise _RefusedError(
-            f"expected images, or tables of one kind ({', '.join(_BUILDERS)}), in {where}, got {got}: "
-            "keep only one kind in the folder"
-        )
+        got = got if tables or not lost else f"only {'; '.join(in_words(lost, where))}"
+        remedy = "keep only one kind in the folder" if tables else "mend these" if lost else "check data.path"
+        kinds = ", ".join(_BUILDERS)
+        raise RefusedError(f"expected images, or tables of one kind ({kinds}), in {where}, got {got}: {remedy}")
+    warn_of(lost, where)
+    if images:
+        return Tables(image_tables(where, images, lost, labelled=labelled), where.absolute(), None)
     return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0].suffix)}
 
 
@@ -154,48 +194,24 @@ def _format(suffix: str) -> dict[str, Any]:
     return {"sep": "\t" if suffix.lower() == ".tsv" else ",", "chunksize": None}
 
 
-def _image_parts(where: Path, images: Sequence[Path], *, labelled: bool) -> dict[str, list[str]]:
-    """Return glob patterns of each part's images: its folder, or everything if parts have no folders."""
-    tops = {file.parts[0] for file in images if len(file.parts) > 1}
-    parted = {PART_NAMES.get(top.lower()) for top in tops} >= {0} and all(top.lower() in PART_NAMES for top in tops)
-    # class folders may be named train and test too; then they hold images and have others next to them
-    depth = 2 if parted else 1
-    classes = {file.parts[-2] for file in images if len(file.parts) > depth}
-    if labelled and len(classes) < 2:
-        got = f"1 ({classes.pop()!r})" if classes else "none"
-        raise _RefusedError(
-            f"expected at least 2 folders of images in {where}{' in each part' if parted else ''}, one per class, "
-            f"got {got}: add another, or set data.label to none"
-        )
-    patterns: dict[str, list[str]] = {}
-    for top in sorted(tops) if parted else [""]:
-        part = _part(PART_NAMES[top.lower()]) if parted else "train"
-        patterns.setdefault(part, []).append(f"{glob.escape(str(where / top))}/**")
-    return patterns
-
-
 def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
     """Return each part's tables, found by a word in their paths."""
     files: dict[str | None, list[str]] = {}
     for table in tables:
         words = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]
-        part = _part(words[-1]) if words else None
+        part = PARTS[words[-1]] if words else None
         if (where / table).stat().st_size == 0:
-            raise _empty(part or "train", where / table)
+            raise empty(part or "train", where / table)
         files.setdefault(part, []).append(glob.escape(str(where / table)))
     if set(files) == {None}:
         return {"train": files[None]}
     if None in files or "train" not in files:
         odd = files.get(None, next(iter(files.values())))[0]
-        raise _RefusedError(
+        raise RefusedError(
             f"expected tables named after their parts, train and test, in {where}, got {Path(odd).name}: rename it, "
             "or give one file as data.path"
         )
     return {part: files[part] for part in PARTS if part in files}
-
-
-def _part(number: int) -> str:
-    return PARTS[number]
 
 
 def _splits(read: Any) -> dict[str, Any]:
@@ -208,7 +224,8 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
     what = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if where.exists():
         return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: repair the file"
-    remedy = "check data.path and data.config, or your connection"
+    near = _near(where)
+    remedy = f"check data.path and data.config, or your connection{near if near.endswith('?') else ''}"
     return f"expected a file, a folder or a data set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"
 
 

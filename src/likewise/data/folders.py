@@ -1,0 +1,174 @@
+"""Folders of images: the files in them, through links too, and the parts and classes that folders stand for."""
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from likewise.data.image_files import UNREAD
+from likewise.data.samples import PART_NAMES, PARTS
+
+_NAMED = 3
+_FIRST = {**dict.fromkeys(UNREAD, "converted to JPEG or PNG"), ".zip": "unpacked"}
+Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
+
+
+class RefusedError(ValueError):
+    """A folder is refused; the message is complete."""
+
+
+def empty(part: str, file: str | Path) -> RefusedError:
+    """Return the error that a part has no samples."""
+    return RefusedError(f"expected samples in the {part} part, got none in {file}: fill it, or remove it")
+
+
+def files_in(root: Path) -> tuple[list[Path], Lost]:
+    """Return the files below a folder, relative to it and in order, and what is left out; hidden ones are skipped."""
+    found: list[Path] = []
+    lost: Lost = {}
+    pending: list[tuple[Path, tuple[Path, ...]]] = [(Path(), (root.resolve(),))]
+    while pending:
+        folder, above = pending.pop()
+        try:
+            entries = [entry for entry in os.scandir(root / folder) if not entry.name.startswith(".")]
+        except OSError:
+            lost.setdefault(("folder", "that may not be opened"), []).append(str(folder))
+            continue
+        for entry in entries:
+            place, kind = folder / entry.name, _kind(entry)
+            if kind == "folder" and (real := Path(entry.path).resolve()) not in above:
+                pending.append((place, (*above, real)))
+            elif kind == "folder":
+                lost.setdefault(("link", "back to a folder above"), []).append(str(place))
+            elif kind == "file":
+                found.append(place)
+            elif entry.is_symlink():
+                lost.setdefault(("link", "whose target does not exist"), []).append(str(place))
+    return sorted(found, key=str), lost
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """Return what an entry is or links to: a folder, a file, or something else."""
+    try:
+        return "folder" if entry.is_dir() else "file" if entry.is_file() else "something else"
+    except OSError:  # a link to itself
+        return "something else"
+
+
+def first_to_do(files: Iterable[Path]) -> Lost:
+    """Return the files that would be read in another form, by what has to be done first."""
+    lost: Lost = {}
+    for file in files:
+        if to_do := _FIRST.get(suffix := file.suffix.lower()):
+            lost.setdefault(("file", f"that must be {to_do} first ({suffix})"), []).append(str(file))
+    return lost
+
+
+def in_words(lost: Lost, where: Path) -> list[str]:
+    """Count what is left out of a folder, and name the first three of each kind."""
+    return [
+        f"{len(places):,} {what}{'s' * (len(places) > 1)} in {where} {why}: {_some(sorted(places))}"
+        for (what, why), places in lost.items()
+    ]
+
+
+def warn_of(lost: Lost, where: Path) -> None:
+    """Warn of what is left out of a folder."""
+    for words in in_words(lost, where):
+        warnings.warn(f"left out {words}", stacklevel=2)
+
+
+def image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: bool) -> dict[str, Any]:
+    """Return a table of each part: the paths of its images, and their classes.
+
+    Args:
+        where: The folder.
+        images: Its images, relative to it.
+        lost: What is left out.
+        labelled: Whether the folders in it, or in its parts, are classes.
+
+    Raises:
+        RefusedError: Folders can be read in two ways, there are fewer than two classes, or a part has no images.
+    """
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+    parts = parts_of(images)
+    within: dict[str, list[Path]] = {}
+    for image in images:
+        within.setdefault(parts.get(image.parts[0], "") if parts else "train", []).append(image)
+    if outside := within.pop("", []):
+        warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
+    for top in sorted({Path(place).parts[0] for places in lost.values() for place in places}) if parts else ():
+        part = PART_NAMES.get(top.lower())
+        if part is not None and PARTS[part] not in within:
+            raise empty(PARTS[part], where / top)
+    depth = 1 if parts else 0
+    features: dict[str, Any] = {"image": datasets.Image()}
+    columns = {part: {"image": [str(image) for image in of]} for part, of in within.items()}
+    if labelled:
+        features["label"] = datasets.ClassLabel(names=_classes(where, [i for of in within.values() for i in of], depth))
+        for part, of in within.items():
+            columns[part]["label"] = [image.parts[depth] for image in of]
+    kinds = datasets.Features(features)
+    return {part: datasets.Dataset.from_dict(of, features=kinds) for part, of in columns.items()}
+
+
+def parts_of(images: Sequence[Path]) -> dict[str, str]:
+    """Return which part each folder is, if all are parts, and one is for training; otherwise nothing."""
+    # class folders may be named train and test too; then they have others next to them
+    tops = sorted({image.parts[0] for image in images if len(image.parts) > 1})
+    parts: dict[str, str] = {top: PARTS[PART_NAMES[top.lower()]] for top in tops if top.lower() in PART_NAMES}
+    return parts if len(parts) == len(tops) and "train" in parts.values() else {}
+
+
+def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
+    """Return the folders at a depth, in order, which are the classes whatever lies deeper."""
+    loose = [image for image in images if len(image.parts) == depth + 1]
+    below = [image for image in images if len(image.parts) > depth + 2]
+    flat = {image.parts[depth] for image in images if len(image.parts) == depth + 2}
+    deep = {image.parts[depth] for image in below} - flat
+    classes = sorted(flat | deep)
+    first, last = _some(classes), _some(sorted({image.parts[-2] for image in images if len(image.parts) > depth + 1}))
+    if loose and classes:
+        raise RefusedError(
+            f"expected every image in the folder of its class, got {len(loose):,} directly in "
+            f"{where / loose[0].parent} and {len(images) - len(loose):,} in folders ({first}): move the "
+            f"{len(loose):,} into these if folders are classes, or set data.label to none if they are not"
+        )
+    if depth == 0 and any(name.lower() in PART_NAMES for name in deep):
+        raise RefusedError(
+            f"expected folders of parts (train, test) or of classes in {where}, got {first}: keep only parts "
+            f"there, one for training, if the classes are {last}, or rename those named like parts if they are {first}"
+        )
+    if len(classes) < 2:
+        raise _too_few(where, images, classes, depth)
+    if flat and deep:
+        raise RefusedError(
+            f"expected the images of every class at one depth in {where}, got those of {_some(sorted(flat))} directly "
+            f"in their folder and those of {_some(sorted(deep))} only deeper: move these images up if the classes are "
+            f"{first}, or their folders if they are {last}"
+        )
+    if below:
+        warnings.warn(
+            f"classes are the folders directly in {'the parts of ' * depth}{where} ({first}): {len(below):,} of "
+            f"{len(images):,} images lie deeper, such as {below[0]}",
+            stacklevel=2,
+        )
+    return classes
+
+
+def _too_few(where: Path, images: Sequence[Path], classes: Sequence[str], depth: int) -> RefusedError:
+    """Return the error that there are not two classes; where class folders lie deeper, it names their folder."""
+    got = f"1 ({classes[0]!r})" if classes else "none"
+    common = Path(os.path.commonpath([image.parent for image in images]))
+    nested = classes and depth == 0 and all(image.parent != common for image in images)
+    return RefusedError(
+        f"expected at least 2 folders of images in {where}{' in each part' if depth else ''}, one per class, got "
+        f"{got}: add another, {f'set data.path to {where / common} if its folders are classes, ' if nested else ''}"
+        "or set data.label to none"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")

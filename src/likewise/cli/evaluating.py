@@ -111,21 +111,23 @@ def encoded(
         with run.writing(run.embeddings.name) as path:
             save_features(path, features)
         whole = (parts.train, parts.validation, parts.test)
-        note_lost(run, files_of(one for of in whole for one in unreadable(of.inputs, torch.arange(len(of)))))
+        _note_lost(run, files_of(one for of in whole for one in unreadable(of.inputs, torch.arange(len(of)))))
     return with_origin(features, parts, lambda: encoder)
 
 
-def note_lost(run: Run, files: Mapping[int, str]) -> None:
+def _note_lost(run: Run, files: Mapping[int, str]) -> None:
     """Add files that could not be decoded to what a run knows of itself."""
     if files:
         facts = run.facts
         run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})
 
 
-def tell_lost(run: Run) -> None:
-    """Say which files could not be decoded."""
+def tell_lost(run: Run, more: Mapping[int, str] | None = None) -> Run:
+    """Say which files could not be decoded, and add those to the run that it doesn't know; return the run."""
+    _note_lost(run, more or {})
     if files := run.facts.get("undecodable"):
         say(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
+    return run
 
 
 def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:

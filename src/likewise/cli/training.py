@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from likewise import distributed
 from likewise.cli.care import cared_for
-from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, note_lost, tell_lost
+from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, tell_lost
 from likewise.cli.facts import device_of, device_words, flat, shared_options, versions, without_sources
 from likewise.cli.options import arranged, options, parse, plain, trainer_options
 from likewise.cli.printing import bar, say, tell
@@ -162,7 +162,6 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
     if made.stage == "training":
         with _timed(made, "training"):
             _train(made, ready, given, config, settings)
-        note_lost(made, ready.data.lost)
         made.save_encoder(encoder)
     else:
         encoder.load_state_dict(made.encoder().state_dict())
@@ -178,8 +177,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
             say("writing the report ...")
             with made.writing(made.report.name) as page:
                 write_page(page, [Subject(made, ready.parts, progress=bar)])
-    tell_lost(made)
-    return made.finished()
+    return tell_lost(made, ready.data.lost).finished()
 
 
 def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, settings: Settings) -> None:

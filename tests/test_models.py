@@ -661,5 +661,43 @@ def test_inputs_of_another_kind_or_shape_are_refused(encoder, inputs, words):
         encoder.encode(inputs)
 
 
-def test_images_of_another_size_are_encoded():
-    assert ConvNet((3, 8, 8)).encode(torch.zeros(2, 3, 16, 16)).shape == (2, 128)
+def test_images_of_another_size_are_encoded_with_a_warning_where_the_network_can():
+    words = r"^expected images of 8 x 8 pixels, which the encoder was made for, got 16 x 12"
+    with pytest.warns(UserWarning, match=f"{words}: resize them, or features may be worse$") as seen:
+        assert ConvNet((3, 8, 8)).encode(torch.zeros(5, 3, 16, 12), batch_size=2).shape == (5, 128)
+    assert len(seen) == 1
+    with (
+        pytest.warns(UserWarning, match=words),
+        pytest.raises(ValueError, match=f"{words}, which it cannot take: resize them$"),
+    ):
+        MLP((3, 8, 8), width=4).encode(torch.zeros(2, 3, 16, 12))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_floating_point_images_are_encoded_from_0_to_1_alone(dtype):
+    """Those of 0 to 255, and those that are normalised already, would be encoded as something else."""
+    encoder, images = ConvNet((3, 8, 8), width=4), pixels(6, 3, 8, 8)
+    images[-1, 0, 0, :2] = torch.tensor([0, 255])
+    encoder.observe(images)
+    plain = encoder.encode((images.double() / 255).to(dtype))
+    assert torch.allclose(plain, encoder.encode(images), atol=1e-2)
+    normalised = (images.double() / 255 - encoder.mean) / encoder.std
+    centred = images[:1].double() / 255 - 0.5
+    for wrong in (images.double(), normalised, centred, torch.full((1, 3, 8, 8), torch.nan)):
+        low, high = wrong.to(dtype).aminmax()
+        words = f"got {float(low):.4g} to {float(high):.4g}: divide by their largest possible value, and leave mean and"
+        with pytest.raises(ValueError, match=rf"^expected images of uint8, or floating point from 0 to 1, {words}"):
+            encoder.encode(wrong.to(dtype))
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            encoder.encode(Reader(wrong.to(dtype)))
+
+
+def test_an_encoder_that_has_observed_another_range_encodes_it():
+    """Decibels, say: it standardises them by their own mean and deviation."""
+    decibels = torch.randn(20, 1, 8, 8) * 20 - 40
+    encoder = ConvNet((1, 8, 8), width=4)
+    encoder.observe(decibels)
+    standard = ConvNet((1, 8, 8), width=4)
+    standard.load_state_dict(encoder.state_dict() | {"mean": torch.zeros(1, 1, 1), "std": torch.ones(1, 1, 1)})
+    standardised = (decibels - encoder.mean) / encoder.std
+    assert torch.allclose(encoder.encode(decibels), standard.eval()(standardised), atol=1e-4)

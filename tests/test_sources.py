@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from likewise.data import Hub, Stratified, Text, Torchvision
+from likewise.data import Hub, Stratified, Text, Torchvision, read_image
 from likewise.data.image_files import ImageFiles
 from likewise.data.tables import TemporaryFolder
 
@@ -96,6 +96,46 @@ def test_sixteen_bit_images_keep_their_high_bits_and_rotated_photos_are_turned_u
     assert torch.equal(upright, as_tensor(turned.transpose(Image.Transpose.ROTATE_270)))
 
 
+def odd_photos(folder):
+    """Write a photo of each kind that is easily read wrongly, and return the files."""
+    exif, colours = Image.Exif(), picture(30, 40)
+    exif[0x0112] = 6  # the camera was held on its side
+    files = {"turned.jpg": colours, "alpha.png": picture(30, 40, 4), "cmyk.jpg": colours.convert("CMYK")}
+    files |= {"grey.png": picture(30, 40, 1), "palette.png": colours.convert("P"), "large.jpg": picture(300, 400)}
+    files["deep.png"] = Image.fromarray(rng.integers(0, 65536, (30, 40), dtype=np.uint16))
+    for name, image in files.items():
+        image.save(folder / name, **({"exif": exif} if name == "turned.jpg" else {}))
+    return sorted(folder / name for name in files)
+
+
+@pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
+def test_an_image_is_read_alone_as_the_command_reads_it(memory, tmp_path):
+    for name in ("ash", "elm"):
+        (tmp_path / name).mkdir()
+        files = odd_photos(tmp_path / name)
+    samples = Hub(str(tmp_path), size=16, memory=memory).load()
+    alone = torch.stack([read_image(file, samples.input_shape) for file in files])
+    assert torch.equal(alone, samples.inputs[(samples.labels == 1).nonzero().flatten()])
+    deep = torch.from_numpy(np.asarray(Image.open(tmp_path / "elm" / "deep.png")) // 257).to(torch.uint8)
+    assert torch.equal(read_image(tmp_path / "elm" / "deep.png", (1, 30, 40))[0], deep)
+    with Image.open(tmp_path / "elm" / "turned.jpg") as turned:
+        upright = as_tensor(turned.transpose(Image.Transpose.ROTATE_270))
+    assert torch.equal(read_image(str(tmp_path / "elm" / "turned.jpg"), (3, 40, 30)), upright)
+
+
+def test_what_is_no_image_of_the_shape_is_refused_in_a_line(tmp_path):
+    picture(12, 9).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("no image")
+    for name, shape, words in (
+        ("a.png", (3, 12, 10), r"shape \(3, 12, 10\), got .*a\.png, which has 9 x 12 pixels: check the file"),
+        ("b.png", (3, 8, 8), r"got .*b\.png, cannot identify image file .*: check the file"),
+        ("c.png", (3, 8, 8), r"got .*c\.png, .*No such file or directory.*: check the file"),
+        ("a.png", (4, 8, 8), r"expected a shape \(1 or 3, height, width\), got \(4, 8, 8\): give encoder\.input_shape"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            read_image(tmp_path / name, shape)
+
+
 def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
     """A text, an empty file and a truncated photo, which is found only when it is decoded."""
     class_folders(tmp_path / "trees")
@@ -112,9 +152,11 @@ def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
     with pytest.warns(UserWarning, match="left out 2 of 15"):
         late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
     assert late.counts.tolist() == [6, 7]
-    with pytest.warns(UserWarning, match=r"cannot be read becomes black: .*half\.png") as seen:
+    with pytest.warns(UserWarning, match=r"cannot be decoded becomes black: .*half\.png") as seen:
         black = [int(late.inputs[torch.tensor([row, row])].sum()) == 0 for row in range(len(late))]
     assert len(seen) == sum(black) == 1
+    assert late.readable().counts.tolist() == [6, 6]
+    assert black.index(True) not in late.readable().rows.tolist()
 
 
 def test_parts_come_from_folders_for_any_names_of_files_and_classes(tmp_path):

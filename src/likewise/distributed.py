@@ -95,7 +95,7 @@ def agreement(
             f"expected valid input on all ranks, got an error: rank {refused.index(1)} was refused, see its message"
         )
     if len(set(everyone)) > 1:
-        everyone_in_full = map(json.loads, _exchange_texts(text, device))
+        everyone_in_full = map(json.loads, exchange_texts(text, device))
         raise ValueError(difference(dict(enumerate(everyone_in_full)), of, remedy))
 
 
@@ -114,8 +114,15 @@ def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, 
     return [tuple(int(number) for number in theirs.tolist()) for theirs in everyone]
 
 
-def _exchange_texts(text: str, device: torch.device) -> list[str]:
-    """Return every rank's text, in rank order."""
+def exchange_texts(text: str, device: torch.device) -> list[str]:
+    """Return every rank's text, in rank order.
+
+    Example:
+        >>> exchange_texts("one", torch.device("cpu"))
+        ['one']
+    """
+    if world_size() == 1:
+        return [text]
     mine = text.encode()
     longest = max(length for (length,) in exchange((len(mine),), device))
     return [bytes(theirs).decode() for theirs in exchange(tuple(mine.ljust(longest)), device)]

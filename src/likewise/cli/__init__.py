@@ -79,11 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _plain_warnings() -> Generator[None]:
-    """Show a warning as a line, without the place in the code that it comes from."""
+    """Show a warning as a line, without the place in the code; of undecodable images the command tells at its end."""
     before = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"warning: {' '.join(str(message).split())}\n"
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(an image that|left out .*, which) cannot be decoded")
+            yield
     finally:
         warnings.formatwarning = before
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, final
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from likewise.cli.printing import bar, say, tell
 from likewise.data import Parts, Rows, Samples
+from likewise.data.unreadable import NAMED, files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
     FeatureParts,
@@ -24,6 +26,7 @@ from likewise.evaluation import (
     save_features,
 )
 from likewise.evaluation.choice import usual_episodes
+from likewise.evaluation.features import features_of
 from likewise.models import Encoder
 from likewise.parts import build
 from likewise.report.words import difference_words, is_main, is_share, score_words
@@ -92,7 +95,7 @@ def check_applicable(parts: Parts, settings: Settings, *, predicts: bool = False
 def encoded(
     run: Run, encoder: Encoder, parts: Parts, predicted: Callable[[Features], Features] = lambda features: features
 ) -> FeatureParts:
-    """Encode the samples and save the features; or load those that were saved.
+    """Encode the samples and save the features, and note what could not be read; or load those that were saved.
 
     Args:
         run: The run.
@@ -107,7 +110,24 @@ def encoded(
         features = FeatureParts(*(predicted(_encoded(encoder, samples, part)) for part, samples in named))
         with run.writing(run.embeddings.name) as path:
             save_features(path, features)
+        whole = (parts.train, parts.validation, parts.test)
+        _note_lost(run, files_of(one for of in whole for one in unreadable(of.inputs, torch.arange(len(of)))))
     return with_origin(features, parts, lambda: encoder)
+
+
+def _note_lost(run: Run, files: Mapping[int, str]) -> None:
+    """Add files that could not be decoded to what a run knows of itself."""
+    if files:
+        facts = run.facts
+        run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})
+
+
+def tell_lost(run: Run, more: Mapping[int, str] | None = None) -> Run:
+    """Say which files could not be decoded, and add those to the run that it doesn't know; return the run."""
+    _note_lost(run, more or {})
+    if files := run.facts.get("undecodable"):
+        say(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
+    return run
 
 
 def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:
@@ -190,8 +210,7 @@ def _encoded(encoder: Encoder, samples: Samples, part: str) -> Features:
     def shown(starts: Iterable[int]) -> Iterable[Any]:
         return bar(starts, f"encoding, {part}")
 
-    vectors = encoder.encode(samples.inputs, progress=shown)
-    return Features(vectors, samples.labels, samples.names, samples.rows, part)
+    return features_of(samples, partial(encoder.encode, progress=shown), part)
 
 
 def _capped(features: FeatureParts, raw: FeatureParts) -> str:

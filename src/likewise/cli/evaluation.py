@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from likewise.cli.care import cared_for
-from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, with_origin
+from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, tell_lost, with_origin
 from likewise.cli.printing import bar, say
 from likewise.data import Parts, parts_of_run
 from likewise.evaluation import FeatureParts, applicable, features_of_file, load_features, save_features
@@ -85,6 +85,8 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
             features = encoded(made, encoder, samples)
         evaluate(made, settings.capped(features), samples, settings.evaluations, refit=refit)
         _report(made, samples)
+        if encoder is not None:
+            tell_lost(made)
     return made.finished() if new else made
 
 

@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from likewise import distributed
 from likewise.cli.care import cared_for
-from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate
+from likewise.cli.evaluating import Settings, check_applicable, encoded, evaluate, tell_lost
 from likewise.cli.facts import device_of, device_words, flat, shared_options, versions, without_sources
 from likewise.cli.options import arranged, options, parse, plain, trainer_options
 from likewise.cli.printing import bar, say, tell
@@ -177,7 +177,7 @@ def _through(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any,
             say("writing the report ...")
             with made.writing(made.report.name) as page:
                 write_page(page, [Subject(made, ready.parts, progress=bar)])
-    return made.finished()
+    return tell_lost(made, ready.data.lost).finished()
 
 
 def _train(made: Run, ready: Assembled, given: Mapping[str, Any], config: Any, settings: Settings) -> None:

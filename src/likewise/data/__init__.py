@@ -21,6 +21,7 @@ from likewise.data.digits import Digits
 from likewise.data.episode_draw import EpisodeDraw, EpisodeShape
 from likewise.data.episodes import Episodes
 from likewise.data.hub import Hub
+from likewise.data.image_files import read_image
 from likewise.data.of_run import fingerprint, parts_of, parts_of_run
 from likewise.data.patch_mix import Mix, owned_by_partner
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
@@ -84,5 +85,6 @@ __all__ = [
     "owned_by_partner",
     "parts_of",
     "parts_of_run",
+    "read_image",
     "some_inputs",
 ]

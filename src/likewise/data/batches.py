@@ -13,6 +13,7 @@ from likewise.data.episode_draw import EpisodeShape
 from likewise.data.patch_mix import Mix
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
+from likewise.data.unreadable import readable, unreadable
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
 
@@ -148,14 +149,23 @@ class Views(Batches):
 
 
 def some_inputs(samples: Samples, count: int) -> Tensor:
-    """Return at most `count` inputs, evenly spread over the samples.
+    """Return at most `count` inputs, evenly spread over the samples, without those that cannot be read.
+
+    Raises:
+        ValueError: None of them can be read.
 
     Example:
         >>> some_inputs(Samples(torch.arange(10.0).unsqueeze(1)), 3).flatten().tolist()
         [0.0, 4.0, 9.0]
     """
     rows = torch.linspace(0, max(len(samples) - 1, 0), min(count, len(samples)), dtype=torch.float64).long()
-    return samples.inputs[rows]
+    inputs = samples.inputs[rows]
+    lost = unreadable(samples.inputs, rows)
+    if lost and len(lost) == len(rows):
+        raise ValueError(
+            f"expected images, got {len(rows)} that cannot be decoded, the first {lost[0].name}: check them"
+        )
+    return inputs[readable(samples.inputs, rows)] if lost else inputs
 
 
 def mixed(*numbers: int) -> int:

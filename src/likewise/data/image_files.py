@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
+from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
 from likewise.data.samples import Rows
+from likewise.data.unreadable import Unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -54,18 +57,27 @@ class ImageFiles(Rows):
         shape: (channels, height, width) of every image; 3 channels, or 1 for grey images.
         square: Whether to crop the central square and resize it to that shape; otherwise images have it already.
         rows: Indices of the items, (N,).
+        lost: Items found to be undecodable, which subsets share.
 
     Returns:
         Indexing with (n,) returns (n, channels, height, width). A file that cannot be decoded becomes a black image,
-        and a warning names the first.
+        which `unreadable` tells from others, and a warning names the first.
     """
 
-    def __init__(self, items: Sequence[Item], shape: tuple[int, int, int], *, square: bool, rows: Tensor) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        shape: tuple[int, int, int],
+        *,
+        square: bool,
+        rows: Tensor,
+        lost: set[int] | None = None,
+    ) -> None:
         self.items = items
         self.rows = rows
         self._shape = shape
         self._square = square
-        self._warned = False
+        self._lost: set[int] = set() if lost is None else lost
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,29 +101,29 @@ class ImageFiles(Rows):
             pixels = self.decode(item)
             if pixels is not None:
                 image.copy_(torch.from_numpy(pixels))
-            elif not self._warned:
-                self._warned = True
-                warnings.warn(f"an image that cannot be read becomes black: {_name(item)}", stacklevel=2)
+                continue
+            if not self._lost and get_worker_info() is None:  # of what workers read, the training tells
+                warnings.warn(f"an image that cannot be decoded becomes black: {_name(item)}", stacklevel=2)
+            self._lost.add(row)
         return images
+
+    def unreadable(self, rows: Tensor) -> list[Unreadable]:
+        """Return those of the images given by their indices, (n,), that were found to be undecodable."""
+        if not self._lost:
+            return []
+        items = enumerate(self.rows[rows].tolist())
+        return [Unreadable(place, item, _name(self.items[item])) for place, item in items if item in self._lost]
 
     def take(self, rows: Tensor) -> "ImageFiles":
         """Return a subset of the images, given by their indices, without reading them."""
-        return ImageFiles(self.items, self._shape, square=self._square, rows=self.rows[rows])
+        return ImageFiles(self.items, self._shape, square=self._square, rows=self.rows[rows], lost=self._lost)
 
     def decode(self, item: Item) -> NDArray[np.uint8] | None:
         """Decode one file, (channels, height, width); None if that fails."""
-        from PIL import Image  # noqa: PLC0415 - only images in files need it
-
-        channels, height, width = self._shape
         try:
-            with Image.open(_source(item)) as image:
-                if self._square:
-                    image.draft("RGB", (2 * width, 2 * height))  # a large JPEG is decoded faster at reduced size
-                plain = plain_image(image, width if self._square else None)
-                pixels = np.array(plain.convert("RGB" if channels == 3 else "L")).reshape(height, width, channels)
+            return _pixels(item, self._shape, square=self._square)
         except Exception:  # noqa: BLE001 - a broken file can raise anything
             return None
-        return np.moveaxis(pixels, -1, 0)
 
     def read(self) -> tuple[Tensor, list[int]]:
         """Decode all images, (n, channels, height, width), and return the n of N that could be decoded."""
@@ -125,6 +137,35 @@ class ImageFiles(Rows):
                         images[len(kept)] = torch.from_numpy(pixels)
                         kept.append(position)
         return images[: len(kept)], kept
+
+
+def read_image(file: str | Path, shape: tuple[int, int, int]) -> UInt8[Tensor, "ch h w"]:
+    """Read an image file as training and evaluation do: upright, grey or RGB, its central square resized.
+
+    Args:
+        file: The file.
+        shape: (channels, height, width), such as `encoder.input_shape`. Channels are 1 for grey or 3; where height and
+            width differ, the image must have that size.
+
+    Raises:
+        ValueError: The file cannot be read, or the shape isn't one of images.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Image.new("L", (40, 30), 255).save(f"{folder}/white.png")
+        ...     image = read_image(f"{folder}/white.png", (3, 16, 16))
+        >>> image.shape, image.unique()
+        (torch.Size([3, 16, 16]), tensor([255], dtype=torch.uint8))
+    """
+    if len(shape) != 3 or shape[0] not in {1, 3} or min(shape) < 1:
+        raise ValueError(f"expected a shape (1 or 3, height, width), got {tuple(shape)}: give encoder.input_shape")
+    try:
+        return torch.from_numpy(_pixels(Path(file), shape, square=shape[1] == shape[2]))
+    except Exception as error:
+        why = " ".join(str(error).split())[:160] or type(error).__name__
+        raise ValueError(f"expected an image of shape {tuple(shape)}, got {file}, {why}: check the file") from error
 
 
 def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple[Tensor | ImageFiles, Tensor]:
@@ -239,6 +280,21 @@ def _why(item: Item) -> str:
     except Exception:  # noqa: BLE001 - a broken file can raise anything
         return ""
     return ""
+
+
+def _pixels(item: Item, shape: tuple[int, int, int], *, square: bool) -> NDArray[np.uint8]:
+    """Decode one file, (channels, height, width); whatever the file makes Pillow raise is raised."""
+    from PIL import Image  # noqa: PLC0415 - only images in files need it
+
+    channels, height, width = shape
+    with Image.open(_source(item)) as image:
+        if square:
+            image.draft("RGB", (2 * width, 2 * height))  # a large JPEG is decoded faster at reduced size
+        plain = plain_image(image, width if square else None)
+        if plain.size != (width, height):
+            raise ValueError(f"which has {plain.width} x {plain.height} pixels")
+        pixels = np.array(plain.convert("RGB" if channels == 3 else "L")).reshape(height, width, channels)
+    return np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
 
 
 def _source(item: Item) -> Any:

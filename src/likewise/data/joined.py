@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from likewise.data.samples import Rows
+from likewise.data.unreadable import Unreadable, unreadable
 
 
 @final
@@ -45,6 +46,15 @@ class JoinedRows(Rows):
         read[~late] = self.first[chosen[~late]]
         read[late] = self.second[chosen[late] - len(self.first)]
         return read
+
+    def unreadable(self, rows: Tensor) -> list[Unreadable]:
+        """Return those of the rows given by their indices, (n,), that were found to be unreadable."""
+        chosen, found = self.rows[rows], []
+        late = chosen >= len(self.first)
+        for of, there, before in ((self.first, ~late, 0), (self.second, late, len(self.first))):
+            places = there.nonzero().flatten().tolist()
+            found += [one._replace(place=places[one.place]) for one in unreadable(of, chosen[there] - before)]
+        return found
 
     def take(self, rows: Tensor) -> "JoinedRows":
         """Return a subset of the rows, given by their indices, without reading them."""

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.samples import Rows, Samples
+from likewise.data.unreadable import Unreadable, unreadable
 
 TURNS = 4
 
@@ -111,6 +112,10 @@ class TurnedRows(Rows):
         for turn in range(TURNS):
             turned[turns == turn] = images[turns == turn].rot90(turn, (2, 3))
         return turned
+
+    def unreadable(self, rows: Tensor) -> list[Unreadable]:
+        """Return those of the images given by their indices, (n,), that were found to be undecodable."""
+        return unreadable(self.images, self.rows[rows])
 
     def take(self, rows: Tensor) -> "TurnedRows":
         """Return a subset of the images, given by their indices, without reading them."""

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from likewise.data.unreadable import readable
+
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 # what data sets call their parts, and our number of the part
@@ -21,7 +23,10 @@ LabelKind = Literal["classes", "label sets"]
 
 
 class Rows(Protocol):
-    """Inputs that are not in memory and are read on demand: indexing returns a tensor."""
+    """Inputs that are not in memory and are read on demand: indexing returns a tensor.
+
+    Where some of them may turn out to be unreadable, a method `unreadable` tells which; see `ImageFiles`.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,6 +111,11 @@ class Samples:
             parts=None if self.parts is None else self.parts[index],
             rows=None if self.rows is None else self.rows[index],
         )
+
+    def readable(self) -> "Samples":
+        """Return the samples, all of which have been read, without those whose inputs could not be; see `Rows`."""
+        could = readable(self.inputs, torch.arange(len(self)))
+        return self if bool(could.all()) else self.numbered()[could]
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
         """Return at most so many samples, chosen at random, in their order.

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data.rotations import unturned
-from likewise.data.samples import LabelKind, some_rows
+from likewise.data.samples import LabelKind, Rows, Samples, some_rows
+from likewise.data.unreadable import readable
 from likewise.evaluation.origin import Origin
 from likewise.scores import ENCODER
 
@@ -216,6 +217,24 @@ class FeatureParts(NamedTuple):
         if self.test.label_kind == "label sets":
             return True
         return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
+
+
+def features_of(samples: Samples, encode: Callable[[Tensor | Rows], Float[Tensor, "n d"]], part: str) -> Features:
+    """Encode samples; those whose inputs turn out to be unreadable are left out.
+
+    Args:
+        samples: The samples.
+        encode: Encodes inputs (N, ...), a tensor or `Rows`: features (N, D).
+        part: "train", "validation" or "test".
+
+    Example:
+        >>> features_of(Samples(torch.rand(3, 1, 4, 4)), lambda images: images.flatten(1), "test").vectors.shape
+        torch.Size([3, 16])
+    """
+    vectors, kept = encode(samples.inputs), samples.readable()
+    if len(kept) < len(samples):
+        vectors = vectors[readable(samples.inputs, torch.arange(len(samples)))]
+    return Features(vectors, kept.labels, kept.names, kept.rows, part)
 
 
 def that_chooses(validation: Features) -> Features:

@@ -1,5 +1,6 @@
 """Out-of-distribution detection: are samples of other data farther from the training samples than test samples are?"""
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import ClassVar, final
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from likewise.data import Samples, Source
+from likewise.data.unreadable import files_of, in_words, readable, unreadable
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
 from likewise.evaluation.mahalanobis import Mahalanobis
@@ -166,4 +168,8 @@ class OutOfDistribution(Evaluation):
             vectors = as_vectors(samples)
         else:
             vectors = samples.inputs[torch.arange(len(samples))].float()
+        rows = torch.arange(len(samples))
+        if lost := unreadable(samples.inputs, rows):
+            warnings.warn(f"of outside samples: {in_words(files_of(lost))}", stacklevel=2)
+            vectors = vectors[readable(samples.inputs, rows)]
         return Features(vectors, None, part="outside").vectors  # checks that they are finite

@@ -56,6 +56,9 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     named = zip(("train", "validation", "test"), whole, among, strict=True)
     some = [(part, _some(of, rows, most, seed, whole_classes=not seen), of) for part, of, rows in named]
     raw = FeatureParts(*(_raw(as_vectors(few), few, part, of) for part, few, of in some))
+    if features is not None:  # of which some inputs may be left out
+        labelled = zip(raw, features, strict=True)
+        raw = FeatureParts(*(of if of.labels is None else replace(of, whole=ours.frequencies) for of, ours in labelled))
     if len(parts.train.input_shape) > 1:
         return raw
     encode = _standardizing(raw.train.vectors)

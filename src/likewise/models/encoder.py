@@ -1,6 +1,7 @@
 """The abstract encoder: it standardises inputs by its own mean and standard deviation, and maps them to features."""
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1024  # images that `observe` reads at a time
 MOST_INPUTS = 1024  # encoded at a time
+ROUNDING = 1e-3  # tolerance around 0 and 1 for floating-point images
 MOST_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
 
 
@@ -172,8 +174,11 @@ class Encoder(nn.Module, ABC):
     ) -> Float[Tensor, "n d"]:
         """Encode inputs in evaluation mode, without gradient, in batches, on the encoder's device and in its dtype.
 
+        A warning tells of images of another height and width than the encoder was made for.
+
         Args:
-            inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `Rows`.
+            inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `Rows`. Floating-point images go
+                from 0 to 1, unless the encoder has observed others; they are not normalised.
             batch_size: Number of inputs encoded at a time. None: 1,024, or fewer where they are large: 2²² numbers.
             progress: Wraps the iteration over batches, for example tqdm.
 
@@ -181,7 +186,8 @@ class Encoder(nn.Module, ABC):
             Features (N, D), float32 on the CPU.
 
         Raises:
-            ValueError: The inputs are no tensor, or not of the encoder's shape.
+            ValueError: The inputs are no tensor, or not of the encoder's shape; images go beyond 0 to 1, or have a
+                height and width that the network cannot take.
 
         Memory:
             One batch of inputs and activations, in addition to inputs and features.
@@ -201,11 +207,35 @@ class Encoder(nn.Module, ABC):
             numbers = math.prod(inputs.shape[1:])
             batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))
         starts = range(0, len(inputs), batch_size)
+        of_unit_range, encoded = self._of_unit_range, self
+        if self._takes_images and len(inputs.shape) == 4 and tuple(inputs.shape[2:]) != self.input_shape[1:]:
+            warnings.warn(f"expected {self._sizes(inputs)}: resize them, or features may be worse", stacklevel=2)
+            encoded = self._of_another_size
         with frozen(self):
             for start in progress(starts) if progress else starts:
                 batch = inputs[torch.arange(start, min(start + batch_size, len(inputs)))]
-                features[start : start + batch_size] = self(batch.to(self.mean.device)).float().cpu()
+                if of_unit_range:
+                    _check_range(batch)
+                features[start : start + batch_size] = encoded(batch.to(self.mean.device)).float().cpu()
         return features
+
+    @property
+    def _of_unit_range(self) -> bool:
+        """Whether mean and std are those of images from 0 to 1: then no deviation is above 0.5, but of a constant."""
+        possible = (self.mean >= 0) & (self.mean <= 1) & ((self.std <= 0.5 + ROUNDING) | (self.std == 1))
+        return self._takes_images and bool(possible.all())
+
+    def _of_another_size(self, batch: Tensor) -> Tensor:
+        """Encode images of another height and width than the encoder was made for, if the network can."""
+        try:
+            return self(batch)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"expected {self._sizes(batch)}, which it cannot take: resize them") from error
+
+    def _sizes(self, images: "Tensor | Rows") -> str:
+        """Say what height and width the encoder was made for, and which it gets."""
+        (height, width), (high, wide) = self.input_shape[1:], images.shape[2:]
+        return f"images of {height} x {width} pixels, which the encoder was made for, got {high} x {wide}"
 
     @property
     def _takes_images(self) -> bool:
@@ -239,6 +269,18 @@ def kept_buffers(module: nn.Module) -> Generator[None]:
     finally:
         for part, name, buffer, values in kept:
             setattr(part, name, buffer.copy_(values))
+
+
+def _check_range(images: Tensor) -> None:
+    """Raise a ValueError unless floating-point images go from 0 to 1."""
+    if not images.is_floating_point() or not images.numel():
+        return
+    low, high = (float(of) for of in images.aminmax())
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        raise ValueError(
+            f"expected images of uint8, or floating point from 0 to 1, got {low:.4g} to {high:.4g}: divide by their "
+            "largest possible value, and leave mean and std to the encoder, which subtracts and divides by its own"
+        )
 
 
 def check_sizes(**sizes: int) -> None:

@@ -185,9 +185,9 @@ def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
     encoder = build(spec, Encoder)
     if isinstance(encoder, FromRun):
         return encoder.encoder, encoder.spec
-    inputs = train.inputs
-    encoder.observe(inputs if isinstance(inputs, Tensor | Texts) else some_inputs(train, OBSERVED))
-    _check_features(encoder, inputs.take(torch.arange(2)) if isinstance(inputs, Texts) else some_inputs(train, 2))
+    inputs = train.inputs if isinstance(train.inputs, Tensor | Texts) else some_inputs(train, OBSERVED)
+    encoder.observe(inputs)
+    _check_features(encoder, inputs.take(torch.arange(2)) if isinstance(inputs, Texts) else inputs[[0, -1]])
     spec["init_args"] |= encoder.recorded
     return encoder, spec
 

@@ -1,12 +1,17 @@
 """The training part for Lightning's trainer: its loader, and views made on the training device."""
 
+import json
 import os
+import warnings
 from typing import final
 
 import lightning
 import torch
+from torch import Tensor
 
+from likewise import distributed
 from likewise.data import Batch, Batches, Samples, Views, mixed
+from likewise.data.unreadable import in_words
 from likewise.training.loader import Loader, Place
 
 DROPOUT = 2  # purpose of a seed
@@ -27,6 +32,10 @@ class TrainingData(lightning.LightningDataModule):
         seed: Seed of everything random.
         workers: Processes that read inputs not in memory. None: one per core, up to 8.
 
+    Attributes:
+        lost: The images that could not be decoded, by their numbers in the source: for each, another sample took its
+            place. After the training they are those of all processes, and a warning counts them.
+
     Example:
         >>> data = TrainingData(Samples(torch.rand(8, 3)), Views(batch_size=4))
         >>> len(data.train_dataloader())
@@ -41,11 +50,24 @@ class TrainingData(lightning.LightningDataModule):
         self.batches = Views() if batches is None else batches
         self.seed = seed
         self.workers = min(MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
+        self.lost: dict[int, str] = {}
         self.batches.fit(samples)
 
     def train_dataloader(self) -> Loader:
         """Return the loader of batches, which continues from the trainer's current step."""
-        return Loader(self.samples, self.batches, seed=self.seed, place=self._place, workers=self.workers)
+        loader = Loader(self.samples, self.batches, seed=self.seed, place=self._place, workers=self.workers)
+        loader.lost = self.lost
+        return loader
+
+    def teardown(self, stage: str) -> None:
+        """Collect what no process could decode, and warn of it."""
+        del stage
+        if self.trainer is None or isinstance(self.samples.inputs, Tensor):
+            return
+        everyone = distributed.exchange_texts(json.dumps(list(self.lost.items())), self.trainer.strategy.root_device)
+        self.lost |= {item: name for theirs in everyone for item, name in json.loads(theirs)}
+        if self.lost:
+            warnings.warn(in_words(self.lost), stacklevel=2)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Make the views on the training device."""

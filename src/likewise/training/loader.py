@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from likewise.data import Batch, Batches, Samples, Share, TokenRows, mixed
+from likewise.data import Batch, Batches, Episodes, Samples, Share, TokenRows, mixed
+from likewise.training.fetching import NOBODY, Fetching, as_fetched
 
 ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
-ORDER, DRAW = 0, 1  # purposes of seeds
+ORDER, DRAW, INSTEAD = 0, 1, 3  # purposes of seeds; 2 is for dropout
 LONGEST_PATH = 70  # of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
 
 
@@ -38,8 +39,12 @@ class Loader:
         place: Returns the state of the training; called when iteration starts.
         workers: Processes that read inputs not in memory.
 
+    Attributes:
+        lost: The images that could not be decoded, and were left out, by their numbers in the source.
+
     Raises:
-        ValueError: A batch cannot be split equally among the processes, or workers have no place for their sockets.
+        ValueError: A batch cannot be split equally among the processes, workers have no place for their sockets, or no
+            sample that may take the place of one that cannot be read can be.
 
     Memory:
         A copy of the inputs on an accelerator, if they take at most a quarter of its free memory.
@@ -64,6 +69,7 @@ class Loader:
         self.batches = batches
         self.seed = seed
         self.workers = workers
+        self.lost: dict[int, str] = {}
         self._place = place
         self._length = len(self._order(0))
         self._there: Tensor | None = None
@@ -84,10 +90,8 @@ class Loader:
                 f"choose a size that {place.processes} divides, such as {max(held, 1) * place.processes}"
             )
         own = slice(place.rank * held, (place.rank + 1) * held)
-        rows = order[place.batch :, own]
-        for index, inputs in enumerate(self._inputs(rows, order[place.batch :], place.device), place.batch):
-            share = Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start)
-            yield self._batch(inputs, order[index, own], share)
+        for index, (inputs, rows) in enumerate(self._inputs(order, own, place), place.batch):
+            yield self._batch(inputs, rows, Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start))
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: the trainer keeps the state."""
@@ -105,30 +109,42 @@ class Loader:
             batch["labels"] = self.samples.labels[rows]
         return batch
 
-    def _inputs(self, rows: Tensor, order: Tensor, device: torch.device) -> Iterator[Tensor]:
-        """Yield the inputs of every batch: from the device, from memory, or read on demand."""
-        inputs = self.samples.inputs
+    def _inputs(self, order: Tensor, own: slice, place: Place) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
+        inputs, left, device = self.samples.inputs, order[place.batch :], place.device
         if isinstance(inputs, TokenRows):
-            for batch, whole in zip(rows, order, strict=True):
-                yield inputs.padded(batch, int(inputs.lengths[whole].max()))  # as long as on any other process
+            for whole in left:  # as long as on any other process
+                yield inputs.padded(whole[own], int(inputs.lengths[whole].max())), whole[own]
         elif not isinstance(inputs, Tensor):
-            _check_sockets(self.workers)
-            chosen = [batch.tolist() for batch in rows]
-            fetched = DataLoader(
-                _Fetched(self.samples),
-                batch_sampler=chosen,
-                num_workers=self.workers,
-                collate_fn=_as_fetched,
-                pin_memory=device.type == "cuda",
-                worker_init_fn=_outlive,
-            )
-            yield from fetched
+            yield from self._fetched(left, own, place)
         elif device.type == "cuda" and self._fits(inputs, device):
-            for batch in rows.to(device):
-                yield self._there[batch] if self._there is not None else inputs[batch]
+            for there, rows in zip(left[:, own].to(device), left[:, own], strict=True):
+                yield (self._there[there] if self._there is not None else inputs[there]), rows
         else:
-            for batch in rows:
-                yield inputs[batch]
+            for rows in left[:, own]:
+                yield inputs[rows], rows
+
+    def _fetched(self, left: Tensor, own: slice, place: Place) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
+        _check_sockets(self.workers)
+        seeds = [mixed(self.seed, INSTEAD, place.epoch, place.batch + step) for step in range(len(left))]
+        episode = self.batches.shape.samples if isinstance(self.batches, Episodes) else None
+        fetched = DataLoader(
+            Fetching(self.samples, left, own, seeds, episode),
+            batch_size=None,
+            num_workers=self.workers,
+            collate_fn=as_fetched,
+            pin_memory=place.device.type == "cuda",
+            worker_init_fn=_outlive,
+        )
+        for inputs, rows, lost in fetched:
+            self.lost |= lost
+            if bool((rows == NOBODY).any()):
+                raise ValueError(
+                    f"expected an image of every class that is drawn, got none that can be decoded in place of "
+                    f"{next(iter(lost.values()))}: repair the files, or remove the class"
+                )
+            yield inputs, rows
 
     def _fits(self, inputs: Tensor, device: torch.device) -> bool:
         """Put the inputs on the device if they fit there."""
@@ -137,22 +153,6 @@ class Loader:
             if inputs.nbytes <= ON_DEVICE * free:
                 self._there = inputs.to(device)
         return self._there is not None
-
-
-class _Fetched(Dataset[Tensor]):
-    """Inputs for PyTorch's loader, which fetches a batch by one indexing operation."""
-
-    def __init__(self, samples: Samples) -> None:
-        self._samples = samples
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, row: int) -> Tensor:
-        return self._samples.inputs[torch.tensor([row])][0]
-
-    def __getitems__(self, rows: list[int]) -> Tensor:
-        return self._samples.inputs[torch.tensor(rows)]
 
 
 def _check_sockets(workers: int) -> None:
@@ -169,7 +169,3 @@ def _outlive(worker: int) -> None:
     """Ignore SIGTERM in workers: the training ends them after it has saved."""
     del worker
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _as_fetched(batch: Any) -> Tensor:
-    return batch

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Any, final
@@ -22,7 +23,7 @@ from likewise.evaluation import (
     Retrieval,
     Score,
 )
-from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.features import Progress, features_of, silent
 from likewise.models import Encoder
 from likewise.runs import Run
 from likewise.scores import ALL, is_quality
@@ -119,7 +120,7 @@ class Validation(lightning.Callback):
                 self._told(found)
         self._save(trainer, _rank(validation).at(epoch))
         if self._shown is not None:
-            self._shown(trainer, self._validation, validation)
+            self._shown(trainer, self._validation.readable(), validation)
 
     def _found(self, module: Any, validation: Features) -> list[Found]:
         """Evaluate the encoder, and the classifier trained with it, on the validation part."""
@@ -136,8 +137,7 @@ class Validation(lightning.Callback):
         def shown(starts: Iterable[int]) -> Iterable[int]:
             return self._progress(starts, f"encoding, {part}")
 
-        vectors = encoder.encode(samples.inputs, progress=shown)
-        return Features(vectors, samples.labels, samples.names, samples.rows, part)
+        return features_of(samples, partial(encoder.encode, progress=shown), part)
 
     def _save(self, trainer: lightning.Trainer, found: Found) -> None:
         """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""

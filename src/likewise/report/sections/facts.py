@@ -31,9 +31,7 @@ def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:
             yield part, part_words(spec)
     if "source" in facts:
         yield "features", str(facts["source"])
-    sizes = facts.get("samples", {})
-    if any(part in sizes for part in PARTS):
-        yield "samples", ", ".join(f"{sizes[part]:,} {part}" for part in PARTS if part in sizes)
+    yield from _sample_words(facts)
     if facts.get("labels"):
         yield "labels", _label_words(facts["labels"])
     if subject.seed is not None:
@@ -45,6 +43,14 @@ def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:
     if subject.run.configuration.is_file():
         whole = subject.run.folder.with_name(subject.run.name)
         yield "repeat", f"likewise train --config {whole / subject.run.configuration.name}"
+
+
+def _sample_words(facts: Any) -> Iterator[tuple[str, str]]:
+    sizes = facts.get("samples", {})
+    if any(part in sizes for part in PARTS):
+        yield "samples", ", ".join(f"{sizes[part]:,} {part}" for part in PARTS if part in sizes)
+    if lost := facts.get("undecodable"):
+        yield "left out", f"{counted(len(lost), 'image')} that cannot be decoded"
 
 
 def _label_words(labels: Any) -> str:

@@ -43,13 +43,13 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
     if capability(device) // 10 not in WARPGROUPS:
         roomy = room(device) >= ROOMY
         return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps, roomy=roomy)
-    if capability(device) // 10 == 10 and two:  # each of up to eight products may have its own tensor memory
-        return Tiles(*((128, 32, 8) if kernel == "sums" else (64, 32, 4)), 2 if whole else 1)
+    blackwell = capability(device) // 10 == 10  # each of up to eight products may have its own tensor memory
+    if two and (blackwell or not whole):
+        stages = 1 if blackwell and not whole else 2
+        return Tiles(128, 32, 8, stages) if kernel == "sums" else Tiles(64, 32, 4, stages)
     if kernel == "sums":
-        narrow = busy or overlaps > 1 or (two and not whole)
+        narrow = busy or overlaps > 1
         return Tiles(128, 64 if narrow else 128, 8, 2 if two or overlaps or chunk > 128 or not whole else 3)
-    if kernel == "average" and two and not whole:
-        return Tiles(64, 64, 8, 2)
     if not two and not overlaps and chunk <= 128 and whole:
         return Tiles(64, 64, 4, 3) if kernel == "backward" else Tiles(128, 64, 8, 3)
     halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,39 @@ def compiled(folder, *options):
     assert done.returncode == 0, done.stderr
     (results,) = folder.glob("*.json")
     return json.loads(results.read_text(encoding="utf-8"))["results"]
+
+
+def launched(capability, *rows):
+    """Compile every launch of some steps, in a process without the interpreter; return what each needs."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("compiled_launches.py")), str(capability), *rows],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3600,
+        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("capability", "rows"), [(86, "float32,256"), (90, "bfloat16,128"), (100, "float32,256"), (120, "bfloat16,128")]
+)
+def test_every_launch_fits(capability, rows):
+    """With any Triton: τ learned on the device, label sets, a queue; and no GPU is asked for more than it has."""
+    found = launched(capability, rows)
+    assert {"forward_kernel", "backward_kernel", "scalars_kernel", "project_kernel"} <= {x["kernel"] for x in found}
+    assert all(each["fits"] for each in found), found
+
+
+@pytest.mark.skipif("LIKEWISE_COMPILE" not in os.environ, reason="an hour: every form, width, dtype and capability")
+@pytest.mark.parametrize("capability", [80, 86, 89, 90, 100, 120])
+@pytest.mark.parametrize("d", [20, 64, 96, 128, 256, 300])
+def test_every_form_fits(capability, d):
+    """All forms of weights in every precision; set LIKEWISE_COMPILE=1 to run it."""
+    found = launched(capability, *(f"{dtype},{d}" for dtype in ("bfloat16", "float16", "float32")), "fully")
+    assert all(each["fits"] for each in found), [each for each in found if not each["fits"]]
 
 
 @pytest.mark.parametrize("capability", [80, 90])

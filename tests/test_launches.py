@@ -1,5 +1,6 @@
 """The number of kernel launches of a step on a GPU, and its memory, counted on tensors without values."""
 
+import itertools
 import weakref
 from collections import Counter
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from test_no_synchronisation import DEVICE, Watch
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
-from likewise.operator.triton import fused, launches
+from likewise.operator.triton import fused, launches, tuning
 from likewise.operator.triton.operands import precision
 
 
@@ -113,6 +114,24 @@ def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
                 backend="triton",
             )  # fmt: skip
             torch.autograd.grad(outcome.logsums[0].sum(), wanted, allow_unused=True)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kib"), [(80, 163), (86, 99), (89, 99), (90, 227), (100, 227), (103, 227), (110, 227), (120, 99)]
+)
+def test_tiles_have_room(capability, kib, monkeypatch):
+    """Whatever a kernel multiplies: its own rows and those of the stages it loads ahead fit into shared memory."""
+    monkeypatch.setattr(tuning, "capability", lambda _: capability)
+    monkeypatch.setattr(tuning, "room", lambda _: kib << 10)
+    every = itertools.product(("sums", "average", "backward"), (16, 64, 128, 256), *[(False, True)] * 3, (0, 1, 2))
+    for kernel, chunk, two, whole, busy, overlaps in every:
+        if chunk == 256 and (two or not whole):  # such rows are read in chunks of 128
+            continue
+        size = tuning.tiles(kernel, chunk, two=two, whole=whole, overlaps=overlaps, busy=busy, device=DEVICE)
+        own, other = (rows * chunk * 2 * (1 + two) for rows in (size.own, size.other))
+        # in chunks, the own rows are loaded anew with each tile
+        held = own + size.stages * other if whole else size.stages * (own + other)
+        assert held <= kib << 10, (kernel, chunk, two, whole, busy, overlaps, size)
 
 
 def test_a_million_rows(monkeypatch):

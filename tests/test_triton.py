@@ -15,9 +15,10 @@ from loss_table import evaluate as evaluated
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
+from triton import OutOfResources
 from triton.runtime import interpreter
 
-from likewise.operator.triton import launches, tuning
+from likewise.operator.triton import fallback, launches, tuning
 from likewise.operator.triton.operands import Operand, precision
 from likewise.operator.triton.weights import Weighing, plan
 
@@ -787,6 +788,34 @@ def test_rows_of_any_length_are_normalised(length, d):
     for mine, true in zip(*results, strict=True):
         assert (mine.double() - true).norm() <= 2e-6 * true.norm()
     assert results[0][1][7].abs().sum() == 0
+
+
+@pytest.mark.parametrize("kernel", ["forward_kernel", "backward_kernel"])
+def test_a_kernel_without_room_goes_by_tiles(kernel, monkeypatch):
+    """A kernel that needs more shared memory than a GPU has raises nothing: tiles take its place, after one warning."""
+    launched = launches._kernel  # noqa: SLF001 - where kernels meet their grids
+
+    def lacking(what, grid):
+        if what.__name__ == kernel:
+            raise OutOfResources(163_840, 101_376, "shared memory")
+        return launched(what, grid)
+
+    monkeypatch.setattr(launches, "_kernel", lacking)
+    fallback._warn.cache_clear()  # noqa: SLF001 - it warns once in a process
+    rows, keys, labels = clustered(40, 20), clustered(40, 20, seed=1), torch.arange(40, device=DEVICE) % 5
+
+    def step(backend):
+        z, v = rows.clone().requires_grad_(), keys.clone().requires_grad_()
+        tau = torch.tensor(0.1, device=DEVICE, requires_grad=True)
+        loss = lw.SupConLoss(temperature=tau, backend=backend)(z, labels)
+        loss += lw.InfoNCELoss(symmetric=True, backend=backend)(z, v)
+        return loss, *torch.autograd.grad(loss, (z, v, tau))
+
+    with pytest.warns(UserWarning, match="goes by tiles where a kernel has no room") as seen:
+        found = step("triton"), step("triton")
+    assert len(seen) == 1, [str(each.message) for each in seen]
+    for ours in found:
+        torch.testing.assert_close(ours, step("tiled"), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(not GPU, reason="interpreted, so many rows take hours")

@@ -7,8 +7,8 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import product
 from typing import Any, NamedTuple
 from unittest import mock
@@ -26,7 +26,7 @@ from likewise.operator.triton import launches, operands, sections, tuning
 
 ROWS, LABELS, CLASSES = 512, 128, 7
 KIB = 1 << 10
-SHARED = {80: 163 * KIB, 90: 227 * KIB, 100: 227 * KIB}
+SHARED = {80: 163 * KIB, 86: 99 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * KIB, 120: 99 * KIB}
 """The shared memory that a program may have, by compute capability."""
 
 REGISTERS, THREADS = 1 << 16, 2048
@@ -134,8 +134,9 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
     return lambda: launches.backward(walk, own, other, share.amax(), out, None)
 
 
-def compiled(variant: Variant, capability: int, tiles: tuning.Tiles | None = None) -> dict[str, Any] | str:
-    """Compile a variant for a capability; return what the binary says, or why it cannot be compiled."""
+@contextmanager
+def compiling(capability: int) -> Generator[list[tuple[Any, dict[str, Any]]]]:
+    """Let launches only compile, for a capability; yield the list of their binaries, each with its keywords."""
     driver = mock.Mock(
         **{
             "get_current_device.return_value": capability,  # the key under which Triton keeps what it compiled
@@ -153,7 +154,14 @@ def compiled(variant: Variant, capability: int, tiles: tuning.Tiles | None = Non
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(launches, "_kernel", only_compiled))
-        stack.enter_context(mock.patch.object(tuning, "capability", return_value=capability, create=True))
+        stack.enter_context(mock.patch.object(tuning, "capability", return_value=capability))
+        stack.enter_context(mock.patch.object(tuning, "room", return_value=SHARED[capability]))
+        yield kept
+
+
+def compiled(variant: Variant, capability: int, tiles: tuning.Tiles | None = None) -> dict[str, Any] | str:
+    """Compile a variant for a capability; return what the binary says, or why it cannot be compiled."""
+    with compiling(capability) as kept:
         try:
             run, start = launch(variant, ROWS, "cpu", tiles), time.perf_counter()
             run()

@@ -44,7 +44,7 @@ class Measure(Measurement):
     "programs" is how many run on a multiprocessor at a time, "seconds" the time of compiling.
     """
 
-    capability: int = option(90, "Compute capability: 80, 90 or 100.", choices=(80, 90, 100))
+    capability: int = option(90, "Compute capability.", choices=(80, 86, 89, 90, 100, 120))
     few: bool = option(default=False, description="Only what SupCon needs, at D = 128.")
     workers: int = option(os.cpu_count() or 1, "Processes that compile at a time.", least=1)
 

@@ -165,8 +165,8 @@ def _sum_tiles(
 ):
     """Return the sums over tiles [start, stop): first the tiles without masks, then the others."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    none, zero = tl.full((HOW.BLOCK_N,), -float("inf"), tl.float32), tl.zeros((HOW.BLOCK_N,), tl.float32)
-    average = tl.zeros((HOW.BLOCK_N, HOW.CHUNK if AVERAGE else 1), tl.float32)
+    none, zero = tl.full((HOW.BLOCK_N,), -float("inf"), tl.float32), tl.full((HOW.BLOCK_N,), 0.0, tl.float32)
+    average = tl.full((HOW.BLOCK_N, HOW.CHUNK if AVERAGE else 1), 0.0, tl.float32)
     state = none, zero, zero, none, zero, zero, zero, zero, zero, average
     first, last, full = _tiles(start, stop, r, first_row, shift, HOW.BLOCK_N, HOW.BLOCK_R, PLAN.of_self)
     met = last - first
@@ -246,8 +246,8 @@ def _push(
     other_offsets, other_shares, other_forces = other
     POWER: tl.constexpr = _at(PLAN.powers, K)
     scale *= POWER
-    a = tl.zeros((HOW.BLOCK_N,), tl.float32)
-    b = tl.zeros((HOW.BLOCK_R,), tl.float32)
+    a = tl.full((HOW.BLOCK_N,), 0.0, tl.float32)
+    b = tl.full((HOW.BLOCK_R,), 0.0, tl.float32)
     if SIDES.own:
         a = tl.load(shares + K * n.to(tl.int64) + rows) * lift
     if SIDES.other:
@@ -299,7 +299,7 @@ def _draw_tile(
     PULL: tl.constexpr = len(PLAN.powers)
     if SIDES.own_pull or SIDES.other_pull:
         if _kind(PLAN, PULL, MASKED) != NOTHING:
-            h = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+            h = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
             if SIDES.own_pull:
                 h += (tl.load(own[2] + rows) * lift)[:, None]
             if SIDES.other_pull:
@@ -325,8 +325,8 @@ def _draw_tiles(
 ):  # fmt: skip
     """Return the gradient of the own rows over tiles [start, stop), and their part of the temperature's."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    zero = tl.zeros((HOW.BLOCK_N,), tl.float32)
-    state = tl.zeros((HOW.BLOCK_N, HOW.CHUNK), tl.float32), zero, zero
+    zero = tl.full((HOW.BLOCK_N,), 0.0, tl.float32)
+    state = tl.full((HOW.BLOCK_N, HOW.CHUNK), 0.0, tl.float32), zero, zero
     first, last, full = _tiles(start, stop, r, first_row, shift, HOW.BLOCK_N, HOW.BLOCK_R, PLAN.of_self)
     met = last - first
     for step in range(0, 0 if PLAN.of_self == 2 else full - start - met):

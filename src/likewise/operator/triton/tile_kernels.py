@@ -144,7 +144,7 @@ def _similarities(given, others, HOW: tl.constexpr):
     D: tl.constexpr = HOW.D
     CHUNK: tl.constexpr = HOW.CHUNK
     columns = tl.arange(0, CHUNK)
-    s = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+    s = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
     y0 = _load(y, others, columns, HOW.D)
     y1 = y0
     if HOW.D == HOW.CHUNK:
@@ -183,7 +183,7 @@ def _overlap(given, others, K: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constex
     own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
     L: tl.constexpr = _at(PLAN.thin, K, 0)
     CHUNK: tl.constexpr = _at(PLAN.thin, K, 1)
-    total = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+    total = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
     if L <= 2 * STATIC * CHUNK:
         for start in tl.static_range(0, L, CHUNK):
             total = _labels(given, others, total, start, K, PLAN)
@@ -202,7 +202,7 @@ def _overlap(given, others, K: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constex
 @triton.jit
 def _overlaps(given, others, MASKED: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr):
     """Return the thin products of a tile, which all of its weights share."""
-    first = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+    first = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
     second = first
     if _evaluates_overlaps(PLAN, MASKED):
         first = _overlap(given, others, 0, PLAN, HOW)
@@ -231,7 +231,7 @@ def _weights(
     """
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
     own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
-    total = tl.zeros((HOW.BLOCK_N, HOW.BLOCK_R), tl.float32)
+    total = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
     for t in tl.static_range(_count(PLAN.terms, K)):
         value = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), _at(PLAN.terms, K, t, 0), tl.float32)
         for k in tl.static_range(_count(PLAN.terms, K, t, 1)):

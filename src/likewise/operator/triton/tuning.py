@@ -24,6 +24,9 @@ class Tiles(NamedTuple):
 WARPGROUPS = 9, 10
 """The GPU generations whose tensor cores read both operands from shared memory, with up to 227 KiB per program."""
 
+ROOMY = 163 << 10
+"""The shared memory of an A100's program in bytes; other GPUs without warp groups mostly have 99 KiB."""
+
 
 def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:
     """Return tiles with which a kernel's loop without masks spilled no or few registers in tests.
@@ -38,28 +41,31 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
         device: The GPU; any other device is treated as an H100.
     """
     if capability(device) // 10 not in WARPGROUPS:
-        return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps)
+        roomy = room(device) >= ROOMY
+        return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps, roomy=roomy)
+    blackwell = capability(device) // 10 == 10  # each of up to eight products may have its own tensor memory
+    if two and (blackwell or not whole):
+        stages = 1 if blackwell and not whole else 2
+        return Tiles(128, 32, 8, stages) if kernel == "sums" else Tiles(64, 32, 4, stages)
     if kernel == "sums":
-        narrow = busy or overlaps > 1 or (two and not whole)
+        narrow = busy or overlaps > 1
         return Tiles(128, 64 if narrow else 128, 8, 2 if two or overlaps or chunk > 128 or not whole else 3)
-    if kernel == "average" and two and not whole:
-        return Tiles(64, 64, 8, 2)
     if not two and not overlaps and chunk <= 128 and whole:
         return Tiles(64, 64, 4, 3) if kernel == "backward" else Tiles(128, 64, 8, 3)
     halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)
     return Tiles(128, max(32, 128 >> halvings), 8, 2)
 
 
-def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int) -> Tiles:
-    """Return tiles for mma instructions that fit into 99 KiB of shared memory, which every supported GPU has."""
-    simple = chunk <= 128 and whole and not overlaps
-    if kernel == "sums":
-        if two:
-            return Tiles(128, 32, 8, 2)
-        return Tiles(128, 128, 8, 3) if simple else Tiles(128, 64, 8, 2)
+def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, roomy: bool) -> Tiles:
+    """Return tiles for mma instructions, with which every supported GPU has room, `ROOMY` or not."""
+    simple, wide = chunk <= 128 and whole and not overlaps, roomy or chunk <= 128
     if two:
-        return Tiles(64, 64 if whole and not overlaps else 32, 8, 2)
-    return Tiles(128 if simple else 64, 64, 8, 2)
+        own = 128 if kernel == "sums" and whole and roomy else 64
+        other = 64 if own == 64 and whole and not overlaps else 32
+        return Tiles(own, other, 8, 2 if whole or roomy else 1)
+    if kernel == "sums" and simple:
+        return Tiles(128, 128, 8, 3 if roomy else 2)
+    return Tiles(128 if simple or (kernel == "sums" and wide) else 64, 64 if wide else 32, 8, 2)
 
 
 @cache
@@ -69,6 +75,14 @@ def capability(device: torch.device) -> int:
         return 90
     major, minor = torch.cuda.get_device_capability(device)
     return 10 * major + minor
+
+
+@cache
+def room(device: torch.device) -> int:
+    """Return the shared memory that a program may have on a GPU, in bytes; that of an H100 for any other device."""
+    if device.type != "cuda":
+        return 227 << 10
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 @cache

@@ -16,7 +16,7 @@ from test_no_synchronisation import DEVICE, Watch
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
-from likewise.operator.triton import fused, launches
+from likewise.operator.triton import fused, launches, tuning
 from likewise.operator.triton.operands import precision
 
 
@@ -115,15 +115,42 @@ def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
             torch.autograd.grad(outcome.logsums[0].sum(), wanted, allow_unused=True)
 
 
-def test_a_million_rows(monkeypatch):
-    """1,048,576 rows of 128 features in bfloat16 take at most 1.2 GB in addition to the inputs."""
+MULTIPROCESSORS = [1, 132, 148]
+"""Of a GPU that is not there, of an H100 and of a B200."""
+
+
+@pytest.mark.parametrize("count", MULTIPROCESSORS)
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.bfloat16, 1.2e9), (torch.float32, 1.7e9)])
+def test_a_million_rows(dtype, limit, count, monkeypatch):
+    """1,048,576 rows of 128 features: in addition to the inputs, the rows as multiplied and two gradients at most."""
     torch.utils.deterministic.fill_uninitialized_memory = False
+    monkeypatch.setattr(tuning, "multiprocessors", lambda _: count)
     with counting(monkeypatch) as watch:
-        z = torch.empty(1 << 20, 128, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
+        z = torch.empty(1 << 20, 128, dtype=dtype, device=DEVICE, requires_grad=True)
         labels = torch.empty(1 << 20, dtype=torch.int64, device=DEVICE)
         inputs = watch.held
         value = lw.SupConLoss(backend="triton")(z, labels)
         (gradient,) = torch.autograd.grad(value, z)
-        assert gradient.dtype == torch.bfloat16
-    assert inputs == (1 << 20) * (256 + 8)
-    assert watch.peak - inputs <= 1.2e9, watch.peak - inputs
+        assert gradient.dtype == dtype
+    assert inputs == (1 << 20) * (128 * dtype.itemsize + 8)
+    assert watch.peak - inputs <= limit, watch.peak - inputs
+
+
+@pytest.mark.parametrize("count", MULTIPROCESSORS)
+@pytest.mark.parametrize(("products", "warps", "rows", "stored"), [(False, 8, 128, 0.1), (True, 4, 64, 3.0)])
+def test_a_loop_is_split_no_further_than_it_pays(products, warps, rows, stored, count, monkeypatch):
+    """Within 5 % of the shortest of all splits, counted wave by wave; one part where programs fill a GPU 20 times."""
+    monkeypatch.setattr(tuning, "multiprocessors", lambda _: count)
+    room = count * (8 // warps)
+    for n in (1, 100, 4096, 16_384, 65_536, 77_935, 136_875, 285_870, 1 << 20):
+        programs = walked = -(-n // rows)
+
+        def time(parts, programs=programs, walked=walked):
+            waves, rest = divmod(programs * parts, room)
+            return (waves + (rest > 0)) * (walked / parts + stored)
+
+        parts = tuning.splits(programs, walked, DEVICE, warps=warps, products=products)
+        most = max(1, min(16 if products else 256, walked // 2))
+        assert 1 <= parts <= most
+        assert time(parts) <= 1.0501 * min(map(time, range(1, most + 1)))
+        assert parts == 1 or programs < 20 * room

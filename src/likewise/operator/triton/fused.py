@@ -103,7 +103,8 @@ def _visited(state: _State, wanted: Wanted) -> _State:
     for v, plan in zip(state.sections, parts.plans, strict=True):
         if plan is not None and id(v) not in numbers:
             same = next(iter(numbers.values()), None) if problem.normalize else None  # for rows of length 1
-            numbers[id(v)] = same or launches.numbers(z, v, state.temperature, problem.inverse, how)
+            own = z if problem.part is None else z._replace(longest=v.longest)  # one bound for all processes
+            numbers[id(v)] = same or launches.numbers(own, v, state.temperature, problem.inverse, how)
     once: list[bool] = []
     visits: list[launches.Visit] = []
     for plan, v, need in zip(parts.plans, state.sections, wanted.sections, strict=True):
@@ -274,7 +275,9 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
 ) -> None:
     """Register the gradients that kernels compute from their sums."""
     problem, z, how, device = state.problem, state.rows[0], state.how, state.temperature.device
-    if not len(z.came):
+    if (
+        not len(z.came) and problem.part is None
+    ):  # other processes wait for what this one tells of its rows, also of none
         return
     of_rows, of_columns, strongest, weights = _forces(state, forth, upstream)
     known = [plan for plan in state.parts.plans if plan is not None]
@@ -321,7 +324,8 @@ def _forces(state: _State, forth: Merged, upstream: Outcome) -> tuple[Rows, Rows
     upstreams = upstream.logsums if state.rest is None else _shared(upstream, forth.logsums, state.outcome)
     counts = [-(-forth.total.shape[1] // launches.BLOCK)]
     counts += [] if state.back is None else [-(-state.back.total.shape[1] // launches.BLOCK)]
-    strongest, weights = (torch.empty(sum(counts), dtype=of, device=device) for of in (torch.float32, torch.float64))
+    make = torch.empty if sum(counts) else torch.zeros
+    strongest, weights = (make(max(1, sum(counts)), dtype=of, device=device) for of in (torch.float32, torch.float64))
     of_rows = launches.shares(
         forth, powers, state.scales, upstreams, upstream.attraction, upstream.losses, state.loss,
         strongest[: counts[0]], weights[: counts[0]],
@@ -355,7 +359,8 @@ def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Rows, Ten
     ]
     everyone, count = part.gather(torch.stack(rows, dim=1)).T.contiguous(), len(mine.share)
     force = None if mine.force is None else everyone[2 * count]
-    return mine, Rows(everyone[:count], everyone[count : 2 * count], force), everyone[-1].amax()
+    largest = everyone[-1].amax() if everyone.shape[1] else strongest
+    return mine, Rows(everyone[:count], everyone[count : 2 * count], force), largest
 
 
 def _slope(total: Tensor, given: Numbers, temperature: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from likewise.operator import tiled
 from likewise.operator.problem import Found, Gradients, Outcome, Part, Problem, Wanted, put_together
 from likewise.operator.triton import launches
 from likewise.operator.triton.launches import Loss, Merged, Numbers, Rows, Scales
-from likewise.operator.triton.operands import Operand, Precision, precision
+from likewise.operator.triton.operands import Operand, Precision, aligned, precision
 from likewise.operator.triton.sections import Parts, taken_apart, without_pull
 from likewise.operator.triton.weights import Plan
 
@@ -111,7 +111,7 @@ def _visited(state: _State, wanted: Wanted) -> _State:
         if plan is None or _is_empty(plan, z, v):
             once.append(False)
             continue
-        alone = len(plan.shape.powers) == 1 and not plan.pulls and not problem.both_ways
+        alone = plan.shape.pushes == 1 and not plan.pulls and not problem.both_ways
         once.append(wanted.queries and not wanted.temperature and not need and alone and problem.part is None)
         visits.append(
             launches.visit(
@@ -136,7 +136,7 @@ def _visited(state: _State, wanted: Wanted) -> _State:
         turned = [] if _is_empty(plan, v, z) else [
             launches.visit("sums", v, z, plan, any_numbers, how, fixable=plan.is_set, swapped=True)
         ]  # fmt: skip
-        pushes = len(plan.shape.powers)
+        pushes = plan.shape.pushes
         sums_back = launches.forward(turned, plan, len(v.came), device)
         back = launches.merged(sums_back, any_numbers, Scales((None,) * pushes, (False,) * pushes), None)
     return state._replace(
@@ -159,7 +159,7 @@ def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: t
     """Return c for a kernel to read; None if the kernels count it."""
     if coefficient is None and problem.pull is not None and problem.pull.knows_row_sum:
         coefficient = problem.pull.known_row_sum(torch.float32, device)
-    return None if coefficient is None else coefficient.to(device).expand(n).contiguous()
+    return None if coefficient is None else aligned(coefficient.to(device).expand(n))
 
 
 def _by_tiles(state: _State, rest: Problem, wanted: Wanted) -> Found:
@@ -275,9 +275,7 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
 ) -> None:
     """Register the gradients that kernels compute from their sums."""
     problem, z, how, device = state.problem, state.rows[0], state.how, state.temperature.device
-    if (
-        not len(z.came) and problem.part is None
-    ):  # other processes wait for what this one tells of its rows, also of none
+    if not len(z.came) and problem.part is None:  # with a part the others wait for what is told, also of no rows
         return
     of_rows, of_columns, strongest, weights = _forces(state, forth, upstream)
     known = [plan for plan in state.parts.plans if plan is not None]

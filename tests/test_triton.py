@@ -715,50 +715,81 @@ class _RecordedError(Exception):
     """What the first of two passes gives to the others."""
 
 
-@pytest.mark.parametrize("temperature", [0.07, 1.0])
-def test_queries_that_are_part_of_the_references_have_their_whole_gradient(temperature):
-    """Kernels on three processes, one after the other: what each tells the others is first recorded, then given."""
-    sizes = 21, 1, 26
+@pytest.mark.parametrize(
+    ("sizes", "temperature", "normalize", "pulls"),
+    [
+        ((21, 1, 26), 0.07, True, True),
+        ((21, 1, 26), 1.0, True, True),
+        ((21, 0, 26), 0.07, True, True),
+        ((0, 26), 1.0, True, False),
+        ((20, 0), 0.5, False, True),
+        ((0, 5, 17), 0.05, False, False),
+        ((9, 0, 12), 2.0, False, True),
+        ((0, 0), 0.07, True, True),
+        ((0, 0, 0), 0.07, False, False),
+    ],
+)
+@pytest.mark.parametrize("learned", [False, True], ids=["a number", "learned"])
+def test_queries_that_are_part_of_the_references_have_their_whole_gradient(
+    sizes, temperature, normalize, pulls, learned
+):
+    """Kernels on two or three processes, one after the other: what each tells the others is recorded, then given.
+
+    Some have no rows. Each tells as much of a row as the others, once. One has longer rows than the others.
+    """
     z = clustered(sum(sizes), 24)
+    if not normalize:
+        z[: sizes[0]] *= 2
     labels = torch.arange(len(z), device=DEVICE) % 3
     upstream = torch.rand(len(z), generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    told, gradients, slopes = {}, [], []
+    coefficients = (None if pulls else 1.0), 0.3
+    told, values, gradients, slopes = [], [], [], []
 
     def step(rank, gather):
-        offset = sum(sizes[:rank])
-        mine = slice(offset, offset + sizes[rank])
+        offset, count = sum(sizes[:rank]), sizes[rank]
+        mine = slice(offset, offset + count)
         queries = z[mine].clone().requires_grad_()
-        tau = torch.tensor(temperature, device=DEVICE, requires_grad=True)
-        push = pairs.NotSelf(sizes[rank], len(z), offset)
-        pull = (pairs.SameClass(labels[mine], labels, offset=offset) & push).mean_over_row()
+        tau = torch.tensor(temperature, device=DEVICE, requires_grad=True) if learned else temperature
+        push = pairs.NotSelf(count, len(z), offset)
+        pull = (pairs.SameClass(labels[mine], labels, offset=offset) & push).mean_over_row() if pulls else None
         found = evaluate(
             queries, (z.clone().requires_grad_(),), pushes=(Push(push), Push(push, 2.0)), pull=pull, temperature=tau,
-            coefficients=(None, torch.full((sizes[rank],), 0.3, device=DEVICE)), normalize=True,
-            part=Part(offset, gather, sizes), backend="triton",
+            coefficients=tuple(c if c is None else torch.full((count,), c, device=DEVICE) for c in coefficients),
+            normalize=normalize, part=Part(offset, gather, sizes), backend="triton",
         )  # fmt: skip
         (found.losses * upstream[mine]).sum().backward()
-        return queries.grad, tau.grad
+        values.append(found.losses.detach())
+        gradients.append(queries.grad)
+        slopes.append(tau.grad if learned else 0)
 
     def record(numbers):
         raise _RecordedError(numbers)
 
-    for rank in range(3):
+    for rank in range(len(sizes)):
         with pytest.raises(_RecordedError) as raised:
             step(rank, record)
-        told[rank] = raised.value.args[0]
-    for rank in range(3):
-        queries, tau = step(rank, lambda _: torch.cat([told[rank] for rank in range(3)]))
-        gradients.append(queries)
-        slopes.append(tau)
+        told.append(raised.value.args[0])
+    assert len({(numbers.dtype, *numbers.shape[1:]) for numbers in told}) == 1
+    assert [len(numbers) for numbers in told] == list(sizes)
+    for rank in range(len(sizes)):
+        asked = []
+        step(rank, lambda numbers, asked=asked: asked.append(numbers) or torch.cat(told))
+        assert len(asked) == 1
     wide, tau = z.double().requires_grad_(), torch.tensor(temperature, dtype=DOUBLE, device=DEVICE, requires_grad=True)
-    push = pairs.NotSelf(len(z))
-    pull = (pairs.SameClass(labels) & push).mean_over_row().dense(DOUBLE, DEVICE)
-    unit = torch.nn.functional.normalize(wide, dim=1)
-    s = unit @ unit.T / tau
-    losses = weighted(s, push)[0] + 0.3 * weighted(2 * s, push)[0] - (pull * s).sum(dim=1)
+    unit = torch.nn.functional.normalize(wide, dim=1) if normalize else wide
+    losses = [(unit.sum() / tau)[None][:0]]
+    for i in range(len(z)):
+        s = torch.cat([unit[:i], unit[i + 1 :]]) @ unit[i] / tau
+        positives = torch.cat([labels[:i], labels[i + 1 :]]) == labels[i]
+        attraction = s[positives].mean() if pulls and positives.any() else 0.0
+        loss = s.logsumexp(dim=0) + 0.3 * (2 * s).logsumexp(dim=0) - attraction
+        losses.append((loss if positives.any() or not pulls else 0 * loss)[None])
+    losses = torch.cat(losses)
     (losses * upstream).sum().backward()
-    assert (torch.cat(gradients) - wide.grad).abs().max() < 2e-6 * wide.grad.abs().max()
-    assert abs(sum(slopes) - tau.grad) < 2e-6 * abs(tau.grad)
+    scale = max([1e-30, *wide.grad.abs().flatten().tolist()])
+    torch.testing.assert_close(torch.cat(values).double(), losses.detach(), rtol=2e-6, atol=2e-6)
+    assert torch.cat(gradients).sub(wide.grad).abs().le(2e-6 * scale).all()
+    assert not learned or abs(sum(slopes) - (tau.grad or 0)) <= 2e-6 * max(1, abs(tau.grad or 0))
 
 
 def test_positives_are_counted():

@@ -126,7 +126,7 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
         walk = launches.visit(kernel, z, z, plan, numbers, how, fixable=fixable)
     if forward:
         return lambda: launches.forward([walk], plan, rows, tau.device)
-    pushes, share = len(plan.shape.powers), torch.full((rows,), 1 / rows, device=device)
+    pushes, share = plan.shape.pushes, torch.full((rows,), 1 / rows, device=device)
     offsets = torch.full((pushes, rows), 10.0, device=device)
     some = launches.Rows(offsets, share.expand(pushes, rows).contiguous(), share)
     own, other = (some if variant.kernel in {"both", side} else None for side in ("own", "other"))

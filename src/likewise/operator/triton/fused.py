@@ -30,7 +30,7 @@ from likewise.operator import tiled
 from likewise.operator.problem import Found, Gradients, Outcome, Part, Problem, Wanted, put_together
 from likewise.operator.triton import launches
 from likewise.operator.triton.launches import Loss, Merged, Numbers, Rows, Scales
-from likewise.operator.triton.operands import Operand, Precision, precision
+from likewise.operator.triton.operands import Operand, Precision, aligned, precision
 from likewise.operator.triton.sections import Parts, taken_apart, without_pull
 from likewise.operator.triton.weights import Plan
 
@@ -103,14 +103,15 @@ def _visited(state: _State, wanted: Wanted) -> _State:
     for v, plan in zip(state.sections, parts.plans, strict=True):
         if plan is not None and id(v) not in numbers:
             same = next(iter(numbers.values()), None) if problem.normalize else None  # for rows of length 1
-            numbers[id(v)] = same or launches.numbers(z, v, state.temperature, problem.inverse, how)
+            own = z if problem.part is None else z._replace(longest=v.longest)  # one bound for all processes
+            numbers[id(v)] = same or launches.numbers(own, v, state.temperature, problem.inverse, how)
     once: list[bool] = []
     visits: list[launches.Visit] = []
     for plan, v, need in zip(parts.plans, state.sections, wanted.sections, strict=True):
         if plan is None or _is_empty(plan, z, v):
             once.append(False)
             continue
-        alone = len(plan.shape.powers) == 1 and not plan.pulls and not problem.both_ways
+        alone = plan.shape.pushes == 1 and not plan.pulls and not problem.both_ways
         once.append(wanted.queries and not wanted.temperature and not need and alone and problem.part is None)
         visits.append(
             launches.visit(
@@ -135,7 +136,7 @@ def _visited(state: _State, wanted: Wanted) -> _State:
         turned = [] if _is_empty(plan, v, z) else [
             launches.visit("sums", v, z, plan, any_numbers, how, fixable=plan.is_set, swapped=True)
         ]  # fmt: skip
-        pushes = len(plan.shape.powers)
+        pushes = plan.shape.pushes
         sums_back = launches.forward(turned, plan, len(v.came), device)
         back = launches.merged(sums_back, any_numbers, Scales((None,) * pushes, (False,) * pushes), None)
     return state._replace(
@@ -158,7 +159,7 @@ def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: t
     """Return c for a kernel to read; None if the kernels count it."""
     if coefficient is None and problem.pull is not None and problem.pull.knows_row_sum:
         coefficient = problem.pull.known_row_sum(torch.float32, device)
-    return None if coefficient is None else coefficient.to(device).expand(n).contiguous()
+    return None if coefficient is None else aligned(coefficient.to(device).expand(n))
 
 
 def _by_tiles(state: _State, rest: Problem, wanted: Wanted) -> Found:
@@ -274,7 +275,7 @@ def _draw(  # noqa: C901, PLR0917 - one branch for each way of handling a sectio
 ) -> None:
     """Register the gradients that kernels compute from their sums."""
     problem, z, how, device = state.problem, state.rows[0], state.how, state.temperature.device
-    if not len(z.came):
+    if not len(z.came) and problem.part is None:  # with a part the others wait for what is told, also of no rows
         return
     of_rows, of_columns, strongest, weights = _forces(state, forth, upstream)
     known = [plan for plan in state.parts.plans if plan is not None]
@@ -321,7 +322,8 @@ def _forces(state: _State, forth: Merged, upstream: Outcome) -> tuple[Rows, Rows
     upstreams = upstream.logsums if state.rest is None else _shared(upstream, forth.logsums, state.outcome)
     counts = [-(-forth.total.shape[1] // launches.BLOCK)]
     counts += [] if state.back is None else [-(-state.back.total.shape[1] // launches.BLOCK)]
-    strongest, weights = (torch.empty(sum(counts), dtype=of, device=device) for of in (torch.float32, torch.float64))
+    make = torch.empty if sum(counts) else torch.zeros
+    strongest, weights = (make(max(1, sum(counts)), dtype=of, device=device) for of in (torch.float32, torch.float64))
     of_rows = launches.shares(
         forth, powers, state.scales, upstreams, upstream.attraction, upstream.losses, state.loss,
         strongest[: counts[0]], weights[: counts[0]],
@@ -355,7 +357,8 @@ def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Rows, Ten
     ]
     everyone, count = part.gather(torch.stack(rows, dim=1)).T.contiguous(), len(mine.share)
     force = None if mine.force is None else everyone[2 * count]
-    return mine, Rows(everyone[:count], everyone[count : 2 * count], force), everyone[-1].amax()
+    largest = everyone[-1].amax() if everyone.shape[1] else strongest
+    return mine, Rows(everyone[:count], everyone[count : 2 * count], force), largest
 
 
 def _slope(total: Tensor, given: Numbers, temperature: Tensor) -> Tensor:

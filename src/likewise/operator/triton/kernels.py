@@ -56,14 +56,12 @@ def _add_push(
     """Add a tile to the k-th push's sums; return these, its exponentials, the factor of earlier ones, and weight sums."""
     KIND: tl.constexpr = _kind(PLAN, K, MASKED)
     SET: tl.constexpr = _at(PLAN.sets, K)
-    POWER: tl.constexpr = _at(PLAN.powers, K)
-    scale *= POWER
     e = tl.zeros_like(s)
     fading = tl.full((HOW.BLOCK_N,), 1.0, tl.float32)
     counted = tl.full((HOW.BLOCK_N,), HOW.BLOCK_R if KIND == EVERYTHING else 0, tl.float32)
     if KIND != NOTHING:
         if OFFSET == FIXED:
-            e = tl.exp2(_exponents(s, scale, bound * POWER, HOW.INTERPRETED))
+            e = tl.exp2(_exponents(s, scale, bound, HOW.INTERPRETED))
             if KIND == SOME:
                 e = tl.where(w > 0, e, 0.0)
         else:
@@ -108,20 +106,22 @@ def _sum_tile(
     w = s
     if _kind(PLAN, 0, MASKED) == SOME:
         w = _weights(given, places, others, there, first, second, 0, MASKED, PLAN, HOW)
+    power = weight[7][0]
     highest, total, lost, e, fading, counted = _add_push(
-        highest, total, lost, s, w, scale, bound, 0, OFFSET, MASKED, AVERAGE, PLAN, HOW
+        highest, total, lost, s, w, scale * power, bound * power, 0, OFFSET, MASKED, AVERAGE, PLAN, HOW
     )
     if PLAN.counted == 0:
         mass += counted
-    if len(PLAN.powers) > 1:
+    if PLAN.pushes > 1:
         if _kind(PLAN, 1, MASKED) == SOME:
             w = _weights(given, places, others, there, first, second, 1, MASKED, PLAN, HOW)
+        power = weight[7][1]
         highest1, total1, lost1, _, _, counted = _add_push(
-            highest1, total1, lost1, s, w, scale, bound, 1, OFFSET, MASKED, False, PLAN, HOW
+            highest1, total1, lost1, s, w, scale * power, bound * power, 1, OFFSET, MASKED, False, PLAN, HOW
         )
         if PLAN.counted == 1:
             mass += counted
-    PULL: tl.constexpr = len(PLAN.powers)
+    PULL: tl.constexpr = PLAN.pushes
     if PLAN.pulls:
         if _kind(PLAN, PULL, MASKED) == SOME:
             w = _weights(given, places, others, there, first, second, PULL, MASKED, PLAN, HOW)
@@ -179,12 +179,15 @@ def _sum_tiles(
         state = _sum_tile(state, tile, given, OFFSET, True, AVERAGE, PLAN, HOW)
     highest, total, lost, highest1, total1, lost1, drawn, drawn_lost, mass, average = state
     if OFFSET == FIXED:
-        highest = zero + bound * _at(PLAN.powers, 0)
-        highest1 = zero + bound * _at(PLAN.powers, len(PLAN.powers) - 1)
+        highest = zero + bound * weight[7][0]
+        highest1 = zero + bound * weight[7][PLAN.pushes - 1]
     return highest, total, highest1, total1, drawn, mass, average / tl.where(total > 0, total, 1.0)[:, None]
 
 
-@triton.jit(do_not_specialize=["n", "r", "shift", "tiles", "rows_of_sums"])
+@triton.jit(
+    do_not_specialize=["n", "r", "shift", "tiles", "rows_of_sums"],
+    do_not_specialize_on_alignment=["offsets", "totals", "drawns", "masses"],
+)
 def forward_kernel(
     x, y, numbers, weight, offsets, totals, drawns, masses, product, n, r, shift, tiles, rows_of_sums,
     AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
@@ -207,7 +210,7 @@ def forward_kernel(
     here = _first_key(weight[0], rows, PLAN)
     given = x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, HOW.LARGEST, equal, chunk
     if HOW.OFFSET == LOOK:
-        if bound * PLAN.steepest <= SAFE:
+        if bound * tl.maximum(weight[7][0], weight[7][PLAN.pushes - 1]) <= SAFE:
             highest, total, highest1, total1, drawn, mass, average = _sum_tiles(
                 start, stop, given, first_row, FIXED, AVERAGE, PLAN, HOW
             )
@@ -223,7 +226,7 @@ def forward_kernel(
     if chunk == 0:
         tl.store(offsets + at, highest, mask=places < n)
         tl.store(totals + at, total, mask=places < n)
-        if len(PLAN.powers) > 1:
+        if PLAN.pushes > 1:
             tl.store(offsets + rows_of_sums.to(tl.int64) + at, highest1, mask=places < n)
             tl.store(totals + rows_of_sums.to(tl.int64) + at, total1, mask=places < n)
         if PLAN.pulls:
@@ -244,8 +247,6 @@ def _push(
     """Return push (a_i e^{s − o_i} + a'_j e^{s − o'_j}) of a tile for the k-th push."""
     offsets, shares, forces = own
     other_offsets, other_shares, other_forces = other
-    POWER: tl.constexpr = _at(PLAN.powers, K)
-    scale *= POWER
     a = tl.full((HOW.BLOCK_N,), 0.0, tl.float32)
     b = tl.full((HOW.BLOCK_R,), 0.0, tl.float32)
     if SIDES.own:
@@ -253,7 +254,7 @@ def _push(
     if SIDES.other:
         b = tl.load(other_shares + K * r.to(tl.int64) + others) * lift
     if OFFSET == FIXED:
-        drawn = tl.exp2(_exponents(s, scale, bound * POWER, HOW.INTERPRETED)) * (a[:, None] + b[None, :])
+        drawn = tl.exp2(_exponents(s, scale, bound, HOW.INTERPRETED)) * (a[:, None] + b[None, :])
         if KIND == SOME:
             drawn = tl.where(w > 0, drawn, 0.0)
         return drawn
@@ -288,15 +289,15 @@ def _draw_tile(
     first, second = _overlaps(given, others, MASKED, PLAN, HOW)
     w = s
     drawn = tl.zeros_like(s)
-    for k in tl.static_range(len(PLAN.powers)):
+    for k in tl.static_range(len(weight[7])):
         if _kind(PLAN, k, MASKED) == SOME:
             w = _weights(given, places, others, there, first, second, k, MASKED, PLAN, HOW)
         if _kind(PLAN, k, MASKED) != NOTHING and (SIDES.own or SIDES.other):
             drawn += _push(
-                s, w, own, other, rows, others, n, r, scale, bound, lift,
+                s, w, own, other, rows, others, n, r, scale * weight[7][k], bound * weight[7][k], lift,
                 k, OFFSET, _kind(PLAN, k, MASKED), SIDES, PLAN, HOW,
             )  # fmt: skip
-    PULL: tl.constexpr = len(PLAN.powers)
+    PULL: tl.constexpr = PLAN.pushes
     if SIDES.own_pull or SIDES.other_pull:
         if _kind(PLAN, PULL, MASKED) != NOTHING:
             h = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
@@ -363,7 +364,7 @@ def backward_kernel(
     here = _first_key(weight[0], rows, PLAN)
     given = x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk
     if HOW.OFFSET == LOOK:
-        if bound * PLAN.steepest <= SAFE:
+        if bound * tl.maximum(weight[7][0], weight[7][PLAN.pushes - 1]) <= SAFE:
             total, slope = _draw_tiles(start, stop, given, own, other, first_row, FIXED, SIDES, PLAN, HOW)
         else:
             total, slope = _draw_tiles(start, stop, given, own, other, first_row, RUNNING, SIDES, PLAN, HOW)

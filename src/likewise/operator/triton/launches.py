@@ -12,7 +12,7 @@ import triton
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.operator.triton import kernels, row_kernels, tile_kernels, tuning
+from likewise.operator.triton import kernels, operands, row_kernels, tile_kernels, tuning
 from likewise.operator.triton.operands import LARGEST, Operand, Precision, as_they_are, chunk, kernel_dtype, width
 from likewise.operator.triton.weights import Plan
 
@@ -237,7 +237,7 @@ def visit(  # noqa: PLR0917 - the arguments of a kernel
     """
     n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
     held = chunk(padded, two=how.two)
-    busy = plan.pulls or plan.shape.keys > 0 or len(plan.shape.powers) > 1
+    busy = plan.pulls or plan.shape.keys > 0 or plan.shape.pushes > 1
     size = tuning.tiles(
         kernel, held, two=how.two, whole=held == padded, overlaps=len(plan.shape.thin), busy=busy,
         device=own.parts.device,
@@ -246,7 +246,7 @@ def visit(  # noqa: PLR0917 - the arguments of a kernel
     blocks, walked = triton.cdiv(n, size.own), triton.cdiv(r, size.other)
     parts = tuning.splits(blocks * chunks, walked, own.parts.device, warps=size.warps, products=kernel != "sums")
     walk = triton.cdiv(walked, parts)
-    offset = 2 if given.scalars is not None else int(given.bound * plan.shape.steepest <= tile_kernels.SAFE.value)
+    offset = 2 if given.scalars is not None else int(given.bound * max(plan.powers) <= tile_kernels.SAFE.value)
     shape = How(
         D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4, HALF=kernel_dtype(how.half),
         INTERPRETED=how.interpreted, BLOCK_N=size.own, BLOCK_R=size.other, KNOWN=given.scalars is None, SWAPPED=swapped,
@@ -259,14 +259,11 @@ def visit(  # noqa: PLR0917 - the arguments of a kernel
 
 def forward(visits: Sequence[Visit], plan: Plan, n: int, device: torch.device) -> Sums:
     """Return each row's sums over each split of each section; ``plan`` is the plan of any section."""
-    pushes, parts = len(plan.shape.powers), max(1, sum(each.splits for each in visits))
+    pushes, parts = plan.shape.pushes, max(1, sum(each.splits for each in visits))
     make = torch.empty if visits else torch.zeros
-    offsets = (
-        torch.empty(pushes, parts, n, device=device)
-        if visits
-        else torch.full((pushes, 1, n), -torch.inf, device=device)
-    )
-    totals = make(pushes, parts, n, device=device)
+    offsets, totals = (make(pushes, parts, n, device=device) for _ in range(2))
+    if not visits:
+        offsets.fill_(-torch.inf)
     drawns = make(parts, n, device=device) if plan.shape.pulls else None
     masses = make(parts, n, device=device) if plan.shape.counted >= 0 else None
     averages: list[tuple[int, Tensor]] = []
@@ -341,15 +338,15 @@ def shares(  # noqa: PLR0917 - the arguments of a kernel
     force = torch.empty(n, device=device) if pulls else None
     if loss is None or of_losses is None:
         loss, of_losses = Loss((None,) * len(powers), "none"), None
-    upstreams = tuple(None if g is None else g.contiguous() for g in upstreams)
+    upstreams = tuple(None if g is None else operands.aligned(g) for g in upstreams)
     if n:
         _launch(row_kernels.shares_kernel, (triton.cdiv(n, BLOCK),), device)(
-            sums.total, sums.mass, upstreams, None if of_attraction is None else of_attraction.contiguous(),
-            None if of_losses is None else of_losses.contiguous(),
+            sums.total, sums.mass, upstreams, None if of_attraction is None else operands.aligned(of_attraction),
+            None if of_losses is None else operands.aligned(of_losses),
             None if sums.active is None else sums.active.view(torch.int8), sums.rows_active, loss.coefficients,
             scales.pull,
-            share, force, strongest, weights, n,
-            POWERS=powers, REDUCED=loss.reduction != "none", DIVIDED=loss.reduction == "mean", PULLS=pulls,
+            share, force, strongest, weights, powers, n,
+            PUSHES=len(powers), REDUCED=loss.reduction != "none", DIVIDED=loss.reduction == "mean", PULLS=pulls,
             PULL_MEAN=scales.pull_mean, PULL_SET=scales.pull_set, BLOCK=BLOCK, enable_fp_fusion=True,
         )  # fmt: skip
     return Rows(sums.offset, share, force)
@@ -369,9 +366,10 @@ def backward(  # noqa: PLR0917 - the arguments of a kernel
         other_pull=pulls and theirs.force is not None,
         slope=slopes is not None,
     )
+    read = [(of.offset, of.share, of.share if of.force is None else of.force) for of in (mine, theirs)]
     _launch(kernels.backward_kernel, each.grid, strongest.device)(
         each.own.parts, each.other.parts, each.kernel_numbers, strongest, _pointers(each.plan, strongest),
-        *((of.offset, of.share, of.share if of.force is None else of.force) for of in (mine, theirs)),
+        *(tuple(map(operands.aligned, of)) for of in read),
         out, out if slopes is None else slopes,
         each.own.parts.shape[1], each.other.parts.shape[1], each.plan.shift, each.walk,
         SIDES=sides, **each.keywords,
@@ -382,7 +380,7 @@ def _pointers(plan: Plan, unused: Tensor) -> tuple[Any, ...]:
     """Return the values that a plan refers to, and a tensor that is never read where there are none."""
     own, other = plan.anchors, plan.references
     sides = own.keys, other.keys, own.scales, other.scales, own.overlaps, other.overlaps
-    return *(values or (unused,) for values in sides), unused if plan.factors is None else plan.factors
+    return *(values or (unused,) for values in sides), unused if plan.factors is None else plan.factors, plan.powers
 
 
 def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:

@@ -101,6 +101,12 @@ def halves(values: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "2 n d"], Float[
     return parts, scale
 
 
+def aligned(values: Tensor) -> Tensor:
+    """Return values in one piece that starts at a multiple of 16 bytes: others have kernels compiled for them anew."""
+    values = values.contiguous()
+    return values.clone() if values.storage_offset() * values.element_size() % 16 else values
+
+
 def width(features: int) -> int:
     """Return the padded number of features: a power of two, or beyond two chunks a multiple of the chunk."""
     if features > 2 * CHUNK:

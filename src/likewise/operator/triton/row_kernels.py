@@ -11,7 +11,7 @@ import triton.language as tl
 from likewise.operator.triton.tile_kernels import _at, _rounded
 
 
-@triton.jit(do_not_specialize=["n", "d", "stride"])
+@triton.jit(do_not_specialize=["n", "d", "stride"], do_not_specialize_on_alignment=["x"])
 def unit_kernel(
     x, parts, lengths, n, d, stride,
     D: tl.constexpr, CHUNK: tl.constexpr, SCALE: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr,
@@ -56,7 +56,7 @@ def _gradient(parts, x, at, columns, splits, n, d, stride, inside, D: tl.constex
     return g, u
 
 
-@triton.jit(do_not_specialize=["splits", "n", "d", "stride"])
+@triton.jit(do_not_specialize=["splits", "n", "d", "stride"], do_not_specialize_on_alignment=["x", "temperature"])
 def project_kernel(
     parts, x, lengths, temperature, inverse, out, splits, n, d, stride,
     NORMALIZE: tl.constexpr, KNOWN: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, OUT: tl.constexpr,
@@ -91,7 +91,7 @@ def project_kernel(
         tl.store(out + at[:, None] * d + (start + columns)[None, :], g, mask=inside & (start + columns < d)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["temperature"])
 def scalars_kernel(
     temperature, own_scale, other_scale, own_longest, other_longest, scalars, same, slack, NORMALIZED: tl.constexpr
 ):
@@ -239,11 +239,11 @@ def finish_kernel(block_losses, block_counts, loss, count, blocks, MEAN: tl.cons
     tl.store(count, rows)
 
 
-@triton.jit(do_not_specialize=["n"])
+@triton.jit(do_not_specialize=["n"], do_not_specialize_on_alignment=["strongest", "weights"])
 def shares_kernel(
     total, mass, upstreams, of_attraction, of_losses, active, count, coefficients, pull_anchors,
-    share, force, strongest, weights, n,
-    POWERS: tl.constexpr, REDUCED: tl.constexpr, DIVIDED: tl.constexpr, PULLS: tl.constexpr, PULL_MEAN: tl.constexpr,
+    share, force, strongest, weights, powers, n,
+    PUSHES: tl.constexpr, REDUCED: tl.constexpr, DIVIDED: tl.constexpr, PULLS: tl.constexpr, PULL_MEAN: tl.constexpr,
     PULL_SET: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Store p g / total of rows for each push and h for the pull, and the largest of them and Σ W for each block.
@@ -269,7 +269,7 @@ def shares_kernel(
         given = tl.where(tl.load(active + rows, mask=inside, other=0) != 0, given, 0.0)
     size = tl.zeros((BLOCK,), tl.float32)
     drawn = tl.zeros((BLOCK,), tl.float64)
-    for k in tl.static_range(len(POWERS)):
+    for k in tl.static_range(PUSHES):
         g = tl.zeros((BLOCK,), tl.float32)
         if of_losses is not None:
             g += given * _coefficient(
@@ -278,7 +278,7 @@ def shares_kernel(
         if upstreams[k] is not None:
             g += tl.load(upstreams[k] + rows, mask=inside, other=0.0).to(tl.float32)
         sums = tl.load(total + k * n.to(tl.int64) + rows, mask=inside, other=0.0)
-        g = tl.where(sums == 0, 0.0, g) * _at(POWERS, k)
+        g = tl.where(sums == 0, 0.0, g) * powers[k]
         tl.store(share + k * n.to(tl.int64) + rows, g / tl.where(sums == 0, 1.0, sums), mask=inside)
         size += tl.abs(g)
         drawn += g.to(tl.float64)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator.problem import Problem, Push
+from likewise.operator.triton.operands import aligned
 from likewise.operator.triton.weights import Plan, Weighing, plan
 from likewise.pairs import PairWeight, concat
 from likewise.pairs.concat import Concat
@@ -91,7 +92,7 @@ def _peeled(weight: PairWeight, device: torch.device) -> tuple[PairWeight, Scale
             whole = torch.ones(weight.shape[0], device=device) if anchors is None else anchors
             anchors = whole * weight.factor
         if weight.anchors is not None:
-            own = weight.anchors.to(device, torch.float32)
+            own = aligned(weight.anchors.to(device, torch.float32))
             anchors = own if anchors is None else anchors * own
         weight = weight.base
     if isinstance(weight, RowMean):
@@ -131,7 +132,7 @@ def _left(parts: list[PairWeight], known: list[bool], scale: Scale) -> PairWeigh
 
 def without_pull(found: Plan) -> Plan:
     """Return a plan with only the pushes, which counts no row sums."""
-    pushes = len(found.shape.powers)
+    pushes = found.shape.pushes
     shape = replace(
         found.shape, terms=found.shape.terms[:pushes], sets=found.shape.sets[:pushes], pulls=False, counted=-1
     )

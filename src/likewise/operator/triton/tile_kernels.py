@@ -164,7 +164,7 @@ def _similarities(given, others, HOW: tl.constexpr):
 def _labels(given, others, total, start, K: tl.constexpr, PLAN: tl.constexpr):
     """Return the total with the products of a chunk of the labels added."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
+    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors, powers = weight
     L: tl.constexpr = _at(PLAN.thin, K, 0)
     labels = start + tl.arange(0, _at(PLAN.thin, K, 1))
     a0, b0 = _load(own_sets[K], rows, labels, L), _load(other_sets[K], others, labels, L)
@@ -180,7 +180,7 @@ def _labels(given, others, total, start, K: tl.constexpr, PLAN: tl.constexpr):
 def _overlap(given, others, K: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr):
     """Return a bᵀ of a tile, a thin product over labels in one part or two; over the sizes of the sets if planned."""
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
+    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors, powers = weight
     L: tl.constexpr = _at(PLAN.thin, K, 0)
     CHUNK: tl.constexpr = _at(PLAN.thin, K, 1)
     total = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
@@ -230,7 +230,7 @@ def _weights(
     At places beyond the last of the other rows it is 0.
     """
     x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors = weight
+    own_keys, other_keys, own_scales, other_scales, own_sets, other_sets, factors, powers = weight
     total = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
     for t in tl.static_range(_count(PLAN.terms, K)):
         value = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), _at(PLAN.terms, K, t, 0), tl.float32)

@@ -11,6 +11,10 @@ SPLITS = 256, 16
 STORING = 0.1, 3.0
 """How many tiles a program could visit in the time it stores its part, of sums and of products, counted in bytes."""
 
+SLACK = 1.05
+"""How much longer than in the best number of parts a loop may take in fewer: a part of products has N·D numbers. Where
+programs fill a GPU twenty times, one part is enough."""
+
 
 class Tiles(NamedTuple):
     """Own rows and other rows of a tile, warps of a program, and pipeline stages."""
@@ -95,13 +99,12 @@ def splits(programs: int, walked: int, device: torch.device, *, warps: int, prod
     """Return the number of parts to split a loop of ``walked`` tiles into, to fill a GPU with enough programs.
 
     The time is that of the waves of programs, each over its part of the loop, plus the time to store each part: for
-    products about as much as `STORING` tiles.
+    products about as much as `STORING` tiles. Of the numbers whose time is within `SLACK` of the shortest it is the
+    smallest.
     """
     room = multiprocessors(device) * max(1, 8 // warps)
     storing = STORING[products] / max(walked, 1)
     most = max(1, min(SPLITS[products], walked // 2))
-
-    def takes(parts: int) -> float:
-        return -(-programs * parts // room) * (1 / parts + storing)
-
-    return min(range(1, most + 1), key=takes)
+    times = [-(-programs * parts // room) * (1 / parts + storing) for parts in range(1, most + 1)]
+    limit = SLACK * min(times)
+    return next(parts for parts, time in enumerate(times, start=1) if time <= limit)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator.triton.operands import halves
+from likewise.operator.triton.operands import aligned, halves
 from likewise.pairs import PairWeight
 from likewise.pairs.form import Form, ThinProduct
 from likewise.pairs.keys import Keys
@@ -34,8 +34,8 @@ class Shape:
     """The terms of each push, and of the pull after them."""
     sets: tuple[bool, ...]
     """Which of the weights are sets of pairs."""
-    powers: tuple[float, ...]
-    """The power of each push."""
+    pushes: int
+    """How many pushes there are."""
     pulls: bool
     counted: int
     """The index of the weight whose row sums are wanted; −1: none."""
@@ -50,11 +50,6 @@ class Shape:
         if not any(key == SELF for term in every for _, key in term[1]):
             return 0 if every else 2
         return 2 if all(term[0] == 0 and all(key == SELF for _, key in term[1]) for term in every) else 1
-
-    @property
-    def steepest(self) -> float:
-        """The largest power."""
-        return max(self.powers)
 
 
 class Side(NamedTuple):
@@ -75,6 +70,8 @@ class Plan(NamedTuple):
     anchors: Side
     references: Side
     factors: Float[Tensor, " t"] | None
+    powers: tuple[float, ...]
+    """The power of each push: a number at run time, so that one that changes in training compiles nothing anew."""
     shift: int
     """Anchor i is reference i + shift, where the plan tells rows from each other."""
     is_symmetric: bool
@@ -82,7 +79,7 @@ class Plan(NamedTuple):
     @property
     def is_set(self) -> bool:
         """Whether every push is a set of pairs, so that its exponentials can have one offset."""
-        return all(self.shape.sets[: len(self.shape.powers)])
+        return all(self.shape.sets[: self.shape.pushes])
 
     @property
     def pulls(self) -> bool:
@@ -94,7 +91,7 @@ class Plan(NamedTuple):
         """The plan with anchors and references swapped."""
         terms = tuple(tuple((*t[:3], t[4], t[3], t[5]) for t in weight) for weight in self.shape.terms)
         thin = tuple((size, step, two, one, b, a) for size, step, one, two, a, b in self.shape.thin)
-        shape = Shape(terms, self.shape.sets, self.shape.powers, self.shape.pulls, -1, self.shape.keys, thin)
+        shape = Shape(terms, self.shape.sets, self.shape.pushes, self.shape.pulls, -1, self.shape.keys, thin)
         return self._replace(shape=shape, anchors=self.references, references=self.anchors, shift=-self.shift)
 
 
@@ -174,12 +171,13 @@ def plan(weights: tuple[PairWeight, ...], asked: Weighing, device: torch.device)
     )
     sets = tuple(weight.is_set for weight in weights)
     keys = [key.to(device) for key in known.keys]
-    scales = [tuple(scale.to(device, torch.float32).contiguous() for scale in side) for side in known.scales]
+    scales = [tuple(aligned(scale.to(device, torch.float32)) for scale in side) for side in known.scales]
     return Plan(
-        Shape(terms, sets, asked.powers, asked.pulls, asked.counted, len(keys), thin),
-        Side(tuple(key.anchors.contiguous() for key in keys), scales[0], tuple(parts for parts, _ in own)),
-        Side(tuple(key.references.contiguous() for key in keys), scales[1], tuple(parts for parts, _ in others)),
+        Shape(terms, sets, len(asked.powers), asked.pulls, asked.counted, len(keys), thin),
+        Side(tuple(aligned(key.anchors) for key in keys), scales[0], tuple(parts for parts, _ in own)),
+        Side(tuple(aligned(key.references) for key in keys), scales[1], tuple(parts for parts, _ in others)),
         _factors(known.factors, [(a, b) for (_, a), (_, b) in zip(own, others, strict=True)], device),
+        asked.powers,
         next(iter(known.shifts), 0),
         all(weight.is_symmetric for weight in weights),
     )

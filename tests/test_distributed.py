@@ -12,6 +12,7 @@ from loss_table import LOSSES
 pytestmark = pytest.mark.process
 
 WORKER = Path(__file__).parent / "distributed_worker.py"
+SHARDED = Path(__file__).parent / "sharded_worker.py"
 DISAGREEING = Path(__file__).parent / "disagreement_worker.py"
 
 
@@ -72,6 +73,21 @@ def test_several_processes_are_one(case, one, several):
             factor = (mine * theirs).sum() / theirs.square().sum().clamp(min=1e-300)
             assert abs(factor - 1) < 1e-12
             torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-13)
+
+
+def test_a_learned_temperature_is_sharded(tmp_path):
+    """FSDP2, which takes no 0-d parameter, takes one of shape (1,): two steps on two ranks are those of one."""
+    results = {}
+    for world in (1, 2):
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        workers(SHARDED, *((rank, world, folder) for rank in range(world)), folder=folder)
+        results[world] = [torch.load(folder / f"{rank}.pt") for rank in range(world)]
+    (expected,) = results[1]
+    assert expected[0][1].shape != expected[0][2].shape
+    assert any(of.shape == (1,) and float(of) != 0.3 for of in expected[0])
+    for mine in results[2]:
+        torch.testing.assert_close(mine, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_batch_normalisation_follows_the_whole_batch(one, several):

@@ -115,6 +115,22 @@ def test_gradcheck(name, backend, monkeypatch):
     assert torch.autograd.gradcheck(value, (*parts, *tau), atol=1e-7, rtol=1e-4, fast_mode=True)
 
 
+@every_backend
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "NPairs"])
+def test_a_temperature_may_have_shape_1(name, backend):
+    """Loss and gradients are those of a 0-d tensor; the gradient has the temperature's shape."""
+    row, batch = LOSSES[name], LOSSES[name].batch(5, draw(1))
+    option = "temperature" if row.temperature else "scale"
+    results = []
+    for shape in ((), (1,)):
+        tau, parts = torch.full(shape, 0.5, dtype=DOUBLE, requires_grad=True), leaves(name, batch)
+        loss = evaluate(row.make(backend=backend, **{option: tau}), batch)
+        of_tau, *others = torch.autograd.grad(loss, [tau, *parts])
+        assert of_tau.shape == shape
+        results.append([loss, of_tau.reshape(()), *others])
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
 @every_loss
 def test_tiled_is_dense(name):
     """Loss, rows and gradients agree in float64, at several temperatures down to 0.003."""

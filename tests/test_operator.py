@@ -72,11 +72,12 @@ def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
         (references, pairs.Explicit(explicit).mean_over_row(), pairs.NotSelf(7, 6, 1)),
     ]
     for given_references, pull, push in cases:
-        leaves = [queries.clone().requires_grad_(), torch.tensor(temperature, dtype=DOUBLE, requires_grad=True)]
+        shape = (1,) if tile == 3 else ()
+        leaves = [queries.clone().requires_grad_(), torch.full(shape, temperature, dtype=DOUBLE, requires_grad=True)]
         others = leaves[0] if given_references is None else given_references.clone().requires_grad_()
         leaves += [] if given_references is None else [others]
         upstream = torch.randn(7, dtype=DOUBLE)
-        expected = oracle(leaves[0], others, pull, push, leaves[1])
+        expected = oracle(leaves[0], others, pull, push, leaves[1].sum())
         gradients = torch.autograd.grad(expected @ upstream, leaves)
         losses = lw.contrast(
             leaves[0],
@@ -129,13 +130,14 @@ def test_a_costly_pull_is_not_evaluated_again_for_sections_without_gradient(sect
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_gradcheck(backend, monkeypatch):
+@pytest.mark.parametrize("shape", [(), (1,)], ids=str)
+def test_gradcheck(backend, shape, monkeypatch):
     """Gradients to queries, references and temperature are those of finite differences."""
     monkeypatch.setattr(scene, "TILE", 3)
     labels = torch.tensor([0, 1, 0, 1, 2])
     pull, push = sup_con_pairs(labels)
     z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
-    tau = torch.tensor(0.4, dtype=DOUBLE, requires_grad=True)
+    tau = torch.full(shape, 0.4, dtype=DOUBLE, requires_grad=True)
     weight = pairs.Explicit(torch.rand(5, 4))
 
     def rectangle(z, v, tau):
@@ -625,8 +627,10 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
         ({"temperature": -1}, "positive number .*got -1"),
         ({"temperature": math.nan}, "positive number .*got nan"),
         ({"temperature": math.inf}, "positive number .*got inf"),
-        ({"temperature": torch.tensor([0.1])}, "0-d"),
-        ({"temperature": torch.tensor(-0.1)}, "positive number"),
+        ({"temperature": torch.tensor([0.1, 0.1])}, r"of shape \(\) or \(1,\), got shape \(2,\)"),
+        ({"temperature": torch.tensor([[0.1]])}, r"of shape \(\) or \(1,\), got shape \(1, 1\)"),
+        ({"temperature": torch.tensor(-0.1)}, "positive number.*got -0.1.*learn its logarithm.*or clamp it after"),
+        ({"temperature": torch.tensor([torch.nan])}, "positive number.*got nan.*learn its logarithm"),
         ({"push": pairs.AllPairs(3, 4)}, "push for 3 queries by 3 references"),
         ({"pull": pairs.AllPairs(2, 3)}, "pull for 3 queries by 3 references"),
         ({"push": ALL * -1.0}, "push to have weights ≥ 0"),

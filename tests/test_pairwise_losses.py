@@ -469,7 +469,10 @@ MAPS, LABELS = torch.ones(2, 3, 4, 2, 2), torch.zeros(2, 3, 2, 2, dtype=torch.in
         (lambda: lw.BYOLLoss()(torch.ones(4, 3, 3), torch.ones(4, 3, 3)), r"two views, \(B, 2, D\)"),
         (lambda: lw.BYOLLoss()(A, NAN), "targets to be finite"),
         (lambda: lw.PatchLoss(scale=-7), "scale to be a positive number .*got -7"),
-        (lambda: lw.PatchLoss(scale=torch.ones(2)), r"scale to be a number or a 0-d tensor, got shape \(2,\)"),
+        (
+            lambda: lw.PatchLoss(scale=torch.ones(2)),
+            r"scale to be a number or a tensor of shape \(\) or \(1,\), got shape \(2,\)",
+        ),
         (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS + 3), "cell_labels to be within the 3 classes.*got 3 … 3"),
         (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS - 1), "cell_labels to be within the 3 classes"),
         (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS.float()), "integer classes"),

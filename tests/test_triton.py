@@ -124,13 +124,13 @@ def kernels(queries, others, push, temperature, upstream, *, among_themselves, c
     """Return the same as `plain`, computed by the kernels and autograd."""
     queries = queries.clone().requires_grad_()
     others = [v.clone().requires_grad_(k not in constant) for k, v in enumerate(others)]
-    tau = torch.tensor(temperature, device=DEVICE, requires_grad=True)
+    tau = torch.tensor([temperature], device=DEVICE, requires_grad=True)  # (1,); other tests learn a 0-d one
     sections = (*([queries] if among_themselves else []), *others)
     lse = lw.log_sum_exp(queries, sections, push=push, temperature=tau, backend="triton")
     learned = [queries, tau, *(v for v in others if v.requires_grad)]
     of_queries, slope, *gradients = torch.autograd.grad(lse, learned, upstream)
     whole = iter(gradients)
-    return [lse, of_queries, *(next(whole) if v.requires_grad else None for v in others)], slope
+    return [lse, of_queries, *(next(whole) if v.requires_grad else None for v in others)], slope.squeeze(0)
 
 
 def check(queries, others, push, temperature, *, among_themselves=True, constant=()):

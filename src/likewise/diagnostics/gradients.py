@@ -116,6 +116,7 @@ def anchor_gradients(
         [0.0, 0.269, 0.0]
     """
     check_temperature(temperature)
+    tau = float(temperature.detach() if isinstance(temperature, Tensor) else temperature)
     one_of("form", form, Form)
     rows, keys = _rows_and_keys(embeddings, labels)
     chosen = _chosen(anchors, len(rows))
@@ -123,10 +124,10 @@ def anchor_gradients(
     positives = _same(keys[chosen], keys) & others
     others &= positives.any(dim=1, keepdim=True)
     similarities = rows[chosen] @ rows.T
-    logits = similarities / float(temperature)
+    logits = similarities / tau
     probabilities = _softmax(logits, others)
     targets = _softmax(torch.zeros_like(logits) if form == "out" else logits, positives)
-    weights = (probabilities - targets) / float(temperature)
+    weights = (probabilities - targets) / tau
     return AnchorGradients(
         anchors=chosen,
         similarities=similarities,

@@ -8,7 +8,7 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 import torch
@@ -21,6 +21,7 @@ from likewise.losses.checks import Flag, one_of
 from likewise.losses.rows import Rows, described
 from likewise.operator import Backend, Outcome, Push, Reduction, evaluate
 from likewise.operator.backends import EXCHANGES, exchange_of
+from likewise.operator.compiler import TRACES_WEIGHTS, uncompiled
 from likewise.operator.contrast import check_temperature
 from likewise.pairs import PairWeight
 
@@ -52,7 +53,7 @@ class LossOptions(TypedDict, total=False):
 
 def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     """Return a number as a 0-d tensor of rows' dtype, made on their device: copying it to a GPU would synchronise."""
-    return value.to(rows) if isinstance(value, Tensor) else rows.new_full((), value)
+    return value.to(rows).reshape(()) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
 class Loss(nn.Module, ABC):
@@ -67,6 +68,14 @@ class Loss(nn.Module, ABC):
     label_kinds: ClassVar[frozenset[LabelKind]] = frozenset()
     recommended_offers: ClassVar[tuple[str, ...]] = ()
     last: dict[str, Tensor]
+
+    whole: ClassVar[bool] = False
+    """Whether `torch.compile` can take it as one graph with the backend "dense"; if not, it runs outside graphs."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls):
+            cls.forward = uncompiled(cls.forward, unless=_is_whole)
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,11 +101,15 @@ class Loss(nn.Module, ABC):
         """Return the loss of a batch."""
 
 
+def _is_whole(loss: Any) -> bool:
+    return TRACES_WEIGHTS and loss.whole and loss.backend == "dense" and not loss.gather_distributed
+
+
 class ContrastiveLoss(Loss):
     """Abstract base class of the losses that are defined by pair weights.
 
     Args:
-        temperature: τ, a positive number, or a positive 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ, a positive number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: The options that all contrastive losses take; see `LossOptions`.
 
     Attributes:
@@ -157,14 +170,17 @@ class ContrastiveLoss(Loss):
         Yields:
             The inputs; the block may add to them.
         """
+        with self._agreement(first, inputs) if self.gathers else nullcontext():
+            check_temperature(self.temperature)
+            yield inputs
+
+    def _agreement(self, first: object, inputs: dict[str, Tensor | None]) -> AbstractContextManager[None]:
         device = next((of.device for of in (*inputs.values(), first) if isinstance(of, Tensor)), torch.device("cpu"))
 
         def facts() -> dict[str, str]:
             return self.facts() | {name: described(name, value) for name, value in inputs.items()}
 
-        with distributed.agreement(device, facts) if self.gathers else nullcontext():
-            check_temperature(self.temperature)
-            yield inputs
+        return distributed.agreement(device, facts)
 
     def rows(
         self,

@@ -26,7 +26,7 @@ class BCLLoss(ContrastiveLoss):
     prototype. Every anchor has a positive, the prototype of its class, and is active.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
     Returns:

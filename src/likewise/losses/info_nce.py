@@ -32,8 +32,8 @@ class InfoNCELoss(ContrastiveLoss):
     With an empty queue only the query's own key is left: the loss is then 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient. To keep a learned
-            temperature positive, learn its logarithm; see the example.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient. To keep a
+            learned temperature positive, learn its logarithm; see the example.
         symmetric: Whether to average both directions, as for images and texts; cannot be used with a queue.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, the keys of the
             batch are those of all processes; the queue must be the same on every process and is not gathered.
@@ -76,6 +76,8 @@ class InfoNCELoss(ContrastiveLoss):
         >>> [name for name, _ in loss_of.named_parameters()]
         ['parametrizations.temperature.original']
     """
+
+    whole = True
 
     def __init__(
         self, *, temperature: float | Tensor = 0.07, symmetric: bool = False, **options: Unpack[LossOptions]

@@ -30,7 +30,7 @@ class KCLLoss(ContrastiveLoss):
 
     Args:
         k: Maximum number of other samples of an anchor's class that are its positives; an integer ≥ 1.
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:

@@ -24,7 +24,7 @@ class MulSupConLoss(ContrastiveLoss):
     any anchor is inactive, with loss 0 and no gradient.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:

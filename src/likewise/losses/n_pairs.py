@@ -45,6 +45,8 @@ class NPairsLoss(ContrastiveLoss):
         tensor(0.1269)
     """
 
+    whole = True
+
     def __init__(self, **options: Unpack[LossOptions]) -> None:
         options.setdefault("normalize", False)
         super().__init__(1.0, **options)

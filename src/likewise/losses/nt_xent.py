@@ -20,7 +20,7 @@ class NTXentLoss(ContrastiveLoss):
     where p runs over the other views of anchor i's sample; with two views there is only one.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:

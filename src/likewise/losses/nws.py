@@ -54,7 +54,7 @@ class NWSLoss(ContrastiveLoss):
             training labels.
         alpha: α > 0, the pull of instances relative to that of prototypes.
         beta: β > 0, the push of instances relative to that of prototypes.
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         aggregation: "mean" or "max" of S over the pairs of labels.
         normalized: Whether to leave out the correction for the own key, so that Σ_r w_ir = |y_i| exactly.
         positives_in_denominator: Whether every positive pushes too, with weight 1.

@@ -31,8 +31,8 @@ class PaCoLoss(ContrastiveLoss):
 
     Args:
         alpha: α ≥ 0, the weight of a row of the anchor's class, relative to 1 for the centre of that class.
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient. It divides the
-            similarities only, not the logits.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient. It divides
+            the similarities only, not the logits.
         **options: reduction, normalize (of the embeddings), gather_distributed, backend; see `LossOptions`.
 
     Returns:

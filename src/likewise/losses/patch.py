@@ -25,7 +25,7 @@ class PatchLoss(ContrastiveLoss):
     E·K class means; a cell is pulled toward its class and pushed away from the classes of its episode.
 
     Args:
-        scale: 1/τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        scale: 1/τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, a cell is still
             compared only with the classes of its own episode, but the mean is over the cells of all processes.
 

@@ -25,7 +25,7 @@ class PrototypicalLoss(ContrastiveLoss):
     differences, which stay exact where classes lie close together and far from the origin; ``backend`` has no effect.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Here normalize is False unless
             given; with it, queries and class means have length 1, and s is (2 cos − 2) / τ. If gathered, a
             query is still compared only with the classes of its own episode, but the mean is over those of all

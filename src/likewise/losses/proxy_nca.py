@@ -22,8 +22,8 @@ class ProxyNCALoss(ContrastiveLoss):
     where w_c is the prototype of class c. Rows of the batch are not compared with each other.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient. It is half the
-            paper's T, which divides squared distances.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient. It is half
+            the paper's T, which divides squared distances.
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
     Returns:

@@ -107,7 +107,8 @@ class Rows(NamedTuple):
 
     def beside(self) -> PairWeight:
         """Return each anchor's pair with the reference at its own position, where there is one for each."""
-        return ~NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
+        not_self = NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
+        return not_self.__invert__()  # torch 2.13 compiles no ~ of an object
 
 
 WHOLE = "queue", "queue_labels", "prototypes"

@@ -37,7 +37,7 @@ class SupConLoss(ContrastiveLoss):
     left out of the mean. If no anchor is active the loss is 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         form: "out", with the mean over positives outside the logarithm, as the paper recommends, or "in", inside it.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 

@@ -31,7 +31,7 @@ class TripletLoss(ContrastiveLoss):
     $\frac{1}{2\tau} (\|a - p\|^2 - \|a - n\|^2 + 2\tau)$, is a triplet loss with margin 2τ: a limit, not an identity.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, an anchor still meets
             its own triple only; the mean is over the triples of all processes.
@@ -57,6 +57,8 @@ class TripletLoss(ContrastiveLoss):
         >>> TripletLoss(temperature=1.0, margin=1.0)(torch.eye(2), torch.eye(2), -torch.eye(2))
         tensor(0.3133)
     """
+
+    whole = True
 
     def __init__(
         self, *, temperature: float | Tensor = 0.1, margin: float = 0.0, **options: Unpack[LossOptions]

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator.backends import Backend, check_backend, engine_of, half_of
+from likewise.operator.compiler import uncompiled
 from likewise.operator.function import evaluate_by
 from likewise.operator.inputs import check_floating
 from likewise.operator.precision import without_autocast
@@ -23,6 +24,7 @@ RANGE = 1e-15, 1e15
 """The smallest and the largest temperature."""
 
 
+@uncompiled
 def log_sum_exp(
     queries: Float[Tensor, "n d"],
     references: References = None,
@@ -42,7 +44,7 @@ def log_sum_exp(
         references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
             the queries themselves.
         push: Weights ≥ 0 of shape (N, R).
-        temperature: τ > 0, a number or a 0-d tensor; a tensor receives its gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
         backend: "auto", "dense", "tiled" or "triton".
 
     Returns:
@@ -69,6 +71,7 @@ def log_sum_exp(
     ).logsums[0]
 
 
+@uncompiled
 def contrast(
     queries: Float[Tensor, "n d"],
     references: References = None,
@@ -93,7 +96,7 @@ def contrast(
             the queries themselves.
         pull: Weights of shape (N, R): how strongly each reference attracts each query.
         push: Weights ≥ 0 of shape (N, R): how strongly each reference repels each query.
-        temperature: τ > 0, a number or a 0-d tensor; a tensor receives its gradient.
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
         coefficient: c, shape (N,), constant under differentiation; None: the pull's row sums.
         reduction: "none" for one loss per query, "sum", or "mean" over the active queries, as in the losses.
         backend: "auto", "dense", "tiled" or "triton".
@@ -312,23 +315,25 @@ def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple
 
 
 def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
-    """Raise unless a temperature is a positive number or a positive 0-d tensor; on a GPU its value is not checked.
+    """Raise unless a temperature is a positive number or a positive tensor of it; on a GPU its value is not checked.
 
     Within `RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
     """
+    remedy = f"typical values are {usual}"
     if isinstance(temperature, Tensor):
-        if temperature.ndim:
+        if temperature.shape not in ((), (1,)):
             raise ValueError(
-                f"expected {name} to be a number or a 0-d tensor, got shape {tuple(temperature.shape)}: "
-                "pass a single element"
+                f"expected {name} to be a number or a tensor of shape () or (1,), got shape "
+                f"{tuple(temperature.shape)}: pass a single element"
             )
         if temperature.device.type != "cpu":
             return
+        remedy += "; if it is learned, learn its logarithm, so that it stays positive, or clamp it after each step"
         temperature = temperature.detach().item()
     if not RANGE[0] <= number(temperature) <= RANGE[1]:
         raise ValueError(
-            f"expected {name} to be a positive number or 0-d tensor within {RANGE[0]:g} … {RANGE[1]:g}, "
-            f"got {temperature!r}: typical values are {usual}"
+            f"expected {name} to be a positive number or tensor within {RANGE[0]:g} … {RANGE[1]:g}, "
+            f"got {temperature!r}: {remedy}"
         )
 
 
@@ -344,7 +349,7 @@ def _temperature(
     check_temperature(temperature)
     if isinstance(temperature, Tensor):
         known = temperature.device.type == "cpu" and type(temperature.detach()) is Tensor
-        tau = temperature.to(queries.device, dtype)
+        tau = temperature.to(queries.device, dtype).reshape(())
         return tau, 1 / float(temperature.detach().to(dtype)) if known else None
     tau = torch.full((), temperature, dtype=dtype, device=queries.device)
     if dtype == torch.float64 or torch.compiler.is_compiling():  # ctypes cannot be compiled

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from likewise.operator import dense
+from likewise.operator.compiler import uncompiled
 from likewise.operator.precision import first_derivative, without_autocast
 from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted
 
@@ -55,6 +56,7 @@ class _Contrast(torch.autograd.Function):
         return problem.flat(found.outcome)
 
     @staticmethod
+    @uncompiled
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch raises if they were modified since
@@ -77,6 +79,7 @@ class _Plain(torch.autograd.Function):
         return problem.flat(outcome)
 
     @staticmethod
+    @uncompiled
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         twice, needs = torch.is_grad_enabled(), ctx.needs_input_grad[1:]
         with torch.enable_grad(), without_autocast(ctx.saved_tensors[0].device):

@@ -33,12 +33,12 @@ def check_dense(name: str, value: Tensor) -> None:
 
 def check_transforms(name: str, rows: Tensor) -> None:
     """Raise if rows are under a torch transform that the operator does not support."""
+    if torch.compiler.is_dynamo_compiling():  # first: torch 2.8 then says that it exports, too
+        return
     if torch.compiler.is_exporting():
         found, remedy = "torch.export", "export only the encoder, since a loss is for training"
     elif torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
         found, remedy = "torch.jit.trace", "trace only the encoder, or use torch.compile"
-    elif torch.compiler.is_compiling():
-        return
     elif _functorch.is_functorch_wrapped_tensor(rows):
         found, remedy = "a transform of torch.func", "use torch.autograd.grad or loss.backward()"
     elif forward_ad.unpack_dual(rows).tangent is not None:

@@ -99,5 +99,7 @@ def _snapshot(trainer: lightning.Trainer, loss: Any, received: Tensor, batch: Ba
         epoch=trainer.current_epoch + 1,
         step=trainer.fit_loop.epoch_loop.total_batch_idx,
         samples=len(received) * (trainer.world_size if getattr(loss, "gathers", False) else 1),
-        temperature=torch.nan if temperature is None else float(temperature),
+        temperature=torch.nan
+        if temperature is None
+        else float(torch.as_tensor(temperature, dtype=torch.float64).detach()),
     )

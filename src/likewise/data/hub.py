@@ -22,7 +22,7 @@ from likewise.data.columns import (
 from likewise.data.image_cells import ImageCells
 from likewise.data.image_files import image_suffixes, read_images
 from likewise.data.samples import PART_NAMES, Samples
-from likewise.data.source import Source
+from likewise.data.source import Source, check_size
 from likewise.data.tables import Tables, open_tables
 from likewise.data.texts import Texts
 
@@ -94,6 +94,7 @@ class Hub(Source):
         self.config = config
         self.inputs = inputs
         self.label = label
+        check_size(size, memory)
         self.size = size
         self.memory = memory
         check_separator(separator)

@@ -60,13 +60,13 @@ class Hub(Source):
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
 
     Raises:
-        ValueError: The path does not exist, no column fits, labels are missing, or images differ in size and size is
-            None.
+        ValueError: The path does not exist, no column fits, labels are missing, classes are several labels in a cell,
+            images differ in size and size is None, or size is below 1.
 
     Memory:
         The decoded images, one byte per pixel and channel, up to `memory`. Tables are read through a temporary folder,
-        which takes as much disk space as they do; it stays while their images are decoded on demand. A CSV or TSV file
-        is in memory while it is read.
+        which takes as much disk space as they do; it stays while their images are decoded on demand. That of a process
+        that was killed is removed by the next. A CSV or TSV file is in memory while it is read.
 
     Example:
         >>> import tempfile

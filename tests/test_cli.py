@@ -520,6 +520,66 @@ def test_a_users_own_checkpoints_and_timer_stand_beside_ours(few, tmp_path):
     assert (next((tmp_path / "runs").iterdir()) / "checkpoint.ckpt").exists()
 
 
+@pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
+def test_a_callback_that_monitors_what_is_not_logged_is_refused_after_a_step(kind, few, tmp_path, capsys):
+    words = [*few[None], "--loss", "NTXentLoss", "--trainer.callbacks", kind, "--trainer.callbacks.monitor"]
+    told = (
+        f"expected {kind} to monitor one of loss, learning_rate, active_anchors, positives_per_anchor, which are logged"
+    )
+    _refused([*words, "val_loss"], f"{told}, got val_loss: name one of them; ", tmp_path, capsys)
+    assert not list((tmp_path / "runs").iterdir())
+    assert main(["train", *words, "loss", "--runs", str(tmp_path / "runs")]) == 0
+
+
+OWN = """
+import lightning
+class Logs(lightning.Callback):
+    def on_train_epoch_end(self, trainer, pl_module):
+        pl_module.log("{}", 1.0)
+"""
+
+
+@pytest.mark.parametrize(("logged", "status"), [("mine", 0), ("other", 2)])
+def test_a_callback_may_monitor_what_another_logs_later(logged, status, few, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"logging_{logged}.py").write_text(OWN.format(logged))
+    words = ["--trainer.callbacks", f"logging_{logged}.Logs", "--trainer.callbacks+", "EarlyStopping"]
+    words += ["--trainer.callbacks.monitor", "mine", "--runs", str(tmp_path / "runs")]
+    assert main(["train", *few[None], "--loss", "NTXentLoss", *words]) == status
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(error) == (status > 0)
+    assert all("conditioned on metric `mine`" in line and "--resume" in line for line in error)
+
+
+IMPORTS = {
+    "missing": (
+        "import no_such_thing.deep",
+        "the module no_such_thing for {}, which is not installed: install it, or ",
+    ),
+    "indirect": ("import first_missing", "the module no_such_thing for {}, which is not installed: install it, or "),
+    "prefix": (
+        "import imports",
+        "the module imports for {}, which is not installed: install it, or correct the import",
+    ),
+    "likewise": (
+        "import likewise.lossez",
+        "what {} imports, got No module named 'likewise.lossez': correct the import",
+    ),
+    "name": ("from likewise.losses import NoLoss", "what {} imports, got cannot import name 'NoLoss' from "),
+}
+
+
+@pytest.mark.parametrize("case", IMPORTS)
+def test_a_users_file_that_cannot_import_is_named_with_what_it_imports(case, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    line, words = IMPORTS[case]
+    file = tmp_path / f"imports_{case}.py"
+    file.write_text(f"{line}\nfrom likewise.losses import NTXentLoss\nclass Mine(NTXentLoss): ...\n")
+    (tmp_path / "first_missing.py").write_text("import no_such_thing\n")
+    named = tmp_path / "first_missing.py" if case == "indirect" else file
+    _refused(["--loss", f"{file.stem}.Mine"], f"error: expected {words.format(named)}", tmp_path, capsys)
+
+
 def test_a_run_that_is_resumed_takes_no_other_options_and_no_other_data(few, tmp_path, capsys):
     data = [word for word in few["classes"] if word not in {"--trainer.max_epochs", "1"}]
     with pytest.MonkeyPatch.context() as patch:

@@ -174,6 +174,20 @@ def test_sources_that_cannot_be_evaluated_are_refused(run, tmp_path, capsys):
     assert "does not exist" in refused(capsys, "evaluate", tmp_path / "nowhere.npz")
     (tmp_path / "empty").mkdir()
     assert "has no run.json" in refused(capsys, "evaluate", tmp_path / "empty")
+    torch.save(torch.nn.Linear(1, 1), tmp_path / "net.pth")
+    torch.save(torch.nn.Linear(1, 1).state_dict(), tmp_path / "weights.pth")
+    line = refused(capsys, "evaluate", tmp_path / "net.pth")
+    assert "net.pth, pickled objects (torch.nn.modules.linear.Linear), which nothing here loads" in line
+    assert "weights.pth, which stands in no run's folder: save" in refused(capsys, "evaluate", tmp_path / "weights.pth")
+    torch.save(torch.nn.Linear(1, 1), run.folder / "net.pth")
+    assert "net.pth, pickled objects" in refused(
+        capsys, "evaluate", run.folder / "net.pth", "--runs", tmp_path / "runs"
+    )
+    for door in (["export"], ["train", "--encoder", "FromRun", "--encoder.run"]):
+        assert "the folder of a run, got" in (line := refused(capsys, *door, tmp_path / "net.pth"))
+        assert "net.pth, pickled objects" in line
+    line = refused(capsys, "train", "--encoder", "Wrapped", "--encoder.module", tmp_path / "net.pth")
+    assert "expected a class for --encoder.module, got" in line
     run.checkpoint.write_bytes(b"PK cut")
     assert "can't be read" in refused(capsys, "evaluate", run.checkpoint, "--runs", tmp_path / "runs")
     run.weights.unlink()

@@ -1,7 +1,9 @@
 """Encoders, their standardisation, and heads."""
 
 import json
+import pickle
 import socket
+import warnings
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from likewise.models import (
     Wrapped,
     to_onnx,
 )
+from likewise.pickled import pickled
 
 
 class Reader:
@@ -437,11 +440,62 @@ def test_a_vision_transformers_weights_fit_images_of_another_size(tmp_path):
     assert torch.equal(encoder.model.blocks[0].attn.qkv.weight, model.blocks[0].attn.qkv.weight)
 
 
-@pytest.mark.parametrize("other", ["resnet26", "test_vit"])
-def test_weights_of_another_network_are_refused(tmp_path, other):
-    _, file = _saved(tmp_path, other)
-    with pytest.raises(ValueError, match=r"expected .*resnet10t .*weights.*weights\.pth, got"):
-        Timm((3, 64, 64), "resnet10t", checkpoint=file)
+@pytest.mark.parametrize(
+    ("name", "other", "remedy"), [("resnet18", "resnet34", "resnet34"), ("test_resnet", "test_vit", "")]
+)
+def test_weights_of_another_network_are_refused(tmp_path, caplog, name, other, remedy):
+    model, _ = _saved(tmp_path, other)
+    file = str(tmp_path / "trained.pth")
+    torch.save({"epoch": 3, "state_dict": {f"module.{key}": of for key, of in model.state_dict().items()}}, file)
+    own = timm.create_model(name, num_classes=0)
+    given = {key for key, of in model.state_dict().items() if of.is_floating_point()}
+    missing = len([key for key, _ in own.named_parameters() if key not in given])
+    further = len([key for key in given if key not in own.state_dict() and key.startswith("layer")])
+    counts = f"{missing} missing, {further} too many and 0 of other shapes, such as "
+    told = f"they are those of {remedy}" if remedy else "give a file of this network, or the name of theirs"
+    with pytest.raises(ValueError, match=rf"^expected weights of {name} in .*trained\.pth, got {counts}.*: {told}$"):
+        Timm((3, 64, 64), name, checkpoint=file)
+    assert not caplog.records  # timm would log a line of all keys
+
+
+def test_weights_with_another_head_are_taken(tmp_path, caplog):
+    model, _ = _saved(tmp_path, "test_resnet")
+    weights = {key: of for key, of in model.state_dict().items() if not key.startswith("fc.")}
+    further = {"fc.0.weight": torch.rand(7, 256), "fc.2.bias": torch.rand(7), "decoder.weight": torch.rand(2, 2)}
+    torch.save({**weights, **further}, tmp_path / "tuned.pth")
+    encoder = Timm((3, 64, 64), "test_resnet", checkpoint=str(tmp_path / "tuned.pth"))
+    assert all(torch.equal(of, weights[key]) for key, of in encoder.model.state_dict().items())
+    assert not caplog.records
+
+
+class Bomb:
+    def __reduce__(self):
+        return pytest.fail, ("the file was unpickled",)
+
+
+@pytest.mark.parametrize("save", [torch.save, lambda of, path: path.write_bytes(pickle.dumps(of))])
+def test_a_pickled_module_is_never_loaded_and_named_with_the_remedy(tmp_path, save):
+    module = timm.create_model("test_resnet")
+    module.bomb = Bomb()
+    save(module, tmp_path / "whole.pth")
+    told = (
+        r"^expected weights of test_resnet in .*whole\.pth, got pickled objects.*: .*torch\.save\(module\.state_dict\("
+    )
+    with pytest.raises(ValueError, match=told) as error:
+        Timm((3, 64, 64), "test_resnet", checkpoint=str(tmp_path / "whole.pth"))
+    assert "images" not in str(error.value)
+
+
+def test_old_files_of_weights_and_scripts_are_told_apart(tmp_path):
+    module = nn.Linear(2, 1)
+    torch.save(module.state_dict(), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    torch.save(module, tmp_path / "old-module.pth", _use_new_zipfile_serialization=False)
+    with warnings.catch_warnings(action="ignore"):  # scripting is deprecated
+        torch.jit.save(torch.jit.script(module), tmp_path / "script.pt")
+    (tmp_path / "notes.txt").write_text("PK and more")
+    assert [pickled(tmp_path / name)[:14] for name in ("old.pth", "notes.txt", "none.pth", ".")] == [""] * 4
+    assert pickled(tmp_path / "old-module.pth").startswith("pickled objects, which nothing here loads")
+    assert pickled(tmp_path / "script.pt").startswith("a TorchScript module, which nothing here loads")
 
 
 def test_a_checkpoint_that_is_not_a_file_of_weights_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Sources that read files, by torchvision and by the datasets library."""
 
+import io
 import json
 import os
 import pickle
@@ -15,7 +16,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from likewise.data import Hub, Stratified, Text, Torchvision, read_image
+from likewise.data import Arrays, Hub, Stratified, Text, Torchvision, read_image
 from likewise.data.image_files import ImageFiles
 from likewise.data.tables import TemporaryFolder
 
@@ -654,6 +655,66 @@ def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path,
     assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["ash", "elm", "metadata.jsonl"]
 
 
+KILLED = """
+import os, signal, sys
+from likewise.cli import main
+from likewise.data import hub
+def read(items, *_):
+    assert [of for of in os.listdir(os.environ["TMPDIR"]) if of.startswith("likewise-")] and items.tables.cache
+    if sys.argv[2] == "forked" and os.fork():
+        os._exit(0)
+    if sys.argv[2] == "forked":
+        sys.stdin.read()
+        os._exit(0)
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+hub.read_images = read
+sys.exit(main(["train", "--data", "Hub", "--data.path", sys.argv[1], "--runs", os.environ["TMPDIR"] + "/../runs"]))
+"""
+
+
+def _parquet_of_images(path):
+    content = io.BytesIO()
+    picture().save(content, "png")
+    images = [{"bytes": content.getvalue(), "path": None}] * 8
+    return str(write_table(path, {"image": images, "label": [0, 1] * 4}))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("signal", "status", "left"), [("SIGTERM", 143, 0), ("SIGINT", 130, 0), ("SIGKILL", -9, 1)])
+def test_a_command_that_is_ended_leaves_no_copy_of_a_table(tmp_path, temporary, signal, status, left):
+    path = _parquet_of_images(tmp_path / "t.parquet")
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, path, signal], env=environment, check=False, capture_output=True
+    )
+    assert ran.returncode == status, ran.stderr.decode()
+    assert len(list(temporary.glob("likewise-*"))) == left
+    (temporary / "likewise-notes").mkdir()
+    kept = TemporaryFolder()  # which removes what a killed process left, and nothing else
+    assert {of.name for of in temporary.glob("likewise-*")} == {"likewise-notes", Path(kept.path).name}
+    code = "from likewise.data.tables import TemporaryFolder; TemporaryFolder()"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert Path(kept.path).is_dir()  # another process sees that it is in use
+    assert TemporaryFolder().path != kept.path
+    assert Path(kept.path).is_dir()  # and so does this one
+
+
+@pytest.mark.process
+def test_the_copy_of_a_table_stays_while_a_worker_of_an_ended_process_reads_it(tmp_path, temporary):
+    path = _parquet_of_images(tmp_path / "t.parquet")
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", KILLED, path, "forked"]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ran:
+        assert ran.wait() == 0
+        held = next(temporary.glob("likewise-*"))
+        TemporaryFolder()
+        assert held.is_dir()
+        ran.stdin.close()
+        ran.stdout.read()  # until the worker has ended too
+    TemporaryFolder()
+    assert not held.exists()
+
+
 def test_a_forked_worker_leaves_the_temporary_cache_to_the_process_that_made_it(monkeypatch):
     held = TemporaryFolder()
     place = Path(held.path)
@@ -908,3 +969,63 @@ def test_unavailable_data_sets_are_refused_with_the_remedy(tmp_path, name, words
 def test_an_empty_separator_is_refused(source):
     with pytest.raises(ValueError, match="expected a separator of at least one character, such as ;, got an empty"):
         source("anywhere.csv", separator="")
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"size": -3}, {"memory": -1.0}, {"memory": float("nan")}])
+@pytest.mark.parametrize("source", [Hub, Torchvision, Arrays])
+def test_sizes_below_one_and_negative_memory_are_refused_at_once(source, options):
+    if source is Arrays and "memory" in options:
+        return
+    with pytest.raises(ValueError, match=r"expected data\.(size|memory) of .*, got .*: "):
+        source("CIFAR10", **options)
+
+
+JOINED = [
+    (["sky;animal", "sky", "animal"], ";", "is"),
+    (["sky;animal", "animal;tree", "tree;sky", "road"], ";", "is"),
+    (["sky | animal", "sky", "animal", "animal | sky"], "|", "is"),
+    (["sky,animal", "animal", "sky"], ",", "is"),
+    (["sky;animal", "road"], ";", "may be"),
+    (["sky, animal", "animal, tree", "tree, sky", "road"], ",", "may be"),
+    (["Labrador, yellow", "Labrador, black", "pug"], ",", ""),
+    (["maillot", "maillot, tank suit", "crane", "crane, bird"], ",", ""),
+    (["sky", "animal", "sky & animal", "a/b"], ";", ""),
+    (["1", "2", "12"], ";", ""),
+]
+
+
+@pytest.mark.parametrize("source", [Hub, Text])
+@pytest.mark.parametrize(("labels", "separator", "answer"), JOINED)
+def test_several_labels_in_a_cell_are_told_from_names(tmp_path, source, labels, separator, answer):
+    table = {"text": [f"text {row}" for row in range(2 * len(labels))], "label": labels * 2}
+    path = write_table(tmp_path / "t.jsonl", table)
+    if answer == "is":
+        with pytest.raises(ValueError, match=rf"got '.*', labels that .*: set data\.separator to '\{separator}', or"):
+            source(str(path)).load()
+    elif answer == "may be":
+        with pytest.warns(UserWarning, match=rf"classes have .*: if .*, set data\.separator to '\{separator}'"):
+            assert source(str(path)).load().names == tuple(sorted(set(labels)))
+    else:
+        assert source(str(path)).load().names == tuple(sorted(set(labels)))  # and no warning, which is an error here
+    sets = source(str(path), separator=separator).load()
+    assert sets.label_kind == "label sets"
+    found = [{sets.names[place] for place in row.nonzero().flatten().tolist()} for row in sets.labels]
+    assert found == [{part.strip() for part in label.split(separator)} for label in labels * 2]
+
+
+def test_named_classes_may_have_separators_in_their_names(tmp_path):
+    features = datasets.Features(
+        {"x": datasets.Value("float32"), "label": datasets.ClassLabel(names=["a", "b", "a;b"])}
+    )
+    datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "label": [0, 1, 2]}, features=features).save_to_disk(
+        tmp_path / "t"
+    )
+    assert Hub(str(tmp_path / "t")).load().names == ("a", "b", "a;b")
+
+
+@pytest.mark.parametrize(("source", "name"), [(Hub, "net.pth"), (Text, "net.pt"), (Arrays, "net.pth")])
+def test_a_pickled_module_as_data_is_named_and_never_loaded(tmp_path, source, name):
+    torch.save(torch.nn.Linear(2, 1), tmp_path / name)
+    told = r"^expected .*, got .*net\.pth?, pickled objects \(torch\.nn\.modules\.linear\.Linear\), .*: .*state_dict"
+    with pytest.raises(ValueError, match=told):
+        source(str(tmp_path / name)).load()

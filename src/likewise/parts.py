@@ -45,8 +45,8 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
         found = getattr(import_module(module), name) if module else None
     except (ImportError, AttributeError) as error:
         missing = getattr(error, "name", None)
-        if isinstance(error, ModuleNotFoundError) and missing and not module.startswith(missing):
-            raise  # the module exists, but one of its imports does not
+        if isinstance(error, ImportError) and missing and not f"{module}.".startswith(f"{missing}."):
+            raise  # the module exists, but what it imports does not
         raise ValueError(
             f"expected a class of kind {kind}, got {class_path}, which is not found: "
             "give module.Name of an installed module, or of a file in this folder"

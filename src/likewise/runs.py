@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, final
 from torch import Tensor, nn
 
 from likewise.parts import Spec, build, class_of
+from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.scores import Found, Outcomes, Score, as_csv, from_csv, outcomes_of, save_outcomes
 
@@ -106,7 +107,8 @@ class Run:
         found = path if path.is_dir() or not other.is_dir() else other
         if not (found / "run.json").is_file():
             what = "has no run.json" if found.is_dir() else "is a file" if found.is_file() else "does not exist"
-            raise ValueError(f"expected the folder of a run, got {folder}, which {what}: likewise train makes one")
+            told = pickled(found) or f"which {what}: likewise train makes one"
+            raise ValueError(f"expected the folder of a run, got {folder}, {told}")
         return cls(found)
 
     @property

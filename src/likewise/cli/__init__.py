@@ -2,12 +2,15 @@
 
 import argparse
 import errno
+import importlib
 import os
+import signal
 import sys
+import threading
+import traceback
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 
 from likewise import __version__
@@ -28,6 +31,8 @@ EXTRAS = {  # which of them brings a module
 }
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """What a system reports of a disk without space, a quota, or a limit to the size of files."""
+LAUNCHED = {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}  # how many processes a launcher has started
+TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
@@ -52,17 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(str(Path.cwd()))  # for classes of the user's own; last, so that they hide nobody's
     try:
         verb = _verb(words)
-        with _plain_warnings():
-            if verb != "train" and {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS"} & os.environ.keys():
-                import_module("likewise.training.processes").check_alone(verb)
-            import_module(f"likewise.cli.{verb}").run(words[1:])
-    except ModuleNotFoundError as error:
-        if (error.name or "likewise").split(".")[0] == "likewise":
-            raise
-        if "likewise[" in str(error):
-            return _fail(str(error))
-        extra = EXTRAS.get((error.name or "").split(".")[0], "train")
-        return _fail(f"expected the module {error.name}, which is not installed: pip install 'likewise[{extra}]'")
+        with _plain_warnings(), _terminable():
+            if verb != "train" and LAUNCHED & os.environ.keys():
+                importlib.import_module("likewise.training.processes").check_alone(verb)
+            importlib.import_module(f"likewise.cli.{verb}").run(words[1:])
+    except ImportError as error:
+        return _fail(_not_imported(error))
     except (ValueError, OSError) as error:
         full = isinstance(error, OSError) and error.errno in FULL
         told = f"expected room to write files, got the system's {error}: make some" if full else str(error)
@@ -75,6 +75,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("; ".join(["ended by SIGTERM", *_notes(error)]), file=sys.stderr)
         raise
     return 0
+
+
+@contextmanager
+def _terminable() -> Generator[None]:
+    """Let SIGTERM end the command as an exception does, so that temporary files are removed on the way out.
+
+    Not that of several processes: in an exchange with one that has ended, none would be raised until it times out.
+    """
+
+    def end(*_: object) -> None:
+        raise SystemExit(TERMINATED)
+
+    several = any(os.environ.get(name, "1") != "1" for name in LAUNCHED)
+    here = threading.current_thread() is threading.main_thread()  # which alone has signals
+    if several or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
@@ -108,6 +130,29 @@ def _verb(words: Sequence[str]) -> str:
         raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {words[0]}: see likewise --help")
     parser.parse_args(words or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited
+
+
+def _not_imported(error: ImportError) -> str:
+    """Say which import fails, in which file if that is somebody's own, and how to mend it; an error of ours is raised.
+
+    Args:
+        error: The error, as it was caught.
+    """
+    if "likewise[" in str(error):
+        return str(error)
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    file = next(of for of in reversed(files) if not of.startswith("<frozen") and of != importlib.__file__)
+    ours = Path(__file__).parents[1] in Path(file).parents
+    module = (error.name or "").split(".")[0]
+    missing = isinstance(error, ModuleNotFoundError) and module not in {"", "likewise"}
+    if ours and not missing:
+        raise error
+    where = "" if ours else f" for {file}"
+    if not missing:
+        return f"expected what {file} imports, got {error}: correct the import"
+    extra = EXTRAS.get(module, "train" if ours else None)
+    remedy = f"pip install 'likewise[{extra}]'" if extra else "install it, or correct the import"
+    return f"expected the module {error.name}{where}, which is not installed: {remedy}"
 
 
 def _notes(error: BaseException) -> list[str]:

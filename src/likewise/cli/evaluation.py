@@ -16,6 +16,7 @@ from likewise.data import Parts, parts_of_run
 from likewise.evaluation import FeatureParts, applicable, features_of_file, load_features, save_features
 from likewise.models import Encoder
 from likewise.parts import build
+from likewise.pickled import pickled
 from likewise.report import Subject, write_page
 from likewise.runs import Run
 
@@ -61,7 +62,13 @@ def evaluate_run(path: Path, root: Path, settings: Settings, device: str) -> Run
     """
     place = _device(device)
     checkpoint = path if path.is_file() else None
-    before = Run.open(path.parent if checkpoint else path)
+    try:
+        before = Run.open(path.parent if checkpoint else path)
+    except ValueError as error:
+        if checkpoint is None:
+            raise
+        told = pickled(path) or "which stands in no run's folder: save the features of another encoder in an .npz file"
+        raise ValueError(f"expected a run, a checkpoint in its folder, or an .npz file, got {path}, {told}") from error
     encoder: Any = None
     if checkpoint or not before.embeddings.is_file():
         encoder = (_of_checkpoint(before, checkpoint) if checkpoint else _of_run(before)).to(place)
@@ -115,7 +122,8 @@ def _of_checkpoint(run: Run, path: Path) -> Encoder:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     except Exception as error:
-        raise ValueError(f"expected a checkpoint of a run, got {path}, which can't be read as one") from error
+        told = pickled(path) or "which can't be read as one"
+        raise ValueError(f"expected a checkpoint of a run, got {path}, {told}") from error
     encoder: Any = build(run.encoder_spec, torch.nn.Module)
     own = {name.removeprefix("encoder."): of for name, of in state.items() if name.startswith("encoder.")}
     try:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from jsonargparse import ArgumentParser
 
 from likewise.cli.words import given_in
+from likewise.pickled import pickled
 
 Parts = Mapping[str, tuple[type, str]]
 Classes = Mapping[str, Mapping[str, type]]
@@ -101,6 +102,9 @@ def _unknown(
 ) -> Iterator[tuple[str, str, list[str]]]:
     """Find names that do not exist: the option, what to say about it, and the nearest names."""
     given = [(option.removesuffix(".help").removesuffix(".class_path"), value) for option, value, _ in given_in(words)]
+    for option, value in given:
+        if objects := pickled(value):  # which the parser takes for a file of options
+            yield option, f"expected a class for --{option}, got {value}, {objects}", []
     defaults = parser.get_defaults()
     named = [(part, defaults[part].class_path) for part in classes if defaults.get(part)]
     named += [(option, value) for option, value in given if option in classes]

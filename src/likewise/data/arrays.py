@@ -13,7 +13,8 @@ from torch import Tensor
 
 from likewise.data.image_arrays import as_images
 from likewise.data.samples import PART_NAMES, Samples
-from likewise.data.source import Source
+from likewise.data.source import Source, check_size
+from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
 _OPTIONAL = ("labels", "names", "test", "parts")
@@ -55,6 +56,7 @@ class Arrays(Source):
 
     def __init__(self, path: str | Path, size: int | None = None) -> None:
         self.path = Path(path)
+        check_size(size)
         self.size = size
 
     def load(self) -> Samples:
@@ -81,6 +83,9 @@ class Arrays(Source):
     def _read(self) -> dict[str, NDArray[Any]]:
         if not self.path.is_file():
             raise ValueError(f"expected an .npz file, got {self.path}, which does not exist: check data.path")
+        objects = pickled(self.path)
+        if objects:
+            raise ValueError(f"expected an .npz file, got {self.path}, {objects}")
         try:
             with np.load(self.path, allow_pickle=False) as file:
                 _check_keys(file.files, self.path)

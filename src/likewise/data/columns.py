@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 NAMED = 5  # rows that a warning names
+SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
 
 ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
@@ -101,7 +103,9 @@ def labels_of(values: Sequence[Any], feature: Any, separator: str | None = None)
             f"expected labels of integers, strings, or lists of them, got {feature.dtype}: name another column in "
             "data.label"
         )
-    return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in found)
+    names = tuple(str(name) for name in found)
+    check_apart(names)
+    return torch.from_numpy(classes.astype(np.int64)), names
 
 
 def _label(value: Any) -> Any:
@@ -115,6 +119,50 @@ def check_separator(separator: str | None) -> None:
     """Raise a ValueError unless a separator has a character."""
     if separator == "":
         raise ValueError("expected a separator of at least one character, such as ;, got an empty one: leave it out")
+
+
+def check_apart(names: Sequence[str]) -> None:
+    """Raise where classes are several labels in one cell, plainly, and warn where they may be.
+
+    They are where at least half of them are put together of labels that other cells have too: alone, if what stands
+    between these is a comma, which is common in names; alone or together, if it is a semicolon or a bar.
+
+    Args:
+        names: The classes.
+
+    Raises:
+        ValueError: Classes are several labels in one cell.
+
+    Example:
+        >>> check_apart(["Labrador, black", "Labrador, yellow", "Pug"])
+        >>> try:
+        ...     check_apart(["animal", "sky", "sky, animal"])
+        ... except ValueError as error:
+        ...     print(str(error).partition(":")[0])
+        expected one class in a cell, got 'sky, animal', labels that other cells have too
+    """
+    for separator, called in SEPARATORS.items():
+        together = {
+            name: {part.strip() for part in name.split(separator)} - {""} for name in names if separator in name
+        }
+        if not together:
+            continue
+        alone = set(names) - set(together)
+        often = {part for part, count in Counter(part for of in together.values() for part in of).items() if count > 1}
+        known = {name for name, parts in together.items() if len(parts) > 1 and parts <= alone}
+        likely = {name for name, parts in together.items() if len(parts) > 1 and parts <= alone | often}
+        told = known if separator == "," else likely
+        if len(told) * 2 >= len(together):
+            raise ValueError(
+                f"expected one class in a cell, got {min(told)!r}, labels that other cells have too: set "
+                f"data.separator to {separator!r}, or rename such classes if they are single ones"
+            )
+        if separator != "," or len(likely) * 2 >= len(together):
+            warnings.warn(
+                f"{len(together):,} of {len(names):,} classes have {called} in their names, such as "
+                f"{min(together)!r}: if these are several labels, set data.separator to {separator!r}",
+                stacklevel=2,
+            )
 
 
 def is_list(feature: Any) -> bool:

@@ -22,7 +22,7 @@ from likewise.data.columns import (
 from likewise.data.image_cells import ImageCells
 from likewise.data.image_files import UNREAD, image_suffixes, read_images
 from likewise.data.samples import PART_NAMES, Samples
-from likewise.data.source import Source
+from likewise.data.source import Source, check_size
 from likewise.data.tables import Tables, open_tables
 from likewise.data.texts import Texts
 
@@ -61,13 +61,14 @@ class Hub(Source):
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
 
     Raises:
-        ValueError: The path does not exist, no column fits, labels are missing, folders can be read in two ways, or
-            images differ in size and size is None.
+        ValueError: The path does not exist, no column fits, labels are missing, classes are several labels in a cell,
+            folders can be read in two ways, images differ in size and size is None, or size is below 1.
 
     Memory:
         The decoded images, one byte per pixel and channel, up to `memory`, and the paths of files. Tables are read
         through a temporary folder, which takes as much disk space as they do; it stays while their images are decoded
-        on demand. A CSV or TSV file is in memory while it is read.
+        on demand. That of a process that was killed is removed by the next. A CSV or TSV file is in memory while it is
+        read.
 
     Example:
         >>> import tempfile
@@ -95,6 +96,7 @@ class Hub(Source):
         self.config = config
         self.inputs = inputs
         self.label = label
+        check_size(size, memory)
         self.size = size
         self.memory = memory
         check_separator(separator)

@@ -4,6 +4,7 @@ import glob
 import os
 import re
 import shutil
+import socket
 import tempfile
 import warnings
 import weakref
@@ -26,6 +27,7 @@ from likewise.data.folders import (
 )
 from likewise.data.image_files import UNREAD, image_suffixes
 from likewise.data.samples import PART_NAMES, PARTS
+from likewise.pickled import pickled
 
 _BUILDERS = {
     ".csv": "csv",
@@ -36,17 +38,23 @@ _BUILDERS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+LOCK = f"lock-{socket.gethostname()}"  # processes of one machine see each other's locks
 NO_DATA = "corresponds to no data"  # what the library says of a table without rows
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
 @final
 class TemporaryFolder:
-    """A temporary folder, removed when the process that made it no longer references it."""
+    """A temporary folder, removed when the process that made it no longer references it.
+
+    A process that is killed leaves its folder; the next one on the machine removes it, since nobody holds its lock.
+    """
 
     def __init__(self) -> None:
+        for left in Path(tempfile.gettempdir()).glob("likewise-*"):
+            _remove_left(left)
         self.path = tempfile.mkdtemp(prefix="likewise-")
-        weakref.finalize(self, _remove, self.path, os.getpid())
+        weakref.finalize(self, _remove, self.path, os.getpid(), _locked(Path(self.path)))
 
 
 @final
@@ -157,7 +165,8 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
     """Choose the builder of a file or a folder, and its options; or open a folder of images."""
     if where.is_file():
         if where.suffix.lower() not in _BUILDERS:
-            raise RefusedError(f"expected one of {', '.join(_BUILDERS)} or a folder, got {where}: convert it")
+            told = pickled(where) or "which is none: convert it"
+            raise RefusedError(f"expected one of {', '.join(_BUILDERS)} or a folder, got {where}, {told}")
         return _builder(where.suffix), {"data_files": {"train": [glob.escape(str(where))]}, **_format(where.suffix)}
     files, lost = files_in(where)
     suffixes = image_suffixes()
@@ -248,7 +257,35 @@ def _quiet() -> Generator[None]:
                 utils.enable_progress_bars()
 
 
-def _remove(path: str, process: int) -> None:
+def _remove(path: str, process: int, lock: int | None) -> None:
     """Remove a folder, but not when a forked worker exits."""
     if os.getpid() == process:
         shutil.rmtree(path, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(folder: Path) -> int | None:
+    """Lock a folder for this process and those it forks, and return the open file; None where there are no locks."""
+    with suppress(ImportError, OSError):
+        import fcntl  # noqa: PLC0415 - not on Windows
+
+        new = folder / f"{LOCK}.new"
+        file = os.open(new, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        new.rename(folder / LOCK)  # nobody sees it before it is locked
+        return file
+    return None
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove a folder whose process has ended."""
+    with suppress(ImportError, OSError):
+        import fcntl  # noqa: PLC0415 - not on Windows
+
+        file = os.open(folder / LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(file)

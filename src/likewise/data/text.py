@@ -13,10 +13,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.data.columns import check_separator, in_order, label_sets_of
+from likewise.data.columns import check_apart, check_separator, in_order, label_sets_of
 from likewise.data.samples import PART_NAMES, PARTS, Samples
 from likewise.data.source import Source
 from likewise.data.texts import Texts
+from likewise.pickled import pickled
 
 JSON = (".jsonl", ".ndjson")
 TABLES = {".csv": ",", ".tsv": "\t"}
@@ -90,10 +91,8 @@ class Text(Source):
             return {"train": self.path}
         if not self.path.is_dir():
             what = "does not exist" if not self.path.exists() else f"ends in {self.path.suffix or 'nothing'}"
-            raise ValueError(
-                f"expected a file ({', '.join(known)}) or a folder of them, got {self.path}, which {what}: "
-                "check data.path"
-            )
+            told = pickled(self.path) or f"which {what}: check data.path"
+            raise ValueError(f"expected a file ({', '.join(known)}) or a folder of them, got {self.path}, {told}")
         files = [file for file in sorted(self.path.iterdir()) if file.suffix in known]
         named = {file: PARTS[PART_NAMES[file.stem.lower()]] for file in files if file.stem.lower() in PART_NAMES}
         found = {part: file for file, part in named.items()}
@@ -165,7 +164,9 @@ class Text(Source):
             )
         words = labels if all(isinstance(label, int) for label in labels) else [str(label) for label in labels]
         places = {label: place for place, label in enumerate(in_order(set(words)))}
-        return torch.tensor([places[label] for label in words]), tuple(map(str, places))
+        names = tuple(map(str, places))
+        check_apart(names)
+        return torch.tensor([places[label] for label in words]), names
 
 
 @dataclass

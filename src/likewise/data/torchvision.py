@@ -14,7 +14,7 @@ from torch import Tensor
 from likewise.data.image_arrays import as_images
 from likewise.data.image_files import check_one_size, plain_image, read_images
 from likewise.data.samples import Samples
-from likewise.data.source import Source
+from likewise.data.source import Source, check_size
 
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
@@ -68,6 +68,7 @@ class Torchvision(Source):
         self.name = name
         self.root = Path(root)
         self.download = download
+        check_size(size, memory)
         self.size = size
         self.memory = memory
 

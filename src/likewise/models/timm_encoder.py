@@ -1,5 +1,9 @@
 """A network of the timm library as encoder, by name, with random or pretrained weights."""
 
+import logging
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, final
@@ -11,6 +15,10 @@ from torch import Tensor, nn
 from likewise.models.dry_run import dry_run, shortened
 from likewise.models.encoder import Encoder, check_images
 from likewise.models.hub_weights import hub_weights
+from likewise.pickled import pickled
+
+Shapes = Mapping[str, torch.Size]
+_WORDS = re.compile(r"[a-z]+|[0-9]+")
 
 
 @final
@@ -29,7 +37,8 @@ class Timm(Encoder):
             that they were trained with.
         stem: "model" is the network's own; "small" gives a ResNet-like network a new 3 × 3 convolution of stride 1 and
             no max-pool, for images below 64 pixels.
-        checkpoint: A file of the network's published weights, .safetensors or .pth, instead of a download.
+        checkpoint: A file of the network's published weights, .safetensors or .pth, instead of a download; a classifier
+            in it is left out.
 
     Raises:
         ValueError: The input is not an image, timm has no such name, weights are not available or do not fit, the
@@ -111,34 +120,87 @@ def _or(tags: list[str]) -> str:
 
 
 def _make(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:
-    """Make the network, with the weights of a file if one is given; the file must have all of them."""
-    state = torch.get_rng_state()
-    fresh = _create(name, input_shape, None)
+    """Make the network, with the weights of a file if one is given: all that it has, and none of a larger one."""
     if file is None:
-        return fresh
-    torch.set_rng_state(state)  # with the same random numbers, weights that stay the same were not in the file
-    made = _create(name, input_shape, file)
-    initial = dict(fresh.named_parameters())
-    kept = [
-        key
-        for key, weights in made.named_parameters()
-        if weights.ndim > 1 and weights.amin() != weights.amax() and torch.equal(weights, initial[key])
-    ]
-    _check_kept({key: initial[key] for key in kept}, name, file)
+        return _create(name, input_shape, None)
+    objects = pickled(file)
+    if objects:
+        raise ValueError(f"expected weights of {name} in {file}, got {objects}")
+    with _noted() as noted:
+        try:
+            made = _create(name, input_shape, file)
+        finally:
+            for network, given in noted[-1:]:
+                _check_fit(network, given, name, input_shape, file)
     return made
 
 
-def _check_kept(kept: dict[str, Tensor], name: str, file: str) -> None:
-    """Raise if a file lacks one of the weights it left unchanged. Fixed tables are in it and are unchanged."""
-    import timm  # noqa: PLC0415
+@contextmanager
+def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
+    """Note what timm gives to which network, in the network's own names; it only logs what doesn't fit."""
+    modules: Any = nn.Module
+    load = modules.load_state_dict
+    noted: list[tuple[nn.Module, Shapes]] = []
+    log = logging.getLogger("timm.models._builder")
+    level = log.level
 
-    given: Any = timm.models.load_state_dict(file) if kept else {}
-    lacking = [key for key, weights in kept.items() if not any(torch.equal(weights, some) for some in given.values())]
-    if lacking:
+    def noting(network: nn.Module, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        weights = {key: of for key, of in given.items() if isinstance(of, Tensor) and of.is_floating_point()}
+        noted.append((network, {key: of.shape for key, of in weights.items()}))
+        return load(network, given, *args, **kwargs)
+
+    modules.load_state_dict = noting
+    log.setLevel(logging.ERROR)
+    try:
+        yield noted
+    finally:
+        modules.load_state_dict = load
+        log.setLevel(level)
+
+
+def _check_fit(network: nn.Module, given: Shapes, name: str, input_shape: tuple[int, ...], file: str) -> None:
+    """Raise unless weights are those of the network."""
+    missing, further, other = _misfits(network, given)
+    if missing or further or other:
+        first = (*other, *missing, *further)[0]
+        theirs = next((one for one in _alike(name) if _fits(one, given, input_shape)), None)
         raise ValueError(
-            f"expected weights of {name} in {file}, got none for {lacking[0]} and {len(lacking) - 1} others: "
-            "give a file of this network"
+            f"expected weights of {name} in {file}, got {len(missing)} missing, {len(further)} too many and "
+            f"{len(other)} of other shapes, such as {first}: "
+            + (f"they are those of {theirs}" if theirs else "give a file of this network, or the name of theirs")
         )
+
+
+def _misfits(network: nn.Module, given: Shapes) -> tuple[list[str], list[str], list[str]]:
+    """Return which parameters are missing, which weights a part of the network has no place for, and other shapes.
+
+    Weights of parts that the network hasn't are nobody's concern: of a classifier, a decoder, a tower of texts.
+    """
+    own = {key: value.shape for key, value in network.state_dict().items()}
+    configuration: Any = network.pretrained_cfg
+    named = configuration.get("classifier") or ()
+    classifiers = (named,) if isinstance(named, str) else named
+    parts = {key.partition(".")[0] for key in own} - {of.partition(".")[0] for of in classifiers}
+    missing = [key for key, _ in network.named_parameters() if key not in given]
+    further = [key for key in given if key not in own and key.partition(".")[0] in parts]
+    return missing, further, [key for key in given if key in own and given[key] != own[key]]
+
+
+def _alike(name: str) -> list[str]:
+    """Return the networks whose names differ in one word or number."""
+    import timm  # noqa: PLC0415 - timm is optional
+
+    words = _WORDS.findall(name.partition(".")[0])
+    others = ((one, _WORDS.findall(one)) for one in timm.list_models(f"{words[0]}*"))
+    return [one for one, of in others if len(of) == len(words) and sum(map(str.__ne__, of, words)) == 1]
+
+
+def _fits(name: str, given: Shapes, input_shape: tuple[int, ...]) -> bool:
+    try:
+        with torch.device("meta"):
+            return not any(_misfits(_create(name, input_shape, None), given))
+    except ValueError:
+        return False
 
 
 def _create(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:

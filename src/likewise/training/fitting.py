@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import lightning
 import torch
@@ -21,6 +21,33 @@ from likewise.training.checkpoints import Checkpoints, Terminated, readable
 from likewise.training.processes import local_processes, processes
 
 CPU = torch.device("cpu")
+OURS = {"lightning", "likewise"}
+
+
+@final
+class Monitored(lightning.Callback):
+    """Refuse, after the first step, callbacks that monitor what is not logged; Lightning tells it after an epoch.
+
+    Callbacks or losses of somebody's own may log something later: with these it waits for Lightning.
+    """
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Compare what callbacks monitor with what the first step has logged."""
+        del outputs, batch
+        callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+        theirs = any(type(of).__module__.split(".")[0] not in OURS for of in (*callbacks, pl_module.loss))
+        if batch_idx or theirs:
+            return
+        logged = list(trainer.callback_metrics)
+        for of in callbacks:
+            monitor = getattr(of, "monitor", None)
+            if monitor is not None and monitor not in logged and getattr(of, "strict", True):
+                raise ValueError(
+                    f"expected {type(of).__name__} to monitor one of {', '.join(logged)}, which are logged, got "
+                    f"{monitor}: name one of them; the best validation score is kept by --keep best"
+                )
 
 
 def trainer_of(
@@ -56,7 +83,7 @@ def trainer_of(
             given["strategy"] = DDPStrategy(**_without_broadcast())
     trainer = lightning.Trainer(
         **given,
-        callbacks=[*theirs, *callbacks, *(() if checkpoints is None else (checkpoints,))],
+        callbacks=[Monitored(), *theirs, *callbacks, *(() if checkpoints is None else (checkpoints,))],
         enable_checkpointing=any(isinstance(of, ModelCheckpoint) for of in theirs),
     )
     if trainer.world_size > launched:
@@ -96,6 +123,10 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
         trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
     except SIGTERMException as error:  # before the first step there is nothing to save
         raise Terminated from error
+    except RuntimeError as error:
+        if "conditioned on metric" in str(error):  # with what somebody's own callbacks log, it is known no earlier
+            raise ValueError(" ".join(str(error).split())) from error
+        raise
     except SystemExit as error:  # Lightning's answer to Ctrl-C
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from error

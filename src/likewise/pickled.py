@@ -1,0 +1,43 @@
+"""Files that only pickle can load, which runs code in them: what they hold, told without loading them."""
+
+import pickle
+from pathlib import Path
+
+import torch
+
+TOLERATED = {"argparse.Namespace"}  # which timm's own checkpoints hold
+SAFE = (
+    "which nothing here loads, since that runs code: where you trust it, save its weights alone, "
+    "torch.save(module.state_dict(), path)"
+)
+
+
+def pickled(path: Path | str) -> str:
+    """Say which objects a file of `torch.save` or `pickle` holds, and what to do; nothing of any other file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     torch.save(torch.nn.Linear(1, 1), f"{folder}/module.pt")
+        ...     torch.save(torch.nn.Linear(1, 1).state_dict(), f"{folder}/weights.pt")
+        ...     pickled(f"{folder}/module.pt").partition(",")[0], pickled(f"{folder}/weights.pt")
+        ('pickled objects (torch.nn.modules.linear.Linear)', '')
+    """
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(2)
+        if start == b"PK":
+            found = set(torch.serialization.get_unsafe_globals_in_checkpoint(str(path))) - TOLERATED
+            names = sorted(found, key=lambda name: (name.startswith("torch."), name))
+            return (
+                f"pickled objects ({', '.join(names[:2])}{', ...' if len(names) > 2 else ''}), {SAFE}" if names else ""
+            )
+        if start in {b"\x80\x03", b"\x80\x04", b"\x80\x05"}:
+            return f"pickled objects, {SAFE}"
+        if start == b"\x80\x02":  # which torch wrote before 1.6
+            torch.load(path, map_location="meta", weights_only=True)
+    except pickle.UnpicklingError:
+        return f"pickled objects, {SAFE}"
+    except (OSError, ValueError, RuntimeError, EOFError) as error:
+        return f"a TorchScript module, {SAFE}" if "torchscript" in str(error) else ""
+    return ""

@@ -1,94 +1,274 @@
 """Embedding caching: a network's outputs for a batch whose activations don't fit, with the exact gradient.
 
-The outputs of all chunks are kept, and no activations. In the backward, chunk after chunk is computed once more, with
-activations, and sends back its rows of the outputs' gradient. So a loss contrasts all rows of a batch, and one chunk's
-activations are there at a time, for a third more work.
+The outputs of all chunks are kept, and no graph. In the backward, chunk after chunk is computed once more, with
+activations, and its rows of the outputs' gradient are sent back to the parameters, which receive the sum. So a loss
+contrasts all rows of a batch, and one chunk's activations are there at a time, for a third more work.
 """
 
-from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch._C._autograd import _get_sequence_nr  # pyright: ignore[reportPrivateUsage] - numbers a graph's nodes
+from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
-from torch.utils.checkpoint import checkpoint
 
-_Buffer = tuple[nn.Module, str, Tensor]
+from likewise.models.replay import RandomStates, as_one_call, autocasts, buffers_of, by_themselves, lent, replicas
+from likewise.models.rows import Joined, count_of_rows, parts_of, refilled
+
+_SMALL = 2**14  # elements of a gradient that may be held until a chunk's others are there
+_Inputs = TypeVar("_Inputs")
 
 
 def in_chunks(
     network: nn.Module,
-    inputs: Shaped[Tensor, "n ..."],
+    inputs: _Inputs,
     chunk_size: int | None,
-    method: Callable[[Tensor], Tensor] | None = None,
-) -> Float[Tensor, "n ..."]:
+    method: Callable[[_Inputs], Any] | None = None,
+) -> Any:
     """Return a network's outputs, computed a chunk at a time, without keeping activations for the backward.
 
-    The gradient is that of the whole batch. A chunk meets the same random numbers in both passes, and what the network
-    counts or averages in its buffers is changed by the first pass alone; a scalar count, such as that of DropBlock's
-    steps, by the first chunk alone. Batch normalisation normalises each chunk by itself.
+    The gradient is that of the whole batch; parameters, and inputs that require one, receive it once, as a sum. A chunk
+    meets the same random numbers in both passes. What the network counts or averages in its buffers is changed by the
+    first pass alone, chunk after chunk; a scalar count, such as that of DropBlock's steps, by the first chunk alone.
+    Batch normalisation normalises each chunk by itself. Hooks on modules run in both passes.
+
+    Under DistributedDataParallel all chunks are one call, and gradients are averaged once. Under `fully_shard` each
+    chunk gathers the parameters in both passes, and reduces its gradients by itself. Networks that gather within a call
+    (`fully_shard`, synchronised batch normalisation) need as many chunks on every process.
 
     Args:
-        network: Anything that treats rows one by one.
-        inputs: Its inputs, (N, ...).
+        network: Anything that treats rows one by one. Its buffers are looked after.
+        inputs: A tensor (N, ...); or a mapping, tuple, list or dataclass in which every tensor has N rows. Mappings,
+            such as a tokenizer's `BatchEncoding`, are passed as keywords, tuples and lists as positions. What is no
+            tensor, or has no dimensions, goes to every chunk as it is.
         chunk_size: Rows at a time, at least 1. None: all at once, and activations are kept.
-        method: What to call with a chunk. None: the network itself.
+        method: What to call with a chunk, which is of the type of the inputs. None: the network itself. For a network
+            that takes a dictionary as its one argument, as those of sentence-transformers do: `method=network`.
 
     Returns:
-        The outputs, (N, ...).
+        The outputs, (N, ...): a tensor, or what contains tensors, each joined over chunks. Anything else that a network
+        returns must be None, a number or a string, and the same in every chunk.
 
     Raises:
-        ValueError: chunk_size is below 1.
+        ValueError: chunk_size is below 1, tensors of the inputs disagree on N, or outputs of chunks cannot be joined.
+        RuntimeError: In the backward: it is asked for a graph of its own, or parameters have changed since.
 
     Memory:
-        The outputs, and the activations of chunk_size rows.
+        The outputs, the activations of chunk_size rows, one gradient for each parameter, and two copies of the buffers.
+        If random numbers are drawn on a CPU, 5 KB a chunk.
 
     Source:
-        L. Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, 2021 (GradCache);
-        T. Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.
+        L. Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, 2021 (GradCache).
 
     Example:
         >>> network, inputs = nn.Linear(3, 2), torch.rand(10, 3)
         >>> torch.equal(in_chunks(network, inputs, 4), network(inputs))
         True
+        >>> in_chunks(network, {"input": inputs}, 4).shape
+        torch.Size([10, 2])
     """
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"expected chunk_size of at least 1, got {chunk_size}: it is the number of rows at a time")
-    call = network if method is None else method
-    if chunk_size is None or len(inputs) <= chunk_size:
+    call: Callable[[Any], Any] = partial(_unpacked, network) if method is None else method
+    if chunk_size is None or count_of_rows(inputs) <= chunk_size:
         return call(inputs)
-    learns = torch.is_grad_enabled()
-    before: list[_Buffer] = []
-    for module in network.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            if learns or buffer.ndim == 0:
-                before.append((module, name, buffer.clone()))
-    counts = [of for of in before if of[2].ndim == 0 and not isinstance(of[0], _BatchNorm)]
-    made: list[Tensor] = []
-    for number, chunk in enumerate(inputs.split(chunk_size)):
-        with _lent(counts if number else ()):
-            made.append(_recomputed(call, chunk, before) if learns else call(chunk))
-    return torch.cat(made)
+
+    def run(inputs: Any) -> Any:
+        return _Passes(network, call, inputs, chunk_size).first()
+
+    for replica in replicas(network):
+        run = partial(as_one_call, replica, run)
+    return run(inputs)
 
 
-def _recomputed(call: Callable[[Tensor], Tensor], chunk: Tensor, before: Iterable[_Buffer]) -> Tensor:
-    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _lent(before)
-
-    made = checkpoint(call, chunk, use_reentrant=False, context_fn=contexts)
-    assert isinstance(made, Tensor)  # noqa: S101 - it returns what the network returns
-    return made
+def _unpacked(network: nn.Module, chunk: Any) -> Any:
+    if isinstance(chunk, Mapping):
+        return network(**chunk)
+    return network(*chunk) if isinstance(chunk, tuple | list) else network(chunk)
 
 
-@contextmanager
-def _lent(buffers: Iterable[_Buffer]) -> Generator[None]:
-    """Put copies of tensors into the place of buffers while the block runs, and the buffers back after it."""
-    own = [(module, name, module.get_buffer(name)) for module, name, _ in buffers]
-    for module, name, value in buffers:
-        setattr(module, name, value.clone())
-    try:
-        yield
-    finally:
-        for module, name, buffer in own:
-            setattr(module, name, buffer)
+class _Passes:
+    """Both passes over the chunks of some inputs."""
+
+    def __init__(self, network: nn.Module, call: Callable[[Any], Any], inputs: Any, size: int) -> None:
+        self._network, self._call = network, call
+        parts = [part for _, part in parts_of(inputs)]
+        self._tensors = [part for part in parts if isinstance(part, Tensor)]
+        self._parts = [None if isinstance(part, Tensor) else (part,) for part in parts]
+        self._form = refilled(inputs, iter(self._parts))
+        self._rows = [slice(start, start + size) for start in range(0, count_of_rows(inputs), size)]
+        self._leaves = [of for of in network.parameters() if of.requires_grad]
+        self._learns = torch.is_grad_enabled()
+        self._before = buffers_of(network.modules(), scalars=not self._learns)
+        self._counts = [of for of in self._before if of[2].ndim == 0 and not isinstance(of[0], _BatchNorm)]
+        placed = [*self._tensors, *network.parameters()]
+        self._random, self._autocasts = RandomStates(placed), autocasts(placed)
+        self._sharded = any(hasattr(of, "set_requires_gradient_sync") for of in network.modules())  # by `fully_shard`
+        self._made = Joined()
+        self._leads_on = False  # whether the graph of a chunk leads on to one from before
+
+    def first(self) -> Any:
+        """Return the outputs; where there is something to learn, a backward from them makes the second pass."""
+        learning: list[bool] = []
+        with by_themselves(self._network):
+            for number, rows in enumerate(self._rows):
+                probed = self._learns and not number
+                if self._learns:
+                    self._random.remember()
+                with lent(self._counts if number else ()), torch.set_grad_enabled(probed):
+                    chunk, cut = self._chunk(self._tensors, rows)
+                    if probed:
+                        out, learning = self._probed(chunk, cut)
+                    else:
+                        out = self._call(chunk)
+                    self._made.add(out)
+                    del out
+        torch.clear_autocast_cache()  # weights that were cast without a graph would learn nothing later
+        outputs = self._made.joined()
+        if any(learning):
+            tensors, self._tensors = self._tensors, []  # kept by autograd instead, which watches them
+            self._versions = _versions(self._leaves)
+            outputs = _Cached.apply(self, outputs, learning, len(self._leaves), *self._leaves, *tensors)
+        return self._made.filled(outputs)
+
+    def _chunk(self, tensors: Sequence[Tensor], rows: slice) -> tuple[Any, list[Tensor]]:
+        """Cut the rows of a chunk out of tensors, without their graph."""
+        cut = [(of[rows] if of.ndim else of).detach().requires_grad_(of.requires_grad) for of in tensors]
+        left = iter(cut)
+        return refilled(self._form, iter([next(left) if part is None else part[0] for part in self._parts])), cut
+
+    def _probed(self, chunk: Any, cut: list[Tensor]) -> tuple[Any, list[bool]]:
+        """Call with a chunk, note what its outputs depend on, and return them and whether each learns."""
+        start = _get_sequence_nr()
+        with saved_tensors_hooks(lambda _: None, lambda _: None):  # pyright: ignore[reportArgumentType] - nothing is kept
+            out = self._call(chunk)
+        tensors = [part for _, part in parts_of(out) if isinstance(part, Tensor)]
+        known = {*self._leaves, *cut}
+        for node in _graph_of(tensors):
+            if type(node).__name__ != "AccumulateGrad":
+                self._leads_on |= node._sequence_nr() < start  # noqa: SLF001 - it has no public name
+            elif node.variable not in known and not self._sharded:
+                self._leaves.append(node.variable)
+        return out, [of.requires_grad for of in tensors]
+
+    def second(self, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return the gradients of leaves and inputs, given those of the outputs."""
+        if self._versions != _versions(self._leaves):
+            raise RuntimeError(
+                "expected the parameters of the forward in the backward, got some that have changed in place since: "
+                "call backward() before the optimizer's step()"
+            )
+        learned = [torch.zeros_like(of) if of.requires_grad else None for of in tensors]
+        sums = _Sums(self._leaves)
+        with ExitStack() as stack:
+            for context in (by_themselves(self._network), lent(self._before), torch.enable_grad(), *self._autocasts):
+                stack.enter_context(context)
+            states = stack.enter_context(self._random.replayed())
+            for number, (rows, _) in enumerate(zip(self._rows, states, strict=True)):
+                chunk, cut = self._chunk(tensors, rows)
+                with lent(self._counts if number else ()):
+                    out = [part for _, part in parts_of(self._call(chunk)) if isinstance(part, Tensor)]
+                pairs = zip(out, self._made.rows_of(gradients, number), strict=True)
+                ends = [(of, by) for of, by in pairs if by is not None and of.requires_grad]
+                if ends:
+                    self._send(ends, sums, [of for of in cut if of.requires_grad])
+                for into, of in zip(learned, cut, strict=True):
+                    if into is not None and of.grad is not None:
+                        (into[rows] if into.ndim else into).add_(of.grad)
+        return [*sums.result(), *learned]
+
+    def _send(self, ends: list[tuple[Tensor, Tensor]], sums: "_Sums", cut: list[Tensor]) -> None:
+        """Send gradients back from a chunk's outputs, and add up what arrives at leaves."""
+        outputs, gradients = zip(*ends, strict=True)
+        if self._sharded:
+            torch.autograd.backward(outputs, gradients, retain_graph=self._leads_on)
+            return
+        with sums.in_place_of_hooks():
+            made = torch.autograd.grad(
+                outputs, [*self._leaves, *cut], gradients, retain_graph=self._leads_on, allow_unused=True
+            )
+        sums.add(made[: len(self._leaves)])
+        for of, gradient in zip(cut, made[len(self._leaves) :], strict=True):
+            of.grad = gradient
+
+
+class _Sums:
+    """Gradients of leaves, large ones added up as soon as each is there, so that not all of a chunk's are held."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self._values: list[Tensor | None] = [None] * len(leaves)
+        aside = [place for place, of in enumerate(leaves) if of.numel() > _SMALL or of._backward_hooks]  # noqa: SLF001
+        self._rest = sorted({*range(len(leaves))} - {*aside})
+        self._aside = [(leaves[place], {0: partial(self._take, place)}) for place in aside]
+
+    def _take(self, place: int, gradient: Tensor) -> Tensor:
+        total = self._values[place]
+        self._values[place] = gradient.clone() if total is None else total.add_(gradient)
+        return torch.zeros_like(gradient) if gradient.is_sparse else gradient.new_zeros(()).expand_as(gradient)
+
+    @contextmanager
+    def in_place_of_hooks(self) -> Generator[None]:
+        """Take gradients while the block runs. Hooks of the leaves do not meet them, but the sum."""
+        own = [of._backward_hooks for of, _ in self._aside]  # noqa: SLF001
+        for of, ours in self._aside:
+            of._backward_hooks = ours  # noqa: SLF001
+        try:
+            yield
+        finally:
+            for (of, _), theirs in zip(self._aside, own, strict=True):
+                of._backward_hooks = theirs  # noqa: SLF001
+
+    def add(self, gradients: Sequence[Tensor | None]) -> None:
+        """Add what has not been taken."""
+        for place in self._rest:
+            gradient, total = gradients[place], self._values[place]
+            if gradient is not None:
+                self._values[place] = gradient.clone() if total is None else total.add_(gradient)
+
+    def result(self) -> list[Tensor | None]:
+        """Return the sums, and let them go: autograd then keeps them without a copy."""
+        values, self._values = self._values, []
+        return values
+
+
+def _versions(leaves: Iterable[Tensor]) -> list[int]:
+    return [of._version for of in leaves]  # noqa: SLF001 - how autograd itself notices a change in place
+
+
+def _graph_of(tensors: Iterable[Tensor]) -> list[Any]:
+    """List the nodes of the graph that tensors have come from."""
+    found: dict[Any, None] = {get_gradient_edge(of).node: None for of in tensors if of.requires_grad}
+    left = list(found)
+    while left:
+        for node, _ in left.pop().next_functions:
+            if node is not None and node not in found:
+                found[node] = None
+                left.append(node)
+    return list(found)
+
+
+class _Cached(torch.autograd.Function):
+    """Outputs that have been computed; their gradients come from the second pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, passes: _Passes, outputs: list[Tensor], learning: list[bool], leaves: int, *tensors: Tensor
+    ) -> Any:
+        ctx.passes = passes
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors[leaves:])
+        ctx.mark_non_differentiable(*[of for of, learns in zip(outputs, learning, strict=True) if not learns])
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "expected a backward without create_graph, got one to differentiate again: in_chunks keeps no graph, "
+                "so leave chunk_size out"
+            )
+        return None, None, None, None, *ctx.passes.second(ctx.saved_tensors, gradients)

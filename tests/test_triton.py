@@ -849,6 +849,20 @@ def test_a_kernel_without_room_goes_by_tiles(kernel, monkeypatch):
         torch.testing.assert_close(ours, step("tiled"), rtol=1e-5, atol=1e-6)
 
 
+def test_a_kernel_without_room_is_an_error_where_processes_exchange_what_kernels_do(monkeypatch):
+    """Tiles exchange other numbers, and a process without rows launches no kernel: the others would wait for it."""
+
+    def lacking(*_):
+        raise OutOfResources(163_840, 101_376, "shared memory")
+
+    monkeypatch.setattr(launches, "_kernel", lacking)
+    z, references = clustered(8, 20), clustered(16, 20)
+    part = Part(0, lambda rows: torch.zeros(16, *rows.shape[1:], device=DEVICE), (8, 8))
+    pushes = (Push(pairs.NotSelf(8, 16, 0)),)
+    with pytest.raises(RuntimeError, match=r"too little .shared memory.: choose backend=.tiled. on all processes"):
+        evaluate(z.requires_grad_(), (references,), pushes=pushes, temperature=0.1, part=part, backend="triton")
+
+
 @pytest.mark.skipif(not GPU, reason="interpreted, so many rows take hours")
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("d", [20, 128, 256, 300])

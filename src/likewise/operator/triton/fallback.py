@@ -20,7 +20,7 @@ def forward(
     try:
         engine, found = fused, fused.forward(problem, queries, others, temperature, wanted)
     except OutOfResources as why:
-        _warn(queries.device, why.name)
+        _leave(problem, queries.device, why)
         engine, found = tiled, tiled.forward(problem, queries, others, temperature, wanted)
     return found._replace(state=(engine, found.state))
 
@@ -32,9 +32,19 @@ def backward(state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
         return engine.backward(state, upstream, wanted)
     except OutOfResources as why:
         queries, *others = (rows.came for rows in state.rows)
-        _warn(queries.device, why.name)
+        _leave(state.problem, queries.device, why)
         found = tiled.forward(state.problem, queries, tuple(others), state.temperature, wanted)
         return tiled.backward(found.state, upstream, wanted)
+
+
+def _leave(problem: Problem, device: torch.device, why: OutOfResources) -> None:
+    """Warn that tiles take its place; raise where other processes would wait for what kernels alone exchange."""
+    if problem.part is not None:
+        raise RuntimeError(
+            f"expected room for a kernel on {device}, got too little ({why.name}): choose "
+            'backend="tiled" on all processes'
+        ) from why
+    _warn(device, why.name)
 
 
 @cache  # one warning for each GPU

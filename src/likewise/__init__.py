@@ -55,7 +55,7 @@ __all__ = [
 ]
 _ROOMS = [
     "benchmark", "cli", "data", "diagnostics", "distributed", "evaluation", "losses", "memory", "models",
-    "operator", "pairs", "parts", "records", "report", "runs", "scores", "training",
+    "operator", "pairs", "parts", "pickled", "records", "report", "runs", "scores", "training",
 ]
 # fmt: on
 __version__ = "0.1.0"

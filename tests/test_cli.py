@@ -531,7 +531,7 @@ def test_a_callback_that_monitors_what_is_not_logged_is_refused_after_a_step(kin
     assert main(["train", *words, "loss", "--runs", str(tmp_path / "runs")]) == 0
 
 
-OWN = """
+LOGS = """
 import lightning
 class Logs(lightning.Callback):
     def on_train_epoch_end(self, trainer, pl_module):
@@ -542,7 +542,7 @@ class Logs(lightning.Callback):
 @pytest.mark.parametrize(("logged", "status"), [("mine", 0), ("other", 2)])
 def test_a_callback_may_monitor_what_another_logs_later(logged, status, few, tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / f"logging_{logged}.py").write_text(OWN.format(logged))
+    (tmp_path / f"logging_{logged}.py").write_text(LOGS.format(logged))
     words = ["--trainer.callbacks", f"logging_{logged}.Logs", "--trainer.callbacks+", "EarlyStopping"]
     words += ["--trainer.callbacks.monitor", "mine", "--runs", str(tmp_path / "runs")]
     assert main(["train", *few[None], "--loss", "NTXentLoss", *words]) == status

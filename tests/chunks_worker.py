@@ -54,6 +54,10 @@ def ddp_cases(world):
     yield "unused", wrapped(Network(spare=True), find_unused_parameters=True), lambda of, x: in_chunks(of, x, 5)
     yield "static", wrapped(Network(), static_graph=True), lambda of, x: in_chunks(of, x, 5)
     yield "method", wrapped(Network()), lambda of, x: in_chunks(of, x, 5, lambda chunk: 2 * of(chunk))
+    hooked = Network()
+    hooked.register_forward_pre_hook(lambda _, inputs: (inputs[0] * 2,))
+    hooked.register_forward_hook(lambda _, __, out: out + 1)
+    yield "hooks", wrapped(hooked), lambda of, x: in_chunks(of, x, 5)
     yield "inside", nn.Sequential(wrapped(Network()), nn.Tanh()), lambda of, x: in_chunks(of, x, 5)
     yield "twice", wrapped(Network()), lambda of, x: in_chunks(of, x, 5) + in_chunks(of, x.flip(1), 3)
     yield (

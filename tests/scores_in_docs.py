@@ -260,7 +260,17 @@ def mistake_of_claim(claim):
     else:
         every = product(files[0].split(), names, settings)
         found = [_value(scores(file)[name], setting) for file, name, setting in every]
-    return None if _says(numbers(claim.quote), found, kind, claim.quote) else f"{claim.quote!r}: the files say {found}"
+    right = _says(numbers(claim.quote), found, kind, claim.quote) and _points_there(claim.quote, found, settings)
+    return None if right else f"{claim.quote!r}: the files say {found}"
+
+
+def _points_there(quote, found, settings):
+    """Tell whether "above" and "below" in a quote are the signs of the differences."""
+    words = {1: r"\b(above|ahead|higher|better)\b", -1: r"\b(below|behind|lower|worse)\b"}
+    signs = [sign for sign, those in words.items() if re.search(those, quote)]
+    if len(signs) != 1 or not all(" \u2212 " in setting for setting in settings):
+        return True
+    return all(round(value, 2) * signs[0] >= 0 for value, *_ in found)
 
 
 def _value(of_score, setting):

@@ -87,6 +87,36 @@ def test_the_second_pass_meets_the_buffers_of_the_first():
     _same(out, _gradients(network, lambda: network(inputs)))
 
 
+def test_a_scalar_that_averages_moves_once_a_chunk():
+    class Scaled(nn.Module):
+        """Divide rows by a running average of their size, which is 0-d."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("size", torch.ones((), dtype=torch.float64))
+
+        def forward(self, inputs):
+            self.size.mul_(0.9).add_(0.1 * inputs.detach().abs().mean())
+            return inputs / self.size.clone()
+
+    (first, second), inputs = (_network(Scaled()) for _ in range(2)), _inputs()
+    second.load_state_dict(first.state_dict())
+    _same(
+        _gradients(first, lambda: in_chunks(first, inputs, 6)),
+        _gradients(second, lambda: torch.cat([second(chunk) for chunk in inputs.split(6)])),
+    )
+    assert torch.equal(first[1].size, second[1].size)
+
+
+def test_inputs_that_change_in_place_are_refused():
+    """The second pass would meet what the first has left."""
+    network, inputs = _network(), _inputs()
+    with pytest.raises(RuntimeError, match="leaves its inputs as they are, got one that changes them in place"):
+        in_chunks(network, inputs.clone(), 6, lambda chunk: network(chunk.sub_(1)))
+    with torch.no_grad():
+        in_chunks(network, inputs.clone(), 6, lambda chunk: network(chunk.sub_(1)))
+
+
 def test_drop_block_counts_a_batch_once():
     encoder = ResNet12((3, 32, 32), widths=[4, 4, 8, 8])
     before = {name: int(value) for name, value in encoder.named_buffers() if name.endswith("step")}
@@ -379,7 +409,7 @@ def processes(tmp_path_factory):
 @pytest.mark.parametrize(
     "case",
     [
-        *("plain", "buffers", "unused", "static", "method", "inside", "twice", "by name"),
+        *("plain", "buffers", "unused", "static", "method", "hooks", "inside", "twice", "by name"),
         *("fully_shard", "fully_shard, with a head"),
     ],
 )

@@ -62,6 +62,7 @@ calls = {
     "step": step,
     "contrast": contrast,
     "dense": keys(lw.InfoNCELoss(symmetric=True, backend="dense")),
+    "BYOL": keys(lw.BYOLLoss()),
 }
 eager, compiled = {"loss": criterion}, {}
 for name, call in calls.items():
@@ -111,6 +112,12 @@ def test_a_loss_stays_outside_of_graphs(found, name, graphs):
     assert counts[7:] == [counts[7]] * 5
     assert 2 * graphs <= counts[7] <= 3 * graphs  # torch 2.8 has one for the labels of a weight, too
     assert "losses run outside compiled graphs: leave out fullgraph=True" in found[name]["refused"]
+
+
+def test_a_loss_without_pair_weights_is_in_the_graph(found):
+    """With any torch."""
+    assert not found["BYOL"]["refused"]
+    assert found["BYOL"]["counts"] == [1] * 7 + [found["BYOL"]["counts"][7]] * 5
 
 
 def test_info_nce_is_one_graph_where_the_compiler_can_follow(found):

@@ -736,14 +736,26 @@ def test_floating_point_images_are_encoded_from_0_to_1_alone(dtype):
     plain = encoder.encode((images.double() / 255).to(dtype))
     assert torch.allclose(plain, encoder.encode(images), atol=1e-2)
     normalised = (images.double() / 255 - encoder.mean) / encoder.std
-    centred = images[:1].double() / 255 - 0.5
-    for wrong in (images.double(), normalised, centred, torch.full((1, 3, 8, 8), torch.nan)):
+    for wrong in (images.double(), normalised, torch.full((1, 3, 8, 8), torch.nan)):
         low, high = wrong.to(dtype).aminmax()
         words = f"got {float(low):.4g} to {float(high):.4g}: divide by their largest possible value, and leave mean and"
         with pytest.raises(ValueError, match=rf"^expected images of uint8, or floating point from 0 to 1, {words}"):
             encoder.encode(wrong.to(dtype))
         with pytest.raises(ValueError, match="from 0 to 1"):
             encoder.encode(Reader(wrong.to(dtype)))
+
+
+def test_what_a_resize_overshoots_and_what_nobody_observed_is_encoded():
+    """Bicubic interpolation of black and white reaches -0.2 and 1.2; without statistics images may be normalised."""
+    encoder, images = ConvNet((3, 8, 8), width=4), pixels(6, 3, 8, 8)
+    assert encoder.encode(torch.randn(4, 3, 8, 8)).isfinite().all()
+    with pytest.raises(ValueError, match="floating point from 0 to 1, got 0 to 255"):
+        encoder.encode(torch.tensor([0.0, 255.0]).repeat(96).reshape(1, 3, 8, 8))
+    encoder.observe(images)
+    assert encoder.encode(torch.tensor([-0.2, 1.2]).repeat(96).reshape(1, 3, 8, 8)).isfinite().all()
+    narrow = ConvNet((1, 8, 8), width=4)
+    narrow.observe(torch.linspace(-0.43, 0.9, 64).reshape(1, 1, 8, 8).repeat(20, 1, 1, 1))
+    assert narrow.encode(torch.full((1, 1, 8, 8), -0.43)).isfinite().all()
 
 
 def test_an_encoder_that_has_observed_another_range_encodes_it():

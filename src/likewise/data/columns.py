@@ -122,24 +122,16 @@ def check_separator(separator: str | None) -> None:
 
 
 def check_apart(names: Sequence[str]) -> None:
-    """Raise where classes are several labels in one cell, plainly, and warn where they may be.
+    """Warn where classes seem to be several labels in one cell: their parts are in other cells too.
 
-    They are where at least half of them are put together of labels that other cells have too: alone, if what stands
-    between these is a comma, which is common in names; alone or together, if it is a semicolon or a bar.
+    A comma is common in names; so there must be parts of at least half of such classes that other cells have as well,
+    alone or together. For a semicolon or a bar, a class with one is enough.
 
     Args:
         names: The classes.
 
-    Raises:
-        ValueError: Classes are several labels in one cell.
-
     Example:
         >>> check_apart(["Labrador, black", "Labrador, yellow", "Pug"])
-        >>> try:
-        ...     check_apart(["animal", "sky", "sky, animal"])
-        ... except ValueError as error:
-        ...     print(str(error).partition(":")[0])
-        expected one class in a cell, got 'sky, animal', labels that other cells have too
     """
     for separator, called in SEPARATORS.items():
         together = {
@@ -147,20 +139,13 @@ def check_apart(names: Sequence[str]) -> None:
         }
         if not together:
             continue
-        alone = set(names) - set(together)
-        often = {part for part, count in Counter(part for of in together.values() for part in of).items() if count > 1}
-        known = {name for name, parts in together.items() if len(parts) > 1 and parts <= alone}
-        likely = {name for name, parts in together.items() if len(parts) > 1 and parts <= alone | often}
-        told = known if separator == "," else likely
-        if len(told) * 2 >= len(together):
-            raise ValueError(
-                f"expected one class in a cell, got {min(told)!r}, labels that other cells have too: set "
-                f"data.separator to {separator!r}, or rename such classes if they are single ones"
-            )
+        often = Counter(part for parts in together.values() for part in parts)
+        known = {*names} - together.keys() | {part for part, count in often.items() if count > 1}
+        likely = [name for name, parts in together.items() if len(parts) > 1 and parts <= known]
         if separator != "," or len(likely) * 2 >= len(together):
             warnings.warn(
                 f"{len(together):,} of {len(names):,} classes have {called} in their names, such as "
-                f"{min(together)!r}: if these are several labels, set data.separator to {separator!r}",
+                f"{min(likely or together)!r}: if these are several labels, set data.separator to {separator!r}",
                 stacklevel=2,
             )
 

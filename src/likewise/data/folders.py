@@ -141,6 +141,14 @@ def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
             f"expected folders of parts (train, test) or of classes in {where}, got {first}: keep only parts "
             f"there, one for training, if the classes are {last}, or rename those named like parts if they are {first}"
         )
+    within = {
+        PART_NAMES[image.parts[depth + 1].lower()] for image in below if image.parts[depth + 1].lower() in PART_NAMES
+    }
+    if depth == 0 and len(within) > 1:
+        raise RefusedError(
+            f"expected parts above classes in {where}, got parts within them, such as {below[0]}: move the folders, as "
+            f"in {Path(below[0].parts[1], below[0].parts[0])}, or rename them if they are no parts"
+        )
     if len(classes) < 2:
         raise _too_few(where, images, classes, depth)
     if flat and deep:

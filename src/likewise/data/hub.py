@@ -61,8 +61,8 @@ class Hub(Source):
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
 
     Raises:
-        ValueError: The path does not exist, no column fits, labels are missing, classes are several labels in a cell,
-            folders can be read in two ways, images differ in size and size is None, or size is below 1.
+        ValueError: The path does not exist, no column fits, labels are missing, folders can be read in two ways,
+            images differ in size and size is None, or size is below 1.
 
     Memory:
         The decoded images, one byte per pixel and channel, up to `memory`, and the paths of files. Tables are read

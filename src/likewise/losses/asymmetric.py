@@ -61,6 +61,7 @@ class AsymmetricLoss(Loss):
     """
 
     label_kinds = frozenset({"label sets"})
+    whole = True
 
     def __init__(self, *, gamma_negative: float = 4.0, gamma_positive: float = 0.0, clip: float = 0.05) -> None:
         super().__init__()

@@ -70,7 +70,8 @@ class Loss(nn.Module, ABC):
     last: dict[str, Tensor]
 
     whole: ClassVar[bool] = False
-    """Whether `torch.compile` can take it as one graph with the backend "dense"; if not, it runs outside graphs."""
+    """Whether `torch.compile` can take it as one graph, of pair weights with the backend "dense" from torch 2.13 on; if
+    not, it runs outside graphs."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -102,6 +103,8 @@ class Loss(nn.Module, ABC):
 
 
 def _is_whole(loss: Any) -> bool:
+    if not isinstance(loss, ContrastiveLoss):
+        return loss.whole
     return TRACES_WEIGHTS and loss.whole and loss.backend == "dense" and not loss.gather_distributed
 
 

@@ -54,6 +54,7 @@ class BCELoss(Loss):
     """
 
     label_kinds = frozenset({"label sets"})
+    whole = True
 
     def __init__(self, *, positive_weight: float = 1.0) -> None:
         super().__init__()

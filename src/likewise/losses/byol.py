@@ -46,6 +46,7 @@ class BYOLLoss(Loss):
     """
 
     recommended_offers = ("Momentum", "Predictor")
+    whole = True
 
     def forward(
         self, predictions: Float[Tensor, "n d"] | Float[Tensor, "b 2 d"], targets: Float[Tensor, "..."]

@@ -32,19 +32,21 @@ def in_chunks(
     """Return a network's outputs, computed a chunk at a time, without keeping activations for the backward.
 
     The gradient is that of the whole batch; parameters, and inputs that require one, receive it once, as a sum. A chunk
-    meets the same random numbers in both passes. What the network counts or averages in its buffers is changed by the
-    first pass alone, chunk after chunk; a scalar count, such as that of DropBlock's steps, by the first chunk alone.
-    Batch normalisation normalises each chunk by itself. Hooks on modules run in both passes.
+    meets the same random numbers of torch in both passes. What the network counts or averages in its buffers is changed
+    by the first pass alone, chunk after chunk; a scalar integer, such as DropBlock's count of steps, by the first chunk
+    alone. Batch normalisation normalises each chunk by itself. Hooks on modules run in both passes, chunk after chunk.
+    Activation checkpointing within the network must be of the kind `use_reentrant=False`.
 
     Under DistributedDataParallel all chunks are one call, and gradients are averaged once. Under `fully_shard` each
     chunk gathers the parameters in both passes, and reduces its gradients by itself. Networks that gather within a call
     (`fully_shard`, synchronised batch normalisation) need as many chunks on every process.
 
     Args:
-        network: Anything that treats rows one by one. Its buffers are looked after.
+        network: Anything that treats rows one by one, and changes none of its inputs in place. Where a method calls
+            other modules, their buffers change in both passes; their parameters learn if the first chunk uses them.
         inputs: A tensor (N, ...); or a mapping, tuple, list or dataclass in which every tensor has N rows. Mappings,
-            such as a tokenizer's `BatchEncoding`, are passed as keywords, tuples and lists as positions. What is no
-            tensor, or has no dimensions, goes to every chunk as it is.
+            such as a tokenizer's `BatchEncoding`, are passed as keywords, tuples and lists as positions. Every chunk
+            gets scalars, and values that are not tensors, unchanged.
         chunk_size: Rows at a time, at least 1. None: all at once, and activations are kept.
         method: What to call with a chunk, which is of the type of the inputs. None: the network itself. For a network
             that takes a dictionary as its one argument, as those of sentence-transformers do: `method=network`.
@@ -55,7 +57,8 @@ def in_chunks(
 
     Raises:
         ValueError: chunk_size is below 1, tensors of the inputs disagree on N, or outputs of chunks cannot be joined.
-        RuntimeError: In the backward: it is asked for a graph of its own, or parameters have changed since.
+        RuntimeError: The network changes its inputs in place; or, in the backward, parameters have changed since, or a
+            second derivative is asked for.
 
     Memory:
         The outputs, the activations of chunk_size rows, one gradient for each parameter, and two copies of the buffers.
@@ -104,7 +107,8 @@ class _Passes:
         self._leaves = [of for of in network.parameters() if of.requires_grad]
         self._learns = torch.is_grad_enabled()
         self._before = buffers_of(network.modules(), scalars=not self._learns)
-        self._counts = [of for of in self._before if of[2].ndim == 0 and not isinstance(of[0], _BatchNorm)]
+        scalars = (of for of in self._before if of[2].ndim == 0 and not of[2].is_floating_point())
+        self._counts = [of for of in scalars if not isinstance(of[0], _BatchNorm)]
         placed = [*self._tensors, *network.parameters()]
         self._random, self._autocasts = RandomStates(placed), autocasts(placed)
         self._sharded = any(hasattr(of, "set_requires_gradient_sync") for of in network.modules())  # by `fully_shard`
@@ -114,6 +118,7 @@ class _Passes:
     def first(self) -> Any:
         """Return the outputs; where there is something to learn, a backward from them makes the second pass."""
         learning: list[bool] = []
+        versions = _versions(self._tensors)
         with by_themselves(self._network):
             for number, rows in enumerate(self._rows):
                 probed = self._learns and not number
@@ -127,6 +132,11 @@ class _Passes:
                         out = self._call(chunk)
                     self._made.add(out)
                     del out
+        if learning and versions != _versions(self._tensors):
+            raise RuntimeError(
+                "expected a network that leaves its inputs as they are, got one that changes them in place, so that "
+                "the second pass would meet others: clone them first, in method="
+            )
         torch.clear_autocast_cache()  # weights that were cast without a graph would learn nothing later
         outputs = self._made.joined()
         if any(learning):

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1024  # images that `observe` reads at a time
 MOST_INPUTS = 1024  # encoded at a time
-ROUNDING = 1e-3  # tolerance around 0 and 1 for floating-point images
+BEYOND = 0.5  # of 0 and 1: a bicubic resize goes there, and images of 0 to 255, or normalised ones, go further
+FARTHEST = 100  # standard deviations from the mean, of an encoder that has observed another range, or nothing
 MOST_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
 
 
@@ -178,7 +179,7 @@ class Encoder(nn.Module, ABC):
 
         Args:
             inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `Rows`. Floating-point images go
-                from 0 to 1, unless the encoder has observed others; they are not normalised.
+                from 0 to 1, unless the encoder has observed others, or nothing; they are not normalised.
             batch_size: Number of inputs encoded at a time. None: 1,024, or fewer where they are large: 2²² numbers.
             progress: Wraps the iteration over batches, for example tqdm.
 
@@ -186,8 +187,8 @@ class Encoder(nn.Module, ABC):
             Features (N, D), float32 on the CPU.
 
         Raises:
-            ValueError: The inputs are no tensor, or not of the encoder's shape; images go beyond 0 to 1, or have a
-                height and width that the network cannot take.
+            ValueError: The inputs are no tensor, or not of the encoder's shape; images go far beyond what the
+                encoder has observed, or have a height and width that the network cannot take.
 
         Memory:
             One batch of inputs and activations, in addition to inputs and features.
@@ -207,23 +208,34 @@ class Encoder(nn.Module, ABC):
             numbers = math.prod(inputs.shape[1:])
             batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))
         starts = range(0, len(inputs), batch_size)
-        of_unit_range, encoded = self._of_unit_range, self
+        encoded = self
         if self._takes_images and len(inputs.shape) == 4 and tuple(inputs.shape[2:]) != self.input_shape[1:]:
             warnings.warn(f"expected {self._sizes(inputs)}: resize them, or features may be worse", stacklevel=2)
             encoded = self._of_another_size
         with frozen(self):
             for start in progress(starts) if progress else starts:
                 batch = inputs[torch.arange(start, min(start + batch_size, len(inputs)))]
-                if of_unit_range:
-                    _check_range(batch)
+                if self._takes_images and batch.is_floating_point():
+                    self._check_range(batch)
                 features[start : start + batch_size] = encoded(batch.to(self.mean.device)).float().cpu()
         return features
 
-    @property
-    def _of_unit_range(self) -> bool:
-        """Whether mean and std are those of images from 0 to 1: then no deviation is above 0.5, but of a constant."""
-        possible = (self.mean >= 0) & (self.mean <= 1) & ((self.std <= 0.5 + ROUNDING) | (self.std == 1))
-        return self._takes_images and bool(possible.all())
+    def _check_range(self, images: Tensor) -> None:
+        """Raise a ValueError where images cannot be of the range that the encoder has observed."""
+        if not images.numel():
+            return
+        low, high = (float(of) for of in images.aminmax())
+        mean, std = self.mean.detach().float(), self.std.detach().float()
+        unit = bool(((mean >= 0) & (mean <= 1) & (std <= 0.5 + 1e-3)).all())  # no deviation within 0 and 1 is larger
+        farthest = float(
+            ((torch.tensor([low, high], device=mean.device) - mean.reshape(-1, 1)) / std.reshape(-1, 1)).abs().amax()
+        )
+        fits = low >= -BEYOND and high <= 1 + BEYOND if unit else farthest <= FARTHEST
+        if not fits:
+            raise ValueError(
+                f"expected images of uint8, or floating point from 0 to 1, got {low:.4g} to {high:.4g}: divide by "
+                "their largest possible value, and leave mean and std to the encoder, which takes its own"
+            )
 
     def _of_another_size(self, batch: Tensor) -> Tensor:
         """Encode images of another height and width than the encoder was made for, if the network can."""
@@ -269,18 +281,6 @@ def kept_buffers(module: nn.Module) -> Generator[None]:
     finally:
         for part, name, buffer, values in kept:
             setattr(part, name, buffer.copy_(values))
-
-
-def _check_range(images: Tensor) -> None:
-    """Raise a ValueError unless floating-point images go from 0 to 1."""
-    if not images.is_floating_point() or not images.numel():
-        return
-    low, high = (float(of) for of in images.aminmax())
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-        raise ValueError(
-            f"expected images of uint8, or floating point from 0 to 1, got {low:.4g} to {high:.4g}: divide by their "
-            "largest possible value, and leave mean and std to the encoder, which subtracts and divides by its own"
-        )
 
 
 def check_sizes(**sizes: int) -> None:

@@ -1,5 +1,6 @@
 """What a call meets besides its inputs, kept so that it can be made again: random numbers, buffers, autocast, DDP."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 Buffer = tuple[nn.Module, str, Tensor]
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 def buffers_of(modules: Iterable[nn.Module], *, scalars: bool) -> list[Buffer]:
@@ -84,16 +86,16 @@ def replicas(network: nn.Module) -> list[Any]:
 
 
 @contextmanager
-def _forwards(module: nn.Module, forward: Callable[..., Any]) -> Generator[None]:
-    own = vars(module).get("forward")
-    vars(module)["forward"] = forward
+def _with(module: nn.Module, **attributes: Any) -> Generator[None]:
+    """Give a module other attributes of its own while the block runs."""
+    own = {name: vars(module)[name] for name in attributes if name in vars(module)}
+    vars(module).update(attributes)
     try:
         yield
     finally:
-        if own is None:
-            del vars(module)["forward"]
-        else:
-            vars(module)["forward"] = own
+        for name in attributes.keys() - own.keys():
+            del vars(module)[name]
+        vars(module).update(own)
 
 
 @contextmanager
@@ -101,17 +103,19 @@ def by_themselves(network: nn.Module) -> Generator[None]:
     """Let calls of DistributedDataParallel go to their modules alone while the block runs."""
     with ExitStack() as stack:
         for replica in replicas(network):
-            stack.enter_context(_forwards(replica, replica.module.__call__))
+            stack.enter_context(_with(replica, forward=replica.module.__call__))
         yield
 
 
 def as_one_call(replica: Any, run: Callable[[Any], Any], inputs: Any) -> Any:
     """Run something as if it were one call of a DistributedDataParallel, which prepares its gradients once."""
-    own = replica.module.forward
+    module = replica.module
+    hooks = {name: vars(module)[name] for name in HOOKS}
+    own = module.forward
 
     def once(inputs: Any) -> Any:
-        with _forwards(replica.module, own):
+        with _with(module, forward=own, **hooks):
             return run(inputs)
 
-    with _forwards(replica.module, once):
+    with _with(module, forward=once, **{name: OrderedDict() for name in HOOKS}):  # chunks meet the hooks, not the whole
         return replica.forward(inputs)

@@ -29,7 +29,8 @@ class Fetching(Dataset[Fetched]):
     """The batches of an epoch, each read by one indexing operation.
 
     Where an input cannot be read, another sample of its class takes its place; without classes any other. Which one is
-    a function of the batch and its seed alone, whoever reads it. It is one that is not drawn already, if there is one.
+    a function of the batch and its seed alone, whoever reads it. One that is not drawn already comes first; where many
+    are broken, two places may get the same.
 
     Args:
         samples: The training part, with inputs on demand.

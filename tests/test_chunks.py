@@ -3,6 +3,7 @@
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,28 @@ def test_inputs_that_change_in_place_are_refused():
         in_chunks(network, inputs.clone(), 6, lambda chunk: network(chunk.sub_(1)))
     with torch.no_grad():
         in_chunks(network, inputs.clone(), 6, lambda chunk: network(chunk.sub_(1)))
+
+
+def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
+    """A flag in a tuple would be true whatever it says; a `ModelOutput` keeps its order."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "vocab_size": 9,
+    }
+    bert = transformers.BertModel(transformers.BertConfig(**sizes)).eval()
+    tokens = {"input_ids": torch.randint(9, (7, 5)), "output_hidden_states": True, "return_dict": True}
+    whole, parts = bert(**tokens), in_chunks(bert, tokens, 3)
+    assert list(parts) == list(whole)
+    assert torch.allclose(parts[0], whole[0], atol=1e-6)
+    assert len(parts.hidden_states) == len(whole.hidden_states) == 4
+    assert all(map(partial(torch.allclose, atol=1e-6), parts.hidden_states, whole.hidden_states))
+    assert type(in_chunks(bert, tokens | {"return_dict": False}, 3)) is tuple
+    with pytest.raises(ValueError, match=r"expected chunk_size of at least 1, got 2\.5"):
+        in_chunks(bert, tokens, 2.5)
 
 
 def test_drop_block_counts_a_batch_once():

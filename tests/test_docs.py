@@ -140,7 +140,7 @@ def open_sentences():
 def test_what_is_open_stands_in_one_list():
     """`pytest -n 0 -rP tests/test_docs.py -k open` prints it, to be read at each release: is each still so?"""
     found = open_sentences()
-    print("\n".join(found), "\nScores of which no file was kept:")
+    print("\n".join(found), "\nScores whose single runs were not kept:")
     for page in READ:
         for claim in claims(page.read_text(encoding="utf-8")):
             if claim.fields[0].startswith("no file:"):

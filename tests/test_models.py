@@ -738,7 +738,7 @@ def test_floating_point_images_are_encoded_from_0_to_1_alone(dtype):
     normalised = (images.double() / 255 - encoder.mean) / encoder.std
     for wrong in (images.double(), normalised, torch.full((1, 3, 8, 8), torch.nan)):
         low, high = wrong.to(dtype).aminmax()
-        words = f"got {float(low):.4g} to {float(high):.4g}: divide by their largest possible value, and leave mean and"
+        words = f"got {float(low):.4g} to {float(high):.4g}: divide by their largest possible value, leave mean and"
         with pytest.raises(ValueError, match=rf"^expected images of uint8, or floating point from 0 to 1, {words}"):
             encoder.encode(wrong.to(dtype))
         with pytest.raises(ValueError, match="from 0 to 1"):

@@ -153,7 +153,7 @@ def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
     with pytest.warns(UserWarning, match="left out 2 of 15"):
         late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
     assert late.counts.tolist() == [6, 7]
-    with pytest.warns(UserWarning, match=r"cannot be decoded becomes black: .*half\.png") as seen:
+    with pytest.warns(UserWarning, match=r"cannot be decoded is black where it is indexed: .*half\.png") as seen:
         black = [int(late.inputs[torch.tensor([row, row])].sum()) == 0 for row in range(len(late))]
     assert len(seen) == sum(black) == 1
     assert late.readable().counts.tolist() == [6, 6]
@@ -1030,3 +1030,23 @@ def test_a_pickled_module_as_data_is_named_and_never_loaded(tmp_path, source, na
     told = r"^expected .*, got .*net\.pth?, pickled objects \(torch\.nn\.modules\.linear\.Linear\), .*: .*state_dict"
     with pytest.raises(ValueError, match=told):
         source(str(tmp_path / name)).load()
+
+
+def test_floating_point_pixels_are_left_out_and_other_files_have_their_remedy(tmp_path):
+    """Of no known range, they would become black or white."""
+    for place in range(3):
+        for name in ("a", "b"):
+            (tmp_path / "trees" / name).mkdir(parents=True, exist_ok=True)
+            picture().save(tmp_path / "trees" / name / f"{place}.png")
+    Image.fromarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)).save(tmp_path / "trees" / "a" / "f.tif")
+    with pytest.warns(UserWarning, match=r"left out 1 of 7 images, which cannot be read: .*f\.tif"):
+        assert len(Hub(str(tmp_path / "trees"), size=8).load()) == 6
+    with pytest.raises(ValueError, match=r"f\.tif, which has floating-point pixels, of no known range: check"):
+        read_image(tmp_path / "trees" / "a" / "f.tif", (3, 8, 8))
+    (tmp_path / "photo.heic").write_bytes(b"ftypheic")
+    with pytest.raises(ValueError, match=r"photo.heic, a kind that Pillow does not read: convert it to JPEG or PNG"):
+        read_image(tmp_path / "photo.heic", (3, 8, 8))
+    with pytest.raises(
+        ValueError, match=r"expected a shape \(1 or 3, height, width\), got 8: give encoder.input_shape"
+    ):
+        read_image(tmp_path / "photo.heic", 8)

@@ -88,7 +88,7 @@ def _terminable() -> Generator[None]:
         raise SystemExit(TERMINATED)
 
     several = any(os.environ.get(name, "1") != "1" for name in LAUNCHED)
-    here = threading.current_thread() is threading.main_thread()  # which alone has signals
+    here = threading.current_thread() is threading.main_thread()  # the only one that may handle signals
     if several or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return

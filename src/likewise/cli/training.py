@@ -374,7 +374,7 @@ def _terminable(checkpoints: Checkpoints | None) -> Generator[None]:
 
     try:
         before = signal.signal(signal.SIGTERM, end)
-    except ValueError:  # not the main thread, which alone has signals
+    except ValueError:  # not the main thread, the only one that may handle signals
         yield
         return
     try:

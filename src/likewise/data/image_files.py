@@ -103,7 +103,9 @@ class ImageFiles(Rows):
                 image.copy_(torch.from_numpy(pixels))
                 continue
             if not self._lost and get_worker_info() is None:  # of what workers read, the training tells
-                warnings.warn(f"an image that cannot be decoded becomes black: {_name(item)}", stacklevel=2)
+                warnings.warn(
+                    f"an image that cannot be decoded is black where it is indexed: {_name(item)}", stacklevel=2
+                )
             self._lost.add(row)
         return images
 
@@ -159,13 +161,14 @@ def read_image(file: str | Path, shape: tuple[int, int, int]) -> UInt8[Tensor, "
         >>> image.shape, image.unique()
         (torch.Size([3, 16, 16]), tensor([255], dtype=torch.uint8))
     """
-    if len(shape) != 3 or shape[0] not in {1, 3} or min(shape) < 1:
-        raise ValueError(f"expected a shape (1 or 3, height, width), got {tuple(shape)}: give encoder.input_shape")
+    given: Any = shape
+    if not isinstance(given, tuple | list) or len(given) != 3 or given[0] not in {1, 3} or min(given) < 1:
+        raise ValueError(f"expected a shape (1 or 3, height, width), got {given}: give encoder.input_shape")
     try:
         return torch.from_numpy(_pixels(Path(file), shape, square=shape[1] == shape[2]))
     except Exception as error:
-        why = " ".join(str(error).split())[:160] or type(error).__name__
-        raise ValueError(f"expected an image of shape {tuple(shape)}, got {file}, {why}: check the file") from error
+        why = _why(Path(file)).strip(" ()") or f"{' '.join(str(error).split())[:160]}: check the file, and the shape"
+        raise ValueError(f"expected an image of shape {tuple(shape)}, got {file}, {why}") from error
 
 
 def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple[Tensor | ImageFiles, Tensor]:
@@ -246,7 +249,7 @@ def _header(item: Item, *, upright: bool) -> tuple[bool, int, int] | None:
             # only if needed: it makes a PNG decode
             turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) > 4
             width, height = image.size[::-1] if turned else image.size
-            return image.mode in _GREY, height, width
+            return None if image.mode == "F" else (image.mode in _GREY, height, width)
     except Exception:  # noqa: BLE001 - a broken file can raise anything
         return None
 
@@ -255,6 +258,8 @@ def plain_image(image: "Image", size: int | None) -> "Image":
     """Return the image upright, grey or RGB, 8 bits per channel; with a size, its central square of that side."""
     from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
 
+    if image.mode == "F":
+        raise ValueError("which has floating-point pixels, of no known range")
     ImageOps.exif_transpose(image, in_place=True)
     grey = image.mode in _GREY
     if image.mode.startswith("I"):  # 16 bits, which a conversion would clip

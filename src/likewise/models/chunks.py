@@ -74,7 +74,7 @@ def in_chunks(
         >>> in_chunks(network, {"input": inputs}, 4).shape
         torch.Size([10, 2])
     """
-    if chunk_size is not None and chunk_size < 1:
+    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"expected chunk_size of at least 1, got {chunk_size}: it is the number of rows at a time")
     call: Callable[[Any], Any] = partial(_unpacked, network) if method is None else method
     if chunk_size is None or count_of_rows(inputs) <= chunk_size:
@@ -102,7 +102,7 @@ class _Passes:
         parts = [part for _, part in parts_of(inputs)]
         self._tensors = [part for part in parts if isinstance(part, Tensor)]
         self._parts = [None if isinstance(part, Tensor) else (part,) for part in parts]
-        self._form = refilled(inputs, iter(self._parts))
+        self._form = refilled(inputs, iter([...] * len(parts)))
         self._rows = [slice(start, start + size) for start in range(0, count_of_rows(inputs), size)]
         self._leaves = [of for of in network.parameters() if of.requires_grad]
         self._learns = torch.is_grad_enabled()

@@ -130,7 +130,8 @@ class Encoder(nn.Module, ABC):
         sized = 2 if self._takes_images else len(self.input_shape) + 1
         if inputs.ndim != len(self.input_shape) + 1 or inputs.shape[1:sized] != self.input_shape[: sized - 1]:
             raise ValueError(
-                f"expected inputs of shape {('N', *self.input_shape)}, got {tuple(inputs.shape)}: reshape them, or "
+                f"expected inputs of shape {('N', *self.input_shape)}, got {tuple(inputs.shape)}: permute "
+                "or resize them, or "
                 "build the encoder for their shape".replace("'", "")
             )
         dtype = self.mean.dtype
@@ -209,8 +210,13 @@ class Encoder(nn.Module, ABC):
             batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))
         starts = range(0, len(inputs), batch_size)
         encoded = self
-        if self._takes_images and len(inputs.shape) == 4 and tuple(inputs.shape[2:]) != self.input_shape[1:]:
-            warnings.warn(f"expected {self._sizes(inputs)}: resize them, or features may be worse", stacklevel=2)
+        if (
+            self._takes_images
+            and len(inputs.shape) == 4
+            and inputs.shape[1] == self.input_shape[0]
+            and tuple(inputs.shape[2:]) != self.input_shape[1:]
+        ):
+            warnings.warn(f"expected {self._sizes(inputs)}: resize them, or features may be worse", stacklevel=3)
             encoded = self._of_another_size
         with frozen(self):
             for start in progress(starts) if progress else starts:
@@ -234,7 +240,7 @@ class Encoder(nn.Module, ABC):
         if not fits:
             raise ValueError(
                 f"expected images of uint8, or floating point from 0 to 1, got {low:.4g} to {high:.4g}: divide by "
-                "their largest possible value, and leave mean and std to the encoder, which takes its own"
+                "their largest possible value, leave mean and std to the encoder, and check them for NaN"
             )
 
     def _of_another_size(self, batch: Tensor) -> Tensor:

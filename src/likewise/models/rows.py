@@ -37,6 +37,10 @@ def refilled(value: Any, parts: Iterator[Any]) -> Any:
     if children is None:
         return next(parts)
     made = {key: refilled(child, parts) for key, child in children.items()}
+    if is_dataclass(value) and not isinstance(
+        value, type
+    ):  # also the `ModelOutput` of transformers, a mapping without the fields that are None
+        return replace(value, **made)
     if isinstance(value, Mapping):
         if not isinstance(value, MutableMapping):
             return made
@@ -44,10 +48,8 @@ def refilled(value: Any, parts: Iterator[Any]) -> Any:
         for key, child in made.items():
             same[key] = child
         return same
-    if isinstance(value, tuple | list):
-        kind: Any = type(value)
-        return kind(*made.values()) if hasattr(value, "_fields") else kind(made.values())
-    return replace(value, **made)
+    kind: Any = type(value)
+    return kind(*made.values()) if hasattr(value, "_fields") else kind(made.values())
 
 
 def count_of_rows(inputs: Any) -> int:
@@ -79,7 +81,7 @@ class Joined:
         parts = [(name, of.detach() if isinstance(of, Tensor) else of) for name, of in parts_of(out)]
         if not self._made:
             self._first = parts
-            self._form = refilled(out, iter([None] * len(parts)))
+            self._form = refilled(out, iter([...] * len(parts)))  # None would leave no field in a `ModelOutput`
         self._check(parts)
         self._made.append([of for _, of in parts if isinstance(of, Tensor)])
 

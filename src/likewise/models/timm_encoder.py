@@ -124,6 +124,8 @@ def _make(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Modul
     if file is None:
         return _create(name, input_shape, None)
     objects = pickled(file)
+    if not objects and Path(file).suffix != ".safetensors" and Path(file).read_bytes()[:1] not in {b"P", b"\x80"}:
+        objects = "a file of something else: give a .safetensors or .pth file"
     if objects:
         raise ValueError(f"expected weights of {name} in {file}, got {objects}")
     with _noted() as noted:
@@ -174,7 +176,7 @@ def _check_fit(network: nn.Module, given: Shapes, name: str, input_shape: tuple[
 def _misfits(network: nn.Module, given: Shapes) -> tuple[list[str], list[str], list[str]]:
     """Return which parameters are missing, which weights a part of the network has no place for, and other shapes.
 
-    Weights of parts that the network hasn't are nobody's concern: of a classifier, a decoder, a tower of texts.
+    Weights of parts that the network does not have, such as a classifier or a decoder, do not matter.
     """
     own = {key: value.shape for key, value in network.state_dict().items()}
     configuration: Any = network.pretrained_cfg

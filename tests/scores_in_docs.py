@@ -14,8 +14,9 @@ Numbers in prose are quoted at the end of their page, one claim a line, with fil
 
 Several files are parted by spaces, scores and settings by semicolons; numbers are in the order of files, then scores,
 then settings, each with its interval if it has one. "range" is the least and the largest of all, "most" the largest,
-both without sign, but for "above" and "below" in the quote; "gain" what the first of two files has more than the second, by settings, then scores. What is not
-computed says why: "published:", "no file:" (single runs were not kept) or "not a score:".
+both without sign, but for "above" and "below" in the quote; "gain" what the first of two files has more than the
+second, by settings, then scores. What is not computed says why: "published:", "no file:" (single runs were not kept) or
+"not a score:".
 """
 
 import csv

@@ -18,17 +18,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from likewise.evaluation.intervals import student
-from likewise.report.row import Row, rows_as_markdown
+from likewise.report.row import Over, Row, rows_as_markdown
 from likewise.report.verdict import different, verdict
-from likewise.report.words import is_main, is_share
+from likewise.report.words import remarks
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, SUBSETS, Score
+from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Metric
 
 Line = Mapping[str, str]
 RUN = ("setting", "seed", "seconds", "device")
-COLUMNS = (*RUN, "evaluation", "metric", "subset", "features", "value", "count", "choices")
+METRIC = ("unit", "better", "selects", "shown")
+COLUMNS = (*RUN, "evaluation", "metric", *METRIC, "subset", "features", "value", "count", "remarks")
+GROUPS = (ALL, *FREQUENCIES)
 
 
 def gather(file: Path, runs: Iterable[tuple[str, Path]]) -> None:
@@ -87,13 +90,12 @@ def rows_of(lines: Sequence[Line], first: str) -> list[Row]:
     """Return the mean of each setting over its seeds, and its paired difference to the first."""
     found: list[Row] = []
     for evaluation, metric in dict.fromkeys((of["evaluation"], of["metric"]) for of in lines):
-        for subset in (ALL, *SUBSETS):
-            of_score = [
-                of for of in lines if (of["evaluation"], of["metric"], of["subset"]) == (evaluation, metric, subset)
-            ]
+        for group in GROUPS:
+            named = (evaluation, metric, str(group))
+            of_score = [of for of in lines if (of["evaluation"], of["metric"], of["subset"]) == named]
             base = _by_seed(of_score, first)
             for setting in dict.fromkeys(of["setting"] for of in of_score):
-                row = _row(setting, _by_seed(of_score, setting), subset)
+                row = _row(setting, _by_seed(of_score, setting), group)
                 found.append(row if setting == first else _paired(row, _by_seed(of_score, setting), base))
     return found
 
@@ -104,36 +106,47 @@ def _what(line: Line) -> tuple[str, ...]:
 
 def _lines(setting: str, run: Run) -> Iterator[Line]:
     for score in run.scores:
-        if score.epoch is not None or score.part != "test" or score.subset not in (ALL, *SUBSETS):
+        if score.epoch is not None or score.part != "test" or score.group not in GROUPS:
             continue
         facts = {"setting": setting, "seed": run.facts["seed"], "device": run.facts["device"]}
         facts |= {"seconds": round(run.facts["seconds"]["training"]), "value": f"{score.value:.6f}"}
+        facts |= {name: getattr(score.metric, name) for name in METRIC}
+        facts |= {"subset": score.group, "remarks": remarks(score)}
         yield {name: str(facts[name] if name in facts else getattr(score, name)) for name in COLUMNS}
+
+
+def metric_of(line: Line) -> Metric:
+    """Return the metric of a row."""
+    unit: Any = line["unit"]
+    better: Any = line["better"]
+    return Metric(line["metric"], unit, better, selects=line["selects"] == "True", shown=line["shown"] == "True")
 
 
 def _by_seed(lines: Sequence[Line], setting: str) -> dict[int, Line]:
     return {int(of["seed"]): of for of in lines if of["setting"] == setting}
 
 
-def _row(setting: str, lines: Mapping[int, Line], subset: str) -> Row:
+def _row(setting: str, lines: Mapping[int, Line], group: Group) -> Row:
     values = [float(of["value"]) for of in lines.values()]
     one = next(iter(lines.values()))
     low, high = student(values) if len(values) > 1 else (values[0], values[0])
-    share = all(is_share(Score(one["evaluation"], one["metric"], of, of, of, 1)) for of in values)
-    if share:
+    metric = metric_of(one)
+    if metric.is_share:
         low, high = max(low, 0.0), min(high, 1.0)
-    row = Row(setting, one["evaluation"], one["metric"], len(values), mean(values), low, high, "", share, subset=subset)
     seconds = mean(float(of["seconds"]) for of in lines.values())
-    return replace(row, interval=f"{len(values)} seeds", seconds=seconds)
+    over = Over(len(values), "seed")
+    return Row(
+        *(setting, one["evaluation"], metric, len(values), mean(values), low, high, over), group=group, seconds=seconds
+    )
 
 
 def _paired(row: Row, ours: Mapping[int, Line], theirs: Mapping[int, Line]) -> Row:
     each = [float(ours[seed]["value"]) - float(theirs[seed]["value"]) for seed in ours if seed in theirs]
     if len(each) < 2:
-        return replace(row, paired="not paired: fewer than 2 seeds in common")
+        return replace(row, unpaired="fewer than 2 seeds in common")
     low, high = student(each)
     bounds = {"difference": mean(each), "difference_low": low, "difference_high": high}
-    return replace(row, **bounds, pairs=len(each), paired=f"{len(each)} seeds")
+    return replace(row, **bounds, paired=Over(len(each), "seed"))
 
 
 def matrix(lines: Sequence[Line], first: str, scores: Sequence[str]) -> str:
@@ -144,7 +157,7 @@ def matrix(lines: Sequence[Line], first: str, scores: Sequence[str]) -> str:
     cells: dict[str, dict[str, str]] = {}
     seconds: dict[str, str] = {}
     for score in scores:
-        of_score = [of for of in lines if f"{of['evaluation']}, {of['metric']}" == score and of["subset"] == ALL]
+        of_score = [of for of in lines if f"{of['evaluation']}, {of['metric']}" == score and of["subset"] == str(ALL)]
         own = [of for of in of_score if of["features"] == ENCODER]
         rows = rows_of(own, first)
         marked = {row.setting for row in different([row for row in rows if row.difference is not None])}
@@ -167,12 +180,12 @@ def matrix(lines: Sequence[Line], first: str, scores: Sequence[str]) -> str:
 
 def tables(lines: Sequence[Line], first: str | None) -> str:
     """Write the tables and the verdict."""
-    main = [of for of in lines if is_main(of["metric"])]
+    main = [of for of in lines if of["shown"] == "True"]
     own = [of for of in main if of["features"] == ENCODER]
     base = first or own[0]["setting"]
     rows = sorted(rows_of(own, base), key=lambda row: row.setting != base)  # the verdict compares with its first row
     raw = [
-        replace(row, difference=None, paired="", seconds=None)
+        replace(row, difference=None, paired=None, unpaired="", seconds=None)
         for row in rows_of([{**of, "setting": of["features"]} for of in main if of["features"] != ENCODER], base)
     ]
     return "\n".join([rows_as_markdown([*rows, *raw], base), "\n\n".join(verdict(rows))])

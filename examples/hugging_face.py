@@ -75,7 +75,7 @@ def label_sets(names: list[list[str]]) -> Tensor:
 def mean_precision(vectors: dict[str, Tensor], labels: dict[str, Tensor]) -> float:
     """Return how well the nearest training texts tell the labels of test texts; validation chooses how many count."""
     parts = [Features(vectors[part], labels[part], tuple(SUBJECTS), part=part) for part in vectors]
-    return next(score.value for score in KNN()(*parts).scores if score.metric == "mAP")
+    return next(score.value for score in KNN()(*parts).scores if score.metric.name == "mAP")
 
 
 def train_and_compare(folder: Path) -> None:

@@ -35,7 +35,7 @@ def score_of(run, evaluation, metric, features="encoder"):
     (score,) = (
         score
         for score in Run(run).scores
-        if (score.evaluation, score.metric, score.features, score.part, score.subset, score.epoch) == named
+        if (score.evaluation, score.metric.name, score.features, score.part, str(score.group), score.epoch) == named
     )
     return score
 

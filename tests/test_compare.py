@@ -15,6 +15,7 @@ from scipy import stats
 from likewise.cli import main
 from likewise.cli.compare import compare
 from likewise.evaluation import FeatureParts, Features, save_features
+from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.intervals import student
 from likewise.report import (
     Row,
@@ -26,8 +27,9 @@ from likewise.report import (
     verdict,
     write_page,
 )
+from likewise.report.row import Over
 from likewise.runs import Run
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import ALL, Found, Group, Metric, Outcomes, Score
 
 NUMBER = count()
 ROWS = torch.arange(1000, 1060)
@@ -49,10 +51,10 @@ def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, name
     parts = {"data": {"class_path": "likewise.data.Digits", "init_args": {}}, "encoder": ENCODER, "loss": loss}
     run.describe({"parts": parts, "seed": seed, "samples": {"fingerprint": "f"}} | facts)
     values = outcomes_of((seed or 0) + 100 * round(100 * share), share)
-    scores = [("all", values)] + [(f"class {name}", values[labels == label]) for label, name in enumerate(names)]
+    scores = [(ALL, values), *((Group("class", name), values[labels == label]) for label, name in enumerate(names))]
     found = [
-        Score("kNN", "accuracy", float(of.mean()), 0.01, 0.99, len(of), subset=subset, choices="k=5")
-        for subset, of in scores
+        Score("kNN", ACCURACY, float(of.mean()), 0.01, 0.99, len(of), group=group, settings={"k": 5})
+        for group, of in scores
     ]
     run.add(Found(tuple(found), outcomes=(Outcomes("kNN", "accuracy", rows, values),)))
     test = Features(torch.eye(60), labels, names, rows, "test")
@@ -71,7 +73,7 @@ def names_of(runs):
 
 
 def value_of(run):
-    return next(score.value for score in run.scores if score.subset == "all")
+    return next(score.value for score in run.scores if score.group == ALL)
 
 
 def test_runs_that_differ_in_the_seed_only_are_one_setting(tmp_path):
@@ -94,30 +96,39 @@ def test_settings_are_named_by_what_differs(tmp_path):
     [
         (
             "robustness",
-            "penalty=0.1; all 9 corruptions at severities 1, 3",
-            "penalty=1; all 9 corruptions at severities 1",
+            {"corruptions": "all 9", "severities": [1, 3]},
+            {"corruptions": "all 9", "severities": [1]},
         ),
         (
             "out of distribution",
-            "k=50; 200 outside samples of Arrays a.npz",
-            "k=50; 200 outside samples of Arrays b.npz",
+            {"outside samples": 200, "outside": "Arrays a.npz"},
+            {"outside samples": 200, "outside": "Arrays b.npz"},
         ),
     ],
     ids=["corruptions", "outside data"],
 )
 def test_scores_on_other_corruptions_or_outside_data_are_not_paired(evaluation, first, other, seeds, tmp_path):
     runs = []
-    for loss, said, share in ((LOSS, first, 0.5), (OTHER, first.replace("=0.1", "=0.5"), 0.6), (COLD, other, 0.9)):
+    for loss, said, share in ((LOSS, first, 0.5), (OTHER, first, 0.6), (COLD, other, 0.9)):
         for seed in seeds:
             runs.append(run_of(tmp_path, loss=loss, seed=seed, share=share))
             values = torch.arange(60) % 10 < 10 * share
-            score = Score(evaluation, "mean", share - seed / 50, 0.01, 0.99, 60 + len(said), choices=said)
+            score = Score(
+                evaluation,
+                Metric("mean"),
+                share - seed / 50,
+                0.01,
+                0.99,
+                60 + len(str(said)),
+                settings={"penalty": share},
+                protocol=said,
+            )
             runs[-1].add(Found((score,), outcomes=(Outcomes(evaluation, "mean", ROWS, values.float()),)))
     assert len(set(names_of(runs))) == 3
     assert not any("samples=" in name for name in names_of(runs))
     rows = [row for row in rows_of(runs) if row.evaluation == evaluation]
     assert rows[1].difference is not None
-    assert (rows[2].difference, rows[2].paired) == (None, "not paired: evaluated on other data")
+    assert (rows[2].difference, rows[2].paired_words) == (None, "not paired: evaluated on other data")
     assert all(row.difference is not None for row in rows_of(runs)[1:3])  # of kNN
 
 
@@ -128,11 +139,11 @@ def test_episodes_that_differ_with_the_seed_are_paired_seed_by_seed(tmp_path):
         for seed in (0, 1):
             runs.append(run_of(tmp_path, loss=loss, seed=seed, share=share))
             value = share + seed * (share - 0.4) / 10
-            said = f"distance=cosine; episodes={seed}abc"
-            score = Score("few-shot", "5-way 1-shot accuracy", value, 0.01, 0.99, 60, choices=said)
+            metric, said = Metric("5-way 1-shot accuracy", selects=True), {"episodes": f"{seed}abc"}
+            score = Score("few-shot", metric, value, 0.01, 0.99, 60, counted="episode", protocol=said)
             runs[-1].add(Found((score,)))
     (row,) = [row for row in rows_of(runs)[1:] if row.evaluation == "few-shot" and row.difference is not None]
-    assert (row.paired, row.difference) == ("2 seeds", pytest.approx(0.105))
+    assert (str(row.paired), row.difference) == ("2 seeds", pytest.approx(0.105))
 
 
 def test_differences_that_go_with_the_class_are_named_too(tmp_path):
@@ -157,7 +168,7 @@ def test_options_of_the_trainer_make_settings(tmp_path):
 
 def test_an_evaluation_that_only_one_run_had_is_not_in_a_name(tmp_path):
     runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
-    runs[0].add(Found((Score("mine", "accuracy", 0.5, 0.4, 0.6, 60),)))
+    runs[0].add(Found((Score("mine", ACCURACY, 0.5, 0.4, 0.6, 60),)))
     assert names_of(runs) == ["SupConLoss", "NTXentLoss"]
 
 
@@ -192,19 +203,19 @@ def test_means_over_seeds_have_students_interval_and_are_paired_by_seed(tmp_path
     for row, values in zip(rows, (ours, theirs), strict=True):
         low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
         assert (row.value, row.low, row.high) == pytest.approx((np.mean(values), low, high))
-        assert (row.runs, row.interval) == (4, "4 seeds")
+        assert (row.runs, str(row.interval)) == (4, "4 seeds")
     expected = stats.ttest_rel(theirs, ours)
     interval = expected.confidence_interval(0.95)
     found = rows[1].difference, rows[1].difference_low, rows[1].difference_high
     assert found == pytest.approx((np.mean(theirs) - np.mean(ours), interval.low, interval.high))
-    assert (rows[0].difference, rows[0].paired, rows[1].paired) == (None, "", "4 seeds")
+    assert (rows[0].difference, rows[0].paired_words, rows[1].paired_words) == (None, "", "4 seeds")
 
 
 def test_classes_with_many_and_few_samples_have_rows_of_their_own_paired_by_seed(tmp_path):
     def with_tail(loss, seed, few):
         run = run_of(tmp_path, loss=loss, seed=seed)
         (all_, *classes) = (score for score in run.scores)
-        tail = replace(all_, subset="few", value=few, low=0.0, high=1.0, count=20)
+        tail = replace(all_, group=Group("frequency", "few"), value=few, low=0.0, high=1.0, count=20)
         run.add(Found((all_, tail, *classes)))
         return run
 
@@ -219,15 +230,15 @@ def test_classes_with_many_and_few_samples_have_rows_of_their_own_paired_by_seed
     assert single["kNN, accuracy, few", "NTXentLoss"].difference is None
 
 
-def row(setting, value, each=(), metric="accuracy", evaluation="kNN", paired=""):
+def row(setting, value, each=(), metric=ACCURACY, evaluation="kNN", unpaired=""):
     """A row whose difference is the mean of some, each of a seed."""
     bounds = {}
     if each:
         low, high = student(each)
         bounds = {"difference": float(np.mean(each)), "difference_low": low, "difference_high": high}
-        bounds |= {"pairs": len(each), "paired": f"{len(each)} seeds"}
-    rest = {"paired": paired} | bounds
-    return Row(setting, evaluation, metric, 3, value, value - 0.1, value + 0.1, "3 seeds", share=True, **rest)
+        bounds["paired"] = Over(len(each), "seed")
+    rest = {"unpaired": unpaired} | bounds
+    return Row(setting, evaluation, metric, 3, value, value - 0.1, value + 0.1, Over(3, "seed"), **rest)
 
 
 def groups_of(told):
@@ -246,7 +257,7 @@ def test_the_verdict_is_holms_of_the_paired_differences():
         "H": (0.02, 0.02, 0.02, 0.02, 0.02),  # no spread to judge by
     }
     rows = [row("A", 0.5), *(row(name, 0.5, of) for name, of in each.items())]
-    rows += [row("F", 0.9, paired="not paired: other test samples"), row("B", 0.2, (0.1, 0.1, 0.2), metric="another")]
+    rows += [row("F", 0.9, unpaired="other test samples"), row("B", 0.2, (0.1, 0.1, 0.2), metric=Metric("another"))]
     rows += [row("A", 0.5, evaluation="linear probe")]
     values = {name: stats.ttest_1samp(of, 0).pvalue for name, of in each.items() if np.std(of) > 1e-9}
     for name, expected in values.items():
@@ -323,8 +334,8 @@ def test_single_runs_are_paired_by_sample(tmp_path):
     assert (second.difference_low, second.difference_high) == pytest.approx(
         (centre - spread, centre + spread), abs=1e-6
     )
-    assert second.paired == "60 samples"
-    assert (first.low, first.high, first.interval) == (0.01, 0.99, "60 samples")
+    assert second.paired == Over(60, "sample")
+    assert (first.low, first.high, first.interval) == (0.01, 0.99, Over(60, "sample"))
 
 
 @pytest.mark.parametrize(
@@ -338,7 +349,7 @@ def test_other_test_samples_are_not_paired_and_the_page_says_why(tmp_path, chang
     runs += [run_of(tmp_path, loss=OTHER, seed=seed, **changed) for seed in range(seeds)]
     rows = rows_of(runs)
     assert [row.difference for row in rows] == [None, None]
-    assert rows[1].paired == "not paired: other test samples"
+    assert rows[1].paired_words == "not paired: other test samples"
     write_page(tmp_path / "page.html", in_settings(runs))
     page = (tmp_path / "page.html").read_text(encoding="utf-8").split("<main>", 1)[1].split("</main>", 1)[0]
     assert "no difference is given" in page
@@ -349,7 +360,7 @@ def test_too_few_common_seeds_are_not_paired(tmp_path):
     runs = [run_of(tmp_path, seed=seed) for seed in (0, 1)] + [
         run_of(tmp_path, loss=OTHER, seed=seed) for seed in (1, 2)
     ]
-    assert rows_of(runs)[1].paired == "not paired: fewer than 2 seeds in common"
+    assert rows_of(runs)[1].paired_words == "not paired: fewer than 2 seeds in common"
 
 
 def test_the_seeds_in_common_are_paired(tmp_path):
@@ -358,16 +369,16 @@ def test_the_seeds_in_common_are_paired(tmp_path):
     row = rows_of([*runs, *others])[1]
     each = [value_of(other) - value_of(run) for run, other in zip(runs[1:], others, strict=True)]
     assert row.difference == pytest.approx(np.mean(each))
-    assert row.paired == "2 seeds"
+    assert row.paired == Over(2, "seed")
 
 
 def test_scores_that_the_first_setting_lacks_are_shown_unpaired(tmp_path):
     runs = [run_of(tmp_path), run_of(tmp_path, loss=COLD), run_of(tmp_path, loss=OTHER)]
     for run in runs[1:]:
-        run.add(Found((Score("retrieval", "MAP@R", 0.5, 0.4, 0.6, 60, choices="interval over 12 classes"),)))
+        run.add(Found((Score("retrieval", Metric("MAP@R"), 0.5, 0.4, 0.6, 60, classes=12),)))
     rows = [row for row in rows_of(runs) if row.evaluation == "retrieval"]
-    assert [row.interval for row in rows] == ["12 classes"] * 2
-    assert {row.paired for row in rows} == {"not paired: the first setting lacks it"}
+    assert [row.interval for row in rows] == [Over(12, "class")] * 2
+    assert {row.unpaired for row in rows} == {"the first setting lacks it"}
 
 
 @pytest.fixture(scope="module")
@@ -408,7 +419,7 @@ def test_maps_of_settings_show_the_same_samples_in_the_same_order(page):
 def test_the_page_has_the_difference_of_each_class(page, two):
     after = page.read_text(encoding="utf-8").split("<main>", 1)[1].split("</main>", 1)[0]
     for name in NAMES:
-        of = [next(score.value for score in run.scores if score.subset == f"class {name}") for run in two]
+        of = [next(score.value for score in run.scores if score.group == Group("class", name)) for run in two]
         each = [of[2] - of[0], of[3] - of[1]]
         low, high = stats.t.interval(0.95, 1, np.mean(each), stats.sem(each))
         assert f"<td>{100 * np.mean(each):+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]</td>" in after
@@ -419,7 +430,9 @@ def test_single_runs_differ_by_class_on_the_samples_of_the_class(tmp_path):
     write_page(tmp_path / "page.html", in_settings(runs))
     after = (tmp_path / "page.html").read_text(encoding="utf-8").split("<main>", 1)[1].split("</main>", 1)[0]
     for name in NAMES:
-        first, second = (next(score.value for score in run.scores if score.subset == f"class {name}") for run in runs)
+        first, second = (
+            next(score.value for score in run.scores if score.group == Group("class", name)) for run in runs
+        )
         assert (
             f"<td>class {name.replace('<', '&lt;').replace('>', '&gt;')}</td><td>{100 * (second - first):+.2f} ["
             in after
@@ -430,7 +443,7 @@ def test_the_table_is_saved_as_it_is_shown(page, two):
     with page.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
     for line, row in zip(read, rows_of(two), strict=True):
-        assert (line["setting"], line["interval"], line["paired"]) == (row.setting, row.interval, row.paired)
+        assert (line["setting"], line["interval"], line["paired"]) == (row.setting, str(row.interval), row.paired_words)
         assert float(line["value"]) == row.value
         assert line["difference"] == ("" if row.difference is None else str(row.difference))
 
@@ -469,9 +482,8 @@ def test_scores_that_are_no_shares_keep_their_unit(tmp_path):
     runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
     for run, value in zip(runs, (3.0, 5.0), strict=True):
         values = torch.full((60,), value) + torch.arange(60) % 2
-        run.add(
-            Found((Score("mine", "rank", value, 0.5, 9.0, 60),), outcomes=(Outcomes("mine", "rank", ROWS, values),))
-        )
-    row = [row for row in rows_of(runs) if row.metric == "rank"][1]
+        score = Score("mine", Metric("rank", "plain"), value, 0.5, 9.0, 60)
+        run.add(Found((score,), outcomes=(Outcomes("mine", "rank", ROWS, values),)))
+    row = [row for row in rows_of(runs) if row.metric.name == "rank"][1]
     assert row.score_words == "5.000 [0.500, 9.000]"
     assert row.difference_words == "+2.000 [+2.000, +2.000]"

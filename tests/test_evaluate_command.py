@@ -62,8 +62,8 @@ def test_one_evaluation_again_replaces_its_own_scores_only(run):
     unchanged = [[score for score in scores if score.evaluation != "kNN" or score.epoch] for scores in (before, after)]
     assert unchanged[0] == unchanged[1]
     final = [score for score in after if score.evaluation == "kNN" and score.epoch is None]
-    assert all(score.choices.startswith("k=7, ") for score in final)
-    assert sum(score.subset == "all" and score.part == "test" for score in final) == 2
+    assert all(score.settings["k"] == 7 for score in final)
+    assert sum(str(score.group) == "all" and score.part == "test" for score in final) == 2
 
 
 def test_a_checkpoint_is_evaluated_as_a_run_of_its_own(run, tmp_path):
@@ -86,7 +86,7 @@ def test_embeddings_of_a_run_are_evaluated_as_the_run_was(run, tmp_path, capsys)
     assert main(["evaluate", str(run.embeddings), "--runs", str(tmp_path / "runs")]) == 0
     (made,) = (tmp_path / "runs").iterdir()
     values = [
-        {(score.evaluation, score.metric): score.value for score in of.scores if score.subset == "all"
+        {(score.evaluation, score.metric.name): score.value for score in of.scores if str(score.group) == "all"
          and (score.features, score.part, score.epoch) == ("encoder", "test", None)}
         for of in (run, Run(made))
     ]  # fmt: skip
@@ -99,8 +99,10 @@ def test_fewer_samples_are_evaluated_and_none_at_all(few, tmp_path):
     assert main(["train", *few, "--evaluation_samples", "20", "--runs", str(tmp_path / "capped")]) == 0
     (capped,) = (tmp_path / "capped").iterdir()
     assert [len(part) for part in load_features(Run(capped).embeddings)] == [108, 12, 40]
-    final = [score for score in Run(capped).scores if (score.subset, score.part, score.epoch) == ("all", "test", None)]
-    assert {score.count for score in final if score.metric == "accuracy"} == {20}
+    final = [
+        score for score in Run(capped).scores if (str(score.group), score.part, score.epoch) == ("all", "test", None)
+    ]
+    assert {score.count for score in final if score.metric.name == "accuracy"} == {20}
     rows = {of.key: of.rows.tolist() for of in Run(capped).outcomes}
     both = [rows["kNN", "accuracy", kind, "test"] for kind in ("encoder", "raw inputs")]
     assert both[0] == both[1]
@@ -119,7 +121,7 @@ def test_classes_that_were_not_trained_on_are_evaluated_by_retrieval_and_in_epis
     scores = Run(run).scores
     assert {score.evaluation for score in scores} == {"retrieval", "few-shot", "features"}
     final = [score for score in scores if score.epoch is None and score.part == "test"]
-    assert all("interval over 2 classes" in score.choices for score in final)
+    assert all(score.classes == 2 for score in final)
     assert {score.part for score in scores if score.epoch == 1} == {"validation"}
 
 
@@ -130,9 +132,9 @@ def test_a_long_tail_is_reported_by_the_number_of_training_samples(tmp_path):
     features = load_features(Run(run).embeddings)
     few = features.train.counts < 20
     scores = [of for of in Run(run).scores if of.part == "test"]
-    score = next(of for of in scores if (of.evaluation, of.features, of.subset) == ("kNN", "encoder", "few"))
+    score = next(of for of in scores if (of.evaluation, of.features, str(of.group)) == ("kNN", "encoder", "few"))
     assert score.count == int(few[features.test.labels].sum())
-    assert {"many", "medium"} <= {of.subset for of in scores}
+    assert {"many", "medium"} <= {str(of.group) for of in scores}
 
 
 def test_a_refit_learns_from_train_and_validation_and_chooses_before(few, tmp_path):

@@ -44,7 +44,7 @@ def parts():
 
 
 def overall(found):
-    return next(score for score in found.scores if score.subset == "all")
+    return next(score for score in found.scores if str(score.group) == "all")
 
 
 # --- intervals -------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_paired_difference_of_unseen_classes_is_over_classes():
 def test_class_scores_add_up_to_the_overall_one():
     test = Features(torch.zeros(6, 1), torch.tensor([0, 1, 2, 1, 2, 1]), ("a", "b", "c"))
     found = accuracy("kNN", torch.tensor([0, 1, 2, 2, 0, 1]), test, torch.tensor([50, 50, 50]))
-    assert [(score.subset, round(score.value * score.count), score.count) for score in found.scores] == [
+    assert [(str(score.group), round(score.value * score.count), score.count) for score in found.scores] == [
         ("all", 4, 6),
         ("class a", 1, 1),
         ("class b", 2, 3),
@@ -138,7 +138,7 @@ def test_a_long_tail_is_scored_by_the_number_of_training_samples():
     test = Features(torch.zeros(8, 1), torch.arange(4).repeat_interleave(2), tuple("abcd"))
     right = torch.tensor([0, 0, 1, 3, 2, 2, 0, 0])
     found = accuracy("kNN", right, test, torch.tensor([101, 100, 20, 19]))
-    values = {score.subset: (score.value, score.count) for score in found.scores}
+    values = {str(score.group): (score.value, score.count) for score in found.scores}
     assert {name: values[name] for name in ("many", "medium", "few")} == {
         "many": (1.0, 2),
         "medium": (0.75, 4),
@@ -169,11 +169,10 @@ def test_knn_is_a_vote_among_the_most_similar(parts, k, weights):
 def test_knn_takes_what_is_best_on_validation(parts):
     found = KNN()(*parts)
     best = max(found.candidates, key=lambda score: score.value)
-    chosen = next(score for score in found.candidates if score.choices == overall(found).choices)
+    chosen = next(score for score in found.candidates if score.settings == overall(found).settings)
     assert chosen.value == best.value
     assert {score.part for score in found.candidates} == {"validation"}
-    k, weights = overall(found).choices.split(", ")
-    alone = KNN(int(k.removeprefix("k=")), weights.removeprefix("weights="))(*parts)
+    alone = KNN(**overall(found).settings)(*parts)
     assert overall(alone).value == overall(found).value
 
 
@@ -182,7 +181,7 @@ def test_knn_looks_further_while_the_largest_k_is_best():
     tried = KNN(weights="uniform")(
         train, blobs(400, "validation", 2, classes=2, spread=12.0), blobs(9, "test", 3, classes=2)
     )
-    ks = [int(score.choices.split(",")[0].removeprefix("k=")) for score in tried.candidates]
+    ks = [score.settings["k"] for score in tried.candidates]
     best = max(zip([score.value for score in tried.candidates], [-k for k in ks], strict=True))
     assert -best[1] < max(ks) or max(ks) == 600
 
@@ -276,10 +275,10 @@ def test_a_constant_feature_is_left_alone(parts):
 
 def test_the_path_goes_on_beyond_the_end_that_is_best(parts):
     strong = LinearProbe(penalties=(1e-7, 1e-8))(*parts)
-    tried = [score.choices for score in strong.candidates]
-    assert tried[0] not in {"penalty=1e-07", "penalty=1e-08"}
-    chosen = overall(strong).choices
-    assert chosen not in {tried[0], tried[-1]} or chosen in {"penalty=1000", "penalty=1e-08"}
+    tried = [score.settings["penalty"] for score in strong.candidates]
+    assert tried[0] not in {1e-7, 1e-8}
+    chosen = overall(strong).settings["penalty"]
+    assert chosen not in {tried[0], tried[-1]} or chosen in {1000, pytest.approx(1e-8)}
 
 
 def test_refitting_learns_from_validation_too(parts):
@@ -320,7 +319,7 @@ def test_retrieval_is_a_loop_over_queries_with_a_long_tail_and_single_samples():
     expected = loop(vectors.double(), labels.tolist())
     assert [score.value for score in found.scores] == pytest.approx(expected.mean(0).tolist(), abs=1e-6)
     assert {score.count for score in found.scores} == {35}
-    assert all("2 samples left out" in score.choices for score in found.scores)
+    assert all("2 samples left out" in score.notes[0] for score in found.scores)
     for outcome, column in zip(found.outcomes, expected.T, strict=True):
         assert outcome.values.tolist() == pytest.approx(column.tolist(), abs=1e-6)
         assert outcome.rows.tolist() == list(range(35))
@@ -348,7 +347,7 @@ def test_unseen_classes_have_an_interval_over_classes():
     seen, other = (Retrieval()(train, train, of) for of in (test, unseen))
     value = next(one for one in other.outcomes if one.metric == "MAP@R").values
     assert [score.value for score in seen.scores] == [score.value for score in other.scores]
-    assert "interval over 3 classes" in other.scores[0].choices
+    assert other.scores[0].classes == 3
     assert (other.scores[2].low, other.scores[2].high) == pytest.approx(
         np.clip(student([float(value[test.labels == c].mean()) for c in range(3)]), 0, 1), abs=1e-6
     )
@@ -360,7 +359,7 @@ def test_turns_of_an_unseen_class_count_as_one():
     found = Retrieval()(train, train, turned)
     value = next(one for one in found.outcomes if one.metric == "MAP@R").values
     low, high = over_classes(value, test.labels % 2)
-    assert "interval over 2 classes" in found.scores[2].choices
+    assert found.scores[2].classes == 2
     assert (found.scores[2].low, found.scores[2].high) == pytest.approx((max(0, low), min(1, high)))
     assert turned.groups.tolist() == (test.labels % 2).tolist()
 
@@ -470,7 +469,7 @@ def test_classes_of_any_integer_are_taken_and_others_refused(parts):
 def test_many_and_few_are_those_of_the_whole_training_part(parts):
     capped = Features(parts.train.vectors, parts.train.labels, parts.train.names, part="train").fewer(12)
     capped = Features(capped.vectors, capped.labels, capped.names, part="train", whole=torch.tensor([500, 50, 5]))
-    scores = {score.subset for score in KNN(3, "uniform")(capped, parts.validation, parts.test).scores}
+    scores = {str(score.group) for score in KNN(3, "uniform")(capped, parts.validation, parts.test).scores}
     assert {"many", "medium", "few"} <= scores
 
 

@@ -30,7 +30,8 @@ from likewise.evaluation.choice import usual_episodes
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
 from likewise.runs import Run
-from likewise.scores import outcomes_of, save_outcomes, validation_score
+from likewise.score_files import outcomes_of, save_outcomes
+from likewise.scores import validation_score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
 
@@ -92,14 +93,14 @@ def test_accuracy_is_that_of_a_plain_loop(ways, shots, distance):
     assert outcomes.values.tolist() == pytest.approx(expected, abs=1e-6)
     assert outcomes.of_episodes
     (score,) = found.scores
-    assert score.metric == f"{ways}-way {shots}-shot accuracy"
+    assert score.metric.name == f"{ways}-way {shots}-shot accuracy"
     assert score.value == pytest.approx(np.mean(expected))
     assert score.low <= score.value <= score.high
     spread = 1.96 * np.std(expected, ddof=1) / np.sqrt(40)
-    assert float(re.search(r"± ([\d.]+) points over 40 episodes", score.choices)[1]) == pytest.approx(
+    assert float(re.search(r"± ([\d.]+) points over 40 episodes", score.notes[0])[1]) == pytest.approx(
         100 * spread, rel=0.06
     )
-    assert "interval over 12 classes" in score.choices
+    assert score.classes == 12
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "centred cosine"])
@@ -135,7 +136,7 @@ def test_a_logistic_regression_in_each_episode_is_scikit_learns(distance):
         probe.fit(unit[episode[:, :3].ravel()], truth)
         expected.append((probe.predict(unit[episode[:, 3:].ravel()]) == np.repeat(np.arange(5), 6)).mean())
     assert found.outcomes[0].values.tolist() == pytest.approx(expected, abs=1e-6)
-    assert found.scores[0].metric == "5-way 3-shot accuracy, logistic regression"
+    assert found.scores[0].metric.name == "5-way 3-shot accuracy, logistic regression"
 
 
 @pytest.mark.parametrize("penalty", [1.0, 0.01, 1e-4])
@@ -165,10 +166,10 @@ def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
         found = FewShot(5, 1, 6, 40, **options)(*three())
     parts = [str(one.message).partition(": ")[0].rpartition(", ")[2] for one in told]
     assert parts == ["validation", "test"]
-    assert "; 40 of 40 classifiers had not converged: raise the penalty, 0.01" in found.scores[0].choices
-    assert [one.choices for one in found.candidates] == ["distance=cosine"]  # as the page looks for what was chosen
+    assert "40 of 40 classifiers had not converged: raise the penalty, 0.01" in found.scores[0].notes
+    assert [one.settings for one in found.candidates] == [{"distance": "cosine"}]
     monkeypatch.undo()
-    assert "converged" not in FewShot(5, 1, 6, 40, **options)(*three()).scores[0].choices
+    assert "converged" not in str(FewShot(5, 1, 6, 40, **options)(*three()).scores[0].notes)
 
 
 def test_classes_that_were_trained_on_are_said_to_be():
@@ -177,15 +178,16 @@ def test_classes_that_were_trained_on_are_said_to_be():
         for part, of in zip(("train", "validation", "test"), three(), strict=True)
     )
     few_shot = FewShot(5, 1, 6, 40, distance="cosine")
-    assert "training part" not in few_shot(train, validation, test).scores[0].choices
-    seen = few_shot(replace(train, names=test.names), validation, test).scores[0].choices
-    assert "; all of its classes are in the training part too" in seen
+    assert "training part" not in str(few_shot(train, validation, test).scores[0].notes)
+    seen = few_shot(replace(train, names=test.names), validation, test).scores[0].notes
+    assert "all of its classes are in the training part too" in seen
     names = (*test.names[:4], *train.names[4:])
-    assert "; 4 of its classes are in the" in few_shot(replace(train, names=names), validation, test).scores[0].choices
+    some = few_shot(replace(train, names=names), validation, test).scores[0].notes
+    assert "4 of its classes are in the training part too" in some
     shared = replace(train, names=(*train.names, *test.names))  # names of classes without samples
-    assert "training part" not in few_shot(shared, validation, test).scores[0].choices
+    assert "training part" not in str(few_shot(shared, validation, test).scores[0].notes)
     nothing = Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), test.names)
-    assert "training part" not in few_shot(nothing, validation, test).scores[0].choices
+    assert "training part" not in str(few_shot(nothing, validation, test).scores[0].notes)
 
 
 def test_the_distance_is_the_best_on_validation_and_test_plays_no_part():
@@ -195,18 +197,18 @@ def test_the_distance_is_the_best_on_validation_and_test_plays_no_part():
     for score in found.scores:
         own = [one for one in found.candidates if one.metric == score.metric]
         assert {one.part for one in own} == {"validation"}
-        shape = EpisodeShape(60, 5, int(score.metric[6]), 6)
+        shape = EpisodeShape(60, 5, int(score.metric.name[6]), 6)
         for one in own:
-            distance = one.choices.removeprefix("distance=")
+            distance = one.settings["distance"]
             assert one.value == pytest.approx(np.mean(by_loop(train, validation, shape, distance)))
         best = max(own, key=lambda one: one.value)
-        assert score.choices.startswith(f"{best.choices}; ")
+        assert score.settings == best.settings
     other = Features(test.vectors.flip(0), test.labels, test.names)
     again = FewShot(5, [1, 5], 6, 60)(train, validation, other)
     assert again.candidates == found.candidates
     chosen = validation_score(found.candidates)
     assert chosen is not None
-    assert chosen.metric == "5-way 1-shot accuracy"  # although the candidates with 5 shots score higher
+    assert chosen.metric.name == "5-way 1-shot accuracy"  # although the candidates with 5 shots score higher
     assert chosen.value == max(one.value for one in found.candidates if one.metric == chosen.metric)
 
 
@@ -215,7 +217,7 @@ def test_without_a_training_part_features_are_not_centred():
     _, validation, test = three()
     nothing = Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), ())
     found = FewShot(5, 1, 6, 20)(nothing, validation, test)
-    assert {one.choices.removeprefix("distance=") for one in found.candidates} == {"cosine", "euclidean"}
+    assert {one.settings["distance"] for one in found.candidates} == {"cosine", "euclidean"}
     refusal = FewShot(5, 1, 6, 20, distance="centred cosine").refusal(FeatureParts(nothing, validation, test))
     assert refusal == "the distance centred cosine needs the mean of a training part, and there is none"
 
@@ -225,7 +227,7 @@ def test_episodes_are_told_apart_by_seed_shape_labels_and_rows():
 
     def digest(part, *, ways=5, seed=0):
         (score,) = FewShot(ways, 1, 6, 20, distance="cosine", seed=seed)(part, part, part).scores
-        return re.search(r"episodes=(\w+)", score.choices)[1]
+        return score.protocol["episodes"]
 
     test = clustered()
     assert digest(test) == digest(replace(test, vectors=test.vectors + torch.rand_like(test.vectors)))
@@ -243,7 +245,7 @@ def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
     worse = Features(test.vectors + 2 * torch.randn_like(test.vectors), test.labels, test.names)
     evaluation = FewShot(5, 1, 6, 200, distance="cosine")
     ours, theirs = (evaluation(train, validation, of) for of in (test, worse))
-    digest = [re.search(r"episodes=(\w+)", of.scores[0].choices)[1] for of in (ours, theirs)]
+    digest = [of.scores[0].protocol["episodes"] for of in (ours, theirs)]
     assert digest[0] == digest[1]
     difference = paired_difference(ours.outcomes[0], theirs.outcomes[0])
     assert (difference.count, difference.classes) == (200, 12)
@@ -253,9 +255,9 @@ def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
     assert (difference.low, difference.high) == pytest.approx(bounds)
     assert difference.low > 0
     other = FewShot(5, 1, 6, 200, distance="cosine", seed=1)(train, validation, test)
-    assert digest[0] not in other.scores[0].choices
+    assert digest[0] != other.scores[0].protocol["episodes"]
     fewer = FewShot(5, 1, 5, 200, distance="cosine")(train, validation, test)
-    assert digest[0] not in fewer.scores[0].choices
+    assert digest[0] != fewer.scores[0].protocol["episodes"]
 
 
 def test_scores_of_other_episodes_and_classifiers_stand_beside_each_other_in_a_run(tmp_path):
@@ -267,13 +269,13 @@ def test_scores_of_other_episodes_and_classifiers_stand_beside_each_other_in_a_r
     run.add(FewShot(5, 1, 6, 20, classifier="logistic regression")(*parts))
     metrics = [f"{ways}-way {shots}-shot accuracy" for ways, shots in ((5, 1), (3, 2), (5, 2))]
     metrics += ["5-way 1-shot accuracy, logistic regression"]
-    assert [score.metric for score in run.scores if score.part == "test"] == metrics
+    assert [score.metric.name for score in run.scores if score.part == "test"] == metrics
     assert [one.metric for one in run.outcomes] == metrics
     assert len([score for score in run.scores if score.part == "validation"]) == 4 * 3
     again = FewShot(5, 1, 6, 30)(*parts)
     run.add(again)
     assert len([score for score in run.scores if score.part == "test"]) == 4
-    (now,) = [score for score in run.scores if (score.metric, score.part) == (metrics[0], "test")]
+    (now,) = [score for score in run.scores if (score.metric.name, score.part) == (metrics[0], "test")]
     assert now == again.scores[0]
     assert len([score for score in run.scores if score.part == "validation"]) == 4 * 3
     assert {len(one.rows) for one in run.outcomes} == {20, 30}
@@ -295,7 +297,7 @@ def test_turns_of_a_class_are_one_class_of_the_interval():
     names = tuple(f"{'ABC'[label % 3]}{f', turned {90 * (label // 3)}°' if label > 2 else ''}" for label in range(12))
     turned = Features(test.vectors, test.labels, names)
     found = FewShot(2, 1, 6, 300, distance="cosine")(turned, turned, turned)
-    assert "; interval over 3 classes; " in found.scores[0].choices
+    assert found.scores[0].classes == 3
     groups = turned.labels[rows_of(turned, 300, 2)][:, :, 0] % 3
     assert torch.equal(found.outcomes[0].classes, groups)
     bounds = over_classes_of_episodes(found.outcomes[0].values, groups)
@@ -308,7 +310,7 @@ def test_where_every_episode_has_all_classes_the_interval_is_over_their_accuraci
     rows = rows_of(test, 50, 12)
     right = torch.tensor(by_loop(train, test, EpisodeShape(50, 12, 1, 6), "cosine"))
     assert found.outcomes[0].values.tolist() == pytest.approx(right.tolist())
-    assert "interval over 12 classes" in found.scores[0].choices
+    assert found.scores[0].classes == 12
     units = torch.nn.functional.normalize(test.vectors, dim=1)
     shares = torch.zeros(50, 12)
     for episode, of in enumerate(rows):
@@ -499,15 +501,17 @@ def test_the_distance_is_chosen_with_as_many_ways_as_validation_has():
     train, _, test = three(spread=1.5)
     few = clustered(3, part="validation", first=100)
     found = FewShot([4, 5], [1, 5], 6, 40)(train, few, test)
-    assert [one.metric for one in found.candidates] == 3 * ["3-way 1-shot accuracy"] + 3 * ["3-way 5-shot accuracy"]
+    assert [one.metric.name for one in found.candidates] == 3 * ["3-way 1-shot accuracy"] + 3 * [
+        "3-way 5-shot accuracy"
+    ]
     for one in found.candidates:
-        shape = EpisodeShape(40, 3, int(one.metric[6]), 6)
-        assert one.value == pytest.approx(np.mean(by_loop(train, few, shape, one.choices.removeprefix("distance="))))
+        shape = EpisodeShape(40, 3, int(one.metric.name[6]), 6)
+        assert one.value == pytest.approx(np.mean(by_loop(train, few, shape, one.settings["distance"])))
     for score in found.scores:
-        own = [one for one in found.candidates if one.metric[1:] == score.metric[1:]]
+        own = [one for one in found.candidates if one.metric.name[1:] == score.metric.name[1:]]
         best = max(own, key=lambda one: one.value)
-        assert score.choices.startswith(f"{best.choices}; ")
-        assert score.choices.endswith("; distance chosen 3-way, by all validation classes")
+        assert score.settings == best.settings
+        assert score.notes[-1] == "distance chosen 3-way, by all validation classes"
 
 
 def test_an_evaluation_that_does_not_apply_is_not_among_those_that_do():
@@ -520,7 +524,7 @@ def test_without_enough_validation_the_distance_is_said_not_to_be_chosen():
     few = clustered(1, part="validation", first=100)
     found = FewShot(5, 1, 6, 20)(train, few, test)
     assert found.candidates == ()
-    assert found.scores[0].choices.endswith("; too little validation to choose the distance by")
+    assert found.scores[0].notes[-1] == "too little validation to choose the distance by"
 
 
 # --- from the command ------------------------------------------------------------------------------------------------
@@ -555,11 +559,11 @@ def test_episodes_train_from_the_command_and_are_shown(loss, shapes, tmp_path, c
     (folder,) = tmp_path.iterdir()
     run = Run(folder)
     assert run.facts["parts"]["batches"]["init_args"]["mix"] == (loss != "PrototypicalLoss")  # as the loss reads it
-    scores = {score.metric: score for score in run.scores if score.features == "encoder" and score.part == "test"}
+    scores = {score.metric.name: score for score in run.scores if score.features == "encoder" and score.part == "test"}
     assert {"5-way 1-shot accuracy", "5-way 5-shot accuracy", "precision@1"} <= scores.keys()
     assert scores["5-way 5-shot accuracy"].value > 0.5
     epochs = [score for score in run.scores if score.epoch is not None]
-    assert {(score.evaluation, score.metric, score.epoch) for score in epochs} == {
+    assert {(score.evaluation, score.metric.name, score.epoch) for score in epochs} == {
         *(("few-shot", "5-way 1-shot accuracy", epoch) for epoch in (1, 2)),
         *(("features", "effective rank", epoch) for epoch in (1, 2)),
     }
@@ -607,7 +611,7 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
     parts, _ = parts_of_run(run)
     features = np.load(run.embeddings)["test_features"]
     assert np.allclose(run.encoder().encode(parts.test.inputs).numpy(), features, atol=1e-5)
-    metrics = {score.metric for score in run.scores if score.part == "test"}
+    metrics = {score.metric.name for score in run.scores if score.part == "test"}
     assert metrics == {f"{ways}-way {shots}-shot accuracy" for ways in (3, 5) for shots in (1, 5)}
     assert "difference" in capsys.readouterr().out
     counts = by_loop(None, load_features(run.embeddings).test, EpisodeShape(20, 5, 1, 3), "euclidean")

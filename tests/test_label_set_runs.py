@@ -12,8 +12,11 @@ from likewise.cli import main
 from likewise.data import Fraction, Labelled, Samples, Stratified
 from likewise.data.stratification import stratified
 from likewise.diagnostics import grouped, push_weights
+from likewise.evaluation.accuracy import ACCURACY
+from likewise.evaluation.label_scores import HAMMING, MEAN_PRECISION
 from likewise.models import ProjectionHead
 from likewise.runs import Run
+from likewise.scores import ALL
 from likewise.training.notes import notes
 from likewise.training.offers import KeyQueue
 
@@ -164,9 +167,9 @@ def test_one_class_that_is_early_at_its_best_does_not_choose_the_epoch(tmp_path,
     assert main([*words, "--keep", "best", "--report", "false", "--runs", str(tmp_path)]) == 0
     (folder,) = tmp_path.iterdir()
     run = Run(folder)
-    accuracies = [of for of in run.scores if of.epoch and of.metric == "accuracy"]
-    best = max((of for of in accuracies if of.subset == "all"), key=lambda of: of.value)
-    assert any(of.value == 1 and of.epoch < best.epoch and of.subset.startswith("class ") for of in accuracies)
+    accuracies = [of for of in run.scores if of.epoch and of.metric == ACCURACY]
+    best = max((of for of in accuracies if of.group == ALL), key=lambda of: of.value)
+    assert any(of.value == 1 and of.epoch < best.epoch and of.group.kind == "class" for of in accuracies)
     assert f"kept epoch {best.epoch} of 8, the best on validation: accuracy {best.value:.2%}"[:-1] in (
         capsys.readouterr().err.replace(" %", "")
     )
@@ -175,7 +178,7 @@ def test_one_class_that_is_early_at_its_best_does_not_choose_the_epoch(tmp_path,
 def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_path, capsys):
     words = ["--loss", "BCELoss", "--optimizer.lr", "0.05", "--trainer.max_epochs", "6", "--validation_epochs", "1"]
     run = trained(tmp_path / "runs", file, *words, "--keep", "best", "--evaluations", "OwnClassifier")
-    epochs = {of.epoch: of.value for of in run.scores if of.epoch and of.metric == "mAP" and of.subset == "all"}
+    epochs = {of.epoch: of.value for of in run.scores if of.epoch and of.metric == MEAN_PRECISION and of.group == ALL}
     best = max(epochs, key=epochs.get)
     assert len(epochs) == 6
     assert best < 6  # so that keeping the last would be something else
@@ -187,7 +190,7 @@ def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_p
     linear = {name.rpartition(".")[2]: of.numpy() for name, of in state.items() if "Classifier" in name}
     np.testing.assert_allclose(predictions, features @ linear["weight"].T + linear["bias"], rtol=1e-4, atol=1e-4)
     assert "own classifier, mAP: " in capsys.readouterr().out
-    hamming = next(of.value for of in run.scores if of.epoch is None and of.metric == "Hamming loss")
+    hamming = next(of.value for of in run.scores if of.epoch is None and of.metric == HAMMING)
     assert hamming == pytest.approx(((predictions > 0) != sets).mean(), abs=1e-9)  # 0.5 is a logit of 0
     again = ["evaluate", str(run.folder), "--evaluations", "OwnClassifier"]
     before = [score.value for score in run.scores if score.epoch is None]

@@ -236,8 +236,8 @@ def test_a_label_of_no_sample_or_of_all_is_predicted_by_its_frequency(share):
     )
     scores = LinearProbe()(*given).scores
     assert all(math.isfinite(score.value) for score in scores)
-    macro = next(score for score in scores if score.metric == "mAP")
-    assert ("1 of 3 labels not in this part" in macro.choices) == (share == 0)
+    macro = next(score for score in scores if score.metric.name == "mAP")
+    assert ("1 of 3 labels not in this part" in macro.notes) == (share == 0)
 
 
 def test_constant_and_repeated_features_change_nothing():
@@ -253,30 +253,26 @@ def test_constant_and_repeated_features_change_nothing():
 def test_penalties_are_chosen_on_validation_and_the_path_goes_on_where_its_end_is_best():
     train, validation, test = parts_of()
     found = LinearProbe(penalties=(1e-5, 1e-4))(train, validation, test)
-    low, high = (
-        float(word)
-        for word in found.headline[0].choices.split(";")[0].removeprefix("penalty=").split(",")[0].split(" to ")
-    )
+    low, high = map(float, found.headline[0].settings["penalty"].partition(",")[0].split(" to "))
     assert high > 1e-4 * 5
     assert low <= high
     fixed = LinearProbe(penalty=0.1)(train, validation, test)
-    assert fixed.headline[0].choices.startswith("penalty=0.1;")
+    assert fixed.headline[0].settings["penalty"] == pytest.approx(0.1)
     flipped = replace(test, labels=~test.sets)
-    assert (
-        LinearProbe(penalties=(1e-5, 1e-4))(train, validation, flipped).headline[0].choices == found.headline[0].choices
-    )
+    again = LinearProbe(penalties=(1e-5, 1e-4))(train, validation, flipped)
+    assert again.headline[0].settings == found.headline[0].settings
 
 
 def test_a_refit_learns_from_validation_too_with_the_same_choices():
     train, validation, test = parts_of()
     once, twice = (LinearProbe()(train, validation, test, refit=refit) for refit in (False, True))
-    assert once.headline[0].choices == twice.headline[0].choices
+    assert once.headline[0].settings == twice.headline[0].settings
     assert once.headline[0].value != twice.headline[0].value
     both = joined(train, validation)
     other = LabelFitting(both.vectors, both.sets).fit(0.1, 1e-4).logits(test.vectors).sigmoid()
     predicted = Predicted(other, test)
     alone = LinearProbe(penalty=0.1)(train, validation, test, refit=True)
-    mean = next(score.value for score in alone.headline if score.metric == "mAP")
+    mean = next(score.value for score in alone.headline if score.metric.name == "mAP")
     assert mean == pytest.approx(mean_precision_score("mine", predicted).value, abs=0.005)
 
 
@@ -286,7 +282,7 @@ def test_a_refit_learns_from_validation_too_with_the_same_choices():
 def scored(seed=0):
     train, validation, test = parts_of(seed)
     found = LinearProbe()(train, validation, test)
-    return train, validation, test, {(score.metric, score.subset): score for score in found.scores}, found
+    return train, validation, test, {(score.metric.name, str(score.group)): score for score in found.scores}, found
 
 
 def test_scores_are_those_of_scikit_learn_by_thresholds_from_validation():
@@ -294,7 +290,7 @@ def test_scores_are_those_of_scikit_learn_by_thresholds_from_validation():
     probes = LabelFitting(train.vectors, train.sets).fit(0.1, 2e-3)
     chosen, predicted = (probes.logits(of.vectors).sigmoid() for of in (validation, test))
     found = label_set_scores("x", Predicted(predicted, test), Predicted(chosen, validation), train.counts)
-    values = {score.metric: score.value for score in found.headline}
+    values = {score.metric.name: score.value for score in found.headline}
     tried = sorted({*chosen.flatten().tolist(), 0.0})
     common = max(tried, key=lambda of: f1_score(validation.sets, chosen > of, average="micro"))
     assert values["micro-F1"] == pytest.approx(f1_score(test.sets, predicted > common, average="micro"), abs=0.02)
@@ -315,7 +311,7 @@ def test_intervals_are_as_wide_as_the_bootstrap_finds():
     probes = LabelFitting(train.vectors, train.sets).fit(0.1, 2e-3)
     predicted = probes.logits(test.vectors).sigmoid()
     found = label_set_scores("x", Predicted(predicted, test), Predicted(predicted, test), train.counts)
-    spread = {score.metric: (score.high - score.low) / 2 / 1.98 for score in found.headline}
+    spread = {score.metric.name: (score.high - score.low) / 2 / 1.98 for score in found.headline}
     drawn = [generator.integers(0, len(test), len(test)) for _ in range(400)]
     frequent = slice(0, 3)
     again = {
@@ -329,7 +325,7 @@ def test_intervals_are_as_wide_as_the_bootstrap_finds():
     mean = label_set_scores(
         "x", Predicted(predicted[:, frequent], own), Predicted(predicted[:, frequent], own), train.counts[frequent]
     )
-    score = next(score for score in mean.headline if score.metric == "mAP")
+    score = next(score for score in mean.headline if score.metric.name == "mAP")
     values = [average_precision_score(own.sets[rows], predicted[rows, frequent]) for rows in drawn]
     assert (score.high - score.low) / 2 / 1.98 == pytest.approx(np.std(values), rel=0.2)
 
@@ -365,7 +361,7 @@ def draws(positives, rounds=100, samples=120):
 @pytest.mark.parametrize("metric", ["mAP", "macro-F1 at 0.5"])
 @pytest.mark.parametrize("positives", RARE.values(), ids=RARE)
 def test_intervals_cover_the_mean_where_labels_have_few_samples(positives, metric):
-    found = [next(score for score in one.headline if score.metric == metric) for one in draws(positives)][::2]
+    found = [next(score for score in one.headline if score.metric.name == metric) for one in draws(positives)][::2]
     mean = np.mean([score.value for score in found])
     assert np.mean([score.low <= mean <= score.high for score in found]) >= 0.85
 
@@ -386,7 +382,7 @@ def test_a_perfect_score_of_few_samples_has_an_interval_and_of_fewer_than_five_n
     sets[0, 0] = sets[1, 1] = True
     perfect = Predicted(sets.double(), Features(torch.zeros(40, 1), sets))
     found = label_set_scores("x", perfect, perfect, torch.tensor([9, 9]))
-    scores = {score.metric: score for score in found.headline}
+    scores = {score.metric.name: score for score in found.headline}
     for metric in ("mAP", "micro-F1", "macro-F1", "LRAP"):
         assert scores[metric].value == 1
         assert scores[metric].low < 0.5
@@ -445,7 +441,7 @@ def test_retrieval_by_labels_is_that_of_a_loop():
     test = replace(
         test, labels=test.sets & (torch.rand(test.sets.shape, generator=torch.Generator().manual_seed(1)) > 0.5)
     )
-    found = {score.metric: score for score in Retrieval()(test, test, test).headline}
+    found = {score.metric.name: score for score in Retrieval()(test, test, test).headline}
     units = torch.nn.functional.normalize(test.vectors.double())
     shared, gains, cumulated = [], [], []
     for row in range(len(test)):
@@ -483,5 +479,5 @@ def test_without_validation_thresholds_are_a_half():
     train, validation, test = parts_of()
     empty = validation[torch.zeros(0, dtype=torch.int64)]
     for evaluation in (KNN(5), LinearProbe()):
-        scores = {score.metric: score.value for score in evaluation(train, empty, test).headline}
+        scores = {score.metric.name: score.value for score in evaluation(train, empty, test).headline}
         assert scores["micro-F1"] == scores["micro-F1 at 0.5"]

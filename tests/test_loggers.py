@@ -83,11 +83,11 @@ def test_curves_are_those_of_the_run(logged):
     read = events(logged.folder / "tensorboard")
     for name, points in logged.metrics.items():
         assert curve(read, name) == [(step, pytest.approx(value, rel=1e-6)) for step, value in points], name
-    scores = {f"validation/{score.evaluation} {score.metric}" for score in logged.scores if score.epoch == 1}
+    scores = {f"validation/{score.evaluation} {score.metric.name}" for score in logged.scores if score.epoch == 1}
     assert scores == {name for name in read.Tags()["scalars"] if name.startswith("validation/")}
     assert len(scores) == 2
-    for score in (of for of in logged.scores if of.epoch is not None and of.subset == "all"):
-        points = dict(curve(read, f"validation/{score.evaluation} {score.metric}"))
+    for score in (of for of in logged.scores if of.epoch is not None and str(of.group) == "all"):
+        points = dict(curve(read, f"validation/{score.evaluation} {score.metric.name}"))
         assert points[5 * score.epoch - 1] == pytest.approx(score.value, rel=1e-6)
 
 

@@ -31,6 +31,7 @@ from likewise.evaluation.calibration import binned, calibration_error, temperatu
 from likewise.evaluation.intervals import resampled
 from likewise.evaluation.mahalanobis import Mahalanobis
 from likewise.evaluation.separation import auroc, false_positives
+from likewise.report.words import remarks
 from likewise.runs import Run
 
 pytestmark = [
@@ -64,7 +65,7 @@ class Given(Source):
 
 
 def values(found):
-    return {score.metric: score.value for score in found.headline}
+    return {score.metric.name: score.value for score in found.headline}
 
 
 # --- calibration -----------------------------------------------------------------------------------------------------
@@ -88,17 +89,17 @@ def test_calibration_scores_are_those_of_loops(parts):
     for score, outcomes in zip(found.headline[1:], found.outcomes, strict=True):
         interval = stats.ttest_1samp(outcomes.values.numpy(), 0).confidence_interval(0.95)
         assert (score.low, score.high) == pytest.approx((interval.low, interval.high), rel=1e-5)
-        assert (outcomes.metric, float(outcomes.values.mean())) == (score.metric, pytest.approx(score.value))
+        assert (outcomes.metric, float(outcomes.values.mean())) == (score.metric.name, pytest.approx(score.value))
 
 
 def test_rows_of_bins_add_up_to_the_calibration_error(parts):
     found = Calibration()(*parts)
-    rows = [score for score in found.scores if score.subset != "all"]
+    rows = [score for score in found.scores if str(score.group) != "all"]
     accuracies, confidences = rows[::2], rows[1::2]
-    assert {(score.metric) for score in accuracies} == {"accuracy"}
+    assert {(score.metric.name) for score in accuracies} == {"accuracy"}
     assert sum(score.count for score in accuracies) == 60
     pairs = zip(accuracies, confidences, strict=True)
-    total = sum(a.count / 60 * abs(a.value - c.value) for a, c in pairs if a.subset == c.subset)
+    total = sum(a.count / 60 * abs(a.value - c.value) for a, c in pairs if str(a.group) == str(c.group))
     assert found.headline[0].value == pytest.approx(total, rel=1e-6)
 
 
@@ -133,16 +134,17 @@ def test_a_temperature_is_fitted_on_validation_and_never_on_test(parts):
     }
     assert heat == pytest.approx(min(losses, key=losses.get), rel=0.01)
     other = FeatureParts(parts.train, parts.validation, blobs(60, "test", 9))
-    choices = {Calibration(temperature_scaling=True, penalty=1e-5)(*of).headline[0].choices for of in (parts, other)}
-    assert choices == {f"penalty=1e-05, temperature={heat:.4g}"}
+    for of in (parts, other):
+        found = Calibration(temperature_scaling=True, penalty=1e-5)(*of)
+        assert found.headline[0].settings == {"penalty": 1e-5, "temperature": heat}
     plain, scaled = (Calibration(temperature_scaling=on, penalty=1e-5)(*parts) for on in (False, True))
     assert values(plain) != values(scaled)
-    assert "temperature" not in plain.headline[0].choices
+    assert "temperature" not in plain.headline[0].settings
 
 
 def test_a_temperature_after_a_refit_is_that_of_the_probe_before_it(parts):
     choices = [
-        Calibration(temperature_scaling=True)(*parts, refit=refit).headline[0].choices for refit in (False, True)
+        Calibration(temperature_scaling=True)(*parts, refit=refit).headline[0].settings for refit in (False, True)
     ]
     assert choices[0] == choices[1]
 
@@ -238,19 +240,19 @@ def test_out_of_distribution_measures_both_distances(parts):
     measured = Mahalanobis(parts.train)
     distances = torch.cat([measured.distances(of) for of in (parts.test.vectors, outside)])
     assert found.headline[2].value == pytest.approx(roc_auc_score(truth, distances.numpy()))
-    assert [(score.metric, score.choices, score.count) for score in found.headline] == [
-        ("AUROC, kNN distance", "k=4; 40 outside samples of Given", 100),
-        ("FPR at 95 % TPR, kNN distance", "k=4; 40 outside samples of Given", 40),
-        ("AUROC, Mahalanobis distance", "40 outside samples of Given", 100),
-        ("FPR at 95 % TPR, Mahalanobis distance", "40 outside samples of Given", 40),
+    assert [(score.metric.name, remarks(score), score.count) for score in found.headline] == [
+        ("AUROC, kNN distance", "k=4; outside samples=40, outside=Given", 100),
+        ("FPR at 95 % TPR, kNN distance", "k=4; outside samples=40, outside=Given", 40),
+        ("AUROC, Mahalanobis distance", "outside samples=40, outside=Given", 100),
+        ("FPR at 95 % TPR, Mahalanobis distance", "outside samples=40, outside=Given", 40),
     ]
 
 
 def test_out_of_distribution_needs_no_labels_and_takes_a_subset(parts):
     plain = FeatureParts(*(Features(of.vectors, None, part=of.part) for of in parts))
     found = OutOfDistribution(Given(torch.randn(40, 5)), k=1000, most=7)(*plain)
-    assert [score.metric for score in found.headline] == ["AUROC, kNN distance", "FPR at 95 % TPR, kNN distance"]
-    assert found.headline[0].choices == "k=90; 7 outside samples of Given"
+    assert [score.metric.name for score in found.headline] == ["AUROC, kNN distance", "FPR at 95 % TPR, kNN distance"]
+    assert remarks(found.headline[0]) == "k=90; outside samples=7, outside=Given"
 
 
 def test_outside_inputs_are_encoded_where_the_encoder_is_known(parts):
@@ -452,7 +454,7 @@ def test_robustness_is_that_of_a_loop(digits):
             images = corrupted(inputs[rows], rows, name, severity, 3)
             logits = images.flatten(1).double() @ probe.weight + probe.bias
             each[f"{name} severity {severity}"] = (logits.argmax(dim=1) == parts.test.labels).double()
-    subsets = {score.subset: score.value for score in found.scores if score.subset != "all"}
+    subsets = {str(score.group): score.value for score in found.scores if str(score.group) != "all"}
     assert subsets == pytest.approx({name: float(right.mean()) for name, right in each.items()})
     right = torch.stack(list(each.values())).mean(dim=0)
     mean, clean = found.headline
@@ -461,9 +463,9 @@ def test_robustness_is_that_of_a_loop(digits):
     assert clean.value == pytest.approx(values(LinearProbe()(*parts))["accuracy"])
     assert mean.value < clean.value
     outcomes = {one.metric: one for one in found.outcomes}
-    assert torch.equal(outcomes[mean.metric].rows, rows)
-    torch.testing.assert_close(outcomes[mean.metric].values, right.float())
-    assert mean.choices.endswith("; corruptions gaussian noise, rotation at severities 2, 5")
+    assert torch.equal(outcomes[mean.metric.name].rows, rows)
+    torch.testing.assert_close(outcomes[mean.metric.name].values, right.float())
+    assert mean.protocol == {"corruptions": ["gaussian noise", "rotation"], "severities": [2, 5]}
 
 
 def test_robustness_of_a_subset_corrupts_its_samples_in_the_same_way(digits):
@@ -537,18 +539,22 @@ def test_a_run_is_evaluated_by_name_from_its_saved_features(trained, tmp_path, c
     folder, other = trained
     run = Run(shutil.copytree(folder, tmp_path / folder.name))
     embeddings = run.embeddings.read_bytes()
-    before = {score.subset: score for score in run.scores if score.metric == "accuracy" and "severity" in score.subset}
+    before = {
+        str(score.group): score
+        for score in run.scores
+        if score.metric.name == "accuracy" and "severity" in str(score.group)
+    }
     assert len(before) == len(CORRUPTIONS)
     assert main(["evaluate", str(run.folder), *MORE, "--evaluations.outside.path", str(other), "--device", "cpu"]) == 0
     assert run.embeddings.read_bytes() == embeddings
-    scores = [score for score in Run(run.folder).scores if score.part == "test" and score.subset == "all"]
+    scores = [score for score in Run(run.folder).scores if score.part == "test" and str(score.group) == "all"]
     kinds = {(score.evaluation, score.features) for score in scores}
     both = {"encoder", "raw inputs"}
     expected = {(name, kind) for name in ("kNN", "calibration", "out of distribution") for kind in both}
     assert kinds == expected | {("robustness", "encoder")}
-    found = {(score.metric, score.features): score for score in scores}
+    found = {(score.metric.name, score.features): score for score in scores}
     assert found["AUROC, kNN distance", "raw inputs"].value > 0.99  # noise is no digit
-    after = {score.subset: score for score in Run(run.folder).scores if "severity" in score.subset}
+    after = {str(score.group): score for score in Run(run.folder).scores if score.group.kind == "corruption"}
     assert set(after) == {f"{name} severity {severity}" for name in CORRUPTIONS for severity in (1, 5)}
     assert {subset: after[subset] for subset in before} == before  # from saved features as from those just encoded
     page = run.report.read_text(encoding="utf-8")
@@ -598,7 +604,7 @@ def test_samples_without_labels_are_told_from_others(trained, tmp_path, capsys):
     few = str(folder.parent.parent / "few.npz")
     assert main(["train", *data, *SHORT, *outside, few, "--runs", str(tmp_path)]) == 0
     (made,) = tmp_path.iterdir()
-    found = {score.metric for score in Run(made).scores if score.part == "test"}
+    found = {score.metric.name for score in Run(made).scores if score.part == "test"}
     assert found == {"AUROC, kNN distance", "FPR at 95 % TPR, kNN distance"}
     assert "did you mean Arrays?" in (main(["train", *outside[:3], "Arays"]), capsys.readouterr().err)[1]
 

@@ -56,7 +56,7 @@ def test_new_characters_are_learned_from_one_drawing(real_data, tmp_path):
     scores = {
         score.features: score
         for score in Run(run).scores
-        if (score.metric, score.part) == ("5-way 1-shot accuracy", "test")
+        if (score.metric.name, score.part) == ("5-way 1-shot accuracy", "test")
     }
     assert scores["encoder"].value > 0.7
     assert scores["encoder"].low > scores["raw inputs"].high
@@ -81,11 +81,15 @@ def test_characters_are_told_apart_better_than_by_their_pixels(real_data, tmp_pa
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    scores = [score for score in Run(run).scores if (score.subset, score.part, score.epoch) == ("all", "test", None)]
+    scores = [
+        score for score in Run(run).scores if (str(score.group), score.part, score.epoch) == ("all", "test", None)
+    ]
     assert {score.evaluation for score in scores} == {"kNN", "linear probe", "retrieval"}
     outcomes = {of.key: of for of in Run(run).outcomes}
     for score in scores:
-        encoder, raw = (outcomes[score.evaluation, score.metric, kind, "test"] for kind in ("encoder", "raw inputs"))
+        encoder, raw = (
+            outcomes[score.evaluation, score.metric.name, kind, "test"] for kind in ("encoder", "raw inputs")
+        )
         difference = paired_difference(encoder, raw)
         assert difference.count == 150
         assert difference.low > 0, score
@@ -109,6 +113,6 @@ def test_labels_of_music_are_predicted_better_than_from_its_descriptors(real_dat
         found = {
             score.features: score.value
             for score in Run(run).scores
-            if (score.metric, score.part, score.subset, score.epoch) == ("mAP", "test", "all", None)
+            if (score.metric.name, score.part, str(score.group), score.epoch) == ("mAP", "test", "all", None)
         }
         assert found["encoder"] > found["raw inputs"] + 0.02, (seed, found)

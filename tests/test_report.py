@@ -17,10 +17,13 @@ from likewise.data import Parts, Samples
 from likewise.diagnostics import plots, two_dimensional_map
 from likewise.diagnostics.plots.images import montage
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
+from likewise.evaluation.accuracy import ACCURACY
+from likewise.evaluation.label_scores import COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
 from likewise.report.sections import choices, classes, confusion, curves, labels, maps, scores
+from likewise.report.words import settings_words
 from likewise.runs import Run
-from likewise.scores import ENCODER, RAW, Found, Score
+from likewise.scores import ENCODER, RAW, Found, Group, Metric, Score
 
 NAMES = ("<cat>", '<a href="https://a.example">dog</a>', "cow</script>")
 
@@ -118,9 +121,23 @@ def whole(tmp_path_factory):
     pairs = zip((parts.train, parts.validation, parts.test), ("train", "validation", "test"), strict=True)
     features = FeatureParts(*(features_of(samples, 0.7, part, NAMES) for samples, part in pairs))
     for epoch, value in ((1, 0.4), (2, 0.6)):
-        run.add(Found((Score("kNN", "accuracy", value, 0.3, 0.7, 30, part="validation"),)).at(epoch))
-        rank = value + 0.2  # below 1 too it is no share
-        run.add(Found((Score("features", "effective rank", rank, rank, rank, 30, part="validation"),)).at(epoch))
+        run.add(Found((Score("kNN", ACCURACY, value, 0.3, 0.7, 30, part="validation"),)).at(epoch))
+        rank = value + 0.2
+        run.add(
+            Found(
+                (
+                    Score(
+                        "features",
+                        Metric("effective rank", "plain", "neither"),
+                        rank,
+                        rank,
+                        rank,
+                        30,
+                        part="validation",
+                    ),
+                )
+            ).at(epoch)
+        )
     evaluated(run, parts, features, [KNN(), LinearProbe(), Retrieval()])
     return run, parts, features
 
@@ -187,11 +204,11 @@ def test_every_score_is_on_the_page_as_it_was_measured(page, whole):
 def test_accuracies_and_differences_are_counted_right(page, whole):
     """Against a count of each sample's nearest training samples."""
     run, parts, features = whole
-    chosen = next(score.choices for score in run.scores if score.features == ENCODER and score.part == "test")
+    chosen = next(score.settings for score in run.scores if score.features == ENCODER and score.part == "test")
     right = {}
     for kind, of in ((ENCODER, features), (RAW, raw_features(parts))):
-        setting = next(s for s in run.scores if (s.evaluation, s.features, s.part) == ("kNN", kind, "test")).choices
-        k, weights = re.fullmatch(r"k=(\d+), weights=(\w+)", setting).groups()
+        setting = next(s for s in run.scores if (s.evaluation, s.features, s.part) == ("kNN", kind, "test")).settings
+        k, weights = setting["k"], setting["weights"]
         units, others = (torch.nn.functional.normalize(one.vectors) for one in (of.train, of.test))
         right[kind] = []
         for query, label in zip(others, of.test.labels, strict=True):
@@ -277,11 +294,11 @@ def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
     assert {score.evaluation for score in candidates} == {"kNN", "linear probe", "retrieval"}
     candidates = [score for score in candidates if score.evaluation != "retrieval"]  # which has nothing to choose
     words = " ".join(page.words)
-    assert all(score.choices in words for score in candidates)
+    assert all(settings_words(score.settings) in words for score in candidates)
     lines = figures_of(page)["choices"]
     drawn = [(x, round(y, 6)) for line in lines for x, y in zip(line["x"], line["y"], strict=True)]
     for score in candidates:
-        value = float(re.search(r"=([\d.e+-]+)", score.choices)[1])
+        value = float(next(of for of in score.settings.values() if not isinstance(of, str)))
         assert (value, round(100 * score.value, 6)) in drawn
     stars = sum(line["marker"]["symbol"].count("star") for line in lines)
     assert stars == page.words.count("chosen") == 4
@@ -289,9 +306,9 @@ def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
 
 def test_what_was_chosen_is_shown_however_much_was_tried(tmp_path):
     run = Run.create(tmp_path, "many")
-    score = Score("mine", "accuracy", 0.5, 0.4, 0.6, 10, part="validation")
-    tried = [replace(score, choices=f"width={1000 - of}") for of in range(900)]
-    run.add(Found((*tried, replace(score, choices="width=101", part="test"))))
+    score = Score("mine", ACCURACY, 0.5, 0.4, 0.6, 10, part="validation")
+    tried = [replace(score, settings={"width": 1000 - of}) for of in range(900)]
+    run.add(Found((*tried, replace(score, settings={"width": 101}, part="test"))))
     found = choices.section([Subject(run)])
     first, _, every = found.body.partition("All that was tried")
     assert "<td>50.00 % [40.0, 60.0]</td>" in first
@@ -475,7 +492,7 @@ def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
     bars = figures_of(page)["errors-kNN-accuracy"][0]
     assert len(bars["y"]) == classes.MOST
     assert "the 40 of 300 classes with the lowest scores" in " ".join(page.words)
-    scores_of = {score.subset: score.value for score in run.scores}
+    scores_of = {str(score.group): score.value for score in run.scores}
     lowest = sorted(scores_of[f"class {name}"] for name in names)[: classes.MOST]
     assert sorted(bars["y"]) == pytest.approx(sorted(100 - 100 * value for value in lowest))
     assert " ".join(page.words).count("class class number") == classes.MOST
@@ -494,8 +511,8 @@ def test_features_that_know_the_class_beat_inputs_that_do_not(whole):
 def test_scores_that_are_no_shares_are_told_in_their_own_unit(tmp_path):
     run = Run.create(tmp_path, "mine")
     run.describe({})
-    errors = (Score("mine", "coverage error", 1.83, 1.66412, 2.0, 9), Score("mine", "Hamming loss", 0.1, 0.1, 0.2, 9))
-    run.add(Found((Score("mine", "rank", 3.25, -math.inf, math.inf, 1), *errors)))
+    errors = (Score("mine", COVERAGE, 1.83, 1.66412, 2.0, 9), Score("mine", HAMMING, 0.1, 0.1, 0.2, 9))
+    run.add(Found((Score("mine", Metric("rank", "plain"), 3.25, -math.inf, math.inf, 1), *errors)))
     page = page_of(run)
     assert "3.250 [-inf, inf]" in " ".join(page.words)
     assert "1.830 [1.664, 2.000]" in " ".join(page.words)
@@ -507,9 +524,10 @@ def test_scores_that_are_no_shares_are_told_in_their_own_unit(tmp_path):
 def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
     run = Run.create(tmp_path, "mine")
     thirds = [("head labels", 0.9), ("middle labels", 0.8), ("tail labels", 0.7)]
-    found = [Score("kNN", "mAP", value, 0.5, 1.0, 9, subset=subset) for subset, value in thirds]
-    raw = [Score("kNN", "mAP", 0.6, 0.5, 1.0, 9, features=RAW, subset="tail labels")]
-    each = [Score("kNN", "F1", 0.4, 0.3, 0.5, 9, subset=f"label {name}") for name in ("oil", "tail labels")]
+    groups = {name: Group("frequency", name) for name, _ in thirds}
+    found = [Score("kNN", MEAN_PRECISION, value, 0.5, 1.0, 9, group=groups[name]) for name, value in thirds]
+    raw = [Score("kNN", MEAN_PRECISION, 0.6, 0.5, 1.0, 9, features=RAW, group=groups["tail labels"])]
+    each = [Score("kNN", F1, 0.4, 0.3, 0.5, 9, group=Group("label", name)) for name in ("oil", "tail labels")]
     run.add(Found((*found, *each)))
     run.add(Found(tuple(raw)))
     section = labels.section([Subject(run)])
@@ -524,13 +542,13 @@ def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "parsed"),
+    ("settings", "axis"),
     [
-        ("penalty=1e-3", ("penalty", 1e-3, [])),
-        ("weights=uniform, k=20", ("k", 20.0, ["weights=uniform"])),
-        ("", ("", None, [""])),
-        ("way=x", ("", None, ["way=x"])),
+        ({"penalty": 1e-3}, ("penalty", 1e-3, [])),
+        ({"weights": "uniform", "k": 20}, ("k", 20.0, ["weights=uniform"])),
+        ({}, ("", None, [])),
+        ({"way": "x"}, ("", None, ["way=x"])),
     ],
 )
-def test_settings_are_read_from_their_words(said, parsed):
-    assert choices.parsed(said) == parsed
+def test_the_axis_of_choices_is_the_first_positive_number(settings, axis):
+    assert choices.axis(settings) == axis

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from likewise.cli.care import cared_for
 from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
 from likewise.parts import build, class_of
 from likewise.runs import Run
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import Found, Metric, Outcomes, Score
 
 
 def _run(tmp_path, encoder=None, spec=None):
@@ -77,15 +78,15 @@ def test_a_file_is_complete_or_absent(tmp_path):
 
 
 def _found(value, *, epoch=None, metric="accuracy"):
-    score = Score("kNN", metric, value, 0.0, 1.0, 2, epoch=epoch)
-    tried = Score("kNN", metric, value, 0.0, 1.0, 2, part="validation", choices="k=1")
+    score = Score("kNN", Metric(metric, selects=True), value, 0.0, 1.0, 2, epoch=epoch)
+    tried = replace(score, epoch=None, part="validation", settings={"k": 1})
     outcome = Outcomes("kNN", metric, torch.tensor([4, 9]), torch.tensor([value, 0.0]))
     return Found((score,), () if epoch else (tried,), () if epoch else (outcome,))
 
 
 def test_what_an_evaluation_finds_again_replaces_what_it_found(tmp_path):
     run = Run.create(tmp_path, "scores")
-    other = Found((Score("retrieval", "MAP@R", 0.7, 0.6, 0.8, 2),))
+    other = Found((Score("retrieval", Metric("MAP@R"), 0.7, 0.6, 0.8, 2),))
     for found in (_found(0.1, epoch=5), _found(0.5), other, _found(0.9), _found(0.2, epoch=10)):
         run.add(found)
     read = [(score.evaluation, score.value, score.part, score.epoch) for score in Run(run.folder).scores]

@@ -67,7 +67,7 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(few, tmp_path, monkey
     probe = [row for row in rows if row["evaluation"] == "linear probe" and row["metric"] == "accuracy"]
     values = [
         np.mean([
-            next(score.value for score in run.scores if (score.evaluation, score.features, score.subset, score.part)
+            next(score.value for score in run.scores if (score.evaluation, score.features, str(score.group), score.part)
                  == ("linear probe", "encoder", "all", "test"))
             for run in pair
         ])

@@ -420,7 +420,7 @@ def test_texts_are_trained_evaluated_and_shown_from_the_command(file, tmp_path, 
     (run,) = (Run.open(path) for path in tmp_path.iterdir() if path.is_dir())
     page = run.report.read_text()
     assert all(f"<h2>{name}</h2>" in page for name in ("Nearest texts", "Similarity of labels", "Labels"))
-    scores = {(score.evaluation, score.metric): score for score in run.scores if score.epoch is None}
+    scores = {(score.evaluation, score.metric.name): score for score in run.scores if score.epoch is None}
     assert scores["retrieval", "Jaccard@10"].value > 0.4
     encoder = load_encoder(run.folder)
     assert encoder.encode(["rain and wind"]).shape == (1, 32)

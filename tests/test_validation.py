@@ -69,7 +69,7 @@ def test_scores_are_those_of_the_encoder_at_the_end_of_the_epoch(parts, tmp_path
         for of, part in ((parts.train, "train"), (parts.validation, "validation"))
     ]
     expected = KNN(20, "similarity")(*features, features[1]).headline[0].value
-    assert next(score for score in run.scores if score.epoch == 4 and score.subset == "all").value == expected
+    assert next(score for score in run.scores if score.epoch == 4 and str(score.group) == "all").value == expected
 
 
 def test_training_goes_on_as_it_would_have_without(parts, tmp_path):
@@ -107,7 +107,7 @@ def test_episodes_are_drawn_from_all_classes_of_a_large_validation_part(parts, t
 
 def test_the_effective_rank_is_that_of_the_validation_features(parts, tmp_path):
     run, module = train(tmp_path, parts)
-    first, last = (score for score in run.scores if score.metric == "effective rank")
+    first, last = (score for score in run.scores if score.metric.name == "effective rank")
     assert (first.epoch, last.epoch, last.part, last.count) == (2, 4, "validation", 15)
     assert last.value == effective_rank(module.encoder.encode(parts.validation.inputs))
     assert 1 < last.value < 8
@@ -117,7 +117,7 @@ def test_the_effective_rank_is_that_of_the_validation_features(parts, tmp_path):
 def test_without_labels_the_effective_rank_alone_is_validated(parts, tmp_path):
     blank = Parts(*(Samples(of.inputs) for of in (parts.train, parts.validation, parts.test)))
     run, _ = train(tmp_path, blank, loss=lw.NTXentLoss())
-    assert [(score.metric, score.epoch) for score in run.scores] == [("effective rank", 2), ("effective rank", 4)]
+    assert [(score.metric.name, score.epoch) for score in run.scores] == [("effective rank", 2), ("effective rank", 4)]
 
 
 def test_what_validation_takes_long_over_is_told(parts, tmp_path):

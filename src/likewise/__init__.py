@@ -54,8 +54,8 @@ __all__ = [
     "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs",
 ]
 _ROOMS = [
-    "benchmark", "cli", "data", "diagnostics", "distributed", "evaluation", "losses", "memory", "models",
-    "operator", "pairs", "parts", "pickled", "records", "report", "runs", "scores", "training",
+    "benchmark", "cli", "data", "diagnostics", "distributed", "evaluation", "losses", "memory", "models", "old_scores",
+    "operator", "pairs", "parts", "pickled", "records", "report", "runs", "score_files", "scores", "training",
 ]
 # fmt: on
 __version__ = "0.1.0"

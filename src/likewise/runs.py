@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from likewise.parts import Spec, build, class_of
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
-from likewise.scores import Found, Outcomes, Score, as_csv, from_csv, outcomes_of, save_outcomes
+from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
+from likewise.scores import Found, Outcomes, Score
 
 PARTIAL = ".partial"
 Stage = Literal["training", "evaluation", "finished"]
@@ -234,11 +235,11 @@ class Run:
 
     def add(self, found: Found) -> None:
         """Write what an evaluation found; what it found before is replaced, of episodes if they are as large."""
-        groups = {score.group for score in (*found.scores, *found.candidates)}
-        kept = [score for score in self.scores if score.group not in groups]
+        replaced = {score.written_with for score in (*found.scores, *found.candidates)}
+        kept = [score for score in self.scores if score.written_with not in replaced]
         if found.outcomes:
-            replaced = {one.group for one in found.outcomes}
-            others = [one for one in self.outcomes if one.group not in replaced]
+            rewritten = {one.written_with for one in found.outcomes}
+            others = [one for one in self.outcomes if one.written_with not in rewritten]
             with self.writing(self.outcomes_file.name) as path:
                 save_outcomes(path, [*others, *found.outcomes])
         self.write(

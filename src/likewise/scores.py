@@ -1,12 +1,8 @@
 """Scores: what an evaluation found, as flat rows, with the outcome of every sample for paired comparison."""
 
-import csv
-import io
-import zipfile
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, final, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -14,13 +10,94 @@ from torch import Tensor
 
 ENCODER = "encoder"
 RAW = "raw inputs"
-ALL = "all"
-# classes and labels by the number of their training samples
-SUBSETS = ("many", "medium", "few", "head labels", "middle labels", "tail labels")
-FEWER = "samples only"  # says in `choices` that raw inputs were evaluated on fewer samples than the encoder
 SEPARATOR = "|"
 PREFERRED = "linear probe"
-WORDS = ("evaluation", "metric", "features", "part", "subset", "choices")
+
+Unit = Literal["share", "points", "nats", "plain"]
+Better = Literal["higher", "lower", "neither"]
+Counted = Literal["sample", "episode"]
+
+
+@final
+@dataclass(frozen=True)
+class Metric:
+    """What a number measures. Evaluations declare their metrics; nothing is read from a name or a value.
+
+    Args:
+        name: Such as "accuracy".
+        unit: "share", between 0 and 1 and written in percent; "points"; "nats"; or "plain".
+        better: Whether "higher" or "lower" is better, or "neither".
+        selects: Whether runs, settings and epochs are chosen by it, on validation.
+        shown: Whether a terminal shows it; a page shows everything.
+
+    Raises:
+        ValueError: A word is none of these, or a metric that selects has no better direction.
+
+    Example:
+        >>> loss = Metric("log loss", "nats", "lower", selects=True)
+        >>> max([0.7, 0.3, 0.5], key=loss.rank)
+        0.3
+    """
+
+    name: str
+    unit: Unit = "share"
+    better: Better = "higher"
+    selects: bool = field(default=False, kw_only=True)
+    shown: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the words."""
+        for what, word, known in (("unit", self.unit, get_args(Unit)), ("better", self.better, get_args(Better))):
+            if word not in known:
+                raise ValueError(f"expected {what} of a metric as one of {', '.join(known)}, got {word!r}")
+        if self.selects and self.better == "neither":
+            raise ValueError(
+                f"expected a metric that selects to be better higher or lower, got {self.name!r}: say which"
+            )
+
+    def __str__(self) -> str:
+        """Its name."""
+        return self.name
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is written in percent."""
+        return self.unit == "share"
+
+    def rank(self, value: float) -> float:
+        """Return a number that is higher for what is better."""
+        return -value if self.better == "lower" else value
+
+
+@final
+@dataclass(frozen=True)
+class Group:
+    """Which of the samples or labels a score is of.
+
+    Args:
+        kind: "all"; "class" or "label"; "frequency", classes or labels by their number of training samples; or a kind
+            of an evaluation's own, such as "corruption".
+        name: Which of that kind, such as the class's name.
+
+    Example:
+        >>> str(Group("class", "cat")), str(Group("frequency", "many")), str(ALL)
+        ('class cat', 'many', 'all')
+    """
+
+    kind: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        """In words."""
+        return self.name or self.kind if self.kind in {"all", "frequency", "corruption"} else f"{self.kind} {self.name}"
+
+
+ALL = Group("all")
+FREQUENCIES = tuple(
+    Group("frequency", name) for name in ("many", "medium", "few", "head labels", "middle labels", "tail labels")
+)
+Key = tuple[str, str, str, str]
+"""Evaluation, name of the metric, features and part."""
 
 
 @final
@@ -30,38 +107,63 @@ class Score:
 
     Args:
         evaluation: What was evaluated, such as "linear probe".
-        metric: What the number is, such as "accuracy".
-        value: The number; a share is between 0 and 1.
-        low: Lower end of its 95 % interval.
+        metric: What the number is.
+        value: The number.
+        low: Lower end of its interval.
         high: Upper end.
-        count: Samples that it is the mean of.
+        count: How many samples or episodes it is the mean of.
         features: "encoder", or "raw inputs", the same evaluation without an encoder.
         part: "test" or "validation".
-        subset: "all"; one of `SUBSETS`; or "class NAME" or "label NAME".
+        group: Which samples or labels it is of.
         epoch: Epochs trained so far, for scores taken during training; None for the final encoder.
-        choices: The settings chosen on validation, such as "penalty=0.001", and what else to know about the number.
+        counted: What `count` counts.
+        classes: How many classes the interval is over; None: it is over what is counted.
+        settings: What the evaluation was set to, chosen on validation or given, such as {"penalty": 0.001}.
+        protocol: What was evaluated, where the samples alone don't say: scores whose protocols differ are not compared.
+        notes: What else to know about the number, in sentences that are only shown.
 
     Example:
-        >>> Score("kNN", "accuracy", 0.9, 0.8, 0.95, 100).part
-        'test'
+        >>> Score("kNN", Metric("accuracy"), 0.9, 0.8, 0.95, 100, settings={"k": 5}).key
+        ('kNN', 'accuracy', 'encoder', 'test')
     """
 
     evaluation: str
-    metric: str
+    metric: Metric
     value: float
     low: float
     high: float
     count: int
     features: str = ENCODER
     part: str = "test"
-    subset: str = ALL
+    group: Group = ALL
     epoch: int | None = None
-    choices: str = ""
+    counted: Counted = field(default="sample", kw_only=True)
+    classes: int | None = field(default=None, kw_only=True)
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any], kw_only=True, hash=False)
+    protocol: Mapping[str, Any] = field(default_factory=dict[str, Any], kw_only=True, hash=False)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the metric, which was a name once."""
+        if not isinstance(self.metric, Metric):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+                f"expected a Metric for a score, got {self.metric!r}: declare Metric(name, unit, better) once"
+            )
 
     @property
-    def group(self) -> tuple[str | int | None, ...]:
-        """Evaluation, features and epoch, of episodes also metric and part: rows of a group are replaced together."""
-        own = (self.metric, self.part) if _of_episodes(self.metric) else ()
+    def key(self) -> Key:
+        """What its outcomes are found by."""
+        return self.evaluation, self.metric.name, self.features, self.part
+
+    @property
+    def what(self) -> tuple[str, str, str, str, Group]:
+        """What it measures; scores of several epochs or settings have it in common."""
+        return *self.key, self.group
+
+    @property
+    def written_with(self) -> tuple[str | int | None, ...]:
+        """Scores of one evaluation replace each other together; of episodes, which have many sizes, each by itself."""
+        own = (self.metric.name, self.part) if self.counted == "episode" else ()
         return self.evaluation, self.features, self.epoch, *own
 
 
@@ -72,7 +174,7 @@ class Outcomes:
 
     Args:
         evaluation: See `Score`.
-        metric: See `Score`; also "prediction", the predicted class.
+        metric: The name of a score's metric; also "prediction", the predicted class.
         rows: The samples' rows in their source, (M,). Of episodes, which have many samples, -1 less their number.
         values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query. Or one an episode.
         classes: Of episodes the classes that they were drawn from, (M, N), where turns of a class are one; others may
@@ -106,14 +208,14 @@ class Outcomes:
         return len(self.rows) > 0 and bool((self.rows < 0).all())
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What identifies the outcomes within a run."""
+    def key(self) -> Key:
+        """What identifies the outcomes within a run, as `Score.key`."""
         return self.evaluation, self.metric, self.features, self.part
 
     @property
-    def group(self) -> tuple[str, ...]:
-        """Evaluation, features and part, of episodes also the metric: outcomes of a group are replaced together."""
-        own = (self.metric,) if _of_episodes(self.metric) else ()
+    def written_with(self) -> tuple[str, ...]:
+        """Outcomes of one evaluation replace each other together; those of episodes each by itself."""
+        own = (self.metric,) if self.of_episodes else ()
         return self.evaluation, self.features, self.part, *own
 
 
@@ -138,136 +240,43 @@ class Found:
 
     @property
     def headline(self) -> tuple[Score, ...]:
-        """The scores of all samples together, not those of subsets."""
-        return tuple(score for score in self.scores if score.subset == ALL)
+        """The scores of all samples together."""
+        return tuple(score for score in self.scores if score.group == ALL)
 
-
-def is_quality(metric: str) -> bool:
-    """Tell whether runs and epochs are chosen by a metric: accuracy, mAP or precision@1.
-
-    Example:
-        >>> is_quality("5-way 1-shot accuracy"), is_quality("macro-F1")
-        (True, False)
-    """
-    return metric in {"accuracy", "mAP", "precision@1"} or _of_episodes(metric)
-
-
-def _of_episodes(metric: str) -> bool:
-    """Tell whether a metric is of few-shot episodes, which have many sizes."""
-    return "-shot accuracy" in metric
+    @property
+    def selecting(self) -> tuple[Score, ...]:
+        """Those of them that runs, settings and epochs are chosen by."""
+        return tuple(score for score in self.headline if score.metric.selects)
 
 
 def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> Score | None:
-    """Return the accuracy, mAP or precision@1 on validation, by which one run is preferred to another.
+    """Return the validation score by which one run is preferred to another.
 
     Args:
         scores: A run's scores.
         evaluation: The evaluation's name. None: the linear probe, or the first one that has such a score.
 
     Returns:
-        The best of the settings that the evaluation tried, by its first such metric; None where there is no such score.
+        The best of the settings that the evaluation tried, by its first metric that selects; None where there is none.
 
     Example:
-        >>> tried = [Score("kNN", "accuracy", value, 0, 1, 9, part="validation") for value in (0.7, 0.8)]
-        >>> validation_score([*tried, Score("kNN", "accuracy", 0.9, 0, 1, 9)]).value
+        >>> accuracy = Metric("accuracy", selects=True)
+        >>> tried = [Score("kNN", accuracy, value, 0, 1, 9, part="validation") for value in (0.7, 0.8)]
+        >>> validation_score([*tried, Score("kNN", accuracy, 0.9, 0, 1, 9)]).value
         0.8
     """
-    final = (score for score in scores if score.part == "validation" and score.epoch is None and score.subset == ALL)
-    known = [score for score in final if score.features == ENCODER and is_quality(score.metric)]
+    final = (score for score in scores if score.part == "validation" and score.epoch is None and score.group == ALL)
+    known = [score for score in final if score.features == ENCODER and score.metric.selects]
     names = list(dict.fromkeys(score.evaluation for score in known))
     if evaluation is None and names:
         evaluation = PREFERRED if PREFERRED in names else names[0]
     own = [score for score in known if score.evaluation == evaluation]
-    return max((score for score in own if score.metric == own[0].metric), key=lambda score: score.value, default=None)
+    return best(score for score in own if score.metric == own[0].metric)
 
 
-def as_csv(scores: Iterable[Score]) -> str:
-    """Write scores as CSV, one row each, with a header.
-
-    Example:
-        >>> text = as_csv([Score("kNN", "accuracy", 0.9, 0.8, 0.95, 100, epoch=3)])
-        >>> text.splitlines()[1]
-        '"kNN","accuracy",0.9,0.8,0.95,100,"encoder","test","all",3,""'
-        >>> from_csv(text)[0].epoch
-        3
-    """
-    text = io.StringIO()
-    names = [field.name for field in fields(Score)]
-    writer = csv.DictWriter(text, names, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writeheader()
-    writer.writerows(asdict(score) for score in scores)
-    return text.getvalue()
-
-
-def from_csv(text: str) -> tuple[Score, ...]:
-    """Read scores from CSV.
-
-    Raises:
-        ValueError: A column is missing or a value isn't of its kind.
-
-    Example:
-        >>> from_csv(as_csv([]))
-        ()
-    """
-    scores: list[Score] = []
-    for row in csv.DictReader(io.StringIO(text, newline="")):
-        try:
-            value, low, high = (float(row[name]) for name in ("value", "low", "high"))
-            evaluation, metric, features, part, subset, choices = (row[name] or "" for name in WORDS)
-            epoch = int(row["epoch"]) if row["epoch"] else None
-            count = int(row["count"])
-            scores.append(Score(evaluation, metric, value, low, high, count, features, part, subset, epoch, choices))
-        except (KeyError, TypeError, ValueError) as error:
-            expected = ", ".join(field.name for field in fields(Score))
-            raise ValueError(
-                f"expected scores as CSV with the columns {expected}, got row {len(scores) + 2} with a wrong or "
-                f"missing value ({error}): restore the file, or evaluate again"
-            ) from error
-    return tuple(scores)
-
-
-def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
-    """Write outcomes as an .npz file: for each arrays of rows, values, classes and shares, named by what identifies it.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "outcomes.npz"
-        >>> save_outcomes(path, [Outcomes("kNN", "accuracy", torch.tensor([3]), torch.tensor([1.0]))])
-        >>> outcomes_of(path)[0].key
-        ('kNN', 'accuracy', 'encoder', 'test')
-        >>> folder.cleanup()
-    """
-    import numpy as np  # noqa: PLC0415 - of an extra
-
-    found = ((one, of, getattr(one, of)) for one in outcomes for of in ("rows", "values", "classes", "shares"))
-    arrays = {SEPARATOR.join((*one.key, of)): array.numpy() for one, of, array in found if array is not None}
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    path.write_bytes(content.getvalue())
-
-
-def outcomes_of(path: Path) -> tuple[Outcomes, ...]:
-    """Read the outcomes that `save_outcomes` wrote.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
-    import numpy as np  # noqa: PLC0415 - of an extra
-
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: torch.from_numpy(file[name]) for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"expected the outcomes of a run in {path}, got {error}: evaluate the run again") from error
-    keys = dict.fromkeys(name.rpartition(SEPARATOR)[0] for name in arrays)
-    outcomes: list[Outcomes] = []
-    for key in keys:
-        evaluation, metric, features, part = key.split(SEPARATOR)
-        rows, values = arrays[f"{key}{SEPARATOR}rows"], arrays[f"{key}{SEPARATOR}values"]
-        classes, shares = (arrays.get(f"{key}{SEPARATOR}{of}") for of in ("classes", "shares"))
-        outcomes.append(Outcomes(evaluation, metric, rows, values, features, part, classes, shares))
-    return tuple(outcomes)
+def best(scores: Iterable[Score]) -> Score | None:
+    """Return the best of some scores of one metric, of equals the first; None where there is none."""
+    return max(scores, key=lambda score: score.metric.rank(score.value), default=None)
 
 
 def same_rows(first: Outcomes, second: Outcomes) -> tuple[Tensor, Tensor]:

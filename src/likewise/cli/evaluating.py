@@ -27,11 +27,12 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.choice import usual_episodes
 from likewise.evaluation.features import features_of
+from likewise.evaluation.label_scores import MACRO, MEAN_PRECISION
 from likewise.models import Encoder
 from likewise.parts import build
-from likewise.report.words import difference_words, is_main, is_share, score_words
+from likewise.report.words import difference_words, remarks, score_words, settings_words
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, FEWER, RAW, SUBSETS, Outcomes, same_rows
+from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
 
 PRINTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class that is printed
@@ -168,8 +169,9 @@ def evaluate(
         say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return
     raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
-    capped = "" if raw is None else _capped(features, raw)
-    same = "" if raw is None else f"; the same for raw inputs{f', {capped}' if capped else ''}"
+    capped = {} if raw is None else _capped(features, raw)
+    fewer = f", with {settings_words(capped)}" if capped else ""
+    same = "" if raw is None else f"; the same for raw inputs{fewer}"
     tell(f"\nHeld-out scores, with 95 % intervals{same}")
     for evaluation in evaluations:
         found = evaluation(*features, refit=refit, progress=bar)
@@ -180,7 +182,7 @@ def evaluate(
             run.add(other)
         unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
         classes = features.test if unseen else None
-        for score in (of for of in found.headline if is_main(of.metric)):
+        for score in (of for of in found.headline if of.metric.shown):
             tell(_line(score, found, other, classes))
     _print_classes(run, features.test, {evaluation.name for evaluation in evaluations})
 
@@ -213,18 +215,16 @@ def _encoded(encoder: Encoder, samples: Samples, part: str) -> Features:
     return features_of(samples, partial(encoder.encode, progress=shown), part)
 
 
-def _capped(features: FeatureParts, raw: FeatureParts) -> str:
-    """Say of how many samples raw inputs are evaluated, where these are fewer."""
+def _capped(features: FeatureParts, raw: FeatureParts) -> dict[str, int]:
+    """Return of how many samples raw inputs are evaluated, where these are fewer."""
     if all(len(few) == len(whole) for few, whole in zip(raw, features, strict=True)):
-        return ""
-    return f"on {len(raw.train):,} training and {len(raw.test):,} test {FEWER}"
+        return {}
+    return {"training samples": len(raw.train), "test samples": len(raw.test)}
 
 
-def _noting(found: Found, capped: str) -> Found:
-    """Note with the scores of raw inputs that they are of fewer samples."""
-    if not capped:
-        return found
-    scores = (replace(one, choices="; ".join(filter(None, (one.choices, capped)))) for one in found.scores)
+def _noting(found: Found, capped: Mapping[str, int]) -> Found:
+    """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
+    scores = (replace(one, protocol={**one.protocol, **capped}) for one in found.scores)
     return replace(found, scores=tuple(scores))
 
 
@@ -234,11 +234,13 @@ def _line(score: Score, found: Found, other: Found | None, unseen: Features | No
     raw = None if other is None else next((one for one in other.headline if one.metric == score.metric), None)
     if raw is not None and other is not None:
         line += f"; raw inputs {score_words(raw)}"
-        ours, theirs = (_outcomes(one, score.metric) for one in (found, other))
-        if ours is not None and theirs is not None and FEWER not in raw.choices:
+        ours, theirs = (_outcomes(one, score.metric.name) for one in (found, other))
+        if ours is not None and theirs is not None and raw.protocol == score.protocol:
             classes = None if unseen is None or ours.of_episodes else _classes(ours, unseen)
-            line += f", difference {difference_words(paired_difference(ours, theirs, classes), share=is_share(score))}"
-    return f"{line}; {score.choices}" if score.choices else line
+            apart = paired_difference(ours, theirs, classes)
+            line += f", difference {difference_words(apart, share=score.metric.is_share)}"
+    said = remarks(score)
+    return f"{line}; {said}" if said else line
 
 
 def _classes(outcomes: Outcomes, test: Features) -> Tensor:
@@ -252,18 +254,18 @@ def _outcomes(found: Found, metric: str) -> Outcomes | None:
 
 def _print_classes(run: Run, test: Features, evaluations: Collection[str]) -> None:
     """Print the accuracy of classes with many, medium and few training samples, and of each class where few exist."""
-    final = [score for score in run.scores if score.epoch is None and score.part == "test" and score.subset != ALL]
+    final = [score for score in run.scores if score.epoch is None and score.part == "test" and score.group != ALL]
     final = [score for score in final if score.evaluation in evaluations]
-    final = [score for score in final if score.subset in SUBSETS or score.subset.startswith("class ")]
-    final = [score for score in final if score.metric != "macro-F1"]  # of labels by frequency, mAP says enough
+    final = [score for score in final if score.group.kind in {"frequency", "class"}]
+    final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
     if len(test.names) > PRINTED_CLASSES:
-        final = [score for score in final if not score.subset.startswith("class ")]
+        final = [score for score in final if score.group.kind != "class"]
     columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
-    rows = list(dict.fromkeys(score.subset for score in final))
+    rows = list(dict.fromkeys(str(score.group) for score in final))
     if not rows:
         return
-    cells = {(score.subset, score.evaluation, score.features): score_words(score) for score in final}
-    corner = "mAP" if {score.metric for score in final} == {"mAP"} else ""
+    cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
+    corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
     table = [[corner, *(f"{evaluation}{'' if of == ENCODER else f', {RAW}'}" for evaluation, of in columns)]]
     table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]

@@ -29,7 +29,7 @@ from likewise.data.episode_draw import fitting, fitting_words
 from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
-from likewise.report.words import is_main, score_words
+from likewise.report.words import score_words
 from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
@@ -288,7 +288,7 @@ def _restore_others(made: Run, ready: Assembled) -> None:
 
 def _validated(found: Found) -> None:
     """Print the validation scores of an epoch."""
-    scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if is_main(score.metric))
+    scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if score.metric.shown)
     say(f"validation after epoch {found.headline[0].epoch}: {found.headline[0].evaluation}, {scores}")
 
 

@@ -9,6 +9,7 @@ from typing import final
 from likewise.cli.settings import words_of
 from likewise.runs import Run
 from likewise.scores import Score, validation_score
+from likewise.scores import best as best_score
 
 TABLE = "tuning.csv"
 
@@ -50,10 +51,10 @@ class Trial:
 
 
 def best(trials: Iterable[Trial]) -> dict[str, Trial]:
-    """Return the trial of each setting with the highest validation score; of equals the first."""
+    """Return the trial of each setting with the best validation score; of equals the first."""
     found: dict[str, Trial] = {}
     for trial in trials:
-        if trial.setting not in found or trial.score.value > found[trial.setting].score.value:
+        if trial.setting not in found or best_score([found[trial.setting].score, trial.score]) is trial.score:
             found[trial.setting] = trial
     return found
 

@@ -15,7 +15,7 @@ from likewise.evaluation.own_classifier import OwnClassifier
 from likewise.evaluation.raw import raw_features
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import Found, Group, Metric, Outcomes, Score
 
 __all__ = [
     "KNN",
@@ -26,7 +26,9 @@ __all__ = [
     "Features",
     "FewShot",
     "Found",
+    "Group",
     "LinearProbe",
+    "Metric",
     "Origin",
     "OutOfDistribution",
     "Outcomes",

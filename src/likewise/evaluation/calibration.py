@@ -1,24 +1,25 @@
 """Calibration: does a linear probe's probability say how often it is right?"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import resampled, student, wilson
 from likewise.evaluation.linear import CHUNK, LinearProbe, Probe
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import Found, Group, Metric, Outcomes, Score
 
-ECE = "expected calibration error"
-LOG_LIKELIHOOD = "negative log-likelihood"
-BRIER = "Brier score"
-CONFIDENCE = "confidence"  # how the rows of bins begin
+ECE = Metric("expected calibration error", better="lower")
+LOG_LIKELIHOOD = Metric("negative log-likelihood", "nats", "lower")
+BRIER = Metric("Brier score", "plain", "lower")
+CONFIDENCE = Metric("confidence", better="neither")
 MOST_BINS = 100
 HOTTEST = 20.0  # temperatures lie between 1/20 and 20
 
@@ -40,7 +41,7 @@ class Calibration(Evaluation):
     bootstrap's, [2v - q_97.5, 2v - q_2.5] for the value v and quantiles q of 1,000 resamples, widened to hold v. Its
     lower end is 0 if at least 2.5 % of 1,000 random outcomes with the stated probabilities have an error of v or more.
 
-    The accuracy and the mean confidence of each bin that isn't empty are scores of subsets, for a reliability diagram.
+    The accuracy and the mean confidence of each bin that isn't empty are scores of groups, for a reliability diagram.
 
     Args:
         bins: M, at most 100.
@@ -62,7 +63,7 @@ class Calibration(Evaluation):
     Example:
         >>> train = Features(torch.tensor([[1.0], [2.0], [5.0], [6.0]]), torch.tensor([0, 0, 1, 1]), part="train")
         >>> test = Features(torch.tensor([[0.0], [7.0]]), torch.tensor([0, 1]))
-        >>> [score.metric for score in Calibration()(train, test, test).headline]
+        >>> [score.metric.name for score in Calibration()(train, test, test).headline]
         ['expected calibration error', 'negative log-likelihood', 'Brier score']
     """
 
@@ -97,19 +98,19 @@ class Calibration(Evaluation):
         self.check(FeatureParts(train, validation, test))
         chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
         heat = temperature(chosen.held_out, validation) if self.temperature_scaling else 1.0
-        choices = f"{chosen.words}, temperature={heat:.4g}" if self.temperature_scaling else chosen.words
+        settings = chosen.settings | ({"temperature": heat} if self.temperature_scaling else {})
         stated = _Stated.of(chosen.probe, test, heat)
         error = calibration_error(stated.confidence, stated.right, self.bins)
         bounds = _bounds(error, stated, self.bins, self.seed)
         where = (len(test), test.kind, test.part)
-        scores = [Score(self.name, ECE, error, *bounds, *where, choices=choices)]
+        scores = [Score(self.name, ECE, error, *bounds, *where, settings=settings)]
         outcomes: list[Outcomes] = []
         for metric, values, most in ((LOG_LIKELIHOOD, stated.surprise, math.inf), (BRIER, stated.brier, 2.0)):
             low, high = student(values)
             bounds = (max(0.0, low), min(most, high))
-            scores.append(Score(self.name, metric, float(values.mean()), *bounds, *where, choices=choices))
-            outcomes.append(Outcomes(self.name, metric, test.numbers, values.float(), test.kind, test.part))
-        scores += _of_bins(stated, self.bins, test, choices)
+            scores.append(Score(self.name, metric, float(values.mean()), *bounds, *where, settings=settings))
+            outcomes.append(Outcomes(self.name, metric.name, test.numbers, values.float(), test.kind, test.part))
+        scores += _of_bins(stated, self.bins, test, settings)
         return Found(tuple(scores), outcomes=tuple(outcomes))
 
 
@@ -203,16 +204,16 @@ def _errors(place: Tensor, gaps: Tensor, bins: int) -> Tensor:
     return sums.abs().sum(dim=1) / place.shape[1]
 
 
-def _of_bins(stated: _Stated, bins: int, test: Features, choices: str) -> Iterator[Score]:
+def _of_bins(stated: _Stated, bins: int, test: Features, settings: Mapping[str, Any]) -> Iterator[Score]:
     """Yield the accuracy and the mean confidence of each bin that isn't empty."""
     place = binned(stated.confidence, bins)
     for number in place.unique().tolist():
         chosen = place == number
         count, correct = int(chosen.sum()), int(stated.right[chosen].sum())
-        subset = f"{CONFIDENCE} {number / bins:.2f} to {(number + 1) / bins:.2f}"
-        where = (count, test.kind, test.part, subset)
-        yield Score(Calibration.name, "accuracy", correct / count, *wilson(correct, count), *where, choices=choices)
+        group = Group(CONFIDENCE.name, f"{number / bins:.2f} to {(number + 1) / bins:.2f}")
+        where = (count, test.kind, test.part, group)
+        yield Score(Calibration.name, ACCURACY, correct / count, *wilson(correct, count), *where, settings=settings)
         low, high = student(stated.confidence[chosen])
         bounds = (max(0.0, low), min(1.0, high))
         mean = float(stated.confidence[chosen].mean())
-        yield Score(Calibration.name, CONFIDENCE, mean, *bounds, *where, choices=choices)
+        yield Score(Calibration.name, CONFIDENCE, mean, *bounds, *where, settings=settings)

@@ -18,7 +18,7 @@ from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import Found, Metric, Outcomes, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]
 Classifier = Literal["nearest mean", "logistic regression"]
@@ -41,7 +41,7 @@ class FewShot(Evaluation):
 
     The low and high of a score are an interval over classes, as other classes would have given another accuracy: the
     jackknife over classes and Student's quantile; where every episode has all classes, over the accuracies of classes.
-    The turns of a class count as one. `choices` has the narrower one over episodes beside it, which papers report.
+    The turns of a class count as one. A note has the narrower one over episodes beside it, which papers report.
     A score's name has ways, shots and a classifier other than the nearest mean: scores of other names stay in a run.
 
     Args:
@@ -71,7 +71,7 @@ class FewShot(Evaluation):
         >>> labels = torch.arange(60) % 6
         >>> test = Features(torch.eye(6)[labels] + 0.3 * torch.randn(60, 6), labels)
         >>> found = FewShot(ways=5, shots=[1, 5], queries=5, episodes=100, distance="cosine")(test, test, test)
-        >>> [(score.metric, round(score.value, 2)) for score in found.headline]
+        >>> [(score.metric.name, round(score.value, 2)) for score in found.headline]
         [('5-way 1-shot accuracy', 0.9), ('5-way 5-shot accuracy', 0.95)]
     """
 
@@ -142,8 +142,8 @@ class FewShot(Evaluation):
                 own = tried[by]
                 best = max(own, key=lambda distance: own[distance].value)
             score, each = self._scored(train, test, shape, best, progress)
-            said = [score.choices, *_said(shape, by)] if self.distance is None else [score.choices]
-            scores.append(replace(score, choices="; ".join(said)))
+            said = _said(shape, by) if self.distance is None else []
+            scores.append(replace(score, notes=(*score.notes, *said)))
             outcomes.append(each)
         return Found(tuple(scores), candidates, tuple(outcomes))
 
@@ -155,8 +155,7 @@ class FewShot(Evaluation):
         some = some if len(train) else tuple(of for of in some if of != CENTRED)
         tried: dict[Distance, Score] = {}
         for distance in some:
-            score, _ = self._scored(train, validation, shape, distance, progress)
-            tried[distance] = replace(score, choices=score.choices.partition("; ")[0])
+            tried[distance], _ = self._scored(train, validation, shape, distance, progress)
         return tried
 
     def _scored(
@@ -179,20 +178,28 @@ class FewShot(Evaluation):
         spread = student(accuracy)[1] - float(accuracy.mean())
         over = over_classes_of_episodes(accuracy, classes)
         low, high = of_share(over or over_classes(shares.flatten(), classes.flatten()), float(accuracy.mean()), groups)
-        said = [f"distance={distance}", f"interval over {groups} classes"]
-        said += [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"]
-        said += [f"episodes={self._digest(part, shape)}", *_classes_said(train, part)]
+        said = [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes", *_classes_said(train, part)]
         late = int((~torch.cat(fitted)).sum())
         if late:
             said.append(
                 f"{late:,} of {shape.episodes:,} classifiers had not converged: raise the penalty, {self.penalty:g}"
             )
-            warnings.warn(
-                f"{metric}, {part.part}: {said[-1]}", stacklevel=2
-            )  # a candidate's choices are its distance alone
-        mean = float(accuracy.mean())
+            warnings.warn(f"{metric}, {part.part}: {said[-1]}", stacklevel=2)
         where = (part.kind, part.part)
-        score = Score(self.name, metric, mean, low, high, shape.episodes, *where, choices="; ".join(said))
+        score = Score(
+            self.name,
+            Metric(metric, selects=True),
+            float(accuracy.mean()),
+            low,
+            high,
+            shape.episodes,
+            *where,
+            counted="episode",
+            classes=groups,
+            settings={"distance": distance},
+            protocol={"episodes": self._digest(part, shape)},
+            notes=tuple(said),
+        )
         numbers = -1 - torch.arange(shape.episodes)
         return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes, shares.float())
 

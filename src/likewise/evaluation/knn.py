@@ -129,14 +129,16 @@ class KNN(Evaluation):
     ) -> Found:
         """Score predictions; thresholds of label sets are those that are best for what they are chosen by."""
         if part.label_kind == "classes":
-            return accuracy(self.name, predicted, part, train.frequencies, _words(*setting))
-        return label_set_scores(self.name, Predicted(predicted, part), chosen_by, train.frequencies, _words(*setting))
+            return accuracy(self.name, predicted, part, train.frequencies, _settings(*setting))
+        return label_set_scores(
+            self.name, Predicted(predicted, part), chosen_by, train.frequencies, _settings(*setting)
+        )
 
     def _candidate(self, predicted: Tensor, validation: Features, setting: Setting) -> Score:
         """Return the score by which settings are compared: accuracy, or mAP."""
         if validation.label_kind == "classes":
-            return accuracy(self.name, predicted, validation, validation.frequencies, _words(*setting)).headline[0]
-        return mean_precision_score(self.name, Predicted(predicted, validation), _words(*setting))
+            return accuracy(self.name, predicted, validation, validation.frequencies, _settings(*setting)).headline[0]
+        return mean_precision_score(self.name, Predicted(predicted, validation), _settings(*setting))
 
     def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
         if kind == "uniform":
@@ -166,5 +168,5 @@ def _votes(
         yield k, votes
 
 
-def _words(k: int, weights: str) -> str:
-    return f"k={k}, weights={weights}"
+def _settings(k: int, weights: str) -> dict[str, int | str]:
+    return {"k": k, "weights": weights}

@@ -49,8 +49,8 @@ class LabelPath:
             fitting = LabelFitting(both.vectors, both.sets, one_unit=both.one_unit)
             probes = fitting.fit(best.penalties, self.tolerance, probes)
         predicted = Predicted(probes.logits(test.vectors).sigmoid(), test)
-        found = label_set_scores(name, predicted, chosen_by, train.frequencies, best.words)
-        own = (mean_precision_score(name, chosen_by, best.words),) if len(validation) else ()
+        found = label_set_scores(name, predicted, chosen_by, train.frequencies, best.settings)
+        own = (mean_precision_score(name, chosen_by, best.settings),) if len(validation) else ()
         return replace(found, candidates=(*candidates, *own))
 
     def _chosen(
@@ -64,7 +64,7 @@ class LabelPath:
             best = _Best.of(penalty, probes, validation) if best is None else best.than(penalty, probes, validation)
             if len(validation):
                 predicted = Predicted(probes.logits(validation.vectors).sigmoid(), validation)
-                candidates.append(mean_precision_score(name, predicted, f"penalty={penalty:.6g}"))
+                candidates.append(mean_precision_score(name, predicted, {"penalty": penalty}))
         if best is None:
             raise ValueError("expected at least one of penalties, got none: leave them out for the usual path")
         if len(path) > 1 and len(validation):
@@ -117,10 +117,10 @@ class _Best:
         )
 
     @property
-    def words(self) -> str:
-        """The penalties, as scores note them."""
+    def settings(self) -> dict[str, float | str]:
+        """The penalties, as scores have them."""
         low, middle, high = (float(self.penalties.quantile(of, interpolation="nearest")) for of in (0, 0.5, 1))
-        return f"penalty={middle:.6g}" if low == high else f"penalty={low:.6g} to {high:.6g}, median {middle:.6g}"
+        return {"penalty": low if low == high else f"{low:.6g} to {high:.6g}, median {middle:.6g}"}
 
 
 def _cross_entropy(probes: LabelProbes, validation: Features) -> Float[Tensor, " l"]:

@@ -7,9 +7,10 @@ from torch import Tensor
 from likewise.evaluation.features import Features, Progress
 from likewise.evaluation.intervals import of_share, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import Found, Metric, Outcomes, Score
 
 NEAREST = 10
+PRECISION = Metric("precision@1", selects=True)
 
 
 def label_retrieval(name: str, test: Features, progress: Progress) -> Found:
@@ -26,9 +27,9 @@ def label_retrieval(name: str, test: Features, progress: Progress) -> Found:
     discount = torch.arange(2, depth + 2).log2().reciprocal().double()
     ideal = _highest(sets, depth) @ discount
     values = {
-        "precision@1": shared,
-        f"Jaccard@{NEAREST}": gains.mean(dim=1),
-        f"nDCG@{NEAREST}": torch.where(ideal > 0, gains @ discount / ideal, torch.nan),
+        PRECISION: shared,
+        Metric(f"Jaccard@{NEAREST}"): gains.mean(dim=1),
+        Metric(f"nDCG@{NEAREST}"): torch.where(ideal > 0, gains @ discount / ideal, torch.nan),
     }
     return _found(name, test, values, queries)
 
@@ -56,22 +57,21 @@ def _highest(sets: Bool[Tensor, "m l"], depth: int) -> Float[Tensor, "m k"]:
     return torch.cat(found)
 
 
-def _found(name: str, test: Features, values: dict[str, Tensor], queries: Tensor) -> Found:
+def _found(name: str, test: Features, values: dict[Metric, Tensor], queries: Tensor) -> Found:
     """Return the means over queries, and each query's value."""
     scores: list[Score] = []
     outcomes: list[Outcomes] = []
     for metric, value in values.items():
         known = queries & ~value.isnan()
-        left = (
-            f"{int((~known).sum())} samples left out, with no label or none that is shared" if not known.all() else ""
-        )
+        lost = int((~known).sum())
+        left = (f"{lost} samples left out, with no label or none that is shared",) if lost else ()
         own = value[known]
         low, high = (
             wilson(int(own.sum()), len(own))
-            if metric == "precision@1"
+            if metric == PRECISION
             else of_share(student(own), float(own.mean()), len(own))
         )
         where = (test.kind, test.part)
-        scores.append(Score(name, metric, float(own.mean()), low, high, len(own), *where, choices=left))
-        outcomes.append(Outcomes(name, metric, test.numbers[known], own.float(), *where))
+        scores.append(Score(name, metric, float(own.mean()), low, high, len(own), *where, notes=left))
+        outcomes.append(Outcomes(name, metric.name, test.numbers[known], own.float(), *where))
     return Found(tuple(scores), outcomes=tuple(outcomes))

@@ -1,8 +1,8 @@
 """Scores of predicted label sets: what every evaluation reports where samples have label sets."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,11 +12,15 @@ from likewise.evaluation.features import Features
 from likewise.evaluation.intervals import of_share, student, weighted
 from likewise.evaluation.label_means import FEWEST, LabelMetric, Mean
 from likewise.evaluation.label_metrics import best_thresholds, ranking
-from likewise.scores import ALL, SUBSETS, Found, Outcomes, Score
+from likewise.scores import ALL, FREQUENCIES, Found, Group, Metric, Outcomes, Score
 
 HALF = 0.5  # the threshold of probabilities that nobody chose
-MEAN_PRECISION = "mAP"
-THIRDS = SUBSETS[3:]
+MICRO, MACRO, F1 = Metric("micro-F1"), Metric("macro-F1"), Metric("F1")
+MICRO_AT_HALF, MACRO_AT_HALF = (Metric(f"{name}-F1 at {HALF}", shown=False) for name in ("micro", "macro"))
+MEAN_PRECISION, PRECISION = Metric("mAP", selects=True), Metric("average precision")
+HAMMING = Metric("Hamming loss", better="lower", shown=False)
+LRAP, COVERAGE = Metric("LRAP", shown=False), Metric("coverage error", "plain", "lower", shown=False)
+THIRDS = FREQUENCIES[3:]
 
 
 @final
@@ -67,7 +71,11 @@ class Thresholds:
 
 
 def label_set_scores(
-    evaluation: str, predicted: Predicted, validation: Predicted, training: Int[Tensor, " l"], choices: str = ""
+    evaluation: str,
+    predicted: Predicted,
+    validation: Predicted,
+    training: Int[Tensor, " l"],
+    settings: Mapping[str, Any] | None = None,
 ) -> Found:
     """Score predicted label sets.
 
@@ -85,7 +93,7 @@ def label_set_scores(
         predicted: Scores of the samples to report on.
         validation: Scores of the samples to choose thresholds by.
         training: How many training samples each label has, (L,).
-        choices: The settings of the predictor.
+        settings: Those of the predictor.
 
     Returns:
         Scores with intervals over the samples' pseudo-values, which are the outcomes: those of mAP and F1 by
@@ -95,26 +103,26 @@ def label_set_scores(
     Example:
         >>> features = Features(torch.zeros(4, 1), torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]]))
         >>> right = Predicted(features.sets * 0.8, features)
-        >>> [(of.metric, of.value) for of in label_set_scores("mine", right, right, torch.tensor([2, 2])).headline][:3]
-        [('micro-F1', 1.0), ('macro-F1', 1.0), ('micro-F1 at 0.5', 1.0)]
+        >>> [of.metric.name for of in label_set_scores("mine", right, right, torch.tensor([2, 2])).headline][:3]
+        ['micro-F1', 'macro-F1', 'micro-F1 at 0.5']
     """
-    return _Scoring(evaluation, predicted, Thresholds.chosen(validation), training, choices).found()
+    return _Scoring(evaluation, predicted, Thresholds.chosen(validation), training, settings or {}).found()
 
 
-def mean_precision_score(evaluation: str, predicted: Predicted, choices: str = "") -> Score:
+def mean_precision_score(evaluation: str, predicted: Predicted, settings: Mapping[str, Any] | None = None) -> Score:
     """Score predicted label sets by mAP alone, by which settings are chosen.
 
     Args:
         evaluation: Who predicted.
         predicted: Scores of the samples.
-        choices: The settings of the predictor.
+        settings: Those of the predictor.
 
     Example:
         >>> features = Features(torch.zeros(4, 1), torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]]))
         >>> mean_precision_score("mine", Predicted(features.sets * 0.8, features)).value
         1.0
     """
-    scoring = _Scoring(evaluation, predicted, Thresholds(HALF, torch.empty(0)), torch.empty(0), choices)
+    scoring = _Scoring(evaluation, predicted, Thresholds(HALF, torch.empty(0)), torch.empty(0), settings or {})
     scoring.add_mean_precision()
     return scoring.scores[0]
 
@@ -128,7 +136,7 @@ class _Scoring:
     predicted: Predicted
     thresholds: Thresholds
     training: Tensor
-    choices: str
+    settings: Mapping[str, Any]
     scores: list[Score] = field(default_factory=list[Score])
     outcomes: list[Outcomes] = field(default_factory=list[Outcomes])
 
@@ -136,20 +144,20 @@ class _Scoring:
         """Make all scores."""
         sets, scores, thresholds = self.predicted.sets, self.predicted.scores, self.thresholds
         common, own = scores.double() > thresholds.common, scores > thresholds.own
-        said = f"threshold={thresholds.common:.4g}"
-        self._add("micro-F1", LabelMetric.f1(common, sets, micro=True).over(), said)
-        unknown = f" for {thresholds.unknown} of them that of micro-F1" if thresholds.unknown else ""
+        threshold = {"threshold": thresholds.common}
+        self._add(MICRO, LabelMetric.f1(common, sets, micro=True).over(), settings=threshold)
+        unknown = f", for {thresholds.unknown} of them that of micro-F1" if thresholds.unknown else ""
         each = LabelMetric.f1(own, sets)
-        self._over_labels("macro-F1", each, f"a threshold for each label{unknown}")
-        self._over_thirds("macro-F1", "F1", each)
+        self._over_labels(MACRO, each, f"a threshold for each label{unknown}")
+        self._over_thirds(MACRO, F1, each)
         decided = scores > HALF if self.predicted.probabilities else common
         if self.predicted.probabilities:
-            self._add(f"micro-F1 at {HALF}", LabelMetric.f1(decided, sets, micro=True).over())
-            self._over_labels(f"macro-F1 at {HALF}", LabelMetric.f1(decided, sets))
-        self._over_thirds(MEAN_PRECISION, "average precision", self.add_mean_precision())
+            self._add(MICRO_AT_HALF, LabelMetric.f1(decided, sets, micro=True).over())
+            self._over_labels(MACRO_AT_HALF, LabelMetric.f1(decided, sets))
+        self._over_thirds(MEAN_PRECISION, PRECISION, self.add_mean_precision())
         wrong = (decided != sets).double().mean(dim=1)
-        self._add("Hamming loss", wrong, f"threshold={HALF}" if self.predicted.probabilities else said)
-        for metric, values in zip(("LRAP", "coverage error"), ranking(scores, sets), strict=True):
+        self._add(HAMMING, wrong, settings={"threshold": HALF} if self.predicted.probabilities else threshold)
+        for metric, values in zip((LRAP, COVERAGE), ranking(scores, sets), strict=True):
             self._add(metric, values)
         return Found(tuple(self.scores), outcomes=tuple(self.outcomes))
 
@@ -159,34 +167,41 @@ class _Scoring:
         self._over_labels(MEAN_PRECISION, precisions)
         return precisions
 
-    def _over_labels(self, metric: str, of_one: LabelMetric, said: str = "") -> None:
+    def _over_labels(self, metric: Metric, of_one: LabelMetric, note: str = "") -> None:
         """Add the mean over labels that occur."""
         occurring = self.predicted.sets.any(dim=0)
         absent = int((~occurring).sum())
         absence = f"{absent} of {len(occurring)} labels not in this part" if absent else ""
         if bool(occurring.any()):
-            self._add(metric, of_one.over(occurring), said, absence)
+            self._add(metric, of_one.over(occurring), note, absence)
 
-    def _over_thirds(self, metric: str, name_of_one: str, of_one: LabelMetric) -> None:
+    def _over_thirds(self, metric: Metric, metric_of_one: Metric, of_one: LabelMetric) -> None:
         """Add the means over labels of each third, and each label's own."""
         occurring = self.predicted.sets.any(dim=0)
-        for name, third in self._thirds():
+        for group, third in self._thirds():
             if bool((third & occurring).any()):
-                self._add(metric, of_one.over(third & occurring), subset=name)
+                self._add(metric, of_one.over(third & occurring), group=group)
         for label in occurring.nonzero().flatten():
-            named = f"label {self.predicted.features.names[int(label)]}"
-            self._add(name_of_one, of_one.over(torch.arange(len(occurring)) == label), subset=named)
+            named = Group("label", self.predicted.features.names[int(label)])
+            self._add(metric_of_one, of_one.over(torch.arange(len(occurring)) == label), group=named)
 
-    def _thirds(self) -> Iterator[tuple[str, Bool[Tensor, " l"]]]:
+    def _thirds(self) -> Iterator[tuple[Group, Bool[Tensor, " l"]]]:
         """Yield the thirds of the labels by how often they occur in training, the most frequent first."""
         count = len(self.training)
         if count < len(THIRDS):
             return
         place = self.training.argsort(descending=True, stable=True).argsort()
-        for number, name in enumerate(THIRDS):
-            yield name, place * len(THIRDS) // count == number
+        for number, group in enumerate(THIRDS):
+            yield group, place * len(THIRDS) // count == number
 
-    def _add(self, metric: str, found: Mean | Float[Tensor, " m"], *said: str, subset: str = ALL) -> None:
+    def _add(
+        self,
+        metric: Metric,
+        found: Mean | Float[Tensor, " m"],
+        *notes: str,
+        group: Group = ALL,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         """Add a mean over labels, or of one value a sample; of all samples together also its outcomes."""
         features = self.predicted.features
         values = found.values if isinstance(found, Mean) else found
@@ -195,16 +210,17 @@ class _Scoring:
             return
         left = f"{int((~known).sum())} samples without a label left out" if not bool(known.all()) else ""
         mean = float(values[known].mean())
-        most = float(features.sets.shape[1]) if metric == "coverage error" else 1.0
+        most = float(features.sets.shape[1]) if metric == COVERAGE else 1.0
         if isinstance(found, Mean):
             low, high = weighted(values, found.count)
-        elif metric == "coverage error":
+        elif metric == COVERAGE:
             low, high = student(values[known])
             low, high = max(0.0, low), min(most, high)
         else:
             low, high = of_share(student(values[known]), mean, int(known.sum()))
-        choices = "; ".join(filter(None, (self.choices, *said, left)))
-        where = (features.kind, features.part, subset)
+        where = (features.kind, features.part, group)
+        chosen = {**self.settings, **(settings or {})}
+        said = tuple(filter(None, (*notes, left)))
         mean = min(max(mean, 0.0), most)  # rounding
         self.scores.append(
             Score(
@@ -215,10 +231,11 @@ class _Scoring:
                 max(high, mean),
                 int(known.sum()),
                 *where,
-                choices=choices,
+                settings=chosen,
+                notes=said,
             )
         )
         few = isinstance(found, Mean) and found.count < FEWEST
-        if subset == ALL and not few:
+        if group == ALL and not few:
             rows, own = features.numbers[known], values[known].float()
-            self.outcomes.append(Outcomes(self.evaluation, metric, rows, own, features.kind, features.part))
+            self.outcomes.append(Outcomes(self.evaluation, metric.name, rows, own, features.kind, features.part))

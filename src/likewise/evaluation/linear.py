@@ -93,7 +93,7 @@ class LinearProbe(Evaluation):
             path = LabelPath(penalties, self.tolerance)
             return path.evaluated(self.name, train, validation, test, refit=refit, progress=progress)
         chosen = self.choose(train, validation, refit=refit, progress=progress)
-        found = accuracy(self.name, chosen.probe.predict(test.vectors), test, train.frequencies, chosen.words)
+        found = accuracy(self.name, chosen.probe.predict(test.vectors), test, train.frequencies, chosen.settings)
         return Found(found.scores, chosen.candidates, found.outcomes)
 
     def choose(
@@ -187,9 +187,9 @@ class Chosen:
     candidates: tuple[Score, ...]
 
     @property
-    def words(self) -> str:
-        """The choice, as scores note it."""
-        return _words(self.penalty)
+    def settings(self) -> dict[str, float]:
+        """The choice, as scores have it."""
+        return _settings(self.penalty)
 
 
 @final
@@ -208,7 +208,7 @@ class _Tried:
         if len(validation) == 0:
             return cls(penalty, probe, None, (0.0, 0.0))
         predictions = probe.predict(validation.vectors)
-        found = accuracy(LinearProbe.name, predictions, validation, train.frequencies, _words(penalty))
+        found = accuracy(LinearProbe.name, predictions, validation, train.frequencies, _settings(penalty))
         return cls(penalty, probe, found, (found.scores[0].value, -probe.cross_entropy(validation)))
 
 
@@ -334,5 +334,5 @@ def _solved(factor: Tensor | None, values: Tensor, *, transposed: bool = False) 
     return torch.linalg.solve_triangular(factor.T if transposed else factor, values, upper=transposed)
 
 
-def _words(penalty: float) -> str:
-    return f"penalty={penalty:.6g}"
+def _settings(penalty: float) -> dict[str, float]:
+    return {"penalty": penalty}

@@ -1,9 +1,9 @@
 """Out-of-distribution detection: are samples of other data farther from the training samples than test samples are?"""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from likewise.evaluation.mahalanobis import Mahalanobis
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.raw import MOST_NUMBERS, as_vectors
 from likewise.evaluation.separation import auroc, false_positives
-from likewise.scores import RAW, Found, Score
+from likewise.scores import RAW, Found, Metric, Score
 
 WIDEST = 4096  # features; with more, the D x D covariance costs too much
 AREA = "AUROC"
@@ -109,15 +109,19 @@ class OutOfDistribution(Evaluation):
         self._check_outside(train, others)
         learned = joined(train, validation) if refit else train
         scores: list[Score] = []
-        for kind, choices, distances in self._measures(learned, progress):
+        for kind, settings, distances in self._measures(learned, progress):
             inside, outside = distances(test.vectors), distances(others)
-            said = "; ".join(filter(None, (choices, f"{len(outside):,} outside samples of {self._source}")))
+            protocol = {"outside samples": len(outside), "outside": self._source}
             for metric, values, count in (
-                (AREA, auroc(inside, outside), len(inside) + len(outside)),
-                (RATE, false_positives(inside, outside, self.seed), len(outside)),
+                (Metric(f"{AREA}, {kind} distance"), auroc(inside, outside), len(inside) + len(outside)),
+                (
+                    Metric(f"{RATE}, {kind} distance", better="lower"),
+                    false_positives(inside, outside, self.seed),
+                    len(outside),
+                ),
             ):
                 where = (count, test.kind, test.part)
-                scores.append(Score(self.name, f"{metric}, {kind} distance", *values, *where, choices=said))
+                scores.append(Score(self.name, metric, *values, *where, settings=settings, protocol=protocol))
         return Found(tuple(scores))
 
     def _check_outside(self, train: Features, others: Tensor) -> None:
@@ -130,7 +134,9 @@ class OutOfDistribution(Evaluation):
                 "training samples: name another source"
             )
 
-    def _measures(self, train: Features, progress: Progress) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
+    def _measures(
+        self, train: Features, progress: Progress
+    ) -> Iterator[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]]:
         """Yield the name of each distance, its settings, and what measures it."""
         k = min(self.k, len(train))
 
@@ -138,9 +144,9 @@ class OutOfDistribution(Evaluation):
             found = nearest(vectors, train.vectors, k, progress=progress, doing=f"{self.name}, neighbours")
             return torch.cat([1 - similarities[:, -1].cpu() for _, similarities, _ in found])
 
-        yield "kNN", f"k={k}", to_neighbour
+        yield "kNN", {"k": k}, to_neighbour
         if train.label_kind == "classes" and train.vectors.shape[1] <= WIDEST:
-            yield "Mahalanobis", "", Mahalanobis(train).distances
+            yield "Mahalanobis", {}, Mahalanobis(train).distances
 
     @property
     def _source(self) -> str:

@@ -7,7 +7,7 @@ from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.label_scores import Predicted, label_set_scores
-from likewise.scores import Found, is_quality
+from likewise.scores import Found
 
 
 @final
@@ -46,8 +46,8 @@ class OwnClassifier(Evaluation):
         del refit, progress
         self.check(FeatureParts(train, validation, test))
         found = self._found(train, validation, test)
-        tried = self._found(train, validation, validation).headline if len(validation) else ()
-        return replace(found, candidates=tuple(score for score in tried if is_quality(score.metric)))
+        tried = self._found(train, validation, validation).selecting if len(validation) else ()
+        return replace(found, candidates=tried)
 
     def _found(self, train: Features, validation: Features, part: Features) -> Found:
         if part.label_kind == "classes":

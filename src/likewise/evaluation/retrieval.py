@@ -9,11 +9,11 @@ from torch import Tensor
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
-from likewise.evaluation.label_retrieval import label_retrieval
+from likewise.evaluation.label_retrieval import PRECISION, label_retrieval
 from likewise.evaluation.nearest import nearest
-from likewise.scores import Found, Outcomes, Score, is_quality
+from likewise.scores import Found, Metric, Outcomes, Score
 
-METRICS = ("precision@1", "R-precision", "MAP@R")
+METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
 
 
 @final
@@ -26,7 +26,7 @@ class Retrieval(Evaluation):
         precision@1 = hit_1,   R-precision = 1/R Σ_{j≤R} hit_j,   MAP@R = 1/R Σ_{j≤R} hit_j · (1/j Σ_{i≤j} hit_i)
 
     and their means over queries. Nothing is learned and nothing is chosen; the candidate is precision@1 of the
-    validation part. Samples whose class has no second sample aren't queries, but are ranked; `choices` counts them.
+    validation part. Samples whose class has no second sample aren't queries, but are ranked; a note counts them.
     Intervals are over classes where the test classes weren't trained on, since other classes would have given other
     numbers, and turns of a class count as one; else over samples: Wilson's for precision@1, Student's for the others.
 
@@ -45,7 +45,7 @@ class Retrieval(Evaluation):
 
     Example:
         >>> test = Features(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), torch.tensor([0, 0, 1, 1]))
-        >>> [(score.metric, score.value) for score in Retrieval()(test, test, test).headline]
+        >>> [(score.metric.name, score.value) for score in Retrieval()(test, test, test).headline]
         [('precision@1', 1.0), ('R-precision', 1.0), ('MAP@R', 1.0)]
     """
 
@@ -78,9 +78,9 @@ class Retrieval(Evaluation):
         self.check(FeatureParts(train, validation, test))
         tried: tuple[Score, ...] = ()
         if validation.part != test.part and self.refusal(FeatureParts(train, validation, validation)) is None:
-            tried = self._found(train, validation, validation, progress).headline
+            tried = self._found(train, validation, validation, progress).selecting
         found = self._found(train, validation, test, progress)
-        return replace(found, candidates=tuple(score for score in tried if is_quality(score.metric)))
+        return replace(found, candidates=tried)
 
     def _found(self, train: Features, validation: Features, test: Features, progress: Progress) -> Found:
         if test.label_kind == "label sets":
@@ -91,15 +91,17 @@ class Retrieval(Evaluation):
         queries = positives > 0
         left = int((~queries).sum())
         unseen = len(train) > 0 and not parts.closed
-        said = [f"{left} samples left out, the only ones of their class"] if left else []
-        said += [f"interval over {len(test.groups[queries].unique())} classes"] if unseen else []
+        notes = (f"{left} samples left out, the only ones of their class",) if left else ()
+        classes = len(test.groups[queries].unique()) if unseen else None
         scores: list[Score] = []
         for metric, value in zip(METRICS, values.T[:, queries], strict=True):
             low, high = _interval(metric, value, test.groups[queries] if unseen else None)
-            mean, choices = float(value.mean()), "; ".join(said)
-            scores.append(Score(self.name, metric, mean, low, high, len(value), test.kind, test.part, choices=choices))
+            where = (len(value), test.kind, test.part)
+            scores.append(
+                Score(self.name, metric, float(value.mean()), low, high, *where, classes=classes, notes=notes)
+            )
         outcomes = (
-            Outcomes(self.name, metric, test.numbers[queries], value.float(), test.kind, test.part)
+            Outcomes(self.name, metric.name, test.numbers[queries], value.float(), test.kind, test.part)
             for metric, value in zip(METRICS, values.T[:, queries], strict=True)
         )
         return Found(tuple(scores), outcomes=tuple(outcomes))
@@ -121,7 +123,7 @@ def _precisions(test: Features, positives: Tensor, progress: Progress) -> Tensor
     return values
 
 
-def _interval(metric: str, values: Tensor, classes: Tensor | None) -> tuple[float, float]:
+def _interval(metric: Metric, values: Tensor, classes: Tensor | None) -> tuple[float, float]:
     mean = float(values.mean())
     if classes is not None:
         return of_share(over_classes(values, classes), mean, len(classes.unique()))

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from likewise.data.corruptions import CORRUPTIONS, SEVERITIES, CorruptedRows, corruption_named
+from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import student, wilson
 from likewise.evaluation.linear import LinearProbe
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import Found, Group, Metric, Outcomes, Score
 
-MEAN = "mean accuracy under corruption"
-CLEAN = "clean accuracy"
+MEAN = Metric("mean accuracy under corruption")
+CLEAN = Metric("clean accuracy")
 
 
 @final
@@ -26,7 +27,7 @@ class Robustness(Evaluation):
 
     Every test image is corrupted in every way and encoded again. The probe is that of `LinearProbe`, its penalty chosen
     on clean validation samples. The mean has Student's interval over samples, accuracies have Wilson's. The accuracy
-    under each corruption and severity is a score of a subset, such as "gaussian noise severity 3".
+    under each corruption and severity is a score of a group, such as "gaussian noise severity 3".
 
     Accuracies under different choices of corruptions, severities or seed can't be compared.
 
@@ -101,28 +102,30 @@ class Robustness(Evaluation):
         chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
         clean = chosen.probe.predict(test.vectors) == test.classes
         hits = torch.zeros(len(test), dtype=torch.int64)
-        subsets: list[Score] = []
+        groups: list[Score] = []
         for corruption, severity in progress(self.settings, self.name):
             predictions = chosen.probe.predict(self._encoded(test, corruption, severity))
             hit = predictions == test.classes
             hits += hit
-            where = (test.kind, test.part, f"{corruption} severity {severity}")
-            subsets.append(Score(self.name, "accuracy", *_share(hit), len(test), *where, choices=chosen.words))
+            where = (len(test), test.kind, test.part, Group("corruption", f"{corruption} severity {severity}"))
+            under = {"corruption": corruption, "severity": severity}
+            groups.append(Score(self.name, ACCURACY, *_share(hit), *where, settings=chosen.settings, protocol=under))
         right = hits.double() / len(self.settings)
         low, high = student(right)
         mean = (float(right.mean()), max(0.0, low), min(1.0, high))
         every = set(self.corruptions) == set(CORRUPTIONS)
-        named = f"all {len(CORRUPTIONS)} corruptions" if every else f"corruptions {', '.join(sorted(self.corruptions))}"
-        said = f"{chosen.words}; {named} at severities {', '.join(map(str, sorted(self.severities)))}"
+        named = f"all {len(CORRUPTIONS)}" if every else sorted(self.corruptions)
+        protocol = {"corruptions": named, "severities": sorted(self.severities)}
+        where = (len(test), test.kind, test.part)
         scores = [
-            Score(self.name, MEAN, *mean, len(test), test.kind, test.part, choices=said),
-            Score(self.name, CLEAN, *_share(clean), len(test), test.kind, test.part, choices=chosen.words),
+            Score(self.name, MEAN, *mean, *where, settings=chosen.settings, protocol=protocol),
+            Score(self.name, CLEAN, *_share(clean), *where, settings=chosen.settings),
         ]
         outcomes = (
-            Outcomes(self.name, metric, test.numbers, values.float(), test.kind, test.part)
+            Outcomes(self.name, metric.name, test.numbers, values.float(), test.kind, test.part)
             for metric, values in ((MEAN, right), (CLEAN, clean))
         )
-        return Found((*scores, *subsets), outcomes=tuple(outcomes))
+        return Found((*scores, *groups), outcomes=tuple(outcomes))
 
     def _encoded(self, test: Features, corruption: str, severity: int) -> Tensor:
         """Return the features of the corrupted test images, (M, D), checked to be finite."""

@@ -3,16 +3,39 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import final
+from dataclasses import dataclass
+from typing import Literal, final
 
 from scipy.stats import t
 
 from likewise.evaluation import Difference
-from likewise.report.words import difference_words, is_error, number_words
-from likewise.scores import ALL
+from likewise.report.words import counted, difference_words, number_words
+from likewise.scores import ALL, Group, Metric
 
 ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers
+
+COLUMNS = (
+    *("setting", "evaluation", "metric", "group", "unit", "better", "runs", "value", "low", "high", "interval"),
+    *("difference", "difference_low", "difference_high", "paired", "pairs", "seconds"),
+)
+
+
+@final
+@dataclass(frozen=True)
+class Over:
+    """How many of what an interval is over, or were paired.
+
+    Example:
+        >>> str(Over(3, "seed")), str(Over(1, "class"))
+        ('3 seeds', '1 class')
+    """
+
+    count: int
+    what: Literal["seed", "sample", "episode", "class"]
+
+    def __str__(self) -> str:
+        """In words."""
+        return counted(self.count, self.what, "classes" if self.what == "class" else "")
 
 
 @final
@@ -28,38 +51,46 @@ class Row:
         value: The mean.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        interval: What the interval is over: seeds, or samples or classes of a single run.
-        share: Whether it is a share, to be written in percent.
+        interval: What the interval is over: seeds, or samples, episodes or classes of a single run.
         difference: The mean difference to the first setting; None of the first itself, and where nothing can be paired.
         difference_low: Lower end of its 95 % interval.
         difference_high: Upper end.
-        paired: What was paired, or why nothing was.
-        subset: See `Score`.
+        paired: What was paired; None where nothing was.
+        unpaired: Why nothing was.
+        group: See `Score`.
         seconds: Mean seconds that a run trained; None where a run does not say.
-        pairs: How many pairs the difference is the mean of.
     """
 
     setting: str
     evaluation: str
-    metric: str
+    metric: Metric
     runs: int
     value: float
     low: float
     high: float
-    interval: str
-    share: bool
+    interval: Over
     difference: float | None = None
     difference_low: float | None = None
     difference_high: float | None = None
-    paired: str = ""
-    subset: str = ALL
+    paired: Over | None = None
+    unpaired: str = ""
+    group: Group = ALL
     seconds: float | None = None
-    pairs: int = 0
 
     @property
     def name(self) -> str:
-        """Evaluation and metric, and the subset if there is one."""
-        return ", ".join([self.evaluation, self.metric, *([] if self.subset == ALL else [self.subset])])
+        """Evaluation and metric, and the group if it is not all."""
+        return ", ".join([self.evaluation, self.metric.name, *([] if self.group == ALL else [str(self.group)])])
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs the difference is the mean of."""
+        return 0 if self.paired is None else self.paired.count
+
+    @property
+    def paired_words(self) -> str:
+        """What was paired, or why nothing was."""
+        return f"not paired: {self.unpaired}" if self.unpaired else "" if self.paired is None else str(self.paired)
 
     @property
     def p_value(self) -> float:
@@ -78,9 +109,9 @@ class Row:
     def score_words(self) -> str:
         """The mean with its interval; equal runs have none."""
         if self.runs > 1 and self.high - self.low <= ROUNDING * abs(self.value):
-            mean = f"{100 * self.value:.2f} %" if self.share else f"{self.value:.4g}"
+            mean = f"{100 * self.value:.2f} %" if self.metric.is_share else f"{self.value:.4g}"
             return f"{mean}, all {self.runs} equal"
-        if self.share:
+        if self.metric.is_share:
             return f"{100 * self.value:.2f} % [{100 * self.low:.2f}, {100 * self.high:.2f}]"
         return number_words(self.value, self.low, self.high)
 
@@ -90,24 +121,28 @@ class Row:
         if self.difference is None or self.difference_low is None or self.difference_high is None:
             return ""
         found = Difference(self.difference, self.difference_low, self.difference_high, 0, 0, 0)
-        words = difference_words(found, share=self.share)
+        words = difference_words(found, share=self.metric.is_share)
         equal = self.difference_high - self.difference_low <= ROUNDING * abs(self.difference)
-        return (
-            f"{words.partition(' [')[0]}, all {self.pairs} equal" if equal and self.paired.endswith("seeds") else words
-        )
+        seeds = self.paired is not None and self.paired.what == "seed"
+        return f"{words.partition(' [')[0]}, all {self.pairs} equal" if equal and seeds else words
 
 
 def rows_as_csv(rows: Sequence[Row]) -> str:
     """Write rows as CSV, with a header.
 
     Example:
-        >>> rows_as_csv([Row("a", "kNN", "accuracy", 1, 0.9, 0.8, 0.95, "100 samples", True)]).splitlines()[1]
-        'a,kNN,accuracy,1,0.9,0.8,0.95,100 samples,True,,,,,all,,0'
+        >>> row = Row("a", "kNN", Metric("accuracy"), 1, 0.9, 0.8, 0.95, Over(100, "sample"))
+        >>> rows_as_csv([row]).splitlines()[1]
+        'a,kNN,accuracy,all,share,higher,1,0.9,0.8,0.95,100 samples,,,,,0,'
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        named = [row.setting, row.evaluation, row.metric, row.group, row.metric.unit, row.metric.better]
+        numbers = [row.runs, row.value, row.low, row.high, row.interval]
+        paired = [row.difference, row.difference_low, row.difference_high, row.paired_words, row.pairs]
+        writer.writerow([*named, *numbers, *paired, row.seconds])
     return text.getvalue()
 
 
@@ -119,7 +154,7 @@ def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
         first: The setting that others are compared with.
 
     Example:
-        >>> print(rows_as_markdown([Row("a", "kNN", "accuracy", 1, 0.9, 0.8, 0.95, "100 samples", True)], "a"))
+        >>> print(rows_as_markdown([Row("a", "kNN", Metric("accuracy"), 1, 0.9, 0.8, 0.95, Over(100, "sample"))], "a"))
         **kNN, accuracy**
         <BLANKLINE>
         | setting | runs | score, 95 % interval | over | difference to a | paired over | training |
@@ -132,9 +167,17 @@ def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
         head = ["setting", "runs", "score, 95 % interval", "over", f"difference to {first}", "paired over", "training"]
         lines += [f"**{name}**", "", _line(head), "|" + "---|" * len(head)]
         own = [row for row in rows if row.name == name]
-        for row in sorted(own, key=lambda row: row.value if is_error(row.metric) else -row.value):
+        for row in sorted(own, key=lambda row: -row.metric.rank(row.value)):
             took = "" if row.seconds is None else f"{row.seconds:,.0f} s"
-            cells = [row.setting, str(row.runs), row.score_words, row.interval, row.difference_words, row.paired, took]
+            cells = [
+                row.setting,
+                str(row.runs),
+                row.score_words,
+                str(row.interval),
+                row.difference_words,
+                row.paired_words,
+                took,
+            ]
             lines.append(_line(cells))
         lines.append("")
     return "\n".join(lines)

@@ -133,7 +133,7 @@ class _Settings:
         if "source" in subject.facts:
             found.arguments["source"] = _short(str(subject.facts["source"]))
         for score in subject.test_scores.values():
-            if score.subset == ALL and score.features == ENCODER and score.evaluation in COUNTED:
+            if score.group == ALL and score.features == ENCODER and score.evaluation in COUNTED:
                 found.arguments[f"{score.evaluation}{SAMPLES}"] = str(score.count)
         return found
 

@@ -17,7 +17,7 @@ from likewise.evaluation.features import Progress, silent
 from likewise.records import ClassMean, Curves
 from likewise.report.album import Album
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, RAW, Outcomes, Score, same_rows
+from likewise.scores import ALL, ENCODER, RAW, Group, Outcomes, Score, same_rows
 
 KINDS = (ENCODER, RAW)
 
@@ -116,14 +116,14 @@ class Subject:
         return {one.key: one for one in self.run.outcomes}
 
     @cached_property
-    def test_scores(self) -> Mapping[tuple[str, str, str, str], Score]:
-        """The final scores on the test part, by evaluation, metric, features and subset."""
+    def test_scores(self) -> Mapping[tuple[str, str, str, Group], Score]:
+        """The final scores on the test part, by evaluation, name of the metric, features and group."""
         final = (score for score in self.scores if score.part == "test" and score.epoch is None)
-        return {(score.evaluation, score.metric, score.features, score.subset): score for score in final}
+        return {(*score.key[:3], score.group): score for score in final}
 
     @property
     def headlines(self) -> list[tuple[str, str]]:
-        """Evaluation and metric of each score of the encoder over all test samples."""
+        """Evaluation and name of the metric of each score of the encoder over all test samples."""
         return [key[:2] for key in self.test_scores if key[2:] == (ENCODER, ALL)]
 
     @cached_property
@@ -144,11 +144,7 @@ class Subject:
     def unseen_classes(self, outcomes: Outcomes) -> Int[Tensor, " m"] | None:
         """Return the class of each sample, (M,), turns being one, where the classes were not trained on; else None."""
         scores = (score for score in self.test_scores.values() if score.evaluation == outcomes.evaluation)
-        if (
-            outcomes.of_episodes
-            or self.test_part is None
-            or not any("interval over" in score.choices for score in scores)
-        ):
+        if outcomes.of_episodes or self.test_part is None or all(score.classes is None for score in scores):
             return None
         test = self.test_part
         return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from likewise.report.row import Row
-from likewise.scores import ALL
+from likewise.report.row import Over, Row
+from likewise.scores import ALL, Metric
 
 FEWEST = 2  # seeds that can be paired at all
 LEVEL = 0.05  # the probability, at most, that any of the differences of an evaluation is called one by chance
@@ -27,23 +27,24 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
 
     Example:
-        >>> first = Row("A", "kNN", "accuracy", 5, 0.9, 0.88, 0.92, "5 seeds", True)
-        >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "pairs": 5}
-        >>> higher = Row("B", "kNN", "accuracy", 5, 0.95, 0.94, 0.96, "5 seeds", True, **bounds, paired="5 seeds")
+        >>> seeds, accuracy = Over(5, "seed"), Metric("accuracy")
+        >>> first = Row("A", "kNN", accuracy, 5, 0.9, 0.88, 0.92, seeds)
+        >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "paired": seeds}
+        >>> higher = Row("B", "kNN", accuracy, 5, 0.95, 0.94, 0.96, seeds, **bounds)
         >>> verdict([first, higher])
         ['kNN, accuracy. Higher than A: B (+5.00 [+2.00, +8.00], 5 seeds).']
     """
-    metrics: dict[str, str] = {}
+    metrics: dict[str, Metric] = {}
     for row in rows:
         metrics.setdefault(row.evaluation, row.metric)
     first = rows[0].setting if rows else ""
     others = [row for row in rows if row.setting != first]
     if others and all(row.difference is None for row in others):
-        reasons = ", ".join(dict.fromkeys(row.paired.removeprefix("not paired: ") for row in others))
+        reasons = ", ".join(dict.fromkeys(row.unpaired for row in others))
         return [f"No verdict, as nothing is paired with {first}: {reasons}."]
     sentences: list[str] = []
     for evaluation, metric in metrics.items():
-        own = [row for row in rows if (row.evaluation, row.metric, row.subset) == (evaluation, metric, ALL)]
+        own = [row for row in rows if (row.evaluation, row.metric, row.group) == (evaluation, metric, ALL)]
         if any(row.difference is not None for row in own):
             sentences.append(f"{own[0].name}. {_judged(own[0].setting, own)}")
     return sentences
@@ -62,7 +63,7 @@ def _judged(first: str, rows: Sequence[Row]) -> str:
     }
     said = ". ".join(f"{words}: {'; '.join(map(_words, of))}" for words, of in groups.items() if of)
     said += f". Tested together, {len(tested)} differences." if len(tested) > 1 else "."
-    few = any(row.pairs == FEWEST and row.paired.endswith("seeds") for row in tested)
+    few = any(row.paired == Over(FEWEST, "seed") for row in tested)
     return f"{said} {FEWEST} seeds seldom suffice to tell." if few else said
 
 
@@ -73,8 +74,9 @@ def different(rows: Sequence[Row]) -> list[Row]:
         rows: Rows with a difference, to be tested together.
 
     Example:
-        >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "pairs": 5}
-        >>> row = Row("B", "kNN", "accuracy", 5, 0.95, 0.94, 0.96, "5 seeds", True, **bounds, paired="5 seeds")
+        >>> seeds = Over(5, "seed")
+        >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "paired": seeds}
+        >>> row = Row("B", "kNN", Metric("accuracy"), 5, 0.95, 0.94, 0.96, seeds, **bounds)
         >>> different([row]) == [row]
         True
     """

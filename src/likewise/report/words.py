@@ -7,54 +7,47 @@ from typing import Any
 
 from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
-from likewise.scores import Score
+from likewise.scores import Metric, Score
 
-# how metrics begin that are never in percent, and those of which lower is better
-NUMBERS = ("negative log-likelihood", "Brier score", "coverage error", "effective rank")
-ERRORS = (*NUMBERS[:3], "expected calibration error", "FPR", "Hamming loss")
 DIGITS = 4  # of numbers that are no shares
-# of label sets, for which there are many metrics: those that are left to the page
-LESSER = ("micro-F1 at", "macro-F1 at", "Hamming loss", "LRAP", "coverage error")
 
 
-def is_share(score: Score) -> bool:
-    """Tell whether a score is a share, to be written in percent.
-
-    Example:
-        >>> is_share(Score("kNN", "accuracy", 0.9, 0.8, 1.0, 100)), is_share(Score("mine", "rank", 3.0, 2.0, 4.0, 100))
-        (True, False)
-    """
-    return 0 <= score.low <= score.value <= score.high <= 1 and not score.metric.startswith(NUMBERS)
-
-
-def is_main(metric: str) -> bool:
-    """Tell whether a metric is one of the few that a terminal shows.
-
-    Example:
-        >>> is_main("macro-F1"), is_main("macro-F1 at 0.5")
-        (True, False)
-    """
-    return not metric.startswith(LESSER)
-
-
-def is_error(metric: str) -> bool:
-    """Tell whether lower is better.
-
-    Example:
-        >>> is_error("FPR at 95 % TPR, kNN distance"), is_error("accuracy")
-        (True, False)
-    """
-    return metric.startswith(ERRORS)
-
-
-def marked(name: str, metric: str) -> str:
+def marked(name: str, metric: Metric) -> str:
     """Return the name of a row of scores, which says so if lower is better.
 
     Example:
-        >>> marked("kNN, Hamming loss", "Hamming loss"), marked("kNN, mAP", "mAP")
+        >>> marked("kNN, Hamming loss", Metric("Hamming loss", better="lower")), marked("kNN, mAP", Metric("mAP"))
         ('kNN, Hamming loss (lower is better)', 'kNN, mAP')
     """
-    return f"{name} (lower is better)" if is_error(metric) else name
+    return f"{name} (lower is better)" if metric.better == "lower" else name
+
+
+def remarks(score: Score) -> str:
+    """Write what is to know about a number: settings, what the interval is over, protocol and notes.
+
+    Example:
+        >>> chosen = {"k": 5, "weights": "uniform", "threshold": 0.25}
+        >>> remarks(Score("kNN", Metric("mAP"), 0.9, 0.8, 1.0, 9, classes=3, settings=chosen, notes=("new classes",)))
+        'k=5, weights=uniform, threshold=0.25; interval over 3 classes; new classes'
+    """
+    over = "" if score.classes is None else f"interval over {counted(score.classes, 'class', 'classes')}"
+    return "; ".join(filter(None, [settings_words(score.settings), over, settings_words(score.protocol), *score.notes]))
+
+
+def settings_words(settings: Mapping[str, Any]) -> str:
+    """Write settings, such as "k=5, weights=uniform".
+
+    Example:
+        >>> settings_words({"penalty": 0.001, "severities": [1, 3]})
+        'penalty=0.001, severities=1, 3'
+    """
+    return ", ".join(f"{name}={_value_words(value)}" for name, value in settings.items())
+
+
+def _value_words(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_value_words, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def number_words(value: float, low: float, high: float, sign: str = "") -> str:
@@ -83,12 +76,12 @@ def score_words(score: Score) -> str:
     """Write a score with its interval.
 
     Example:
-        >>> score_words(Score("kNN", "accuracy", 0.9, 0.825, 0.945, 100))
+        >>> score_words(Score("kNN", Metric("accuracy"), 0.9, 0.825, 0.945, 100))
         '90.00 % [82.5, 94.5]'
-        >>> score_words(Score("mine", "rank", 3.0, 2.0, 4.0, 100))
+        >>> score_words(Score("mine", Metric("rank", "plain"), 3.0, 2.0, 4.0, 100))
         '3.000 [2.000, 4.000]'
     """
-    if is_share(score):
+    if score.metric.is_share:
         return f"{100 * score.value:.2f} % [{100 * score.low:.1f}, {100 * score.high:.1f}]"
     return number_words(score.value, score.low, score.high)
 
@@ -110,10 +103,10 @@ def count_words(score: Score) -> str:
     """Say what a score is the mean of.
 
     Example:
-        >>> count_words(Score("kNN", "accuracy", 0.9, 0.825, 0.945, 1200))
+        >>> count_words(Score("kNN", Metric("accuracy"), 0.9, 0.825, 0.945, 1200))
         '1,200 samples'
     """
-    return counted(score.count, "episode" if "episodes=" in score.choices else "sample")
+    return counted(score.count, score.counted)
 
 
 def counted(number: int, one: str, several: str = "") -> str:
@@ -139,8 +132,8 @@ def dot_of(score: Score, *, missed: bool = False) -> Dot:
         missed: Whether to draw what it lacks to 1, such as errors instead of accuracy.
     """
     words = f"{score_words(score)}, 95 % interval, {count_words(score)}"
-    if score.choices:
-        words += f"; {score.choices}"
+    if said := remarks(score):
+        words += f"; {said}"
     value, low, high = (
         (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
     )

@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from operator import attrgetter
 from typing import Any, final
 
 import lightning
@@ -19,6 +18,7 @@ from likewise.evaluation import (
     Features,
     FewShot,
     Found,
+    Metric,
     OwnClassifier,
     Retrieval,
     Score,
@@ -26,11 +26,12 @@ from likewise.evaluation import (
 from likewise.evaluation.features import Progress, features_of, silent
 from likewise.models import Encoder
 from likewise.runs import Run
-from likewise.scores import ALL, is_quality
+from likewise.scores import ALL, best
 from likewise.training.assembly import prepared
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
 RANKED = 2000  # of which the effective rank is taken
+RANK = Metric("effective rank", "plain", "neither")
 
 
 @final
@@ -44,7 +45,7 @@ class Validation(lightning.Callback):
     numbers of the training do not change.
 
     With or without labels, the effective rank of the validation features, of at most 2,000 samples, is saved too. It is
-    no quality that a run or an epoch is chosen by.
+    not used for model selection.
 
     Args:
         run: The run to save scores to.
@@ -54,8 +55,8 @@ class Validation(lightning.Callback):
         told: Called with the scores found by an evaluation.
         shown: Called with the trainer, the validation samples that were encoded, and their features.
         progress: Wraps what is encoded and evaluated.
-        keep_best: Whether to save all weights, as `Run.best`, at the epoch with the highest accuracy, mAP or
-            precision@1, the first of equals.
+        keep_best: Whether to save all weights, as `Run.best`, at the epoch with the best score by a metric that
+            selects (accuracy, mAP or precision@1), the first of equals.
 
     Raises:
         ValueError: `every` is negative; or, with `keep_best`, it is 0, or there are no labels.
@@ -148,21 +149,20 @@ class Validation(lightning.Callback):
 
     def _is_best(self, found: Found) -> bool:
         """Tell whether an epoch is better than those before it."""
-        score = next(score for score in found.headline if is_quality(score.metric))
-        before = [of.value for of in _alike(self.run, score) if of.epoch and score.epoch and of.epoch < score.epoch]
-        return score.value > max(before, default=-1.0)
+        score = found.selecting[0]
+        before = [of for of in _alike(self.run, score) if of.epoch and score.epoch and of.epoch < score.epoch]
+        return best([*before, score]) is score
 
 
 def best_epoch(run: Run) -> Score | None:
     """Return the validation score of the epoch that is kept as the best; None if no epoch was validated."""
-    first = next((of for of in run.scores if of.epoch and of.subset == ALL and is_quality(of.metric)), None)
-    return None if first is None else max(_alike(run, first), key=lambda score: score.value)
+    first = next((of for of in run.scores if of.epoch and of.group == ALL and of.metric.selects), None)
+    return None if first is None else best(_alike(run, first))
 
 
 def _alike(run: Run, score: Score) -> list[Score]:
     """Return the scores of all epochs that measure the same as this one, in order."""
-    what = attrgetter("evaluation", "metric", "features", "part", "subset")
-    return [of for of in run.scores if of.epoch is not None and what(of) == what(score)]
+    return [of for of in run.scores if of.epoch is not None and of.what == score.what]
 
 
 def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
@@ -177,4 +177,4 @@ def _rank(features: Features) -> Found:
     """Return the effective rank of features as a score, which has no interval."""
     some = features.fewer(RANKED)
     rank = effective_rank(some.vectors)
-    return Found((Score("features", "effective rank", rank, rank, rank, len(some), part=features.part),))
+    return Found((Score("features", RANK, rank, rank, rank, len(some), part=features.part),))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from likewise.diagnostics import plots
 from likewise.evaluation import Calibration
+from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.calibration import CONFIDENCE
 from likewise.report.section import Section
 from likewise.report.subject import KINDS, Subject
@@ -29,9 +30,9 @@ def section(subjects: Sequence[Subject]) -> Section | None:
 def _bins(subject: Subject, kind: str) -> list[tuple[float, plots.Dot]]:
     """Return the mean confidence of each bin, in percent, and its accuracy."""
     of = {
-        (metric, subset): score
-        for (evaluation, metric, features, subset), score in subject.test_scores.items()
-        if (evaluation, features) == (Calibration.name, kind) and subset.startswith(CONFIDENCE)
+        (metric, group): score
+        for (evaluation, metric, features, group), score in subject.test_scores.items()
+        if (evaluation, features, group.kind) == (Calibration.name, kind, CONFIDENCE.name)
     }
-    subsets = sorted({subset for _, subset in of}, key=lambda subset: of[CONFIDENCE, subset].value)
-    return [(100 * of[CONFIDENCE, subset].value, dot_of(of["accuracy", subset])) for subset in subsets]
+    bins = sorted({group for _, group in of}, key=lambda group: of[CONFIDENCE.name, group].value)
+    return [(100 * of[CONFIDENCE.name, group].value, dot_of(of[ACCURACY.name, group])) for group in bins]

@@ -5,12 +5,12 @@ from html import escape
 
 from likewise.diagnostics import plots
 from likewise.evaluation import Difference
-from likewise.report.comparison import CLASS, difference
+from likewise.report.comparison import difference
 from likewise.report.section import Section, table
 from likewise.report.settings import Setting, settings_of
 from likewise.report.subject import Subject
 from likewise.report.words import difference_words, slug
-from likewise.scores import ENCODER
+from likewise.scores import ENCODER, Group
 
 MOST = 40  # classes that are shown
 MOST_SETTINGS = 6  # that are compared with the first
@@ -27,10 +27,12 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         return None
     first, *others = settings
     keys = dict.fromkeys(key for subject in first.subjects for key in subject.test_scores)
-    classes = [(*of, subset) for *of, kind, subset in keys if kind == ENCODER and subset.startswith(CLASS)]
+    classes: dict[tuple[str, str], list[Group]] = {}
+    for evaluation, metric, kind, group in keys:
+        if kind == ENCODER and group.kind == "class":
+            classes.setdefault((evaluation, metric), []).append(group)
     body, sentence = "", SENTENCE
-    for evaluation, metric in dict.fromkeys(key[:2] for key in classes):
-        names = [subset for *of, subset in classes if of == [evaluation, metric]]
+    for (evaluation, metric), names in classes.items():
         found = {other.name: _of_classes(first, other, evaluation, metric, names) for other in others[:MOST_SETTINGS]}
         found = {name: of for name, of in found.items() if of}
         if found:
@@ -46,28 +48,32 @@ def section(subjects: Sequence[Subject]) -> Section | None:
 
 
 def _of_classes(
-    first: Setting, other: Setting, evaluation: str, metric: str, names: Sequence[str]
-) -> dict[str, Difference]:
-    found = {name: difference(first, other, evaluation, metric, name)[0] for name in names}
-    return {name: of for name, of in found.items() if of is not None}
+    first: Setting, other: Setting, evaluation: str, metric: str, names: Sequence[Group]
+) -> dict[Group, Difference]:
+    found = {name: difference(first, other, evaluation, metric, name) for name in names}
+    return {name: of[0] for name, of in found.items() if not isinstance(of, str)}
 
 
-def _largest(names: Sequence[str], found: Sequence[dict[str, Difference]]) -> list[str]:
+def _largest(names: Sequence[Group], found: Sequence[dict[Group, Difference]]) -> list[Group]:
     """Return the classes with the largest differences, in their order."""
     sizes = {name: max((abs(of[name].value) for of in found if name in of), default=0.0) for name in names}
     largest = set(sorted(names, key=lambda name: -sizes[name])[:MOST])
     return [name for name in names if name in largest]
 
 
-def _of_evaluation(evaluation: str, metric: str, found: dict[str, dict[str, Difference]], shown: Sequence[str]) -> str:
-    rows: dict[str, dict[str, plots.Dot]] = {name.removeprefix(CLASS): {} for name in shown}
+def _of_evaluation(
+    evaluation: str, metric: str, found: dict[str, dict[Group, Difference]], shown: Sequence[Group]
+) -> str:
+    rows: dict[str, dict[str, plots.Dot]] = {group.name: {} for group in shown}
     for setting, of in found.items():
         for name in shown:
             if name in of:
                 value, low, high = (100 * bound for bound in (of[name].value, of[name].low, of[name].high))
-                rows[name.removeprefix(CLASS)][setting] = plots.Dot(value, low, high, difference_words(of[name]))
+                rows[name.name][setting] = plots.Dot(value, low, high, difference_words(of[name]))
     figure = plots.dots(rows, "difference, points", zero=True)
-    lines = [[name, *(difference_words(of[name]) if name in of else "" for of in found.values())] for name in shown]
+    lines = [
+        [str(name), *(difference_words(of[name]) if name in of else "" for of in found.values())] for name in shown
+    ]
     return (
         f"<h3>{escape(f'{evaluation}, {metric}')}</h3>\n"
         + plots.as_html(figure, slug("differences", evaluation, metric))

@@ -64,7 +64,7 @@ def _groups(means: Sequence[ClassMean], sizes: Mapping[str, int]) -> dict[str, l
     for name, chosen in frequency(torch.tensor([sizes[label] for label in labels])).items():
         members = {label for label, inside in zip(labels, chosen.tolist(), strict=True) if inside}
         own = [mean for mean in means if mean.label in members]
-        groups |= {name: own} if own else {}
+        groups |= {str(name): own} if own else {}
     return {"all": list(means)} | (groups if len(groups) > 1 else {})
 
 

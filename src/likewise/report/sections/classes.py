@@ -6,23 +6,22 @@ from html import escape
 from likewise.diagnostics import plots
 from likewise.report.section import Section, table
 from likewise.report.subject import KINDS, Subject
-from likewise.report.words import dot_of, is_share, score_words, slug
-from likewise.scores import ALL, ENCODER, Score
+from likewise.report.words import dot_of, score_words, slug
+from likewise.scores import ALL, ENCODER, Group, Score
 
 MOST = 40  # classes that are shown
-PREFIX = "class "
-Found = Mapping[tuple[str, str, str], Mapping[str, Score]]
-"""For evaluation, metric and features the score of each subset."""
+Found = Mapping[tuple[str, str, str], Mapping[Group, Score]]
+"""For evaluation, metric and features the score of each group."""
 
 
 def section(subjects: Sequence[Subject]) -> Section | None:
     """Show the errors of a single run."""
     if len(subjects) != 1:
         return None
-    found = _by_subset(subjects[0])
-    subsets = list(dict.fromkeys(subset for of in found.values() for subset in of))
-    classes = [subset for subset in subsets if subset.startswith(PREFIX)]
-    tail = [subset for subset in subsets if not subset.startswith(PREFIX)]
+    found = _by_group(subjects[0])
+    groups = list(dict.fromkeys(group for of in found.values() for group in of))
+    classes = [group for group in groups if group.kind == "class"]
+    tail = [group for group in groups if group.kind != "class"]
     if not classes:
         return None
     shown = _worst(classes, [of for (*_, kind), of in found.items() if kind == ENCODER])
@@ -37,20 +36,20 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     return Section("Classes", sentence, body + _table(found, [*tail, *shown]))
 
 
-def _by_subset(subject: Subject) -> Found:
-    """Return the shares of subsets, of evaluations with scores by class."""
-    found: dict[tuple[str, str, str], dict[str, Score]] = {}
-    for (evaluation, metric, kind, subset), score in subject.test_scores.items():
-        if subset != ALL and is_share(score) and kind in KINDS:
-            found.setdefault((evaluation, metric, kind), {})[subset] = score
-    return {of: subsets for of, subsets in found.items() if any(name.startswith(PREFIX) for name in subsets)}
+def _by_group(subject: Subject) -> Found:
+    """Return the shares of groups, of evaluations with scores by class."""
+    found: dict[tuple[str, str, str], dict[Group, Score]] = {}
+    for (evaluation, metric, kind, group), score in subject.test_scores.items():
+        if group != ALL and score.metric.is_share and kind in KINDS:
+            found.setdefault((evaluation, metric, kind), {})[group] = score
+    return {of: groups for of, groups in found.items() if any(group.kind == "class" for group in groups)}
 
 
 def _names(found: Found) -> Iterable[tuple[str, str]]:
     return dict.fromkeys((evaluation, metric) for evaluation, metric, _ in found)
 
 
-def _worst(classes: Sequence[str], scores: Sequence[Mapping[str, Score]]) -> list[str]:
+def _worst(classes: Sequence[Group], scores: Sequence[Mapping[Group, Score]]) -> list[Group]:
     """Return the classes with the lowest sums of scores, in their order."""
     if len(classes) <= MOST:
         return list(classes)
@@ -59,9 +58,9 @@ def _worst(classes: Sequence[str], scores: Sequence[Mapping[str, Score]]) -> lis
     return [name for name in classes if name in lowest]
 
 
-def _figure(found: Found, evaluation: str, metric: str, shown: Sequence[str]) -> str:
+def _figure(found: Found, evaluation: str, metric: str, shown: Sequence[Group]) -> str:
     drawn = {
-        kind: {name.removeprefix(PREFIX): dot_of(of[name], missed=True) for name in shown if name in of}
+        kind: {one.name: dot_of(of[one], missed=True) for one in shown if one in of}
         for kind in KINDS
         if (of := found.get((evaluation, metric, kind)))
     }
@@ -70,14 +69,14 @@ def _figure(found: Found, evaluation: str, metric: str, shown: Sequence[str]) ->
     return f"<h3>{escape(f'{evaluation}, {metric}')}</h3>\n{figure}"
 
 
-def _table(found: Found, subsets: Sequence[str]) -> str:
+def _table(found: Found, groups: Sequence[Group]) -> str:
     head = ["", *(f"{evaluation}, {metric}, {kind}" for evaluation, metric, kind in found), "samples"]
     rows = [
         [
-            subset,
-            *(score_words(of[subset]) if subset in of else "" for of in found.values()),
-            f"{max(of[subset].count for of in found.values() if subset in of):,}",
+            str(group),
+            *(score_words(of[group]) if group in of else "" for of in found.values()),
+            f"{max(of[group].count for of in found.values() if group in of):,}",
         ]
-        for subset in subsets
+        for group in groups
     ]
     return table(head, rows, most=MOST + 3)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from likewise.diagnostics import plots
-from likewise.report.comparison import compared
+from likewise.report.comparison import OTHER_SAMPLES, compared
 from likewise.report.row import Row
 from likewise.report.section import Section, paragraphs, table
 from likewise.report.settings import settings_of
 from likewise.report.subject import Subject
 from likewise.report.verdict import verdict
-from likewise.report.words import is_error, marked
+from likewise.report.words import marked
 
 MOST = 400  # rows of the table
 
@@ -24,7 +24,7 @@ def section(subjects: Sequence[Subject]) -> Section | None:
         return None
     dots: dict[str, dict[str, plots.Dot]] = {}
     for row in rows:
-        if row.share and not is_error(row.metric):
+        if row.metric.is_share and row.metric.better != "lower":
             dot = plots.Dot(100 * row.value, 100 * row.low, 100 * row.high, f"{row.score_words}, over {row.interval}")
             dots.setdefault(row.name, {})[row.setting] = dot
     figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "compared") if dots else ""
@@ -44,7 +44,7 @@ def _sentence(rows: Sequence[Row]) -> str:
             "by test sample. Differences of percentages are in points. Where there is none, one interval in 20 leaves "
             "out 0 by chance. "
         )
-    if any(row.paired == "not paired: other test samples" for row in rows):
+    if any(row.unpaired == OTHER_SAMPLES for row in rows):
         sentence += (
             "Where the test samples, their labels or their names differ, no difference is given: it would be one "
             "between samples as much as between settings. "
@@ -60,9 +60,9 @@ def _table(rows: Sequence[Row], first: str) -> str:
             row.setting,
             str(row.runs),
             row.score_words,
-            row.interval,
+            str(row.interval),
             row.difference_words,
-            row.paired,
+            row.paired_words,
         ]
         for row in rows
     ]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from likewise.diagnostics import plots
 from likewise.report.section import Section
 from likewise.report.subject import Subject
-from likewise.report.words import is_share
 from likewise.scores import ALL, ENCODER, Score
 
 MOST_POINTS = 2000  # of a curve; a page has no more pixels across
@@ -39,9 +38,9 @@ def _over_epochs(subject: Subject) -> dict[str, list[tuple[int, float]]]:
     """Return the encoder's scores over all samples that were taken during training, shares in percent, by epoch."""
     curves: defaultdict[str, dict[int, Score]] = defaultdict(dict)
     for score in subject.scores:
-        if score.epoch is not None and score.subset == ALL and score.features == ENCODER:
+        if score.epoch is not None and score.group == ALL and score.features == ENCODER:
             curves[f"{score.evaluation}, {score.metric}"][score.epoch] = score
-    factors = {name: 100 if all(map(is_share, of.values())) else 1 for name, of in curves.items()}
+    factors = {name: 100 if next(iter(of.values())).metric.is_share else 1 for name, of in curves.items()}
     return {name: [(epoch, factors[name] * of[epoch].value) for epoch in sorted(of)] for name, of in curves.items()}
 
 

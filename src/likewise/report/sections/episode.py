@@ -70,10 +70,8 @@ def _caption(place: int, true: int, found: int) -> str:
 def _distance(subject: Subject) -> Distance:
     """Return the distance that was chosen for the episodes most like the one that is shown."""
     own = [score for key, score in subject.test_scores.items() if key[0] == FewShot.name and key[2] == ENCODER]
-    first = min(own, key=lambda score: f"{SHAPE.shots}-shot" not in score.metric, default=None)
-    said = "" if first is None else first.choices.partition("; ")[0].removeprefix("distance=")
-    named: dict[str, Distance] = {distance: distance for distance in DISTANCES}
-    return named.get(said, DISTANCES[0])
+    first = min(own, key=lambda score: f"{SHAPE.shots}-shot" not in score.metric.name, default=None)
+    return DISTANCES[0] if first is None else first.settings.get("distance", DISTANCES[0])
 
 
 def _episode(features: FeatureParts, distance: Distance) -> tuple[Int[Tensor, "n s"], Int[Tensor, " q"]]:

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from html import escape
 
 from likewise.diagnostics import plots
-from likewise.evaluation.label_scores import THIRDS
+from likewise.evaluation.label_scores import F1, THIRDS
 from likewise.report.section import Section, table
 from likewise.report.subject import Subject
 from likewise.report.words import counted, score_words, slug
 from likewise.scores import ENCODER, Score
 
 MOST = 40  # labels in the table
-PREFIX = "label "
 SENTENCE = (
     "Each point is a label that test samples have: its F1, by the threshold chosen for it on validation, and the "
     "number of training samples that have it. The table below has the labels with the lowest F1 first."
@@ -29,14 +28,14 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     if len(subjects) != 1:
         return None
     found: Found = {}
-    for (evaluation, metric, kind, subset), score in subjects[0].test_scores.items():
-        if kind == ENCODER and subset.startswith(PREFIX):
-            found.setdefault((evaluation, metric), {})[subset.removeprefix(PREFIX)] = score
+    for (evaluation, metric, kind, group), score in subjects[0].test_scores.items():
+        if kind == ENCODER and group.kind == "label":
+            found.setdefault((evaluation, metric), {})[group.name] = score
     if not found:
         return None
     sizes = subjects[0].class_sizes
     body = "".join(
-        _figure(evaluation, metric, of, sizes) for (evaluation, metric), of in found.items() if metric == "F1"
+        _figure(evaluation, metric, of, sizes) for (evaluation, metric), of in found.items() if metric == F1.name
     )
     thirds = _thirds(subjects[0])
     sentence = f"{SENTENCE} {OF_THIRDS}" if thirds else SENTENCE
@@ -47,7 +46,7 @@ def _thirds(subject: Subject) -> str:
     """Return a table of the means over frequent and rare labels, a column for each evaluation; empty without them."""
     found = {key: score for key, score in subject.test_scores.items() if key[3] in THIRDS}
     columns = list(dict.fromkeys(key[:3] for key in found))
-    rows = list(dict.fromkeys(subset for *_, subset in found))
+    rows = list(dict.fromkeys(group for *_, group in found))
     if not rows:
         return ""
     head = [
@@ -55,7 +54,7 @@ def _thirds(subject: Subject) -> str:
         *(f"{evaluation}, {metric}" + ("" if of == ENCODER else f", {of}") for evaluation, metric, of in columns),
     ]
     lines = [
-        [row, *(score_words(found[*column, row]) if (*column, row) in found else "" for column in columns)]
+        [str(row), *(score_words(found[*column, row]) if (*column, row) in found else "" for column in columns)]
         for row in rows
     ]
     return table(head, lines)

@@ -1,6 +1,5 @@
 """Accuracy under each corruption and severity."""
 
-import re
 from collections.abc import Sequence
 
 from likewise.diagnostics import plots
@@ -23,7 +22,7 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     if len(subjects) != 1:
         return None
     found = _by_corruption(subjects[0])
-    clean = subjects[0].test_scores.get((Robustness.name, CLEAN, ENCODER, ALL))
+    clean = subjects[0].test_scores.get((Robustness.name, CLEAN.name, ENCODER, ALL))
     if not found or clean is None:
         return None
     dots = {"clean": {"clean": dot_of(clean)}}
@@ -37,8 +36,7 @@ def section(subjects: Sequence[Subject]) -> Section | None:
 def _by_corruption(subject: Subject) -> dict[str, dict[str, Score]]:
     """Return for each corruption the accuracy by severity."""
     found: dict[str, dict[str, Score]] = {}
-    for (evaluation, metric, kind, subset), score in subject.test_scores.items():
-        named = re.fullmatch(r"(.+) (severity \d)", subset)
-        if (evaluation, metric, kind) == (Robustness.name, "accuracy", ENCODER) and named:
-            found.setdefault(named[1], {})[named[2]] = score
+    for (evaluation, _, kind, group), score in subject.test_scores.items():
+        if (evaluation, kind, group.kind) == (Robustness.name, ENCODER, "corruption"):
+            found.setdefault(score.protocol["corruption"], {})[f"severity {score.protocol['severity']}"] = score
     return found

@@ -7,8 +7,8 @@ from likewise.diagnostics import plots
 from likewise.evaluation import Difference, paired_difference
 from likewise.report.section import Section, folded, table
 from likewise.report.subject import KINDS, Subject
-from likewise.report.words import count_words, difference_words, dot_of, is_error, is_share, marked, score_words
-from likewise.scores import ALL, ENCODER, FEWER, RAW, Score
+from likewise.report.words import count_words, difference_words, dot_of, marked, remarks, score_words, settings_words
+from likewise.scores import ALL, ENCODER, RAW, Score
 
 SENTENCE = (
     "The encoder is frozen and its head left off. Dots are scores on the test part, whiskers 95 % intervals: Wilson's "
@@ -33,13 +33,13 @@ def section(subjects: Sequence[Subject]) -> Section | None:
     subject = subjects[0]
     both = dict(_rows(subject))
     shares = {
-        name: {kind: dot_of(of) for kind, of in kinds.items() if is_share(of) and not is_error(of.metric)}
+        name: {kind: dot_of(of) for kind, of in kinds.items() if of.metric.is_share and of.metric.better != "lower"}
         for name, kinds in both.items()
     }
     shares = {name: kinds for name, kinds in shares.items() if kinds}
     figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else ""
     raw = any(RAW in kinds for kinds in both.values())
-    errors = any(is_error(metric) for _, metric in subject.headlines)
+    errors = any(of.metric.better == "lower" for kinds in both.values() for of in kinds.values())
     sentence = SENTENCE + (WITH_ERRORS if errors else "") + (WITH_RAW if raw else "")
     return Section("Scores", sentence, figure + _table(subject, both, raw=raw))
 
@@ -62,8 +62,9 @@ def lead(subjects: Sequence[Subject]) -> str:
 def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Difference | None:
     """Compare the encoder with raw inputs, in pairs; None where one was not evaluated, or on fewer samples."""
     ours, theirs = (subject.outcomes.get((evaluation, metric, kind, "test")) for kind in KINDS)
-    raw = subject.test_scores.get((evaluation, metric, RAW, ALL))
-    if ours is None or theirs is None or raw is None or FEWER in raw.choices:
+    scores = [subject.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS]
+    protocols = [None if score is None else score.protocol for score in scores]
+    if ours is None or theirs is None or protocols[1] is None or protocols[0] != protocols[1]:
         return None
     return paired_difference(ours, theirs, subject.unseen_classes(ours))
 
@@ -75,12 +76,12 @@ def _card(subject: Subject, evaluation: str, metric: str) -> str:
     lines = [f"95 % interval [{interval}"]
     if theirs is not None:
         difference = encoder_less_raw(subject, evaluation, metric)
-        fewer = theirs.choices.rpartition("; ")[2]
-        lines.append(f"raw inputs {score_words(theirs)}" + (f", {fewer}" if FEWER in fewer else ""))
+        others = settings_words(theirs.protocol) if theirs.protocol != ours.protocol else ""
+        lines.append(f"raw inputs {score_words(theirs)}" + (f", {others}" if others else ""))
         if difference is not None:
-            lines.append(f"difference {difference_words(difference)}" + (" points" if is_share(ours) else ""))
+            lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
     said = "".join(f"<span>{escape(line)}</span>" for line in lines)
-    name = marked(f"{evaluation}, {metric}", metric)
+    name = marked(f"{evaluation}, {metric}", ours.metric)
     return f'<div class="card"><span>{escape(name)}</span><b>{escape(value)}</b>{said}</div>'
 
 
@@ -95,11 +96,11 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
     chosen: list[list[str]] = []
     for (evaluation, metric), (name, kinds) in zip(subject.headlines, both.items(), strict=True):
         ours, theirs = kinds[ENCODER], kinds.get(RAW)
-        line = [marked(name, metric), score_words(ours)]
+        line = [marked(name, ours.metric), score_words(ours)]
         if raw:
             difference = encoder_less_raw(subject, evaluation, metric)
             line.append("" if theirs is None else score_words(theirs))
-            line.append("" if difference is None else difference_words(difference, share=is_share(ours)))
+            line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, count_words(ours)])
         chosen.append([name, _chosen(ours, theirs)])
     head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "mean of"]
@@ -110,6 +111,5 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
 
 
 def _chosen(ours: Score, theirs: Score | None) -> str:
-    if theirs is None or theirs.choices == ours.choices or not theirs.choices:
-        return ours.choices
-    return "; ".join(filter(None, [ours.choices, f"raw inputs: {theirs.choices}"]))
+    own, other = remarks(ours), "" if theirs is None else remarks(theirs)
+    return own if other in {own, ""} else "; ".join(filter(None, [own, f"raw inputs: {other}"]))

@@ -1,0 +1,133 @@
+"""The files of scores and outcomes: flat rows as CSV, and arrays of what each sample contributed."""
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from likewise.old_scores import converted
+from likewise.scores import SEPARATOR, Group, Metric, Outcomes, Score
+
+COLUMNS = (
+    *("evaluation", "metric", "unit", "better", "selects", "shown", "value", "low", "high", "count", "counted"),
+    *("classes", "features", "part", "kind", "group", "epoch", "settings", "protocol", "notes"),
+)
+
+
+def as_csv(scores: Iterable[Score]) -> str:
+    """Write scores as CSV, one row each, with a header; settings, protocol and notes as JSON.
+
+    Example:
+        >>> text = as_csv([Score("kNN", Metric("accuracy"), 0.9, 0.8, 0.95, 100, epoch=3, settings={"k": 5})])
+        >>> from_csv(text)[0].epoch, from_csv(text)[0].settings
+        (3, {'k': 5})
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writeheader()
+    writer.writerows(map(as_row, scores))
+    return text.getvalue()
+
+
+def as_row(score: Score) -> dict[str, Any]:
+    """Return a score as the cells of a table, by their columns."""
+    metric = {name: getattr(score.metric, name) for name in ("unit", "better", "selects", "shown")}
+    group = {"kind": score.group.kind, "group": score.group.name}
+    written = {name: json.dumps(getattr(score, name)) for name in ("settings", "protocol", "notes")}
+    plain = {name: getattr(score, name) for name in COLUMNS if name not in {*metric, *group, *written}}
+    return {**plain, **metric, **group, **written, "metric": score.metric.name}
+
+
+def of_row(row: Mapping[str, str]) -> Score:
+    """Return a score from the cells of a table, as text."""
+    truth = {"True": True, "False": False}
+    marks = {name: truth[row[name]] for name in ("selects", "shown")}
+    unit: Any = row["unit"]
+    better: Any = row["better"]
+    counted: Any = row["counted"]
+    return Score(
+        row["evaluation"],
+        Metric(row["metric"], unit, better, **marks),
+        *(float(row[name]) for name in ("value", "low", "high")),
+        count=int(row["count"]),
+        features=row["features"],
+        part=row["part"],
+        group=Group(row["kind"], row["group"]),
+        epoch=int(row["epoch"]) if row["epoch"] else None,
+        counted=counted,
+        classes=int(row["classes"]) if row["classes"] else None,
+        settings=json.loads(row["settings"]),
+        protocol=json.loads(row["protocol"]),
+        notes=tuple(json.loads(row["notes"])),
+    )
+
+
+def from_csv(text: str) -> tuple[Score, ...]:
+    """Read scores from CSV, also as earlier versions wrote them.
+
+    Raises:
+        ValueError: A column is missing or a value isn't of its kind.
+
+    Example:
+        >>> from_csv(as_csv([]))
+        ()
+    """
+    scores: list[Score] = []
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        try:
+            scores.append(of_row(converted(row) if "choices" in row else row))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"expected scores as CSV with the columns {', '.join(COLUMNS)}, got row {len(scores) + 2} with a wrong "
+                f"or missing value ({error}): restore the file, or evaluate again"
+            ) from error
+    return tuple(scores)
+
+
+def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
+    """Write outcomes as an .npz file: for each arrays of rows, values, classes and shares, named by what identifies it.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name) / "outcomes.npz"
+        >>> save_outcomes(path, [Outcomes("kNN", "accuracy", torch.tensor([3]), torch.tensor([1.0]))])
+        >>> outcomes_of(path)[0].key
+        ('kNN', 'accuracy', 'encoder', 'test')
+        >>> folder.cleanup()
+    """
+    import numpy as np  # noqa: PLC0415 - of an extra
+
+    found = ((one, of, getattr(one, of)) for one in outcomes for of in ("rows", "values", "classes", "shares"))
+    arrays = {SEPARATOR.join((*one.key, of)): array.numpy() for one, of, array in found if array is not None}
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    path.write_bytes(content.getvalue())
+
+
+def outcomes_of(path: Path) -> tuple[Outcomes, ...]:
+    """Read the outcomes that `save_outcomes` wrote.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    import numpy as np  # noqa: PLC0415 - of an extra
+
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: torch.from_numpy(file[name]) for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"expected the outcomes of a run in {path}, got {error}: evaluate the run again") from error
+    keys = dict.fromkeys(name.rpartition(SEPARATOR)[0] for name in arrays)
+    outcomes: list[Outcomes] = []
+    for key in keys:
+        evaluation, metric, features, part = key.split(SEPARATOR)
+        rows, values = arrays[f"{key}{SEPARATOR}rows"], arrays[f"{key}{SEPARATOR}values"]
+        classes, shares = (arrays.get(f"{key}{SEPARATOR}{of}") for of in ("classes", "shares"))
+        outcomes.append(Outcomes(evaluation, metric, rows, values, features, part, classes, shares))
+    return tuple(outcomes)

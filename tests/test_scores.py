@@ -1,0 +1,170 @@
+"""Scores as values: metrics that say what they are, files, and what selects and pairs by them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from likewise.report.comparison import compared
+from likewise.report.row import rows_as_markdown
+from likewise.report.settings import in_settings, settings_of
+from likewise.report.verdict import verdict
+from likewise.report.words import remarks, score_words
+from likewise.runs import Run
+from likewise.score_files import as_csv, from_csv
+from likewise.scores import ALL, FREQUENCIES, Found, Group, Metric, Outcomes, Score, best, validation_score
+
+DISTANCE = Metric("distance", "plain", "lower", selects=True)
+OLD_HEAD = "evaluation,metric,value,low,high,count,features,part,subset,epoch,choices\n"
+
+
+def old(metric="accuracy", bounds="0.5,0.4,0.6", subset="all", choices="", epoch=""):
+    return from_csv(f'{OLD_HEAD}"kNN","{metric}",{bounds},9,"encoder","test","{subset}",{epoch},"{choices}"\n')[0]
+
+
+def test_files_keep_every_field():
+    scores = (
+        Score("kNN", Metric("a, b|c"), 0.25, 0.1, 0.5, 9, group=Group("class", 'na"me\nx'), epoch=3),
+        Score(
+            *(
+                "few-shot",
+                Metric("x", "nats", "lower", selects=True, shown=False),
+                -1.5,
+                -float("inf"),
+                float("inf"),
+                2,
+            ),
+            *("raw inputs", "validation"),
+            counted="episode",
+            classes=20,
+            settings={"k": 5, "penalty": 1e-5 / 3, "weights": "uniform"},
+            protocol={"severities": [1, 3]},
+            notes=("one; two", "=3"),
+        ),
+    )
+    assert from_csv(as_csv(scores)) == scores
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds", "expected"),
+    [
+        ("accuracy", "0.5,0.4,0.6", Metric("accuracy", selects=True)),
+        ("mAP", "0.5,0.4,0.6", Metric("mAP", selects=True)),
+        ("5-way 1-shot accuracy", "0.5,0.4,0.6", Metric("5-way 1-shot accuracy", selects=True)),
+        ("negative log-likelihood", "0.5,0.4,0.6", Metric("negative log-likelihood", "nats", "lower")),
+        ("Brier score", "0.5,0.4,0.6", Metric("Brier score", "plain", "lower")),
+        ("coverage error", "0.5,0.4,0.6", Metric("coverage error", "plain", "lower", shown=False)),
+        ("Hamming loss", "0.5,0.4,0.6", Metric("Hamming loss", better="lower", shown=False)),
+        ("FPR at 95 % TPR, kNN distance", "0.5,0.4,0.6", Metric("FPR at 95 % TPR, kNN distance", better="lower")),
+        ("effective rank", "0.5,0.5,0.5", Metric("effective rank", "plain", "neither")),
+        ("mine", "3.0,2.0,4.0", Metric("mine", "plain")),
+    ],
+)
+def test_old_files_are_read_by_what_metrics_were_taken_for(metric, bounds, expected):
+    assert old(metric, bounds).metric == expected
+
+
+def test_old_sentences_become_what_they_said():
+    said = "distance=centred cosine; interval over 20 classes; ± 0.47 points over 2,000 episodes; episodes=b2be9095"
+    score = old("5-way 1-shot accuracy", choices=said)
+    assert (score.settings, score.classes) == ({"distance": "centred cosine"}, 20)
+    assert (score.protocol, score.notes) == ({"episodes": "b2be9095"}, ("± 0.47 points over 2,000 episodes",))
+    assert score.counted == "episode"
+    assert old(choices="k=5, weights=uniform").settings == {"k": 5, "weights": "uniform"}
+    spread = old("mAP", choices="penalty=1e-05 to 0.1, median 0.01; 1 of 3 labels not in this part")
+    assert spread.settings == {"penalty": "1e-05 to 0.1, median 0.01"}
+    assert spread.notes == ("1 of 3 labels not in this part",)
+    fewer = old(choices="k=3, weights=uniform; on 5,000 training and 2,000 test samples only")
+    assert fewer.protocol != old(choices="k=3, weights=uniform").protocol
+    corrupted = [old(choices=f"penalty=0.1; all 9 corruptions at severities {of}") for of in ("1, 3", "1")]
+    assert corrupted[0].protocol != corrupted[1].protocol
+    groups = [old(subset=of).group for of in ("all", "few", "class few", "label a b", "rotation severity 3")]
+    assert groups == [
+        *(ALL, FREQUENCIES[2], Group("class", "few"), Group("label", "a b")),
+        Group("corruption", "rotation severity 3"),
+    ]
+    assert old(epoch="7").epoch == 7
+
+
+def test_a_damaged_file_is_named_with_its_row():
+    text = as_csv([Score("kNN", DISTANCE, 0.5, 0.4, 0.6, 9)])
+    for wrong in (text.replace("0.4", "x"), text.replace('"lower"', '"sideways"'), text.replace('"{}"', '"{"', 1)):
+        with pytest.raises(ValueError, match=r"got row 2 with a wrong or missing value .*: restore the file"):
+            from_csv(wrong)
+
+
+def test_a_metric_is_checked():
+    with pytest.raises(
+        ValueError, match="expected unit of a metric as one of share, points, nats, plain, got 'percent'"
+    ):
+        Metric("mine", "percent")
+    with pytest.raises(ValueError, match="expected better of a metric as one of higher, lower, neither, got 'low'"):
+        Metric("mine", better="low")
+    with pytest.raises(ValueError, match="expected a metric that selects to be better higher or lower, got 'mine'"):
+        Metric("mine", better="neither", selects=True)
+    with pytest.raises(ValueError, match="expected a Metric for a score, got 'accuracy': declare"):
+        Score("kNN", "accuracy", 0.5, 0.4, 0.6, 9)
+
+
+def test_the_lowest_is_the_best_where_lower_is_better():
+    tried = [Score("mine", DISTANCE, value, 0, 1, 9, part="validation") for value in (0.5, 0.3, 0.4)]
+    assert best(tried) is tried[1]
+    assert validation_score(tried) is tried[1]
+    assert best([]) is None
+
+
+def runs_of(root, losses):
+    """Runs of two settings with seeds, whose distances are given."""
+    for name, values in losses.items():
+        for seed, value in enumerate(values):
+            run = Run.create(root, f"{name}{seed}")
+            loss = {"class_path": f"likewise.losses.{name}", "init_args": {}}
+            run.describe({"parts": {"loss": loss}, "seed": seed, "samples": {"fingerprint": "f"}})
+            yield run, value
+
+
+def test_a_metric_of_ones_own_is_compared_in_its_own_unit_and_direction(tmp_path, monkeypatch):
+    """A distance of 0.3 is no 30 %, and of two settings the one with the lower distance stands first."""
+    monkeypatch.setattr("likewise.report.comparison.same_test", lambda *_: True)
+    runs = []
+    for run, value in runs_of(tmp_path, {"SupConLoss": (0.5, 0.52, 0.54), "NTXentLoss": (0.3, 0.31, 0.33)}):
+        run.add(Found((Score("mine", DISTANCE, value, value - 0.1, value + 0.1, 60),)))
+        runs.append(run)
+    rows = compared(settings_of(in_settings(runs)))
+    words = rows_as_markdown(rows, rows[0].setting)
+    assert "%" not in words.replace("95 % interval", "")
+    assert words.index("| NTXentLoss") < words.index("| SupConLoss")
+    assert verdict(rows)[0].startswith("mine, distance. Lower than SupConLoss: NTXentLoss (-0.20")
+
+
+@pytest.mark.parametrize("protocol", [{"episodes": "a"}, {"outside": "x", "outside samples": 5}, {}])
+def test_scores_are_paired_where_protocols_agree_whatever_was_chosen(protocol, tmp_path, monkeypatch):
+    monkeypatch.setattr("likewise.report.comparison.same_test", lambda *_: True)
+    runs = []
+    for run, value in runs_of(tmp_path, {"SupConLoss": (0.5, 0.6), "NTXentLoss": (0.7, 0.9)}):
+        score = Score("mine", DISTANCE, value, 0, 1, 60, protocol=protocol, settings={"k": value}, notes=(str(value),))
+        run.add(Found((score,)))
+        runs.append(run)
+    assert compared(settings_of(in_settings(runs)))[1].pairs == 2
+    for run in runs[2:]:
+        run.add(Found(tuple(replace(score, protocol={"other": 1}) for score in run.scores)))
+    row = compared(settings_of(in_settings(runs)))[1]
+    assert (row.difference, row.paired_words) == (None, "not paired: evaluated on other data")
+
+
+def test_episodes_of_other_sizes_stay_and_samples_replace_each_other(tmp_path):
+    run = Run.create(tmp_path, "sizes")
+    for metric, counted in (("a", "episode"), ("b", "episode"), ("c", "sample"), ("d", "sample")):
+        rows = torch.tensor([-1, -2]) if counted == "episode" else torch.tensor([1, 2])
+        outcomes = Outcomes("mine", metric, rows, torch.zeros(2))
+        run.add(Found((Score("mine", Metric(metric), 0.5, 0.4, 0.6, 2, counted=counted),), outcomes=(outcomes,)))
+    assert [score.metric.name for score in run.scores] == ["a", "b", "d"]
+    assert [one.metric for one in run.outcomes] == ["a", "b", "d"]
+
+
+def test_words_are_made_where_they_are_shown():
+    score = Score("mine", DISTANCE, 0.3, 0.2, 0.4, 9, settings={"k": 5, "way": "x"}, protocol={"seed": 1}, notes=("n",))
+    assert remarks(score) == "k=5, way=x; seed=1; n"
+    assert score_words(score) == "0.3000 [0.2000, 0.4000]"
+    assert score_words(replace(score, metric=Metric("share"))) == "30.00 % [20.0, 40.0]"
+    assert score_words(replace(score, metric=Metric("gain", "points"), value=3.0)) == "3.000 [0.200, 0.400]"

@@ -140,6 +140,15 @@ def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
         in_chunks(bert, tokens, 2.5)
 
 
+def test_inputs_of_inference_mode_are_computed_without_a_graph():
+    network = _network()
+    with torch.inference_mode():
+        inputs = _inputs()
+        assert torch.allclose(in_chunks(network, inputs, 6), network(inputs))
+    with torch.no_grad():
+        assert torch.allclose(in_chunks(network, inputs, 6), network(inputs))
+
+
 def test_drop_block_counts_a_batch_once():
     encoder = ResNet12((3, 32, 32), widths=[4, 4, 8, 8])
     before = {name: int(value) for name, value in encoder.named_buffers() if name.endswith("step")}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -78,6 +79,16 @@ def test_old_sentences_become_what_they_said():
     assert fewer.protocol != old(choices="k=3, weights=uniform").protocol
     corrupted = [old(choices=f"penalty=0.1; all 9 corruptions at severities {of}") for of in ("1, 3", "1")]
     assert corrupted[0].protocol != corrupted[1].protocol
+    today = {  # as the evaluations write it, so that runs from before are paired with new ones
+        "penalty=0.1; all 9 corruptions at severities 1, 3": {"corruptions": "all 9", "severities": [1, 3]},
+        "penalty=0.1; corruptions gaussian noise, rotation at severities 2": {
+            "corruptions": ["gaussian noise", "rotation"],
+            "severities": [2],
+        },
+        "k=4; 1,040 outside samples of Arrays a,b.npz": {"outside samples": 1040, "outside": "Arrays a,b.npz"},
+        "k=3; on 5,000 training and 2,000 test samples only": {"training samples": 5000, "test samples": 2000},
+    }
+    assert {said: old(choices=said).protocol for said in today} == today
     groups = [old(subset=of).group for of in ("all", "few", "class few", "label a b", "rotation severity 3")]
     assert groups == [
         *(ALL, FREQUENCIES[2], Group("class", "few"), Group("label", "a b")),
@@ -134,7 +145,7 @@ def test_a_metric_of_ones_own_is_compared_in_its_own_unit_and_direction(tmp_path
     words = rows_as_markdown(rows, rows[0].setting)
     assert "%" not in words.replace("95 % interval", "")
     assert words.index("| NTXentLoss") < words.index("| SupConLoss")
-    assert verdict(rows)[0].startswith("mine, distance. Lower than SupConLoss: NTXentLoss (-0.20")
+    assert verdict(rows)[0].startswith("mine, distance (lower is better). Lower than SupConLoss: NTXentLoss (-0.20")
 
 
 @pytest.mark.parametrize("protocol", [{"episodes": "a"}, {"outside": "x", "outside samples": 5}, {}])
@@ -168,3 +179,10 @@ def test_words_are_made_where_they_are_shown():
     assert score_words(score) == "0.3000 [0.2000, 0.4000]"
     assert score_words(replace(score, metric=Metric("share"))) == "30.00 % [20.0, 40.0]"
     assert score_words(replace(score, metric=Metric("gain", "points"), value=3.0)) == "3.000 [0.200, 0.400]"
+
+
+def test_numbers_of_numpy_and_torch_are_written_as_numbers():
+    """As somebody's own evaluation may have them."""
+    settings = {"width": np.float32(0.5), "k": torch.tensor(3), "way": Metric("x")}
+    score = Score("mine", DISTANCE, 0.5, 0.4, 0.6, 9, settings=settings)
+    assert from_csv(as_csv([score]))[0].settings == {"width": 0.5, "k": 3, "way": "x"}

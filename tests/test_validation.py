@@ -7,11 +7,12 @@ import torch
 import likewise as lw
 from likewise.data import Parts, Samples, Views
 from likewise.diagnostics import effective_rank
-from likewise.evaluation import KNN, Features, FewShot, Retrieval
+from likewise.evaluation import KNN, Evaluation, Features, FewShot, Found, Metric, Retrieval, Score
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.scores import validation_score
 from likewise.training import Checkpoints, Pretraining, Statistics, TrainingData, Validation
+from likewise.training.validation import best_epoch
 
 pytestmark = [
     pytest.mark.slow,
@@ -189,3 +190,31 @@ def test_a_training_that_was_interrupted_saves_the_same(batch, parts, tmp_path):
     assert cut.histograms == whole.histograms
     assert cut.class_means == whole.class_means
     assert cut.scores == whole.scores
+
+
+class Distance(Evaluation):
+    """Of one's own: lower is better."""
+
+    name = "mine"
+
+    def __init__(self, *values, selects=True):
+        self.values = list(values)
+        self.metric = Metric("distance", "plain", "lower", selects=selects)
+
+    def refusal(self, parts):
+        del parts
+
+    def __call__(self, *_, **__):
+        value = self.values.pop(0)
+        return Found((Score(self.name, self.metric, value, value, value, 9, part="validation"),))
+
+
+def test_the_best_epoch_is_the_lowest_where_lower_is_better(parts, tmp_path):
+    run, _ = train(tmp_path, parts, epochs=4, every=1, evaluations=[Distance(0.5, 0.2, 0.2, 0.4)], keep_best=True)
+    assert best_epoch(run).epoch == 2  # the first of equals
+    assert run.best.is_file()
+
+
+def test_the_best_epoch_needs_a_metric_that_selects(parts, tmp_path):
+    with pytest.raises(ValueError, match="expected a metric of mine that selects, to keep the best epoch, got none"):
+        train(tmp_path, parts, evaluations=[Distance(0.5, 0.2, selects=False)], keep_best=True)

@@ -10,6 +10,12 @@ _ERRORS = (*_NUMBERS, "expected calibration error", "FPR", "Hamming loss")
 _QUALITIES = {"accuracy", "mAP", "precision@1"}
 _HIDDEN = ("micro-F1 at", "macro-F1 at", "Hamming loss", "LRAP", "coverage error")
 _FREQUENCIES = ("many", "medium", "few", "head labels", "middle labels", "tail labels")
+_PROTOCOLS = (
+    re.compile(r"(?P<outside_samples>[\d,]+) outside samples of (?P<outside>.*)"),
+    re.compile(r"(?:(?P<corruptions>all \d+) corruptions) at severities (?P<severities>.*)"),
+    re.compile(r"corruptions (?P<corruptions>.*) at severities (?P<severities>.*)"),
+    re.compile(r"on (?P<training_samples>[\d,]+) training and (?P<test_samples>[\d,]+) test samples only"),
+)
 _SETTING = re.compile(r"(\w+)=([^=]*?)(?:, (?=\w+=)|$)")
 
 
@@ -68,13 +74,21 @@ def _said(choices: str) -> tuple[dict[str, Any], dict[str, Any], list[str], str]
             classes = over[1]
         elif said.startswith("episodes="):
             protocol["episodes"] = said.removeprefix("episodes=")
-        elif re.fullmatch(r"[\d,]+ outside samples of .*|(all \d+ )?corruptions .*|on .* samples only", said):
-            protocol["evaluated"] = said
-        elif found := _SETTING.findall(said):
-            settings |= {name: _number(value) for name, value in found}
+        elif found := next(filter(None, (pattern.fullmatch(said) for pattern in _PROTOCOLS)), None):
+            protocol |= {name.replace("_", " "): _listed(name, value) for name, value in found.groupdict().items()}
+        elif pairs := _SETTING.findall(said):
+            settings |= {name: _number(value) for name, value in pairs}
         else:
             notes.append(said)
     return settings, protocol, notes, classes
+
+
+def _listed(name: str, said: str) -> Any:
+    """Return what was evaluated as evaluations say it today: severities and named corruptions are lists."""
+    listed = name == "severities" or (name == "corruptions" and not said.startswith("all "))
+    if listed:
+        return [_number(word) for word in said.split(", ")]
+    return _number(said.replace(",", "")) if name.endswith("samples") else said
 
 
 def _number(word: str) -> Any:

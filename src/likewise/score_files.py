@@ -38,9 +38,14 @@ def as_row(score: Score) -> dict[str, Any]:
     """Return a score as the cells of a table, by their columns."""
     metric = {name: getattr(score.metric, name) for name in ("unit", "better", "selects", "shown")}
     group = {"kind": score.group.kind, "group": score.group.name}
-    written = {name: json.dumps(getattr(score, name)) for name in ("settings", "protocol", "notes")}
+    written = {name: json.dumps(getattr(score, name), default=_plain) for name in ("settings", "protocol", "notes")}
     plain = {name: getattr(score, name) for name in COLUMNS if name not in {*metric, *group, *written}}
     return {**plain, **metric, **group, **written, "metric": score.metric.name}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy or torch as one of Python, and anything else that JSON does not know in words."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def of_row(row: Mapping[str, str]) -> Score:

@@ -100,7 +100,7 @@ def _check(runs: "Sequence[Run]") -> None:
 
 def _table(rows: "Sequence[Row]") -> str:
     """Return rows in columns, with a line for each score above its settings."""
-    cells = [[row.setting, row.score_words, str(row.interval), row.difference_words, row.paired_words] for row in rows]
+    cells = [[row.setting, *row.cells[1:]] for row in rows]
     head = ["", "score", "over", "difference", "paired over"]
     widths = [max(len(line[column]) for line in [head, *cells]) for column in range(len(head))]
     lines = [_line(head, widths)]

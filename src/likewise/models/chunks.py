@@ -246,7 +246,7 @@ class _Sums:
 
 
 def _versions(leaves: Iterable[Tensor]) -> list[int]:
-    return [of._version for of in leaves]  # noqa: SLF001 - how autograd itself notices a change in place
+    return [0 if of.is_inference() else of._version for of in leaves]  # noqa: SLF001 - how autograd itself notices a change in place
 
 
 def _graph_of(tensors: Iterable[Tensor]) -> list[Any]:

@@ -93,6 +93,11 @@ class Row:
         return f"not paired: {self.unpaired}" if self.unpaired else "" if self.paired is None else str(self.paired)
 
     @property
+    def cells(self) -> list[str]:
+        """The cells of a table after the setting's: runs, score, interval over, difference, paired over."""
+        return [str(self.runs), self.score_words, str(self.interval), self.difference_words, self.paired_words]
+
+    @property
     def p_value(self) -> float:
         """The p-value of no difference, two-sided, that belongs to the interval by Student's distribution.
 
@@ -169,16 +174,7 @@ def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
         own = [row for row in rows if row.name == name]
         for row in sorted(own, key=lambda row: -row.metric.rank(row.value)):
             took = "" if row.seconds is None else f"{row.seconds:,.0f} s"
-            cells = [
-                row.setting,
-                str(row.runs),
-                row.score_words,
-                str(row.interval),
-                row.difference_words,
-                row.paired_words,
-                took,
-            ]
-            lines.append(_line(cells))
+            lines.append(_line([row.setting, *row.cells, took]))
         lines.append("")
     return "\n".join(lines)
 

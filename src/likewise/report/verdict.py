@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from likewise.report.row import Over, Row
+from likewise.report.words import marked
 from likewise.scores import ALL, Metric
 
 FEWEST = 2  # seeds that can be paired at all
@@ -46,7 +47,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     for evaluation, metric in metrics.items():
         own = [row for row in rows if (row.evaluation, row.metric, row.group) == (evaluation, metric, ALL)]
         if any(row.difference is not None for row in own):
-            sentences.append(f"{own[0].name}. {_judged(own[0].setting, own)}")
+            sentences.append(f"{marked(own[0].name, own[0].metric)}. {_judged(own[0].setting, own)}")
     return sentences
 
 

@@ -149,6 +149,11 @@ class Validation(lightning.Callback):
 
     def _is_best(self, found: Found) -> bool:
         """Tell whether an epoch is better than those before it."""
+        if not found.selecting:
+            raise ValueError(
+                f"expected a metric of {found.headline[0].evaluation} that selects, to keep the best epoch, got none: "
+                "declare it with Metric(..., selects=True), or leave out --keep"
+            )
         score = found.selecting[0]
         before = [of for of in _alike(self.run, score) if of.epoch and score.epoch and of.epoch < score.epoch]
         return best([*before, score]) is score

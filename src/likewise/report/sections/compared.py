@@ -54,16 +54,5 @@ def _sentence(rows: Sequence[Row]) -> str:
 
 def _table(rows: Sequence[Row], first: str) -> str:
     head = ["", "setting", "runs", "score", "interval over", f"difference to {first}", "paired over"]
-    lines = [
-        [
-            marked(row.name, row.metric),
-            row.setting,
-            str(row.runs),
-            row.score_words,
-            str(row.interval),
-            row.difference_words,
-            row.paired_words,
-        ]
-        for row in rows
-    ]
+    lines = [[marked(row.name, row.metric), row.setting, *row.cells] for row in rows]
     return table(head, lines, most=MOST, file="compare.csv")

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Push, evaluate, scene
+from likewise.operator import Problem, Push, evaluate, scene
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -345,6 +345,7 @@ def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
         taken.append(self.is_triangle)
 
     monkeypatch.setattr(scene.Scene, "__init__", note)
+    monkeypatch.setattr(scene, "TILE", 4)
     z = unit(6, 3, torch.float32)
     for temperature, push, expected in [
         (0.0251, pairs.NotSelf(6), True),
@@ -394,13 +395,10 @@ def test_several_pushes_with_powers_both_ways(temperature, normalize):
             else:
                 leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
             found = evaluate(
+                Problem(pushes, pairs.Explicit(weights), normalize=normalize, both_ways=True),
                 leaves[0],
                 (leaves[1],),
-                pushes=pushes,
-                pull=pairs.Explicit(weights),
                 temperature=leaves[2],
-                normalize=normalize,
-                both_ways=True,
                 backend=backend,
             )
             parts = [*found.logsums, *found.columns, found.attraction]
@@ -463,7 +461,7 @@ def test_a_power_beside_references_without_gradient():
     z, v = unit(4, 3).requires_grad_(), unit(6, 3)
     gradients = [
         torch.autograd.grad(
-            evaluate(z, (v,), pushes=(Push(pairs.AllPairs(4, 6), 2.0),), temperature=0.5, backend=backend)
+            evaluate(Problem((Push(pairs.AllPairs(4, 6), 2.0),)), z, (v,), temperature=0.5, backend=backend)
             .logsums[0]
             .sum(),
             z,
@@ -523,9 +521,7 @@ def test_a_graph_has_no_reference_cycle(backend):
     gc.collect()
     gc.disable()
     try:
-        found = evaluate(
-            z, (z,), pushes=(Push(push),), pull=pull, temperature=tau, coefficients=(None,), backend=backend
-        )
+        found = evaluate(Problem((Push(push),), pull, coefficients=(None,)), z, (z,), temperature=tau, backend=backend)
         node = weakref.ref(found.losses.grad_fn)
         found.losses.sum().backward()
         assert node() is not None

@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.views import stacked
-from likewise.operator import Push
+from likewise.operator import Problem, Push
 
 
 @final
@@ -92,7 +92,7 @@ class HardNegativeLoss(ContrastiveLoss):
         negatives = ~sample
         powers = (self.beta + 1, self.beta) if self.beta else (1.0,)
         (near, *weights), _, positive, *_ = self.outcome(
-            rows, pushes=tuple(Push(negatives, power) for power in powers), pull=sample & rows.not_self()
+            rows, Problem(tuple(Push(negatives, power) for power in powers), sample & rows.not_self())
         )
         count = negatives.row_sum(near.dtype, near.device)
         active = count > 0

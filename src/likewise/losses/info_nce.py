@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_aligned, check_embeddings, check_references, one_of
-from likewise.operator import Push
+from likewise.operator import Problem, Push
 from likewise.pairs import AllPairs, NoPairs, concat
 
 
@@ -124,7 +124,7 @@ class InfoNCELoss(ContrastiveLoss):
     def _both_ways(self, queries: Tensor, keys: Tensor) -> Tensor:
         rows = self.rows(queries, keys)
         everything = Push(AllPairs(len(queries), len(keys)))
-        (forth,), (back,), attraction, *_ = self.outcome(rows, pushes=(everything,), pull=rows.beside(), both_ways=True)
+        (forth,), (back,), attraction, *_ = self.outcome(rows, Problem((everything,), rows.beside(), both_ways=True))
         losses = (forth + back) / 2 - attraction
         everyone = torch.ones_like(losses, dtype=torch.bool)
         return self.reduce(losses, everyone, everyone.float())

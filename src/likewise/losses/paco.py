@@ -8,9 +8,8 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
-from likewise.operator import Push
-from likewise.operator.contrast import check_finite
-from likewise.operator.inputs import check_floating
+from likewise.operator import Problem, Push
+from likewise.operator.inputs import check_finite, check_floating
 from likewise.pairs import SameClass
 
 
@@ -94,7 +93,7 @@ class PaCoLoss(ContrastiveLoss):
         classes = rows.of_anchors(labels.to(logits.device, torch.int64))
         push = rows.not_self()
         positives = SameClass(classes, rows.of_references(classes), offset=rows.place) & push
-        (repulsion,), _, attraction, *_ = self.outcome(rows, pushes=(Push(push),), pull=positives)
+        (repulsion,), _, attraction, *_ = self.outcome(rows, Problem((Push(push),), positives))
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)
         everything = torch.logaddexp(repulsion.to(dtype), torch.logsumexp(logits, dim=1))

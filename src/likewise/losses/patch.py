@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_classes, check_embeddings, check_tensor
-from likewise.operator.contrast import check_temperature
+from likewise.operator.inputs import check_temperature
 from likewise.pairs import SameClass
 
 

@@ -110,8 +110,8 @@ class Scene:
         self.streamed = None if within else problem.pull
         """A pull that is evaluated as pull @ references."""
         self.is_set = all(push.base.is_set for push in self.pushes)
-        steepest = _steepest(problem, z, sections) * max(self.powers)
-        self.is_plain = self.is_set and steepest <= SAFE[z.dtype]
+        bound = steepest(problem, z, sections) * max(self.powers)
+        self.is_plain = self.is_set and bound <= SAFE[z.dtype]
         """Whether exponentials are safe without an offset."""
         symmetric = all(push.base.is_symmetric for push in self.pushes) and not problem.both_ways
         self.is_alike = self.is_plain and len(set(self.powers)) == 1
@@ -120,8 +120,7 @@ class Scene:
         """Whether a tile is used for both (i, j) and (j, i)."""
         self.rows, self.columns = self._sides()
         if self.is_plain:
-            mantissa, exponent = math.frexp((problem.inverse or 0) / OCTAVE)
-            self._extra, self._scale = mantissa - 1, math.ldexp(1, exponent)
+            self._inverse = problem.inverse or 0
 
     @property
     def unit(self) -> Tensor | float:
@@ -247,8 +246,7 @@ class Scene:
         z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
         x = buffers.tile(0, z.shape[0], v.shape[0])
         if self.is_plain:
-            # Multiplied into the product, the factor's rounding error would be the same for all pairs; here rows round.
-            return x.addmm_(torch.add(z, z, alpha=self._extra), v.T, beta=0, alpha=self._scale)
+            return rounded(z, v, self._inverse, x)
         torch.mm(z, v.T, out=x)
         return x if self.is_set else x.div_(self.temperature)
 
@@ -298,7 +296,13 @@ class Scene:
         return self.is_triangle and tile.rows != tile.columns
 
 
-def _steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float:
+def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
+    """Return s / ln 2 in ``out``; the factor rounds rows: of the product its rounding error would be in all pairs."""
+    mantissa, exponent = math.frexp(inverse / OCTAVE)
+    return out.addmm_(torch.add(z, z, alpha=mantissa - 1), v.T, beta=0, alpha=math.ldexp(1, exponent))
+
+
+def steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float:
     """Return an upper bound of |s|, infinity if none is known without waiting for a GPU."""
     if problem.inverse is None:
         return math.inf

@@ -39,7 +39,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator import threads
+from likewise.operator import one_tile, threads
 from likewise.operator.adding import Adding
 from likewise.operator.drawing import Drawing
 from likewise.operator.normalization import Unit, prepared, projected
@@ -76,6 +76,8 @@ def forward(
     Memory:
         O((N + R)·D + tile).
     """
+    if (small := one_tile.forward(problem, queries, others, temperature, wanted)) is not None:
+        return small
     with threads.alone() if _is_small(queries, others) else nullcontext():
         ring = None if problem.part is None else problem.part.ring
 
@@ -107,8 +109,10 @@ def forward(
     return Found(outcome, _State(problem, adding, rows, dtypes, drawn, outcome.detached()))
 
 
-def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
+def backward(state: _State | one_tile.State, upstream: Outcome, wanted: Wanted) -> Gradients:
     """Visit the tiles once more and return the gradients that are wanted."""
+    if not isinstance(state, _State):
+        return state.gradients(upstream, wanted)
     scene = state.adding.scene
     with threads.alone() if _is_small(scene.z, scene.sections) else nullcontext():
         upstream = taken_apart(state.problem, upstream, state.outcome.counts)

@@ -50,7 +50,13 @@ def step(form, d, dtype, tau, *, normalize=True):
     """Run a form forward and backward."""
     others, push, pull = form
     z = rows(d, dtype)
-    outcome = evaluate(Problem((Push(push),), pull, normalize=normalize), z, (z, *(rows(d, dtype).detach() for _ in range(others))), temperature=tau, backend="triton")  # fmt: skip
+    outcome = evaluate(
+        Problem((Push(push),), pull, normalize=normalize),
+        z,
+        (z, *(rows(d, dtype).detach() for _ in range(others))),
+        temperature=tau,
+        backend="triton",
+    )
     attraction = 0 if outcome.attraction is None else outcome.attraction.sum()
     (outcome.logsums[0].sum() - attraction).backward()
 

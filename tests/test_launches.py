@@ -114,7 +114,13 @@ def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
         ):
             tau = torch.empty((), device=DEVICE, requires_grad=True) if learned else 0.1
             wanted = [v.requires_grad_() for v in (z, k)] + ([tau] if learned else [])
-            outcome = evaluate(Problem((Push(push),), pull, normalize=True, both_ways=both_ways), z, sections, temperature=tau, backend="triton")  # fmt: skip
+            outcome = evaluate(
+                Problem((Push(push),), pull, normalize=True, both_ways=both_ways),
+                z,
+                sections,
+                temperature=tau,
+                backend="triton",
+            )
             torch.autograd.grad(outcome.logsums[0].sum(), wanted, allow_unused=True)
 
 
@@ -211,7 +217,7 @@ def an_epoch(name, dtype):
             queue = torch.randn(n + 33, 20, dtype=dtype)
             not_self, everything = pairs.NotSelf(n), pairs.AllPairs(n, len(queue))
             same = pairs.SameClass(labels) & not_self
-            one = {"temperature": tau, "normalize": True, "backend": "triton"}
+            one = {"temperature": tau, "backend": "triton"}
             z.requires_grad_()
             if name == "SupCon":
                 lw.SupConLoss(temperature=tau, backend="triton")(z, labels).backward()
@@ -224,14 +230,17 @@ def an_epoch(name, dtype):
                 lw.InfoNCELoss(temperature=tau, symmetric=True, backend="triton")(z, k.requires_grad_()).backward()
             elif name == "queue":
                 push = pairs.concat([not_self * beta, everything * (1 - beta / 2), everything])
-                evaluate(Problem((Push(push),)), z, (z, queue, k[:1].expand(n + 33, 20)), **one).logsums[
-                    0
-                ].sum().backward()
+                evaluate(
+                    Problem((Push(push),), normalize=True), z, (z, queue, k[:1].expand(n + 33, 20)), **one
+                ).logsums[0].sum().backward()
             elif name == "scaled":
                 scale = torch.rand(n + turn)[turn:]
                 push = not_self.scale(references=scale) * beta
                 evaluate(
-                    Problem((Push(push),), same.scale(anchors=scale) * beta, coefficients=(scale,)), z, (z,), **one
+                    Problem((Push(push),), same.scale(anchors=scale) * beta, coefficients=(scale,), normalize=True),
+                    z,
+                    (z,),
+                    **one,
                 ).losses.sum().backward()
             elif name == "part":
                 push = pairs.NotSelf(n, n + 33, 33)
@@ -239,7 +248,7 @@ def an_epoch(name, dtype):
                 pull = (pairs.SameClass(everyone[33:], everyone, offset=33) & push).mean_over_row()
                 part = Part(33, lambda x, n=n: torch.zeros(n + 33, *x.shape[1:]), (33, n))
                 evaluate(
-                    Problem((Push(push),), pull, part=part, coefficients=(None,)), z, (queue,), **one
+                    Problem((Push(push),), pull, part=part, coefficients=(None,), normalize=True), z, (queue,), **one
                 ).losses.sum().backward()
             yield turn, n
 

@@ -598,7 +598,19 @@ def test_tight_clusters(dtype, temperature, spread):
     exact = supcon(rows, labels, temperature, DOUBLE, None) if half is None else exact_half(rows, labels, temperature)
     z = rows.clone().requires_grad_()
     same = pairs.SameClass(labels) & pairs.NotSelf(n)
-    outcome = evaluate(Problem((Push(pairs.NotSelf(n)),), same.mean_over_row(), coefficients=(None,), reduction="mean", normalize=half is None), z, (z,), temperature=temperature, backend="triton")  # fmt: skip
+    outcome = evaluate(
+        Problem(
+            (Push(pairs.NotSelf(n)),),
+            same.mean_over_row(),
+            coefficients=(None,),
+            reduction="mean",
+            normalize=half is None,
+        ),
+        z,
+        (z,),
+        temperature=temperature,
+        backend="triton",
+    )
     (gradient,) = torch.autograd.grad(outcome.losses, z)
     for ours, theirs, true, arrives in zip(
         (outcome.losses, gradient), usual, exact, (torch.float32, dtype), strict=True
@@ -749,7 +761,19 @@ def test_queries_that_are_part_of_the_references_have_their_whole_gradient(
         tau = torch.tensor(temperature, device=DEVICE, requires_grad=True) if learned else temperature
         push = pairs.NotSelf(count, len(z), offset)
         pull = (pairs.SameClass(labels[mine], labels, offset=offset) & push).mean_over_row() if pulls else None
-        found = evaluate(Problem((Push(push), Push(push, 2.0)), pull, coefficients=tuple(c if c is None else torch.full((count,), c, device=DEVICE) for c in coefficients), normalize=normalize, part=Part(offset, gather, sizes)), queries, (z.clone().requires_grad_(),), temperature=tau, backend="triton")  # fmt: skip
+        found = evaluate(
+            Problem(
+                (Push(push), Push(push, 2.0)),
+                pull,
+                coefficients=tuple(c if c is None else torch.full((count,), c, device=DEVICE) for c in coefficients),
+                normalize=normalize,
+                part=Part(offset, gather, sizes),
+            ),
+            queries,
+            (z.clone().requires_grad_(),),
+            temperature=tau,
+            backend="triton",
+        )
         (found.losses * upstream[mine]).sum().backward()
         values.append(found.losses.detach())
         gradients.append(queries.grad)
@@ -789,7 +813,13 @@ def test_positives_are_counted():
     """With losses, the same loop counts each row's positives."""
     rows, labels = clustered(50, 8), (torch.arange(50) % 6).to(DEVICE)
     same = pairs.SameClass(labels) & pairs.NotSelf(50)
-    outcome = evaluate(Problem((Push(pairs.NotSelf(50)),), same.mean_over_row(), coefficients=(None,), reduction="mean"), rows, (rows,), temperature=0.1, backend="triton")  # fmt: skip
+    outcome = evaluate(
+        Problem((Push(pairs.NotSelf(50)),), same.mean_over_row(), coefficients=(None,), reduction="mean"),
+        rows,
+        (rows,),
+        temperature=0.1,
+        backend="triton",
+    )
     assert torch.equal(outcome.counts[2], same.row_sum(device=DEVICE))
 
 

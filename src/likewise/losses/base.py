@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.checks import Flag, one_of
+from likewise.losses.inputs import checked
 from likewise.losses.rows import Rows, described
 from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
 from likewise.operator.backends import EXCHANGES, exchange_of
@@ -125,6 +126,11 @@ class ContrastiveLoss(Loss):
     passes_on: ClassVar[bool] = False
     """Whether references may be passed on in a ring, as its weights are symmetric and only the equation reads them."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "forward" in vars(cls):
+            cls.forward = checked(cls.forward)
+        super().__init_subclass__(**kwargs)
+
     def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
         super().__init__()
         check_temperature(temperature)
@@ -153,6 +159,9 @@ class ContrastiveLoss(Loss):
         if isinstance(self.temperature, Tensor):
             shown["temperature"] = f"a tensor of {float(self.temperature.detach())!r}"  # one for all rows, of any rank
         return {"loss": type(self).__name__} | {name: value for name, value in shown.items() if name != "backend"}
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise if inputs, each of which is as it is annotated, do not go together; see `likewise.losses.inputs`."""
 
     @property
     def gathers(self) -> bool:

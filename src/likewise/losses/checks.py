@@ -121,18 +121,6 @@ def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: i
         )
 
 
-def check_labelled(
-    name: str, rows: Tensor | None, label_sets: Tensor | None, queries: Tensor, length: int, *, beside: str = "queries"
-) -> None:
-    """Raise unless references, (R, D), and their label sets, (R, L), are both valid, or both None."""
-    labels = {"keys": "key_labels", "references": "reference_labels"}.get(name, f"{name}_labels")
-    if (rows is None) != (label_sets is None):
-        raise ValueError(f"expected {name} and {labels} together, got only one of them: pass both or neither")
-    if rows is not None and label_sets is not None:
-        check_references(name, rows, queries, beside=beside)
-        check_label_sets(labels, label_sets, name, len(rows), length)
-
-
 def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, of: str = "label") -> None:
     """Raise unless there is one prototype with the queries' features for each label (or class), (count, D)."""
     check_references("prototypes", prototypes, queries, beside="queries")

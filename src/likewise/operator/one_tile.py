@@ -5,20 +5,22 @@ that are reduced to one number are differentiated along with it, while the tile 
 tile each thread works on some of its rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import final
 
 import torch
 from torch import Tensor
 
-from likewise.operator import scene, threads
+from likewise.operator import threads, tiles
 from likewise.operator.normalization import prepared, projected
 from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together, taken_apart
-from likewise.operator.scene import LAUNCHES, SAFE, rounded, steepest
 from likewise.operator.sums import OCTAVE, mass
 from likewise.operator.threads import Task
+from likewise.operator.tiles import LAUNCHES, SAFE, rounded, steepest
 from likewise.pairs.weight import Factors, blocks
+
+Values = Sequence[Tensor | None]
 
 
 def forward(
@@ -27,7 +29,7 @@ def forward(
     """Return the outcome of a contrast; None if it does not fit into one tile, or exponentials need an offset."""
     dtype, device, n = temperature.dtype, queries.device, queries.shape[0]
     r, on_cpu = others[0].shape[0] if others else n, device.type == "cpu"
-    most = scene.TILE if on_cpu else scene.TILE * LAUNCHES
+    most = tiles.TILE if on_cpu else tiles.TILE * LAUNCHES
     if len(problem.own) > 1 or problem.part or problem.inverse is None or not 0 < n <= most or not 0 < r <= most:
         return None
     if problem.normalize and problem.inverse > SAFE[dtype]:
@@ -36,8 +38,8 @@ def forward(
     pull = problem.pull.factors(dtype, device) if problem.pull is not None and problem.pull.within_tiles else None
     if not _fits(problem, pushes, pull):
         return None
-    count = threads.workers() if on_cpu and max(n, r) > scene.TILE // 2 else 0
-    with threads.alone() if on_cpu else nullcontext():
+    count = threads.workers() if on_cpu and max(n, r) > tiles.TILE // 2 else 0
+    with threads.single_threaded() if on_cpu else nullcontext():
         tile = _Tile(problem, (queries, *others), temperature, (pushes, pull), count)
         if not problem.normalize and steepest(problem, tile.z.rows, (tile.v.rows,)) > SAFE[dtype]:
             return None
@@ -80,13 +82,13 @@ class _Tile:
         self.drawn: Tensor | None = None
         """pull @ references, for a pull that is evaluated this way."""
 
-    def _each(self, work: Callable[[slice], object], count: int) -> None:
+    def _each(self, work: Callable[[slice], None], count: int) -> None:
         """Apply work to all rows or columns, or to parts of them, which do not depend on the number of threads."""
         if not self.threads:
             work(slice(0, count))
             return
-        tasks = (Task((k,), (part,)) for k, part in enumerate(blocks(count, max(1, scene.TILE // 2))))
-        threads.run(tasks, lambda: work, count=self.threads if type(self.e) is Tensor else 1)
+        jobs = (Task((k,), (part,)) for k, part in enumerate(blocks(count, max(1, tiles.TILE // 2))))
+        threads.run(jobs, lambda: work, count=self.threads if type(self.e) is Tensor else 1)
 
     def forward(self, wanted: Wanted) -> Found:
         """Return the outcome; with gradients for an upstream gradient of 1 if it is reduced and any are wanted."""
@@ -141,7 +143,7 @@ class _Tile:
 
     def gradients(self, upstream: Outcome, wanted: Wanted) -> Gradients:
         """Return the gradients that are wanted."""
-        with threads.alone() if self.e.device.type == "cpu" else nullcontext():
+        with threads.single_threaded() if self.e.device.type == "cpu" else nullcontext():
             pulled = None if self.pull is None else torch.empty_like(self.e)
             if pulled is not None and self.pull is not None:
                 self.pull.base.fill(pulled, slice(0, self.n), slice(0, self.r))
@@ -152,7 +154,7 @@ class _Tile:
         upstream = taken_apart(self.problem, upstream, self.counts)
         z, v, own = self.z.rows, self.v.rows, self.own
         a = [_share(*of) for of in zip(upstream.logsums, self.totals, self.pushes, strict=True)]
-        b = a if own else [_share(g, self.back[0], None) for g in upstream.columns] if self.back else [None] * len(a)
+        b: Values = a if own else [_share(g, self.back[0], None) for g in upstream.columns if self.back]
         force = upstream.attraction
         if force is not None and self.pull is not None and self.pull.anchors is not None:
             force = force * self.pull.anchors
@@ -173,7 +175,11 @@ class _Tile:
         of_v = None
         if not own and wanted.sections[0]:
             of_v = torch.empty_like(v)
-            self._each(lambda columns: torch.mm(w[:, columns].T, z, out=of_v[columns]), self.r)
+
+            def draw_back(columns: slice) -> None:
+                torch.mm(w[:, columns].T, z, out=_part(of_v, columns))
+
+            self._each(draw_back, self.r)
         slope = self._slope(upstream, w) if wanted.temperature else None
         if self.drawn is not None and force is not None:
             self._stream(force[:, None], of_z, of_z if own else of_v)
@@ -188,9 +194,9 @@ class _Tile:
         if of_references is not None:
             of_references += self.problem.pull.transposed_product(self.z.rows * force)
 
-    def _weights(self, a: list[Tensor | None], b: list[Tensor | None], rows: slice, out: Tensor) -> None:
+    def _weights(self, a: Values, b: Values, rows: slice, out: Tensor) -> None:
         """Write Σ_k push_k e^{s} (a_k of rows + b_k of columns)."""
-        for k, (of_rows, of_columns) in enumerate(zip(a, b, strict=True)):
+        for k, (of_rows, of_columns) in enumerate(zip(a, b or [None] * len(a), strict=True)):
             part = out if k == 0 else torch.empty_like(out)
             if of_rows is not None and of_columns is not None:
                 torch.add(_part(of_rows, rows).unsqueeze(1), of_columns, out=part)
@@ -229,7 +235,8 @@ class _Ready:
         """Return the gradients that are wanted."""
         del wanted
         temperature, queries, others = self.found
-        times = [None if v is None else v * upstream.losses for v in (temperature, queries, *others)]
+        g = upstream.losses
+        times = [None if v is None or g is None else v * g for v in (temperature, queries, *others)]
         return _cast(Gradients(times[0], times[1], tuple(times[2:])), self.dtypes)
 
 

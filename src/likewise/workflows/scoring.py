@@ -1,6 +1,6 @@
-"""What `train` and `evaluate` share: encode, evaluate, and save and print every score as soon as it is there."""
+"""Encode, evaluate, and save and tell every score as soon as it is there: what `train` and `evaluate` share."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -9,7 +9,6 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.cli.printing import bar, say, tell
 from likewise.data import Parts, Rows, Samples
 from likewise.data.unreadable import NAMED, files_of, in_words, unreadable
 from likewise.evaluation import (
@@ -18,31 +17,28 @@ from likewise.evaluation import (
     Features,
     Found,
     Origin,
-    Score,
     applicable,
     load_features,
-    paired_difference,
     raw_features,
     save_features,
 )
 from likewise.evaluation.choice import usual_episodes
 from likewise.evaluation.features import features_of
-from likewise.evaluation.label_scores import MACRO, MEAN_PRECISION
 from likewise.models import Encoder
 from likewise.parts import build
-from likewise.report.words import difference_words, remarks, score_words, settings_words
+from likewise.report import Subject, write_page
+from likewise.report.words import settings_words
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
+from likewise.workflows.progress import Progress
+from likewise.workflows.score_lines import class_table, headline
 
-PRINTED_CLASSES = 20  # with more classes, only the report shows them all
-LONGEST_NAME = 40  # of a class that is printed
 MOST_KEPT = 16
 _found_before: dict[str, Found] = {}  # of raw inputs, by what was evaluated and how
 
 
 @final
 @dataclass(frozen=True)
-class Settings:
+class EvaluationOptions:
     """Which evaluations, of how many samples.
 
     Args:
@@ -54,16 +50,16 @@ class Settings:
     evaluation_samples: int | None = None
 
     @classmethod
-    def of(cls, chosen: Mapping[str, Any]) -> "Settings":
-        """Read them from plain options.
+    def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
+        """Make the evaluations of a configuration.
 
         Raises:
             ValueError: The number of samples isn't positive, or what an evaluation says of its parameters.
         """
-        asked = chosen.get("evaluations")
+        asked = config.get("evaluations")
         listed = asked if isinstance(asked, list) or asked is None else [asked]
         evaluations = None if listed is None else [build(spec, Evaluation) for spec in listed]
-        most = chosen.get("evaluation_samples")
+        most = config.get("evaluation_samples")
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
         return cls(evaluations, most)
@@ -78,23 +74,27 @@ class Settings:
         return FeatureParts(train.fewer(most), *(of.fewer(most, whole_classes=whole) for of in (validation, test)))
 
 
-def check_applicable(parts: Parts, settings: Settings, *, predicts: bool = False) -> None:
+def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
     """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained.
 
     Args:
         parts: The samples.
-        settings: The evaluations, and of how many samples.
+        options: The evaluations, and of how many samples.
         predicts: Whether the run has a classifier of its own.
     """
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
     blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
     if predicts:
         blank = FeatureParts(*(replace(of, predictions=torch.zeros(len(of), len(of.names))) for of in blank))
-    applicable(settings.capped(with_origin(blank, parts, _no_encoder)), settings.evaluations)
+    applicable(options.capped(with_origin(blank, parts, _no_encoder)), options.evaluations)
 
 
 def encoded(
-    run: Run, encoder: Encoder, parts: Parts, predicted: Callable[[Features], Features] = lambda features: features
+    run: Run,
+    encoder: Encoder,
+    parts: Parts,
+    progress: Progress,
+    predicted: Callable[[Features], Features] = lambda features: features,
 ) -> FeatureParts:
     """Encode the samples and save the features, and note what could not be read; or load those that were saved.
 
@@ -102,17 +102,23 @@ def encoded(
         run: The run.
         encoder: Its encoder.
         parts: The samples.
+        progress: Shows a bar for each part.
         predicted: Adds what the run's own classifier makes of features, if it has one.
     """
     if run.embeddings.is_file():
-        features = load_features(run.embeddings)
-    else:
-        named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-        features = FeatureParts(*(predicted(_encoded(encoder, samples, part)) for part, samples in named))
-        with run.writing(run.embeddings.name) as path:
-            save_features(path, features)
-        whole = (parts.train, parts.validation, parts.test)
-        _note_lost(run, files_of(one for of in whole for one in unreadable(of.inputs, torch.arange(len(of)))))
+        return with_origin(load_features(run.embeddings), parts, lambda: encoder)
+
+    def encode(samples: Samples, part: str) -> Features:
+        def shown(starts: Iterable[int]) -> Iterable[Any]:
+            return progress.bar(starts, f"encoding, {part}")
+
+        return predicted(features_of(samples, partial(encoder.encode, progress=shown), part))
+
+    whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
+    features = FeatureParts(*(encode(samples, part) for part, samples in whole.items()))
+    with run.writing(run.embeddings.name) as path:
+        save_features(path, features)
+    _note_lost(run, files_of(one for of in whole.values() for one in unreadable(of.inputs, torch.arange(len(of)))))
     return with_origin(features, parts, lambda: encoder)
 
 
@@ -123,12 +129,19 @@ def _note_lost(run: Run, files: Mapping[int, str]) -> None:
         run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})
 
 
-def tell_lost(run: Run, more: Mapping[int, str] | None = None) -> Run:
+def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None) -> Run:
     """Say which files could not be decoded, and add those to the run that it doesn't know; return the run."""
     _note_lost(run, more or {})
     if files := run.facts.get("undecodable"):
-        say(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
+        progress.say(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
     return run
+
+
+def write_report(run: Run, samples: Parts | None, progress: Progress) -> None:
+    """Write the run's page."""
+    progress.say("writing the report ...")
+    with run.writing(run.report.name) as page:
+        write_page(page, [Subject(run, samples, progress=progress.bar)])
 
 
 def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:
@@ -147,51 +160,60 @@ def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Enco
     return FeatureParts(*(replace(of, origin=Origin(samples, encode)) for of, samples in pairs))
 
 
-def evaluate(
-    run: Run, features: FeatureParts, samples: Parts | None, asked: Sequence[Evaluation] | None, *, refit: bool
+def score(
+    run: Run,
+    features: FeatureParts,
+    samples: Parts | None,
+    options: EvaluationOptions,
+    progress: Progress,
+    *,
+    refit: bool,
 ) -> None:
-    """Evaluate features, and the raw inputs where there are some; save and print each score as it comes.
+    """Evaluate features, and the raw inputs where there are some; save and tell each score as it comes.
 
     Args:
         run: Where scores are saved.
         features: What the encoder made of the samples.
         samples: The samples themselves. None: raw inputs aren't evaluated.
-        asked: The evaluations. None: the usual ones that apply.
+        options: Which evaluations, of how many samples.
+        progress: Where scores are told.
         refit: See `Evaluation`.
     """
+    asked, features = options.evaluations, options.capped(features)
     evaluations = applicable(features, asked)
     if asked == []:
         return
     left_out = "" if asked is not None else usual_episodes(features)[1]
     if left_out:
-        say(left_out)
+        progress.say(left_out)
     if not evaluations:
-        say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
+        progress.say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return
     raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
     capped = {} if raw is None else _capped(features, raw)
     fewer = f", with {settings_words(capped)}" if capped else ""
     same = "" if raw is None else f"; the same for raw inputs{fewer}"
-    tell(f"\nHeld-out scores, with 95 % intervals{same}")
+    progress.tell(f"\nHeld-out scores, with 95 % intervals{same}")
+    unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
     for evaluation in evaluations:
-        found = evaluation(*features, refit=refit, progress=bar)
+        found = evaluation(*features, refit=refit, progress=progress.bar)
         run.add(found)
-        other = None if raw is None or evaluation.refusal(raw) else _of_raw(evaluation, raw, refit=refit)
-        if other is not None:
-            other = _noting(other, capped)
+        other = None
+        if raw is not None and not evaluation.refusal(raw):
+            other = _noting(_of_raw(evaluation, raw, progress, refit=refit), capped)
             run.add(other)
-        unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
-        classes = features.test if unseen else None
-        for score in (of for of in found.headline if of.metric.shown):
-            tell(_line(score, found, other, classes))
-    _print_classes(run, features.test, {evaluation.name for evaluation in evaluations})
+        for line in headline(found, other, features.test if unseen else None):
+            progress.tell(line)
+    table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
+    for line in ["", *table] if table else []:
+        progress.tell(line)
 
 
-def _of_raw(evaluation: Evaluation, raw: FeatureParts, *, refit: bool) -> Found:
+def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, refit: bool) -> Found:
     """Evaluate raw inputs; those of a sweep are the same in every run, and are evaluated once."""
     settings = sorted(vars(evaluation).items())
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
-        return evaluation(*raw, refit=refit, progress=bar)  # what can't be told from others by its words
+        return evaluation(*raw, refit=refit, progress=progress.bar)  # no key of words tells it from others
     said = sha256(repr((type(evaluation), settings, refit, [part.names for part in raw])).encode())
     for part in raw:
         for of in (part.vectors, part.labels, part.rows, part.whole):
@@ -200,19 +222,12 @@ def _of_raw(evaluation: Evaluation, raw: FeatureParts, *, refit: bool) -> Found:
     if key not in _found_before:
         if len(_found_before) >= MOST_KEPT:
             _found_before.pop(next(iter(_found_before)))
-        _found_before[key] = evaluation(*raw, refit=refit, progress=bar)
+        _found_before[key] = evaluation(*raw, refit=refit, progress=progress.bar)
     return _found_before[key]
 
 
 def _no_encoder() -> Encoder:
     raise ValueError("expected an evaluation that encodes nothing before training, got one that does")
-
-
-def _encoded(encoder: Encoder, samples: Samples, part: str) -> Features:
-    def shown(starts: Iterable[int]) -> Iterable[Any]:
-        return bar(starts, f"encoding, {part}")
-
-    return features_of(samples, partial(encoder.encode, progress=shown), part)
 
 
 def _capped(features: FeatureParts, raw: FeatureParts) -> dict[str, int]:
@@ -226,55 +241,3 @@ def _noting(found: Found, capped: Mapping[str, int]) -> Found:
     """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
     scores = (replace(one, protocol={**one.protocol, **capped}) for one in found.scores)
     return replace(found, scores=tuple(scores))
-
-
-def _line(score: Score, found: Found, other: Found | None, unseen: Features | None) -> str:
-    """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
-    line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
-    raw = None if other is None else next((one for one in other.headline if one.metric == score.metric), None)
-    if raw is not None and other is not None:
-        line += f"; raw inputs {score_words(raw)}"
-        ours, theirs = (_outcomes(one, score.metric.name) for one in (found, other))
-        if ours is not None and theirs is not None and raw.protocol == score.protocol:
-            classes = None if unseen is None or ours.of_episodes else _classes(ours, unseen)
-            apart = paired_difference(ours, theirs, classes)
-            line += f", difference {difference_words(apart, share=score.metric.is_share)}"
-    said = remarks(score)
-    return f"{line}; {said}" if said else line
-
-
-def _classes(outcomes: Outcomes, test: Features) -> Tensor:
-    """Return the class of each sample, turns of a class being one."""
-    return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
-
-
-def _outcomes(found: Found, metric: str) -> Outcomes | None:
-    return next((one for one in found.outcomes if one.metric == metric), None)
-
-
-def _print_classes(run: Run, test: Features, evaluations: Collection[str]) -> None:
-    """Print the accuracy of classes with many, medium and few training samples, and of each class where few exist."""
-    final = [score for score in run.scores if score.epoch is None and score.part == "test" and score.group != ALL]
-    final = [score for score in final if score.evaluation in evaluations]
-    final = [score for score in final if score.group.kind in {"frequency", "class"}]
-    final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
-    if len(test.names) > PRINTED_CLASSES:
-        final = [score for score in final if score.group.kind != "class"]
-    columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
-    rows = list(dict.fromkeys(str(score.group) for score in final))
-    if not rows:
-        return
-    cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
-    corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
-    table = [[corner, *(f"{evaluation}{'' if of == ENCODER else f', {RAW}'}" for evaluation, of in columns)]]
-    table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    tell("")
-    for first, *others in table:
-        aligned = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        tell("  ".join([first.ljust(widths[0]), *aligned]))
-
-
-def _short(name: str) -> str:
-    line = " ".join(name.split())
-    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"

@@ -28,7 +28,7 @@ class Evaluation(ABC):
             warnings.warn(f"rename {cls.__name__}.refusal to why_not_applicable", DeprecationWarning, stacklevel=2)
             cls.why_not_applicable = own["refusal"]
         if "__call__" in own and "evaluate" not in own:  # does by itself what `evaluate` is for
-            cls.evaluate = _by_call
+            cls.evaluate = Evaluation._by_call
 
     @abstractmethod
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
@@ -83,10 +83,8 @@ class Evaluation(ABC):
         self.check(parts)
         return self.evaluate(parts, refit=refit, progress=progress)
 
-
-def _by_call(evaluation: Evaluation, parts: FeatureParts, **keywords: Any) -> Result:
-    """Evaluate with a class that has a `__call__` of its own."""
-    return evaluation(*parts, **keywords)
+    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+        return self(*parts, refit=refit, progress=progress)
 
 
 def needs_seen_classes(parts: FeatureParts) -> str | None:

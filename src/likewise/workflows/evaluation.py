@@ -83,7 +83,7 @@ def _of_file(path: Path, root: Path, options: EvaluationOptions, progress: Progr
     if not applicable(features, options.evaluations):
         raise ValueError(
             f"expected features that can be evaluated, got {path}: kNN, the probe and retrieval do not "
-            f"apply; of retrieval, {Retrieval().refusal(features) or 'no evaluation applies'}"
+            f"apply; of retrieval, {Retrieval().why_not_applicable(features) or 'no evaluation applies'}"
         )
     run = Run.create(root, "evaluation", path.stem)
     with removed_if_idle(run, _left):

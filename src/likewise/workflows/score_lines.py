@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from likewise.evaluation import Features, Found, Score, paired_difference
+from likewise.evaluation import Features, Result, Score, paired_difference
 from likewise.evaluation.label_scores import MACRO, MEAN_PRECISION
 from likewise.report.words import difference_words, remarks, score_words
 from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
@@ -14,7 +14,7 @@ LISTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class
 
 
-def headline(found: Found, raw: Found | None, unseen: Features | None) -> Iterator[str]:
+def headline(found: Result, raw: Result | None, unseen: Features | None) -> Iterator[str]:
     """Yield a line for each score that is shown.
 
     Args:
@@ -27,7 +27,7 @@ def headline(found: Found, raw: Found | None, unseen: Features | None) -> Iterat
             yield _line(score, found, raw, unseen)
 
 
-def _line(score: Score, found: Found, raw_found: Found | None, unseen: Features | None) -> str:
+def _line(score: Score, found: Result, raw_found: Result | None, unseen: Features | None) -> str:
     """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
     line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
     raw = next((one for one in raw_found.headline if one.metric == score.metric), None) if raw_found else None
@@ -47,7 +47,7 @@ def _classes(outcomes: Outcomes, test: Features) -> Tensor:
     return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
 
 
-def _outcomes(found: Found, metric: str) -> Outcomes | None:
+def _outcomes(found: Result, metric: str) -> Outcomes | None:
     return next((one for one in found.outcomes if one.metric == metric), None)
 
 

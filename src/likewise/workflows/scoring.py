@@ -15,8 +15,8 @@ from likewise.evaluation import (
     Evaluation,
     FeatureParts,
     Features,
-    Found,
     Origin,
+    Result,
     applicable,
     load_features,
     raw_features,
@@ -33,7 +33,7 @@ from likewise.workflows.progress import Progress
 from likewise.workflows.score_lines import class_table, headline
 
 MOST_KEPT = 16
-_found_before: dict[str, Found] = {}  # of raw inputs, by what was evaluated and how
+_found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated and how
 
 
 @final
@@ -199,7 +199,7 @@ def score(
         found = evaluation(*features, refit=refit, progress=progress.bar)
         run.add(found)
         other = None
-        if raw is not None and not evaluation.refusal(raw):
+        if raw is not None and not evaluation.why_not_applicable(raw):
             other = _noting(_of_raw(evaluation, raw, progress, refit=refit), capped)
             run.add(other)
         for line in headline(found, other, features.test if unseen else None):
@@ -209,7 +209,7 @@ def score(
         progress.tell(line)
 
 
-def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, refit: bool) -> Found:
+def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, refit: bool) -> Result:
     """Evaluate raw inputs; those of a sweep are the same in every run, and are evaluated once."""
     settings = sorted(vars(evaluation).items())
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
@@ -237,7 +237,7 @@ def _capped(features: FeatureParts, raw: FeatureParts) -> dict[str, int]:
     return {"training samples": len(raw.train), "test samples": len(raw.test)}
 
 
-def _noting(found: Found, capped: Mapping[str, int]) -> Found:
+def _noting(found: Result, capped: Mapping[str, int]) -> Result:
     """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
     scores = (replace(one, protocol={**one.protocol, **capped}) for one in found.scores)
     return replace(found, scores=tuple(scores))

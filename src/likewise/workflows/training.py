@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from likewise import distributed
 from likewise.data import Episodes
 from likewise.data.episode_draw import fitting, fitting_words
-from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
+from likewise.evaluation import KNN, Evaluation, FewShot, OwnClassifier, Result, Retrieval
 from likewise.parts import Spec
 from likewise.report.words import score_words
 from likewise.runs import Run
@@ -258,7 +258,7 @@ class _Training:
             return
         module.load_state_dict(state | {f"encoder.{name}": of for name, of in trained.items()})
 
-    def _say_validated(self, found: Found) -> None:
+    def _say_validated(self, found: Result) -> None:
         """Say the validation scores of an epoch."""
         first = found.headline[0]
         scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if score.metric.shown)
@@ -279,7 +279,7 @@ class _Training:
 
 def _check_options(config: Mapping[str, Any]) -> None:
     """Raise a ValueError where a number or a tool is not as expected, before any work."""
-    seed, chunk_size, epochs = (config.get(name) for name in ("seed", "chunk_size", "validation_epochs"))
+    seed, chunk_size, epochs = config["seed"], config.get("chunk_size"), config["validation_epochs"]
     if not 0 <= seed < SEEDS:
         raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {seed}: 0 is the default")
     if chunk_size is not None and chunk_size < 1:

@@ -52,7 +52,7 @@ def current(words: Sequence[str]) -> list[str]:
     """
     words = [re.sub(r"^--offers(?=[.+=]|$)", "--inputs", renamed(word)) for word in words]
     for given in given_in(words):
-        if given.option == "config" and Path(given.value).is_file():
+        if given.option == "config" and not given.value.startswith("{") and Path(given.value).is_file():
             text = Path(given.value).read_text(encoding="utf-8", errors="replace")
             if renamed(text) != text:
                 inline = json.dumps(yaml.safe_load(renamed(text)))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.cli.printing import bar, say, tell
 from likewise.data import Parts, Rows, Samples
-from likewise.data.unreadable import NAMED, files_of, in_words, unreadable
+from likewise.data.rows import NAMED, files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
     FeatureParts,

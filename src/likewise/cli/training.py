@@ -25,7 +25,7 @@ from likewise.cli.printing import bar, say, tell
 from likewise.cli.progress import RunProgress
 from likewise.cli.words import given_in
 from likewise.data import Episodes
-from likewise.data.episode_draw import fitting, fitting_words
+from likewise.data.episode_sampler import fitting, fitting_words
 from likewise.evaluation import KNN, Evaluation, FewShot, OwnClassifier, Result, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page

@@ -61,7 +61,6 @@ class Arrays(Source):
         self.size = size
 
     def load(self) -> Samples:
-        """Read the file."""
         arrays = self._read()
         kind = "images" if "images" in arrays else "vectors"
         if arrays[kind].size == 0:
@@ -136,12 +135,7 @@ def _vectors(vectors: NDArray[Any]) -> Tensor:
 
 
 def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor, tuple[str, ...]]:
-    """Return classes (N,), int64, or label sets (N, L), boolean, and their names.
-
-    Example:
-        >>> labels_of(np.array(["dog", "cat"]), None)
-        (tensor([1, 0]), ('cat', 'dog'))
-    """
+    """Return classes (N,), int64, or label sets (N, L), boolean, and their names."""
     known = None if names is None else tuple(names.astype(str).tolist())
     sets = labels.ndim == 2 and labels.dtype.kind in "uib" and labels.shape[1] > 0
     if sets and bool(((labels == 0) | (labels == 1)).all()):
@@ -176,12 +170,7 @@ def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tup
 
 
 def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
-    """Return the part of each sample, (N,): 0 train, 1 validation, 2 test; None where the arrays don't say.
-
-    Example:
-        >>> parts_of_arrays({"test": np.array([False, True])})
-        tensor([0, 2])
-    """
+    """Return the part of each sample, (N,): 0 train, 1 validation, 2 test; None where the arrays don't say."""
     if "test" in arrays and "parts" in arrays:
         raise ValueError("expected one of the keys 'test' and 'parts', got both: keep one")
     if "test" in arrays:

@@ -78,7 +78,6 @@ class ByClass(Split):
         self.seed = seed
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
-        """Split the samples."""
         numbers = len(samples) if samples.rows is None or not len(samples) else int(samples.rows.max()) + 1
         samples = whole_classes(samples, subset)
         if samples.labels is None or samples.label_kind != "classes":

@@ -79,17 +79,7 @@ def warn_of(lost: Lost, where: Path) -> None:
 
 
 def image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: bool) -> dict[str, Any]:
-    """Return a table of each part: the paths of its images, and their classes.
-
-    Args:
-        where: The folder.
-        images: Its images, relative to it.
-        lost: What is left out.
-        labelled: Whether the folders in it, or in its parts, are classes.
-
-    Raises:
-        RefusedError: Folders can be read in two ways, there are fewer than two classes, or a part has no images.
-    """
+    """Return a table of each part: the paths of its images, and their classes."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
     parts = parts_of(images)

@@ -53,9 +53,6 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
 def parts_of_run(run: Run) -> tuple[Parts, bool]:
     """Load and split the data of a run again.
 
-    Args:
-        run: The run.
-
     Returns:
         The parts, and whether the validation part was trained on too.
 
@@ -90,7 +87,6 @@ class _InTurn(Subset):
         self.subsets = subsets
 
     def __call__(self, samples: Samples) -> Tensor:
-        """Return the rows to keep."""
         rows = torch.arange(len(samples))
         for subset in self.subsets:
             rows = rows[subset(samples[rows])]

@@ -3,44 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, Protocol, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from likewise.data.unreadable import readable
+from likewise.data.rows import Rows, readable
 
 LabelKind = Literal["classes", "label sets"]
-
-
-class Rows(Protocol):
-    """Inputs that are not in memory and are read on demand: indexing returns a tensor.
-
-    Where some of them may turn out to be unreadable, a method `unreadable` tells which; see `ImageFiles`.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(N, ...), as for a tensor of all rows."""
-        ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the rows."""
-        ...
-
-    def __len__(self) -> int:
-        """Count the rows."""
-        ...
-
-    def __getitem__(self, rows: Tensor) -> Tensor:
-        """Read the rows given by their indices, (n,), as a tensor (n, ...)."""
-        ...
-
-    def take(self, rows: Tensor) -> "Rows":
-        """Return a subset of the rows, given by their indices, without reading them."""
-        ...
 
 
 @final
@@ -218,21 +189,7 @@ def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, 
 
 
 def some_rows(count: int, most: int, seed: int, classes: Int[Tensor, " n"] | None = None) -> Int[Tensor, " m"]:
-    """Choose at most so many rows at random; or, of whole classes, as many classes as fit, and at least one.
-
-    Args:
-        count: How many rows there are.
-        most: How many to choose at most.
-        seed: Seed of the choice.
-        classes: The class of each row, where whole classes are chosen.
-
-    Returns:
-        The rows, in order.
-
-    Example:
-        >>> some_rows(6, 4, 0, torch.tensor([0, 1, 2, 0, 1, 2]))
-        tensor([0, 2, 3, 5])
-    """
+    """Choose at most so many rows at random; or, of whole classes, as many classes as fit, and at least one."""
     generator = torch.Generator().manual_seed(seed)
     if classes is None:
         return torch.randperm(count, generator=generator)[:most].sort().values

@@ -5,16 +5,15 @@ import io
 import json
 import warnings
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor
 
-from likewise.data.columns import check_apart, check_separator, in_order, label_sets_of
 from likewise.data.formats import JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS
+from likewise.data.labels import check_separator, column_of, labels_of
 from likewise.data.samples import Samples
 from likewise.data.source import Source
 from likewise.data.texts import Texts
@@ -72,15 +71,13 @@ class Text(Source):
         self.separator = separator
 
     def load(self) -> Samples:
-        """Read the files."""
         read = {part: self._read(file) for part, file in self._files().items()}
-        strings = [text for of in read.values() for text in of.texts]
+        texts = Texts(text for of in read.values() for text in of.texts)
         parts = torch.tensor([PART_NAMES[part] for part, of in read.items() for _ in of.texts])
-        labels = [label for of in read.values() for label in of.labels]
         given = parts if len(read) > 1 else None
         if self.label == "none":
-            return Samples(Texts(strings), parts=given)
-        return Samples(Texts(strings), *self._labels(labels), given)
+            return Samples(texts, parts=given)
+        return Samples(texts, *labels_of([label for of in read.values() for label in of.labels], self.separator), given)
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""
@@ -108,8 +105,8 @@ class Text(Source):
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
         if not known:
             raise read.nothing(file)
-        text = self._column(known, self.text, TEXT_COLUMNS, "text")
-        label = None if self.label == "none" else self._column(known, self.label, LABELS, "label")
+        text = column_of(known, self.text, TEXT_COLUMNS, "text", self.path)
+        label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path)
         for line, row in rows:
             labels = None if label is None else row.get(label)
             if not isinstance(row.get(text), str):
@@ -132,39 +129,6 @@ class Text(Source):
         if isinstance(label, list):
             return all(isinstance(one, str | int) for one in label)
         return isinstance(label, str | int) and (label != "" or self.separator is not None)
-
-    def _column(self, known: Collection[str], given: str | None, usual: Sequence[str], what: str) -> str:
-        """Return the name of a column."""
-        found = next((name for name in ([given] if given else usual) if name in known), None)
-        if found is None:
-            raise ValueError(
-                f"expected a column of {what}s ({given or ', '.join(usual)}) in {self.path}, got {', '.join(known)}: "
-                f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
-            )
-        return found
-
-    def _labels(self, labels: Sequence[Any]) -> tuple[Tensor, tuple[str, ...]]:
-        """Return classes or label sets, and their names."""
-        separator = self.separator
-        if separator is not None:
-            labels = [
-                [one.strip() for one in label.split(separator) if one.strip()] if isinstance(label, str) else label
-                for label in labels
-            ]
-        lists = sum(isinstance(label, list) for label in labels)
-        if lists == len(labels):
-            numbers = all(isinstance(one, int) for label in labels for one in label)
-            return label_sets_of([label if numbers else [str(one) for one in label] for label in labels])
-        if lists:
-            raise ValueError(
-                f"expected lists of labels in every line or in none, got {lists:,} lists in {len(labels):,} lines: "
-                "write single labels as lists too"
-            )
-        words = labels if all(isinstance(label, int) for label in labels) else [str(label) for label in labels]
-        places = {label: place for place, label in enumerate(in_order(set(words)))}
-        names = tuple(map(str, places))
-        check_apart(names)
-        return torch.tensor([places[label] for label in words]), names
 
 
 @dataclass

@@ -73,7 +73,6 @@ class Torchvision(Source):
         self.memory = memory
 
     def load(self) -> Samples:
-        """Read the data set."""
         parts = [part for part in self._parts() if len(part.targets)]
         if not parts:
             raise ValueError(

@@ -72,11 +72,7 @@ class Episodes(Batches):
         self.augmentation = augmentation
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        if samples.labels is None or samples.label_kind != "classes":
-            raise ValueError(
-                f"Episodes expected samples with one class each, got {samples.label_kind or 'no labels'}: choose Views"
-            )
-        sampled = EpisodeSampler(samples.labels, samples.names, self.shape)
+        sampled = EpisodeSampler(samples.classes_for("Episodes", "choose Views"), samples.names, self.shape)
         steps = self.steps or max(1, len(samples) // self.batch_size)
         seeds = (torch.Generator().manual_seed(mixed(seed, epoch, step)) for step in range(steps))
         return torch.stack([sampled(generator).flatten() for generator in seeds])

@@ -1,8 +1,9 @@
 """Data that the `datasets` library reads: folders of images, CSV, JSON lines and Parquet, and data sets on the Hub."""
 
 import warnings
+from bisect import bisect
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, final
 
@@ -17,6 +18,7 @@ from likewise.data.formats import (
     TEXT_COLUMNS,
     UNREAD,
     image_suffixes,
+    with_test_part,
 )
 from likewise.data.image_files import Encoded, Item, read_images
 from likewise.data.labels import check_separator, column_of
@@ -176,8 +178,7 @@ def _parts(path: str, tables: Tables, label: str | None) -> dict[str, int]:
     if 0 not in numbers.values():
         got = ", ".join(tables.splits) or "nothing"
         raise ValueError(f"expected a split called train, with samples and labels, got {got}: rename one")
-    tested = 2 in numbers.values()
-    return {name: 2 if number == 1 and not tested else number for name, number in numbers.items()}
+    return dict(zip(numbers, with_test_part(list(numbers.values())), strict=True))
 
 
 def _check_filled(path: str, counts: Mapping[str, int]) -> None:
@@ -198,7 +199,7 @@ def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], 
                 )
     lists = {} if label is None else {part: is_list(split.features[label]) for part, split in splits.items()}
     if len(set(lists.values())) > 1:
-        single = next(part for part, of in lists.items() if not of)
+        single = next(part for part, has_lists in lists.items() if not has_lists)
         raise ValueError(
             f"expected lists of labels in every part of {path} or in none, got single labels in the {single} part: "
             "write them as lists too"
@@ -232,21 +233,17 @@ class ImageCells(Sequence[Item]):
             table.cast_column(column, encoded) if isinstance(table.features[column], datasets.Image) else table
             for table in chosen
         ]
-        self.starts = [0]
-        for table in chosen:
-            self.starts.append(self.starts[-1] + len(table))
+        self.starts = [0, *accumulate(map(len, chosen))]
 
     def __len__(self) -> int:
         return self.starts[-1]
 
     def __getitem__(self, row: Any) -> Any:
-        for place, (start, end) in enumerate(pairwise(self.starts)):
-            if start <= row < end:
-                return self._item(self.cells[place][row - start][self.column], self.splits[place], row - start)
-        raise IndexError(row)
-
-    def _item(self, cell: Any, split: str, row: int) -> Item:
-        name = f"row {row} of {split}"
+        if not 0 <= row < len(self):
+            raise IndexError(row)
+        place = bisect(self.starts, row) - 1
+        within = row - self.starts[place]
+        cell, name = self.cells[place][within][self.column], f"row {within} of {self.splits[place]}"
         if isinstance(cell, Mapping):
             name = cell["path"] or name
             cell = cell["path"] if cell["bytes"] is None else cell["bytes"]

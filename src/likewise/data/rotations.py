@@ -30,8 +30,7 @@ def rotated(samples: Samples, rows: int) -> Samples:
         >>> len(turned), turned.names[3:5], turned.input_shape
         (24, ('dog, turned 90°', 'cat, turned 180°'), (1, 8, 8))
     """
-    if samples.label_kind != "classes" or samples.labels is None:
-        raise ValueError(f"expected one class a sample to turn classes, got {samples.label_kind or 'no labels'}")
+    labels = samples.classes_for("rotations", "leave rotations out")
     shape = samples.input_shape
     if len(shape) != 3 or shape[1] != shape[2]:
         raise ValueError(
@@ -44,7 +43,7 @@ def rotated(samples: Samples, rows: int) -> Samples:
     return replace(
         samples,
         inputs=turned[torch.arange(len(turned))] if isinstance(samples.inputs, Tensor) else turned,
-        labels=samples.labels.repeat(TURNS) + turns * classes,
+        labels=labels.repeat(TURNS) + turns * classes,
         names=names,
         parts=None if samples.parts is None else samples.parts.repeat(TURNS),
         rows=None if samples.rows is None else samples.rows.repeat(TURNS) + turns * rows,

@@ -130,7 +130,7 @@ class JoinedRows(Rows):
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
         late, found = rows >= len(self.first), list[Unreadable]()
-        for of, there, before in ((self.first, ~late, 0), (self.second, late, len(self.first))):
+        for inputs, there, before in ((self.first, ~late, 0), (self.second, late, len(self.first))):
             places = there.nonzero().flatten().tolist()
-            found += [one._replace(place=places[one.place]) for one in unreadable(of, rows[there] - before)]
+            found += [one._replace(place=places[one.place]) for one in unreadable(inputs, rows[there] - before)]
         return found

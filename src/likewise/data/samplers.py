@@ -115,12 +115,7 @@ class Balanced(Sampler):
         self.samples_per_class = samples_per_class
 
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        labels, each = samples.labels, self.samples_per_class
-        if labels is None or samples.label_kind != "classes":
-            raise ValueError(
-                f"Balanced expected samples with one class each, got {samples.label_kind or 'no labels'}: "
-                "choose Shuffled"
-            )
+        labels, each = samples.classes_for("Balanced", "choose Shuffled"), self.samples_per_class
         occurring = samples.counts.nonzero().flatten()
         self._check(batch_size, len(occurring))
         generator = _generator(seed, epoch)

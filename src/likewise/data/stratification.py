@@ -76,7 +76,7 @@ class Stratified(Split):
         held_out = round(len(rows) * self.test)
         if samples.labels is not None and samples.label_kind == "label sets" and len(rows) > 3:
             return rows[stratified(samples.labels[rows], self.test, self.seed)]
-        labels = samples.labels[rows] if samples.labels is not None and samples.label_kind == "classes" else None
+        labels = None if samples.classes is None else samples.classes[rows]
         counts = torch.tensor([len(rows)]) if labels is None else torch.bincount(labels, minlength=len(samples.names))
         smallest = int(counts.argmin())
         if counts[smallest] < 3 or not len(counts) <= held_out <= len(rows) - 2 * len(counts):
@@ -93,10 +93,7 @@ class Stratified(Split):
     def _cut_validation(self, samples: Samples, rows: Tensor) -> Int[Tensor, " v"]:
         if samples.labels is not None and samples.label_kind == "label sets":
             return rows[stratified(samples.labels[rows], self.validation, self.seed)]
-        if samples.labels is None or samples.label_kind != "classes":
-            labels = torch.zeros(len(rows), dtype=torch.int64)
-        else:
-            labels = samples.labels[rows]
+        labels = torch.zeros(len(rows), dtype=torch.int64) if samples.classes is None else samples.classes[rows]
         shares = _shares(torch.bincount(labels), self.validation)
         if int(shares.sum()) == 0:
             raise ValueError(
@@ -127,19 +124,19 @@ def _shares(counts: Tensor, part: float) -> Tensor:
 
 def _less_last_ones(samples: Samples, rest: Tensor, validation: Tensor) -> Tensor:
     """Drop from validation the classes that have no training sample after a subset, and train on them."""
-    if samples.labels is None or samples.label_kind != "classes":
+    if samples.classes is None:
         return validation
-    trained = samples.labels[rest[~torch.isin(rest, validation)]]
-    return validation[torch.isin(samples.labels[validation], trained)]
+    trained = samples.classes[rest[~torch.isin(rest, validation)]]
+    return validation[torch.isin(samples.classes[validation], trained)]
 
 
 def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> None:
     if len(train) == 0 or len(rows) == 0:
         empty = PARTS[0] if len(train) == 0 else part
         raise ValueError(f"expected samples in every part, got no {empty} sample: change the parts")
-    if samples.labels is None or samples.label_kind != "classes":
+    if samples.classes is None:
         return
-    unseen = sorted(set(samples.labels[rows].tolist()) - set(samples.labels[train].tolist()))
+    unseen = sorted(set(samples.classes[rows].tolist()) - set(samples.classes[train].tolist()))
     if unseen:
         lost = ", ".join(samples.names[label] for label in unseen[:3]) + (", ..." if len(unseen) > 3 else "")
         raise ValueError(
@@ -172,11 +169,11 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
     chosen = torch.zeros(count, dtype=torch.bool)
     totals = sets.sum(dim=0)
     wanted = totals * share, totals * (1 - share)
-    lacking = [[float(of) for of in part] for part in wanted]
+    lacking = [[float(number) for number in part] for part in wanted]
     samples = [share * count, (1 - share) * count]
     remaining = totals.clone()
     placed: list[int] = []
-    own_labels = [of.nonzero().flatten().tolist() for of in sets]
+    own_labels = [labels.nonzero().flatten().tolist() for labels in sets]
     while bool((remaining > 0).any()):
         label = int(torch.where(remaining > 0, remaining, count + 1).argmin())
         for row in order[sets[order, label] & left[order]].tolist():

@@ -60,7 +60,7 @@ class LongTail(Subset):
         self.seed = seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        labels = _classes(samples, "LongTail")
+        labels = samples.classes_for("LongTail", "choose Fraction")
         counts = samples.counts.tolist()
         shares = self._shares(len(counts))
         largest = min(count / share for count, share in zip(counts, shares, strict=True))
@@ -126,8 +126,7 @@ class Fraction(Subset):
         self.seed = seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        one = torch.zeros(len(samples), dtype=torch.int64)
-        labels = samples.labels if samples.labels is not None and samples.label_kind == "classes" else one
+        labels = torch.zeros(len(samples), dtype=torch.int64) if samples.classes is None else samples.classes
         kept = [min(count, max(1, round(count * self.fraction))) for count in torch.bincount(labels).tolist()]
         return _of_each_class(labels, kept, self.seed)
 
@@ -163,7 +162,7 @@ class Classes(Subset):
         self.count = count
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        labels = _classes(samples, "Classes")
+        labels = samples.classes_for("Classes", "choose Fraction")
         names = samples.names[: self.count] if self.names is None else self.names
         if self.count is not None and self.count > len(samples.names):
             raise ValueError(
@@ -175,14 +174,6 @@ class Classes(Subset):
                 raise ValueError(f"expected names of classes, got {name!r}: did you mean {near[0]!r}?")
         kept = torch.tensor([label for label, name in enumerate(samples.names) if name in set(names)])
         return torch.isin(labels, kept).nonzero().flatten()
-
-
-def _classes(samples: Samples, who: str) -> Tensor:
-    if samples.labels is None or samples.label_kind != "classes":
-        raise ValueError(
-            f"{who} expected samples with one class each, got {samples.label_kind or 'no labels'}: choose Fraction"
-        )
-    return samples.labels
 
 
 def _of_each_class(labels: Tensor, kept: list[int], seed: int) -> Tensor:

@@ -72,12 +72,14 @@ class Text(Source):
 
     def load(self) -> Samples:
         read = {part: self._read(file) for part, file in self._files().items()}
-        texts = Texts(text for of in read.values() for text in of.texts)
-        parts = torch.tensor([PART_NAMES[part] for part, of in read.items() for _ in of.texts])
+        texts = Texts(text for file in read.values() for text in file.texts)
+        parts = torch.tensor([PART_NAMES[part] for part, file in read.items() for _ in file.texts])
         given = parts if len(read) > 1 else None
         if self.label == "none":
             return Samples(texts, parts=given)
-        return Samples(texts, *labels_of([label for of in read.values() for label in of.labels], self.separator), given)
+        return Samples(
+            texts, *labels_of([label for file in read.values() for label in file.labels], self.separator), given
+        )
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""

@@ -72,7 +72,7 @@ class ByClass(Split):
             if size <= 0 or (size >= 1 and size != int(size)):
                 raise ValueError(
                     f"expected {part} as a fraction of the classes below 1, or a number of classes, got {size:g}: "
-                    "every part needs some, validation to choose by; 0.64, 0.16 and 0.2 is usual"
+                    "every part needs classes, validation for model selection; 0.64, 0.16 and 0.2 is usual"
                 )
         self.file = file
         self.seed = seed

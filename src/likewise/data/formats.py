@@ -1,4 +1,4 @@
-"""What files, parts and columns are called, so that sources recognise them. Nothing here loads torch."""
+"""Names of files, parts and columns that sources recognise. Nothing here loads torch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal

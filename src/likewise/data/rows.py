@@ -51,13 +51,13 @@ class Unreadable(NamedTuple):
 
 
 def unreadable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> list[Unreadable]:
-    """Return those of some rows, all of which have been read, that could not be."""
-    told = getattr(inputs, "unreadable", None)
-    return [] if told is None else told(rows)
+    """Return which of some rows turned out to be unreadable when they were read."""
+    asked = getattr(inputs, "unreadable", None)
+    return [] if asked is None else asked(rows)
 
 
 def readable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
-    """Tell which of some rows, all of which have been read, could be."""
+    """Return a mask of some rows: those that were not unreadable when they were read."""
     could = torch.ones(len(rows), dtype=torch.bool)
     could[[one.place for one in unreadable(inputs, rows)]] = False
     return could

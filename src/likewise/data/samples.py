@@ -75,7 +75,7 @@ class Samples:
         )
 
     def readable(self) -> "Samples":
-        """Return the samples, all of which have been read, without those whose inputs could not be; see `Rows`."""
+        """Return the samples without those that turned out to be unreadable when they were read; see `Rows`."""
         could = readable(self.inputs, torch.arange(len(self)))
         return self if bool(could.all()) else self.numbered()[could]
 

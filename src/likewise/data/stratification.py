@@ -63,7 +63,7 @@ class Stratified(Split):
         if len(validation) == 0:
             validation = self._cut_validation(samples, rest)
         elif subset is not None:
-            validation = _less_last_ones(samples, rest, validation)
+            validation = _with_trained_classes(samples, rest, validation)
         train = rest[~torch.isin(rest, validation)]
         for part, rows in (("validation", validation), ("test", test)):
             _check_seen(samples, train, rows, part)
@@ -122,8 +122,8 @@ def _shares(counts: Tensor, part: float) -> Tensor:
     return shares
 
 
-def _less_last_ones(samples: Samples, rest: Tensor, validation: Tensor) -> Tensor:
-    """Drop from validation the classes that have no training sample after a subset, and train on them."""
+def _with_trained_classes(samples: Samples, rest: Tensor, validation: Tensor) -> Tensor:
+    """Return the validation rows of classes that have a training sample after a subset; the others are trained on."""
     if samples.classes is None:
         return validation
     trained = samples.classes[rest[~torch.isin(rest, validation)]]

@@ -35,7 +35,7 @@ class Text(Source):
     folder of such files named after their parts: train, validation (valid, val, dev), test. Labels are classes (a
     string or number each) or label sets: lists in JSON lines, and strings with a separator. Lines that can't be read
     are left out; a warning counts them and names the first. Quotation marks around a cell of a table are taken off,
-    and the cell may then have several lines; a mark that is never closed, or stands within a text, is the text's own.
+    and the cell may then have several lines; a mark that is never closed, or stands within a text, is kept.
 
     Args:
         path: The file or folder.
@@ -196,7 +196,7 @@ def _of_table(opened: Any, delimiter: str, read: _Read) -> Iterator[tuple[int, d
             line += ahead[taken][1]
             taken += 1
             cells = _cells(line, delimiter)
-        if isinstance(cells, str):  # a quotation mark that is one of the text's own
+        if isinstance(cells, str):  # the quotation mark belongs to the text
             cells = started[1].rstrip("\r\n").split(delimiter)
         else:
             for _ in range(taken):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from likewise.data import Batches, Episodes, Parts
-from likewise.data.episode_draw import EpisodeShape, fitting, fitting_words, shortage
+from likewise.data.episode_sampler import EpisodeShape, fitting, fitting_words, shortage
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts
 from likewise.evaluation.few_shot import FewShot

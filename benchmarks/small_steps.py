@@ -1,8 +1,8 @@
-"""A step of a small batch beside the dense formula: `python benchmarks/small_steps.py [rows ...]`.
+"""A step of a small batch beside the dense formula: `python -m benchmarks.small_steps [rows ...]`.
 
-SupCon with 100 classes and 128 features, forward and backward, in turns. For one and for two threads: the median and the
-smallest processor time and elapsed time of a step, and for each step how many Python functions and functions of C it
-calls. On a busy machine only processor times and calls mean something.
+SupCon with 100 classes and 128 features, forward and backward, in turns. For one and for two threads: the median and
+the smallest processor time and elapsed time of a step, and how many functions of Python and of C it calls. On a busy
+machine only processor times and calls mean something.
 """
 
 import statistics

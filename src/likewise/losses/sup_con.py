@@ -15,7 +15,7 @@ from likewise.operator.inputs import is_plain
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SharesLabel, concat
 from likewise.pairs.sets import is_zeros_and_ones
 
-Position = Literal["out", "in"]
+Form = Literal["out", "in"]
 
 
 @final
@@ -67,10 +67,10 @@ class SupConLoss(ContrastiveLoss):
     passes_on = True
 
     def __init__(
-        self, *, temperature: float | Tensor = 0.1, form: Position = "out", **options: Unpack[LossOptions]
+        self, *, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]
     ) -> None:
         super().__init__(temperature, **options)
-        if form not in get_args(Position):
+        if form not in get_args(Form):
             raise ValueError(f'expected form to be "out" or "in", got {form!r}: the paper recommends "out"')
         self.form = form
 
@@ -140,7 +140,7 @@ class SupConLoss(ContrastiveLoss):
                 f"got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]"
             )
         for name, others in (("reference_labels", reference_labels), ("queue_labels", queue_labels)):
-            if others is not None and labels.shape[1:] != others.shape[1:]:
+            if others is not None and labels is not None and labels.shape[1:] != others.shape[1:]:
                 raise ValueError(
                     f"expected labels and {name} to be both classes or both label sets of the same length, "
                     f"got shapes {tuple(labels.shape)} and {tuple(others.shape)}: pass both in the same form"

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
-from likewise.pairs.form import Form, Term, Terms, joined, united
+from likewise.pairs.form import ClosedForm, Term, Terms, joined, united
 from likewise.pairs.keys import Keys, Shifted
 from likewise.pairs.weight import blocks, check_part, same_shape
 
@@ -74,7 +74,7 @@ class KeySet(PairWeight):
             total += coefficient * inside
         return float(total)
 
-    def form(self) -> Form:
+    def form(self) -> ClosedForm:
         return (Term(self.terms),)
 
     def weigh(

@@ -30,7 +30,7 @@ from likewise.evaluation.features import features_of
 from likewise.evaluation.label_scores import MACRO, MEAN_PRECISION
 from likewise.models import Encoder
 from likewise.parts import build
-from likewise.report.words import difference_words, remarks, score_words, settings_words
+from likewise.report.formatting import difference_words, remarks, score_words, settings_words
 from likewise.runs import Run
 from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
 

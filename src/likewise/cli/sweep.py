@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> None:
     """
     sweep, folder = _parsed(arguments)
     from likewise.cli.sweeping import carry_out, check  # noqa: PLC0415 - imports Lightning, which help has no need of
-    from likewise.report.words import counted  # noqa: PLC0415 - imports torch
+    from likewise.report.formatting import counted  # noqa: PLC0415 - imports torch
 
     if not (folder / PLAN).is_file():
         check(sweep)

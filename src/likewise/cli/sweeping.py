@@ -13,7 +13,7 @@ from likewise.cli.plan import Planned, Sweep, standing
 from likewise.cli.printing import say
 from likewise.cli.settings import words_of
 from likewise.cli.tuning import TABLE, Trial, best, write_table
-from likewise.report.words import score_words
+from likewise.report.formatting import score_words
 from likewise.runs import Run
 
 

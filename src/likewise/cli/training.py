@@ -29,7 +29,7 @@ from likewise.data.episode_draw import fitting, fitting_words
 from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
-from likewise.report.words import score_words
+from likewise.report.formatting import score_words
 from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of

@@ -25,7 +25,7 @@ from likewise.report import (
 )
 from likewise.report.elements import element, sentence
 from likewise.runs import Run
-from likewise.scores import Found, Metric, Score
+from likewise.scores import Metric, Result, Score
 
 HOSTILE = "\"'><img src=x onerror=alert(1)></script><script>alert(2)</script>{{ 7 * 7 }}"
 TAGS = {"img", "script"}
@@ -83,7 +83,7 @@ def runs(tmp_path):
         features = FeatureParts(*(Features(vectors, labels, names, part=of) for of in ("train", "validation", "test")))
         run.add(KNN(3, "uniform")(*features))
         metric = Metric(HOSTILE, better="lower")
-        run.add(Found((Score(HOSTILE, metric, 0.5, 0.4, 0.6, 9, notes=(HOSTILE,), settings={HOSTILE: HOSTILE}),)))
+        run.add(Result((Score(HOSTILE, metric, 0.5, 0.4, 0.6, 9, notes=(HOSTILE,), settings={HOSTILE: HOSTILE}),)))
         with run.writing(run.embeddings.name) as path:
             save_features(path, features)
         images = torch.randint(0, 256, (40, 1, 4, 4), dtype=torch.uint8)

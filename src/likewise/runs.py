@@ -15,11 +15,11 @@ from typing import Any, Literal, Self, final
 
 from torch import Tensor, nn
 
-from likewise.parts import Spec, build, class_of
+from likewise.parts import Spec, build, class_of, renamed
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import Outcomes, Result, Score
 
 PARTIAL = ".partial"
 Stage = Literal["training", "evaluation", "finished"]
@@ -191,7 +191,7 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """What the run was made of: the contents of run.json."""
         try:
-            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+            return json.loads(renamed((self.folder / "run.json").read_text(encoding="utf-8")))
         except ValueError as error:
             raise ValueError(
                 f"expected run.json of plain JSON in {self.folder}, got {error}: restore the file"
@@ -233,7 +233,7 @@ class Run:
         """What each test sample contributed to the scores."""
         return outcomes_of(self.outcomes_file) if self.outcomes_file.is_file() else ()
 
-    def add(self, found: Found) -> None:
+    def add(self, found: Result) -> None:
         """Write what an evaluation found; what it found before is replaced, of episodes if they are as large."""
         replaced = {score.written_with for score in (*found.scores, *found.candidates)}
         kept = [score for score in self.scores if score.written_with not in replaced]

@@ -23,10 +23,10 @@ from likewise.cli.facts import device_of, device_words, flat, shared_options, ve
 from likewise.cli.options import arranged, options, parse, plain, trainer_options
 from likewise.cli.printing import bar, say, tell
 from likewise.cli.progress import RunProgress
-from likewise.cli.words import given_in
+from likewise.cli.words import current, given_in
 from likewise.data import Episodes
-from likewise.data.episode_draw import fitting, fitting_words
-from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
+from likewise.data.episode_sampler import fitting, fitting_words
+from likewise.evaluation import KNN, Evaluation, FewShot, OwnClassifier, Result, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
 from likewise.report.formatting import score_words
@@ -51,7 +51,7 @@ VALIDATED_EPISODES = 600
 CPU = torch.device("cpu")
 ALIKE = "let all processes read the same files"
 SEEDS = 2**32  # NumPy takes no more
-CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "offers", "optimizer", "schedule")
+CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
 
 
 def run(arguments: Sequence[str]) -> Run | None:
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> Run | None:
     before = _to_resume(arguments)
     words = arranged(arguments)
     if before is not None:
-        words = ["--config", str(before.configuration), *_without_resume(arguments)]
+        words = current(["--config", str(before.configuration), *_without_resume(arguments)])
     parser = options(words)
     config = parse(parser, words)
     _check(config)
@@ -275,7 +275,7 @@ def _validating(ready: Assembled, asked: Sequence[Evaluation] | None) -> list[Ev
 
 
 def _restore_others(made: Run, ready: Assembled) -> None:
-    """Give the offers the weights that they had with the trained encoder, if these were saved."""
+    """Give head, loss and its inputs the weights that they had with the trained encoder, if these were saved."""
     if made.best.is_file():
         state: dict[str, Any] = torch.load(made.best, map_location="cpu", weights_only=True)
     elif (checkpoint := last_whole(made)) is not None:
@@ -286,7 +286,7 @@ def _restore_others(made: Run, ready: Assembled) -> None:
     ready.module.load_state_dict(state | {f"encoder.{name}": of for name, of in trained.items()})
 
 
-def _validated(found: Found) -> None:
+def _validated(found: Result) -> None:
     """Print the validation scores of an epoch."""
     scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if score.metric.shown)
     say(f"validation after epoch {found.headline[0].epoch}: {found.headline[0].evaluation}, {scores}")

@@ -31,9 +31,9 @@ def in_chunks(
 ) -> Any:
     """Return a network's outputs, computed a chunk at a time, without keeping activations for the backward.
 
-    The gradient is that of the whole batch; parameters, and inputs that require one, receive it once, as a sum. A chunk
-    meets the same random numbers of torch in both passes. What the network counts or averages in its buffers is changed
-    by the first pass alone, chunk after chunk; a scalar integer, such as DropBlock's count of steps, by the first chunk
+    The gradient is that of the whole batch; parameters, and inputs that require one, receive it once, as a sum. Each
+    chunk reuses its random state in the second pass. What the network counts or averages in its buffers is changed by
+    the first pass alone, chunk after chunk; a scalar integer, such as DropBlock's count of steps, by the first chunk
     alone. Batch normalisation normalises each chunk by itself. Hooks on modules run in both passes, chunk after chunk.
     Activation checkpointing within the network must be of the kind `use_reentrant=False`.
 

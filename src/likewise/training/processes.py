@@ -1,8 +1,8 @@
 """The processes of a training: as a launcher started them, compared with one another, and joined in a group.
 
 torchrun tells each process its place by environment variables; SLURM's own are translated into them. Before the group
-is made, the processes exchange what must be the same on all of them through its store. So processes that differ even in
-their number, which no collective would survive, are told so.
+is made, the processes exchange what must be the same on all of them through its store, so that mismatches are reported
+before a collective can hang.
 """
 
 import json
@@ -170,7 +170,7 @@ def _store(minutes: float) -> Store:
     )
     until = time.monotonic() + 60 * minutes
     while not own and not _listens(host, port):  # PyTorch would print its stack
-        _wait(until, f"somebody at {host}:{port}, where the first process is to be,", "got nobody", minutes)
+        _wait(until, f"the first process at {host}:{port},", "got no process that listens there", minutes)
     store = TCPStore(host, port, is_master=own, timeout=timedelta(minutes=minutes), wait_for_workers=False)
     attempt = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     return PrefixStore(f"likewise/{attempt}", store)
@@ -190,7 +190,7 @@ def _compare(store: Store, facts: Mapping[str, str], minutes: float) -> None:
 
     def heard(name: str, of: int) -> str:
         while not store.check([name]):
-            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no word from rank {of}", minutes)
+            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no answer from rank {of}", minutes)
         return store.get(name).decode()
 
     store.set(f"facts/{rank()}", json.dumps(facts))

@@ -26,18 +26,11 @@ class Fetched(NamedTuple):
 
 @final
 class Fetching(Dataset[Fetched]):
-    """The batches of an epoch, each read by one indexing operation.
+    """The batches of an epoch: rows (batches, B), of which this process reads its own, each by one indexing operation.
 
     Where an input cannot be read, another sample of its class takes its place; without classes any other. Which one is
     a function of the batch and its seed alone, whoever reads it. One that is not drawn already comes first; where many
     are broken, two places may get the same.
-
-    Args:
-        samples: The training part, with inputs on demand.
-        order: Rows of every batch over all processes, (batches, B).
-        own: Which of them this process reads.
-        seeds: A seed for each batch.
-        together: How many samples in a row belong together, as an episode's do. None: each is alone.
     """
 
     def __init__(self, samples: Samples, order: Tensor, own: slice, seeds: Sequence[int], together: int | None) -> None:

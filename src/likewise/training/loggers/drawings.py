@@ -72,13 +72,7 @@ class Drawings(lightning.Callback):
                     board.views(picture)
 
     def show(self, trainer: lightning.Trainer, samples: Samples, features: Features) -> None:
-        """Show what the encoder makes of validation samples.
-
-        Args:
-            trainer: The trainer.
-            samples: The samples.
-            features: Their features.
-        """
+        """Show what the encoder makes of validation samples."""
         if not self._boards:
             return
         rows = torch.linspace(0, len(features) - 1, min(MOST, len(features)), dtype=torch.float64).long()
@@ -97,12 +91,7 @@ class Drawings(lightning.Callback):
 def views(samples: Samples, batch: Batch) -> UInt8[Tensor, "h w 4"] | None:
     """Put some samples of a batch into one picture, a row each: the original, and its views as the encoder gets them.
 
-    Args:
-        samples: The training part.
-        batch: A batch of it, with views.
-
-    Returns:
-        Red, green, blue and opacity; None where samples are no images.
+    Red, green, blue and opacity; None where samples are no images.
 
     Example:
         >>> samples = Samples(torch.rand(4, 1, 8, 8))

@@ -1,4 +1,4 @@
-"""Encoders, one per file, the heads used in training, and ONNX export."""
+"""Encoders, the heads used in training, and ONNX export."""
 
 from likewise.models.cell_grid import CellGrid
 from likewise.models.chunks import in_chunks

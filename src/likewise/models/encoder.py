@@ -16,7 +16,7 @@ from likewise.models.cell_grid import CellGrid, followed
 from likewise.models.replay import lent
 
 if TYPE_CHECKING:
-    from likewise.data.samples import Rows
+    from likewise.data.rows import Rows
 
 CHUNK = 1024  # images that `observe` reads at a time
 MOST_INPUTS = 1024  # encoded at a time

@@ -23,9 +23,8 @@ from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.loggers.drawings import Drawings
-from likewise.training.loggers.hyperparameters import hyperparameters
-from likewise.training.loggers.making import logging_to
-from likewise.training.loggers.tool import check_tools
+from likewise.training.loggers.making import hyperparameters, logging_to
+from likewise.training.loggers.tools import check_tools
 from likewise.training.processes import from_slurm, joined, leave, rank
 from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished

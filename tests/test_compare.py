@@ -13,7 +13,6 @@ import torch
 from scipy import stats
 
 from likewise.cli import main
-from likewise.cli.compare import compare
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.intervals import student
@@ -27,9 +26,10 @@ from likewise.report import (
     verdict,
     write_page,
 )
-from likewise.report.row import Over
+from likewise.report.rows import Over
 from likewise.runs import Run
 from likewise.scores import ALL, Group, Metric, Outcomes, Result, Score
+from likewise.workflows import compare
 
 NUMBER = count()
 ROWS = torch.arange(1000, 1060)

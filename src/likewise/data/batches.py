@@ -10,11 +10,11 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
-from likewise.data.episode_draw import EpisodeShape
+from likewise.data.episode_sampler import EpisodeShape
 from likewise.data.patch_mix import Mix
+from likewise.data.rows import readable, unreadable
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
-from likewise.data.unreadable import readable, unreadable
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
 
@@ -65,9 +65,12 @@ class Batches(ABC):
 
     Attributes:
         batch_size: Samples per batch over all processes, B.
+        together: How many samples in a row belong together, as an episode's do: one that takes another's place is of
+            the same class. None: each is alone.
     """
 
     batch_size: int
+    together: int | None = None
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:

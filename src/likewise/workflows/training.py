@@ -18,7 +18,7 @@ from likewise import distributed
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
 from likewise.parts import Spec
-from likewise.report.words import score_words
+from likewise.report.formatting import score_words
 from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of

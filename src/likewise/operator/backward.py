@@ -149,7 +149,7 @@ class Backward:
             if view.known.pushes[k] == 0:
                 continue
             out = view.buffer(1 if w is None else 2)
-            part = self._plain(k, view, out) if kind.is_plain else self._relative(k, view, out)
+            part = self._plain(k, view, out) if self.tiled.is_plain else self._relative(k, view, out)
             if part is not None:
                 w = part if w is None else w.add_(part)
         if w is None:

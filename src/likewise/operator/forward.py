@@ -54,7 +54,7 @@ class Forward:
         tiled, x = self.tiled, view.x
         if self.attraction is not None:
             self._attract(self.attraction, view)
-        if not tiled.exponentials.is_plain:
+        if not tiled.is_plain:
             self._add_relative(view)
             return
         last, shared = len(self.forth) - 1, tiled.exponentials is Exponentials.SHARED

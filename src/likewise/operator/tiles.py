@@ -35,11 +35,6 @@ class Exponentials(Enum):
     RELATIVE = "x = z·v: relative to running maxima, for sets of pairs"
     WEIGHTED = "x = s: relative to running maxima, with the logarithms of weights"
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether exponentials need no offset."""
-        return self in {Exponentials.SHARED, Exponentials.PLAIN}
-
 
 class Tile(NamedTuple):
     """Some queries, and some references of one section."""
@@ -120,8 +115,10 @@ class TiledProblem:
         self.streamed = None if within else problem.pull
         """A pull that is evaluated as pull @ references."""
         self.exponentials = self._exponentials(problem)
+        self.is_plain = self.exponentials in {Exponentials.SHARED, Exponentials.PLAIN}
+        """Whether exponentials need no offset."""
         symmetric = all(push.base.is_symmetric for push in self.pushes) and not problem.both_ways
-        self.is_triangle = self.exponentials.is_plain and symmetric and problem.own == (True,)
+        self.is_triangle = self.is_plain and symmetric and problem.own == (True,)
         """Whether a tile is used for both (i, j) and (j, i)."""
         self.rows, self.columns = self._sides()
         self._inverse = problem.inverse or 0
@@ -136,7 +133,7 @@ class TiledProblem:
     @property
     def unit(self) -> Tensor | float:
         """The value of x at s = 1."""
-        if self.exponentials.is_plain:
+        if self.is_plain:
             return 1 / OCTAVE
         return self.temperature if self.exponentials is Exponentials.RELATIVE else 1.0
 
@@ -157,7 +154,7 @@ class TiledProblem:
     def sums(self, count: int, power: float) -> Sums:
         """Return empty sums of e^{power·s} for ``count`` rows or columns."""
         total = self.z.new_zeros(count)
-        if self.exponentials.is_plain:
+        if self.is_plain:
             return Plain(total, power)
         relative = self.exponentials is Exponentials.RELATIVE
         return Running(total, self.temperature / power if relative else torch.ones_like(self.temperature))
@@ -236,7 +233,7 @@ class TiledProblem:
         """Return x of a tile: s / ln 2 if exponentials are plain, z·v for sets of pairs, else s."""
         z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
         x = buffers.tile(0, z.shape[0], v.shape[0])
-        if self.exponentials.is_plain:
+        if self.is_plain:
             return rounded(z, v, self._inverse, x)
         torch.mm(z, v.T, out=x)
         return x if self.exponentials is Exponentials.RELATIVE else x.div_(self.temperature)

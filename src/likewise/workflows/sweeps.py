@@ -9,7 +9,7 @@ from typing import Any, final
 
 from tqdm import tqdm
 
-from likewise.report.words import counted, score_words
+from likewise.report.formatting import counted, score_words
 from likewise.runs import Run
 from likewise.scores import Score, best, validation_score
 from likewise.workflows import training

@@ -31,7 +31,7 @@ class LabelSimilarity(LabelSets):
         self,
         label_sets: MultiHot | Sets,
         similarity: Float[Tensor, "l l"],
-        reference_label_sets: MultiHot | Sets | None,
+        reference_label_sets: MultiHot | Sets | None = None,
     ) -> None:
         super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=False)
         self.similarity = _within_one(similarity, self.anchors.shape[1])
@@ -69,14 +69,6 @@ class MeanSimilarity(LabelSimilarity):
         tensor([[1.0000, 0.7500],
                 [0.7500, 0.7500]])
     """
-
-    def __init__(
-        self,
-        label_sets: MultiHot | Sets,
-        similarity: Float[Tensor, "l l"],
-        reference_label_sets: MultiHot | Sets | None = None,
-    ) -> None:
-        super().__init__(label_sets, similarity, reference_label_sets)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         weighted = self.anchors[rows].to(device, dtype) @ self.similarity.to(device, dtype)

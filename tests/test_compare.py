@@ -29,7 +29,7 @@ from likewise.report import (
 )
 from likewise.report.row import Over
 from likewise.runs import Run
-from likewise.scores import ALL, Found, Group, Metric, Outcomes, Score
+from likewise.scores import ALL, Group, Metric, Outcomes, Result, Score
 
 NUMBER = count()
 ROWS = torch.arange(1000, 1060)
@@ -56,7 +56,7 @@ def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, name
         Score("kNN", ACCURACY, float(of.mean()), 0.01, 0.99, len(of), group=group, settings={"k": 5})
         for group, of in scores
     ]
-    run.add(Found(tuple(found), outcomes=(Outcomes("kNN", "accuracy", rows, values),)))
+    run.add(Result(tuple(found), outcomes=(Outcomes("kNN", "accuracy", rows, values),)))
     test = Features(torch.eye(60), labels, names, rows, "test")
     with run.writing(run.embeddings.name) as path:
         save_features(path, FeatureParts(test, test, test))
@@ -123,7 +123,7 @@ def test_scores_on_other_corruptions_or_outside_data_are_not_paired(evaluation, 
                 settings={"penalty": share},
                 protocol=said,
             )
-            runs[-1].add(Found((score,), outcomes=(Outcomes(evaluation, "mean", ROWS, values.float()),)))
+            runs[-1].add(Result((score,), outcomes=(Outcomes(evaluation, "mean", ROWS, values.float()),)))
     assert len(set(names_of(runs))) == 3
     assert not any("samples=" in name for name in names_of(runs))
     rows = [row for row in rows_of(runs) if row.evaluation == evaluation]
@@ -141,7 +141,7 @@ def test_episodes_that_differ_with_the_seed_are_paired_seed_by_seed(tmp_path):
             value = share + seed * (share - 0.4) / 10
             metric, said = Metric("5-way 1-shot accuracy", selects=True), {"episodes": f"{seed}abc"}
             score = Score("few-shot", metric, value, 0.01, 0.99, 60, counted="episode", protocol=said)
-            runs[-1].add(Found((score,)))
+            runs[-1].add(Result((score,)))
     (row,) = [row for row in rows_of(runs)[1:] if row.evaluation == "few-shot" and row.difference is not None]
     assert (str(row.paired), row.difference) == ("2 seeds", pytest.approx(0.105))
 
@@ -168,7 +168,7 @@ def test_options_of_the_trainer_make_settings(tmp_path):
 
 def test_an_evaluation_that_only_one_run_had_is_not_in_a_name(tmp_path):
     runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
-    runs[0].add(Found((Score("mine", ACCURACY, 0.5, 0.4, 0.6, 60),)))
+    runs[0].add(Result((Score("mine", ACCURACY, 0.5, 0.4, 0.6, 60),)))
     assert names_of(runs) == ["SupConLoss", "NTXentLoss"]
 
 
@@ -216,7 +216,7 @@ def test_classes_with_many_and_few_samples_have_rows_of_their_own_paired_by_seed
         run = run_of(tmp_path, loss=loss, seed=seed)
         (all_, *classes) = (score for score in run.scores)
         tail = replace(all_, group=Group("frequency", "few"), value=few, low=0.0, high=1.0, count=20)
-        run.add(Found((all_, tail, *classes)))
+        run.add(Result((all_, tail, *classes)))
         return run
 
     first = [with_tail(LOSS, seed, few) for seed, few in enumerate((0.1, 0.2, 0.3))]
@@ -375,7 +375,7 @@ def test_the_seeds_in_common_are_paired(tmp_path):
 def test_scores_that_the_first_setting_lacks_are_shown_unpaired(tmp_path):
     runs = [run_of(tmp_path), run_of(tmp_path, loss=COLD), run_of(tmp_path, loss=OTHER)]
     for run in runs[1:]:
-        run.add(Found((Score("retrieval", Metric("MAP@R"), 0.5, 0.4, 0.6, 60, classes=12),)))
+        run.add(Result((Score("retrieval", Metric("MAP@R"), 0.5, 0.4, 0.6, 60, classes=12),)))
     rows = [row for row in rows_of(runs) if row.evaluation == "retrieval"]
     assert [row.interval for row in rows] == [Over(12, "class")] * 2
     assert {row.unpaired for row in rows} == {"the first setting lacks it"}
@@ -483,7 +483,7 @@ def test_scores_that_are_no_shares_keep_their_unit(tmp_path):
     for run, value in zip(runs, (3.0, 5.0), strict=True):
         values = torch.full((60,), value) + torch.arange(60) % 2
         score = Score("mine", Metric("rank", "plain"), value, 0.5, 9.0, 60)
-        run.add(Found((score,), outcomes=(Outcomes("mine", "rank", ROWS, values),)))
+        run.add(Result((score,), outcomes=(Outcomes("mine", "rank", ROWS, values),)))
     row = [row for row in rows_of(runs) if row.metric.name == "rank"][1]
     assert row.score_words == "5.000 [0.500, 9.000]"
     assert row.difference_words == "+2.000 [+2.000, +2.000]"

@@ -218,8 +218,8 @@ def test_without_a_training_part_features_are_not_centred():
     nothing = Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), ())
     found = FewShot(5, 1, 6, 20)(nothing, validation, test)
     assert {one.settings["distance"] for one in found.candidates} == {"cosine", "euclidean"}
-    refusal = FewShot(5, 1, 6, 20, distance="centred cosine").refusal(FeatureParts(nothing, validation, test))
-    assert refusal == "the distance centred cosine needs the mean of a training part, and there is none"
+    reason = FewShot(5, 1, 6, 20, distance="centred cosine").why_not_applicable(FeatureParts(nothing, validation, test))
+    assert reason == "the distance centred cosine needs the mean of a training part, and there is none"
 
 
 def test_episodes_are_told_apart_by_seed_shape_labels_and_rows():

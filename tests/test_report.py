@@ -23,7 +23,7 @@ from likewise.report import Subject, write_page
 from likewise.report.sections import choices, classes, confusion, curves, labels, maps, scores
 from likewise.report.words import settings_words
 from likewise.runs import Run
-from likewise.scores import ENCODER, RAW, Found, Group, Metric, Score
+from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
 
 NAMES = ("<cat>", '<a href="https://a.example">dog</a>', "cow</script>")
 
@@ -121,10 +121,10 @@ def whole(tmp_path_factory):
     pairs = zip((parts.train, parts.validation, parts.test), ("train", "validation", "test"), strict=True)
     features = FeatureParts(*(features_of(samples, 0.7, part, NAMES) for samples, part in pairs))
     for epoch, value in ((1, 0.4), (2, 0.6)):
-        run.add(Found((Score("kNN", ACCURACY, value, 0.3, 0.7, 30, part="validation"),)).at(epoch))
+        run.add(Result((Score("kNN", ACCURACY, value, 0.3, 0.7, 30, part="validation"),)).at(epoch))
         rank = value + 0.2
         run.add(
-            Found(
+            Result(
                 (
                     Score(
                         "features",
@@ -308,7 +308,7 @@ def test_what_was_chosen_is_shown_however_much_was_tried(tmp_path):
     run = Run.create(tmp_path, "many")
     score = Score("mine", ACCURACY, 0.5, 0.4, 0.6, 10, part="validation")
     tried = [replace(score, settings={"width": 1000 - of}) for of in range(900)]
-    run.add(Found((*tried, replace(score, settings={"width": 101}, part="test"))))
+    run.add(Result((*tried, replace(score, settings={"width": 101}, part="test"))))
     found = choices.section([Subject(run)])
     first, _, every = found.body.partition("All that was tried")
     assert "<td>50.00 % [40.0, 60.0]</td>" in first
@@ -512,7 +512,7 @@ def test_scores_that_are_no_shares_are_told_in_their_own_unit(tmp_path):
     run = Run.create(tmp_path, "mine")
     run.describe({})
     errors = (Score("mine", COVERAGE, 1.83, 1.66412, 2.0, 9), Score("mine", HAMMING, 0.1, 0.1, 0.2, 9))
-    run.add(Found((Score("mine", Metric("rank", "plain"), 3.25, -math.inf, math.inf, 1), *errors)))
+    run.add(Result((Score("mine", Metric("rank", "plain"), 3.25, -math.inf, math.inf, 1), *errors)))
     page = page_of(run)
     assert "3.250 [-inf, inf]" in " ".join(page.words)
     assert "1.830 [1.664, 2.000]" in " ".join(page.words)
@@ -528,8 +528,8 @@ def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
     found = [Score("kNN", MEAN_PRECISION, value, 0.5, 1.0, 9, group=groups[name]) for name, value in thirds]
     raw = [Score("kNN", MEAN_PRECISION, 0.6, 0.5, 1.0, 9, features=RAW, group=groups["tail labels"])]
     each = [Score("kNN", F1, 0.4, 0.3, 0.5, 9, group=Group("label", name)) for name in ("oil", "tail labels")]
-    run.add(Found((*found, *each)))
-    run.add(Found(tuple(raw)))
+    run.add(Result((*found, *each)))
+    run.add(Result(tuple(raw)))
     section = labels.section([Subject(run)])
     assert "third with the most training samples" in section.sentence
     first = section.body.partition("<h3>")[0]

@@ -14,7 +14,7 @@ from likewise.cli.care import cared_for
 from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
 from likewise.parts import build, class_of
 from likewise.runs import Run
-from likewise.scores import Found, Metric, Outcomes, Score
+from likewise.scores import Metric, Outcomes, Result, Score
 
 
 def _run(tmp_path, encoder=None, spec=None):
@@ -81,12 +81,12 @@ def _found(value, *, epoch=None, metric="accuracy"):
     score = Score("kNN", Metric(metric, selects=True), value, 0.0, 1.0, 2, epoch=epoch)
     tried = replace(score, epoch=None, part="validation", settings={"k": 1})
     outcome = Outcomes("kNN", metric, torch.tensor([4, 9]), torch.tensor([value, 0.0]))
-    return Found((score,), () if epoch else (tried,), () if epoch else (outcome,))
+    return Result((score,), () if epoch else (tried,), () if epoch else (outcome,))
 
 
 def test_what_an_evaluation_finds_again_replaces_what_it_found(tmp_path):
     run = Run.create(tmp_path, "scores")
-    other = Found((Score("retrieval", Metric("MAP@R"), 0.7, 0.6, 0.8, 2),))
+    other = Result((Score("retrieval", Metric("MAP@R"), 0.7, 0.6, 0.8, 2),))
     for found in (_found(0.1, epoch=5), _found(0.5), other, _found(0.9), _found(0.2, epoch=10)):
         run.add(found)
     read = [(score.evaluation, score.value, score.part, score.epoch) for score in Run(run.folder).scores]

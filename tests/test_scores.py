@@ -13,7 +13,7 @@ from likewise.report.verdict import verdict
 from likewise.report.words import remarks, score_words
 from likewise.runs import Run
 from likewise.score_files import as_csv, from_csv
-from likewise.scores import ALL, FREQUENCIES, Found, Group, Metric, Outcomes, Score, best, validation_score
+from likewise.scores import ALL, FREQUENCIES, Group, Metric, Outcomes, Result, Score, best, validation_score
 
 DISTANCE = Metric("distance", "plain", "lower", selects=True)
 OLD_HEAD = "evaluation,metric,value,low,high,count,features,part,subset,epoch,choices\n"
@@ -139,7 +139,7 @@ def test_a_metric_of_ones_own_is_compared_in_its_own_unit_and_direction(tmp_path
     monkeypatch.setattr("likewise.report.comparison.same_test", lambda *_: True)
     runs = []
     for run, value in runs_of(tmp_path, {"SupConLoss": (0.5, 0.52, 0.54), "NTXentLoss": (0.3, 0.31, 0.33)}):
-        run.add(Found((Score("mine", DISTANCE, value, value - 0.1, value + 0.1, 60),)))
+        run.add(Result((Score("mine", DISTANCE, value, value - 0.1, value + 0.1, 60),)))
         runs.append(run)
     rows = compared(settings_of(in_settings(runs)))
     words = rows_as_markdown(rows, rows[0].setting)
@@ -154,11 +154,11 @@ def test_scores_are_paired_where_protocols_agree_whatever_was_chosen(protocol, t
     runs = []
     for run, value in runs_of(tmp_path, {"SupConLoss": (0.5, 0.6), "NTXentLoss": (0.7, 0.9)}):
         score = Score("mine", DISTANCE, value, 0, 1, 60, protocol=protocol, settings={"k": value}, notes=(str(value),))
-        run.add(Found((score,)))
+        run.add(Result((score,)))
         runs.append(run)
     assert compared(settings_of(in_settings(runs)))[1].pairs == 2
     for run in runs[2:]:
-        run.add(Found(tuple(replace(score, protocol={"other": 1}) for score in run.scores)))
+        run.add(Result(tuple(replace(score, protocol={"other": 1}) for score in run.scores)))
     row = compared(settings_of(in_settings(runs)))[1]
     assert (row.difference, row.paired_words) == (None, "not paired: evaluated on other data")
 
@@ -168,7 +168,7 @@ def test_episodes_of_other_sizes_stay_and_samples_replace_each_other(tmp_path):
     for metric, counted in (("a", "episode"), ("b", "episode"), ("c", "sample"), ("d", "sample")):
         rows = torch.tensor([-1, -2]) if counted == "episode" else torch.tensor([1, 2])
         outcomes = Outcomes("mine", metric, rows, torch.zeros(2))
-        run.add(Found((Score("mine", Metric(metric), 0.5, 0.4, 0.6, 2, counted=counted),), outcomes=(outcomes,)))
+        run.add(Result((Score("mine", Metric(metric), 0.5, 0.4, 0.6, 2, counted=counted),), outcomes=(outcomes,)))
     assert [score.metric.name for score in run.scores] == ["a", "b", "d"]
     assert [one.metric for one in run.outcomes] == ["a", "b", "d"]
 

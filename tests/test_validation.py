@@ -7,7 +7,7 @@ import torch
 import likewise as lw
 from likewise.data import Parts, Samples, Views
 from likewise.diagnostics import effective_rank
-from likewise.evaluation import KNN, Evaluation, Features, FewShot, Found, Metric, Retrieval, Score
+from likewise.evaluation import KNN, Evaluation, Features, FewShot, Metric, Result, Retrieval, Score
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.scores import validation_score
@@ -201,12 +201,12 @@ class Distance(Evaluation):
         self.values = list(values)
         self.metric = Metric("distance", "plain", "lower", selects=selects)
 
-    def refusal(self, parts):
+    def why_not_applicable(self, parts):
         del parts
 
-    def __call__(self, *_, **__):
+    def evaluate(self, *_, **__):
         value = self.values.pop(0)
-        return Found((Score(self.name, self.metric, value, value, value, 9, part="validation"),))
+        return Result((Score(self.name, self.metric, value, value, value, 9, part="validation"),))
 
 
 def test_the_best_epoch_is_the_lowest_where_lower_is_better(parts, tmp_path):

@@ -19,7 +19,7 @@ from likewise.parts import Spec, build, class_of
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
-from likewise.scores import Found, Outcomes, Score
+from likewise.scores import Outcomes, Result, Score
 
 PARTIAL = ".partial"
 Stage = Literal["training", "evaluation", "finished"]
@@ -233,7 +233,7 @@ class Run:
         """What each test sample contributed to the scores."""
         return outcomes_of(self.outcomes_file) if self.outcomes_file.is_file() else ()
 
-    def add(self, found: Found) -> None:
+    def add(self, found: Result) -> None:
         """Write what an evaluation found; what it found before is replaced, of episodes if they are as large."""
         replaced = {score.written_with for score in (*found.scores, *found.candidates)}
         kept = [score for score in self.scores if score.written_with not in replaced]

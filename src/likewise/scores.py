@@ -221,7 +221,7 @@ class Outcomes:
 
 @final
 @dataclass(frozen=True)
-class Found:
+class Result:
     """What one evaluation found.
 
     Args:
@@ -234,9 +234,9 @@ class Found:
     candidates: tuple[Score, ...] = ()
     outcomes: tuple[Outcomes, ...] = ()
 
-    def at(self, epoch: int) -> "Found":
+    def at(self, epoch: int) -> "Result":
         """Return the scores as those of an epoch, without candidates and outcomes."""
-        return Found(tuple(replace(score, epoch=epoch) for score in self.scores))
+        return Result(tuple(replace(score, epoch=epoch) for score in self.scores))
 
     @property
     def headline(self) -> tuple[Score, ...]:

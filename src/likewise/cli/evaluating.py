@@ -16,8 +16,8 @@ from likewise.evaluation import (
     Evaluation,
     FeatureParts,
     Features,
-    Found,
     Origin,
+    Result,
     Score,
     applicable,
     load_features,
@@ -37,7 +37,7 @@ from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
 PRINTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class that is printed
 MOST_KEPT = 16
-_found_before: dict[str, Found] = {}  # of raw inputs, by what was evaluated and how
+_found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated and how
 
 
 @final
@@ -176,7 +176,7 @@ def evaluate(
     for evaluation in evaluations:
         found = evaluation(*features, refit=refit, progress=bar)
         run.add(found)
-        other = None if raw is None or evaluation.refusal(raw) else _of_raw(evaluation, raw, refit=refit)
+        other = None if raw is None or evaluation.why_not_applicable(raw) else _of_raw(evaluation, raw, refit=refit)
         if other is not None:
             other = _noting(other, capped)
             run.add(other)
@@ -187,7 +187,7 @@ def evaluate(
     _print_classes(run, features.test, {evaluation.name for evaluation in evaluations})
 
 
-def _of_raw(evaluation: Evaluation, raw: FeatureParts, *, refit: bool) -> Found:
+def _of_raw(evaluation: Evaluation, raw: FeatureParts, *, refit: bool) -> Result:
     """Evaluate raw inputs; those of a sweep are the same in every run, and are evaluated once."""
     settings = sorted(vars(evaluation).items())
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
@@ -222,13 +222,13 @@ def _capped(features: FeatureParts, raw: FeatureParts) -> dict[str, int]:
     return {"training samples": len(raw.train), "test samples": len(raw.test)}
 
 
-def _noting(found: Found, capped: Mapping[str, int]) -> Found:
+def _noting(found: Result, capped: Mapping[str, int]) -> Result:
     """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
     scores = (replace(one, protocol={**one.protocol, **capped}) for one in found.scores)
     return replace(found, scores=tuple(scores))
 
 
-def _line(score: Score, found: Found, other: Found | None, unseen: Features | None) -> str:
+def _line(score: Score, found: Result, other: Result | None, unseen: Features | None) -> str:
     """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
     line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
     raw = None if other is None else next((one for one in other.headline if one.metric == score.metric), None)
@@ -248,7 +248,7 @@ def _classes(outcomes: Outcomes, test: Features) -> Tensor:
     return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
 
 
-def _outcomes(found: Found, metric: str) -> Outcomes | None:
+def _outcomes(found: Result, metric: str) -> Outcomes | None:
     return next((one for one in found.outcomes if one.metric == metric), None)
 
 

@@ -165,7 +165,7 @@ def _facts(features: FeatureParts) -> dict[str, Any]:
 def _why_none(features: FeatureParts) -> str:
     from likewise.evaluation import Retrieval  # noqa: PLC0415 - for a message
 
-    return Retrieval().refusal(features) or "no evaluation applies"
+    return Retrieval().why_not_applicable(features) or "no evaluation applies"
 
 
 def _report(made: Run, samples: Parts | None) -> None:

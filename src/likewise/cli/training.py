@@ -26,7 +26,7 @@ from likewise.cli.progress import RunProgress
 from likewise.cli.words import given_in
 from likewise.data import Episodes
 from likewise.data.episode_draw import fitting, fitting_words
-from likewise.evaluation import KNN, Evaluation, FewShot, Found, OwnClassifier, Retrieval
+from likewise.evaluation import KNN, Evaluation, FewShot, OwnClassifier, Result, Retrieval
 from likewise.parts import Spec
 from likewise.report import Subject, write_page
 from likewise.report.words import score_words
@@ -286,7 +286,7 @@ def _restore_others(made: Run, ready: Assembled) -> None:
     ready.module.load_state_dict(state | {f"encoder.{name}": of for name, of in trained.items()})
 
 
-def _validated(found: Found) -> None:
+def _validated(found: Result) -> None:
     """Print the validation scores of an epoch."""
     scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if score.metric.shown)
     say(f"validation after epoch {found.headline[0].epoch}: {found.headline[0].evaluation}, {scores}")

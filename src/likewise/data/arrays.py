@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise.data.formats import PART_NAMES
 from likewise.data.image_arrays import as_images
-from likewise.data.samples import PART_NAMES, Samples
+from likewise.data.samples import Samples
 from likewise.data.source import Source, check_size
 from likewise.pickled import pickled
 

@@ -12,8 +12,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from likewise.data.formats import PART_NAMES, PARTS
 from likewise.data.rotations import rotated
-from likewise.data.samples import PART_NAMES, PARTS, Samples
+from likewise.data.samples import Samples
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
 

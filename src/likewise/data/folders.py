@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from likewise.data.image_files import UNREAD
-from likewise.data.samples import PART_NAMES, PARTS
+from likewise.data.formats import PART_NAMES, PARTS, UNREAD
 
 _NAMED = 3
 _FIRST = {**dict.fromkeys(UNREAD, "converted to JPEG or PNG"), ".zip": "unpacked"}

@@ -19,18 +19,21 @@ from likewise.data.columns import (
     vectors_of,
     words_like,
 )
+from likewise.data.formats import (
+    IMAGE_COLUMNS,
+    LABEL_COLUMNS,
+    PART_NAMES,
+    ROW_NUMBERS,
+    TEXT_COLUMNS,
+    UNREAD,
+    image_suffixes,
+)
 from likewise.data.image_cells import ImageCells
-from likewise.data.image_files import UNREAD, image_suffixes, read_images
-from likewise.data.samples import PART_NAMES, Samples
+from likewise.data.image_files import read_images
+from likewise.data.samples import Samples
 from likewise.data.source import Source, check_size
 from likewise.data.tables import Tables, open_tables
 from likewise.data.texts import Texts
-
-_LABELS = ("label", "labels", "fine_label", "target", "class")
-_IMAGES = ("image", "img")
-_TEXTS = ("text", "sentence", "document", "body")
-# row numbers that pandas adds to the columns
-_ROW_NUMBERS = ("Unnamed: ", "__index_level_")
 
 
 @final
@@ -145,12 +148,12 @@ class Hub(Source):
         """Return the column of labels."""
         if self.label == "none":
             return None
-        found = [name for name in ([self.label] if self.label else _LABELS) if name in features]
+        found = [name for name in ([self.label] if self.label else LABEL_COLUMNS) if name in features]
         if not found:
             got = f"no {self.label!r} among" if self.label else "none of these names among"
             raise ValueError(
-                f"expected a column of labels ({self.label or ', '.join(_LABELS)}), got {got} {', '.join(features)}: "
-                "name it in data.label, or set that to none"
+                f"expected a column of labels ({self.label or ', '.join(LABEL_COLUMNS)}), got {got} "
+                f"{', '.join(features)}: name it in data.label, or set that to none"
             )
         return found[0]
 
@@ -163,13 +166,13 @@ class Hub(Source):
                 f"expected columns of {self.path} in data.inputs, got {unknown[0]!r}: "
                 f"choose from {', '.join(table.features)}"
             )
-        wanted = self.inputs or [name for name in table.features if name != label and not name.startswith(_ROW_NUMBERS)]
+        wanted = self.inputs or [name for name in table.features if name != label and not name.startswith(ROW_NUMBERS)]
         kinds = {name: kind_of(table.features[name]) for name in wanted}
         if "images" not in kinds.values():
             kinds |= {name: "images" for name in wanted if kinds[name] == "text" and _are_paths(table, name)}
         images = [name for name, kind in kinds.items() if kind == "images"]
         if len(images) > 1 and self.inputs is None:
-            images = [name for name in images if name in _IMAGES] or images
+            images = [name for name in images if name in IMAGE_COLUMNS] or images
         if images:
             if len(images) > 1 or (self.inputs and len(self.inputs) > 1):
                 raise ValueError(
@@ -178,7 +181,7 @@ class Hub(Source):
             return images, "images"
         texts = [name for name, kind in kinds.items() if kind == "text"]
         if self.inputs is None:
-            texts = [name for name in texts if name in _TEXTS] or (texts if len(texts) == 1 == len(kinds) else [])
+            texts = [name for name in texts if name in TEXT_COLUMNS] or (texts if len(texts) == 1 == len(kinds) else [])
         if len(texts) == 1 and (self.inputs is None or len(self.inputs) == 1):
             return texts, "text"
         odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from likewise.data.formats import UNREAD, image_suffixes
 from likewise.data.samples import Rows
 from likewise.data.unreadable import Unreadable
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 _GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}
 _CHUNK = 256
-# images that Pillow does not read, or only a newer one, or with an extension
-UNREAD = (".heic", ".heif", ".hif", ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
-_NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
 
 
 @final
@@ -221,14 +219,6 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
         raise ValueError(
             f"expected images of one size, got {len(sizes)} sizes from {small} to {large} pixels: set data.size"
         )
-
-
-def image_suffixes() -> set[str]:
-    """Return the suffixes of the image files that can be read, with their dots."""
-    from PIL import Image  # noqa: PLC0415 - only images in files need it
-
-    suffixes = Image.registered_extensions().items()  # which completes Image.OPEN
-    return {suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES}
 
 
 def _headers(items: Sequence[Item], *, upright: bool) -> list[tuple[bool, int, int] | None]:

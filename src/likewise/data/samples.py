@@ -11,14 +11,6 @@ from torch import Tensor
 
 from likewise.data.unreadable import readable
 
-Part = Literal["train", "validation", "test"]
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
-# what data sets call their parts, and our number of the part
-PART_NAMES: Mapping[str, int] = {
-    **dict.fromkeys(("train", "training"), 0),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), 1),
-    **dict.fromkeys(("test", "testing"), 2),
-}
 LabelKind = Literal["classes", "label sets"]
 
 

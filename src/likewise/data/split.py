@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from likewise.data.formats import PARTS
 from likewise.data.joined import JoinedRows
-from likewise.data.samples import PARTS, Samples, rows_by_class
+from likewise.data.samples import Samples, rows_by_class
 from likewise.data.stratification import stratified
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts

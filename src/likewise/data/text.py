@@ -14,17 +14,15 @@ import torch
 from torch import Tensor
 
 from likewise.data.columns import check_apart, check_separator, in_order, label_sets_of
-from likewise.data.samples import PART_NAMES, PARTS, Samples
+from likewise.data.formats import JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS
+from likewise.data.samples import Samples
 from likewise.data.source import Source
 from likewise.data.texts import Texts
 from likewise.pickled import pickled
 
-JSON = (".jsonl", ".ndjson")
-TABLES = {".csv": ",", ".tsv": "\t"}
 NAMED = 5  # lines that a warning names
 LOOKED_AT = 100  # lines that tell the columns
 LABELS = ("labels", "label", "class", "target")
-TEXTS = ("text", "sentence", "document", "body")
 LONGEST_CELL = 2**31 - 1
 LONGEST_ROW = 200  # lines of a cell in quotation marks; more mean that one was never closed
 OPEN, WRONG = "open", "wrong"
@@ -86,7 +84,7 @@ class Text(Source):
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""
-        known = (*JSON, *TABLES)
+        known = (*JSON_LINES, *SEPARATED)
         if self.path.is_file() and self.path.suffix in known:
             return {"train": self.path}
         if not self.path.is_dir():
@@ -110,7 +108,7 @@ class Text(Source):
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
         if not known:
             raise read.nothing(file)
-        text = self._column(known, self.text, TEXTS, "text")
+        text = self._column(known, self.text, TEXT_COLUMNS, "text")
         label = None if self.label == "none" else self._column(known, self.label, LABELS, "label")
         for line, row in rows:
             labels = None if label is None else row.get(label)
@@ -187,7 +185,7 @@ class _Read:
         """Return the error that the file has no texts."""
         if not self.lost:
             return ValueError(f"expected texts in {file}, got none: fill it, or remove it")
-        what = "a header, and a row a line" if file.suffix in TABLES else "an object a line, with a text"
+        what = "a header, and a row a line" if file.suffix in SEPARATED else "an object a line, with a text"
         return ValueError(
             f"expected texts in {file}, got none in {len(self.lost)} lines ({self.reasons}): write {what}"
         )
@@ -196,8 +194,8 @@ class _Read:
 def _rows(file: Path, read: _Read) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the lines of a file that can be read, with their numbers."""
     with file.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
-        if file.suffix in TABLES:
-            yield from _of_table(opened, TABLES[file.suffix], read)
+        if file.suffix in SEPARATED:
+            yield from _of_table(opened, SEPARATED[file.suffix], read)
             return
         for number, line in enumerate(opened, 1):
             if not line.strip():

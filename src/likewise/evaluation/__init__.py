@@ -1,5 +1,8 @@
 """What frozen features are worth: each evaluation takes features and labels, and knows no trainer."""
 
+import warnings
+from typing import Any
+
 from likewise.evaluation.array_file import features_of_file
 from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable
@@ -15,7 +18,7 @@ from likewise.evaluation.own_classifier import OwnClassifier
 from likewise.evaluation.raw import raw_features
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
-from likewise.scores import Found, Group, Metric, Outcomes, Score
+from likewise.scores import Group, Metric, Outcomes, Result, Score
 
 __all__ = [
     "KNN",
@@ -25,7 +28,6 @@ __all__ = [
     "FeatureParts",
     "Features",
     "FewShot",
-    "Found",
     "Group",
     "LinearProbe",
     "Metric",
@@ -33,6 +35,7 @@ __all__ = [
     "OutOfDistribution",
     "Outcomes",
     "OwnClassifier",
+    "Result",
     "Retrieval",
     "Robustness",
     "Score",
@@ -43,3 +46,11 @@ __all__ = [
     "raw_features",
     "save_features",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of before, with a warning."""
+    if name == "Found":
+        warnings.warn("likewise.evaluation.Found is called Result now", DeprecationWarning, stacklevel=2)
+        return Result
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise.evaluation.features import Features
 from likewise.evaluation.intervals import wilson
-from likewise.scores import ALL, FREQUENCIES, Found, Group, Metric, Outcomes, Score
+from likewise.scores import ALL, FREQUENCIES, Group, Metric, Outcomes, Result, Score
 
 ACCURACY = Metric("accuracy", selects=True)
 MANY = 100  # more training samples than this: many
@@ -22,7 +22,7 @@ def accuracy(
     test: Features,
     training: Int[Tensor, " c"],
     settings: Mapping[str, Any] | None = None,
-) -> Found:
+) -> Result:
     """Compare predicted classes with the true ones.
 
     Args:
@@ -56,7 +56,7 @@ def accuracy(
         Outcomes(evaluation, metric, test.numbers, values.float(), test.kind, test.part)
         for metric, values in ((ACCURACY.name, right), ("prediction", predictions))
     )
-    return Found(tuple(scores), outcomes=tuple(outcomes))
+    return Result(tuple(scores), outcomes=tuple(outcomes))
 
 
 def frequency(training: Int[Tensor, " c"]) -> dict[Group, Tensor]:

@@ -14,7 +14,7 @@ from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import resampled, student, wilson
 from likewise.evaluation.linear import CHUNK, LinearProbe, Probe
-from likewise.scores import Found, Group, Metric, Outcomes, Score
+from likewise.scores import Group, Metric, Outcomes, Result, Score
 
 ECE = Metric("expected calibration error", better="lower")
 LOG_LIKELIHOOD = Metric("negative log-likelihood", "nats", "lower")
@@ -79,23 +79,15 @@ class Calibration(Evaluation):
         self.seed = seed
         self._probe = LinearProbe(penalty)
 
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
         if self.temperature_scaling and len(parts.validation) == 0:
             return "temperature_scaling needs a validation part, and there is none"
         return needs_seen_classes(parts)
 
-    def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Progress = silent,
-    ) -> Found:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Choose the penalty on validation, and compare probabilities with outcomes on the test part."""
-        self.check(FeatureParts(train, validation, test))
+        train, validation, test = parts
         chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
         heat = temperature(chosen.held_out, validation) if self.temperature_scaling else 1.0
         settings = chosen.settings | ({"temperature": heat} if self.temperature_scaling else {})
@@ -111,7 +103,7 @@ class Calibration(Evaluation):
             scores.append(Score(self.name, metric, float(values.mean()), *bounds, *where, settings=settings))
             outcomes.append(Outcomes(self.name, metric.name, test.numbers, values.float(), test.kind, test.part))
         scores += _of_bins(stated, self.bins, test, settings)
-        return Found(tuple(scores), outcomes=tuple(outcomes))
+        return Result(tuple(scores), outcomes=tuple(outcomes))
 
 
 def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = 15) -> float:

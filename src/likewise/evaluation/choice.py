@@ -35,17 +35,17 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         usual = [kind() for kind in USUAL]
         episodes, _ = usual_episodes(parts)
         usual += [] if episodes is None else [episodes]
-        return [evaluation for evaluation in usual if evaluation.refusal(parts) is None]
+        return [evaluation for evaluation in usual if evaluation.why_not_applicable(parts) is None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise ValueError(f"expected every evaluation once, got {twice} twice: evaluate again with the other settings")
     for evaluation in asked:
-        refusal = evaluation.refusal(parts)
-        if refusal:
+        reason = evaluation.why_not_applicable(parts)
+        if reason:
             name = type(evaluation).__name__
             others = ", ".join(type(one).__name__ for one in applicable(parts) if type(one) is not type(evaluation))
-            raise ValueError(f"{name} does not apply: {refusal}; those that apply: {others or 'none'}")
+            raise ValueError(f"{name} does not apply: {reason}; those that apply: {others or 'none'}")
     return list(asked)
 
 

@@ -1,16 +1,18 @@
-"""The base class of evaluations: what is learned from, chosen by and reported on, and what an evaluation refuses."""
+"""The base class of evaluations, and what several of them need."""
 
+import warnings
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
-from likewise.scores import Found
+from likewise.scores import Result
 
 
 class Evaluation(ABC):
     """Abstract: what frozen features are worth. Parameters go to the constructor, features to the call.
 
-    An evaluation of your own needs a name, `refusal`, and `__call__`; the command then takes it by its class path.
+    An evaluation of your own needs a name, `why_not_applicable`, and `evaluate`; the command then takes it by its class
+    path.
 
     Attributes:
         name: What its scores are called, such as "linear probe".
@@ -18,17 +20,41 @@ class Evaluation(ABC):
 
     name: ClassVar[str]
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Take an evaluation as it was written for the names of before."""
+        super().__init_subclass__(**keywords)
+        own = vars(cls)
+        if "refusal" in own and "why_not_applicable" not in own:
+            warnings.warn(f"rename {cls.__name__}.refusal to why_not_applicable", DeprecationWarning, stacklevel=2)
+            cls.why_not_applicable = own["refusal"]
+        if "__call__" in own and "evaluate" not in own:  # does by itself what `evaluate` is for
+            cls.evaluate = Evaluation._by_call
+
     @abstractmethod
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated, as "it needs ..., and there is ..."; None if they can."""
+
+    def refusal(self, parts: FeatureParts) -> str | None:
+        """Return `why_not_applicable(parts)`: its name of before."""
+        warnings.warn("refusal is called why_not_applicable now", DeprecationWarning, stacklevel=2)
+        return self.why_not_applicable(parts)
+
+    @abstractmethod
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+        """Evaluate parts that can be evaluated: what a call does after it has checked them.
+
+        Args:
+            parts: What is learned from, what settings are chosen by, and what is reported on.
+            refit: See `__call__`.
+            progress: See `__call__`.
+        """
 
     def check(self, parts: FeatureParts) -> None:
         """Raise a ValueError if these parts can't be evaluated."""
-        refusal = self.refusal(parts)
-        if refusal:
-            raise ValueError(f"{type(self).__name__} does not apply: {refusal}")
+        reason = self.why_not_applicable(parts)
+        if reason:
+            raise ValueError(f"{type(self).__name__} does not apply: {reason}")
 
-    @abstractmethod
     def __call__(
         self,
         train: Features,
@@ -37,7 +63,7 @@ class Evaluation(ABC):
         *,
         refit: bool = False,
         progress: Progress = silent,
-    ) -> Found:
+    ) -> Result:
         """Evaluate.
 
         Args:
@@ -49,7 +75,16 @@ class Evaluation(ABC):
 
         Returns:
             The scores, and what each sample contributed.
+
+        Raises:
+            ValueError: These parts can't be evaluated.
         """
+        parts = FeatureParts(train, validation, test)
+        self.check(parts)
+        return self.evaluate(parts, refit=refit, progress=progress)
+
+    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+        return self(*parts, refit=refit, progress=progress)
 
 
 def needs_seen_classes(parts: FeatureParts) -> str | None:
@@ -63,7 +98,7 @@ def needs_seen_classes(parts: FeatureParts) -> str | None:
 
 
 def needs_seen_labels(parts: FeatureParts) -> str | None:
-    """Say why a classifier can't be evaluated on these parts: the refusal that kNN and the linear probe share."""
+    """Say why a classifier can't be evaluated on these parts: what kNN and the linear probe both need."""
     train, _, test = parts
     kind = test.label_kind
     if kind is None:
@@ -78,7 +113,7 @@ def needs_seen_labels(parts: FeatureParts) -> str | None:
 
 
 def _needs_variety(train: Features, test: Features) -> str | None:
-    """Say why labels that all samples share teach and test nothing."""
+    """Say why constant labels cannot be evaluated."""
     if train.label_kind == "classes":
         return "it needs at least 2 training classes, and there is 1" if len(train.classes.unique()) < 2 else None
     if not bool(((train.counts > 0) & (train.counts < len(train))).any()):

@@ -18,7 +18,7 @@ from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
-from likewise.scores import Found, Metric, Outcomes, Score
+from likewise.scores import Metric, Outcomes, Result, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]
 Classifier = Literal["nearest mean", "logistic regression"]
@@ -106,7 +106,7 @@ class FewShot(Evaluation):
         self.penalty = penalty
         self.seed = seed
 
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
         test = parts.test
         if test.label_kind != "classes":
@@ -115,18 +115,10 @@ class FewShot(Evaluation):
             return f"the distance {CENTRED} needs the mean of a training part, and there is none"
         return next((why for why in (_lacking(test, shape) for shape in self.shapes) if why), None)
 
-    def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Progress = silent,
-    ) -> Found:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Choose the distance on validation, and classify the queries of the test part's episodes."""
         del refit
-        self.check(FeatureParts(train, validation, test))
+        train, validation, test = parts
         scores: list[Score] = []
         outcomes: list[Outcomes] = []
         chosen = {
@@ -145,7 +137,7 @@ class FewShot(Evaluation):
             said = _said(shape, by) if self.distance is None else []
             scores.append(replace(score, notes=(*score.notes, *said)))
             outcomes.append(each)
-        return Found(tuple(scores), candidates, tuple(outcomes))
+        return Result(tuple(scores), candidates, tuple(outcomes))
 
     def _tried(
         self, train: Features, validation: Features, shape: EpisodeShape, progress: Progress

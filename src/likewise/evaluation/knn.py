@@ -14,7 +14,7 @@ from likewise.evaluation.features import FeatureParts, Features, Progress, joine
 from likewise.evaluation.label_neighbours import label_votes
 from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.evaluation.nearest import nearest
-from likewise.scores import Found, Score
+from likewise.scores import Result, Score
 
 Weights = Literal["uniform", "similarity"]
 Setting = tuple[int, Weights]
@@ -67,28 +67,20 @@ class KNN(Evaluation):
         self.weights: Weights | None = weights
         self.temperature = temperature
 
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
-    def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Progress = silent,
-    ) -> Found:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Choose k and weights on validation, and predict the test part."""
-        self.check(FeatureParts(train, validation, test))
+        train, validation, test = parts
         learned = joined(train, validation) if refit else train
         validation = that_chooses(validation)
         chosen, tried = self._choose(train, validation, progress)
         predicted = self._predict(learned, test, [chosen[0]], [chosen[1]], progress)[chosen]
         chosen_by = tried[chosen].predicted if chosen in tried else torch.zeros(0, len(train.names))
         found = self._scored(predicted, test, train, chosen, Predicted(chosen_by, validation))
-        return Found(found.scores, tuple(one.score for one in tried.values()), found.outcomes)
+        return Result(found.scores, tuple(one.score for one in tried.values()), found.outcomes)
 
     def _choose(
         self, train: Features, validation: Features, progress: Progress
@@ -126,7 +118,7 @@ class KNN(Evaluation):
 
     def _scored(
         self, predicted: Tensor, part: Features, train: Features, setting: Setting, chosen_by: Predicted
-    ) -> Found:
+    ) -> Result:
         """Score predictions; thresholds of label sets are those that are best for what they are chosen by."""
         if part.label_kind == "classes":
             return accuracy(self.name, predicted, part, train.frequencies, _settings(*setting))

@@ -12,7 +12,7 @@ from torch.nn import functional
 from likewise.evaluation.features import Features, Progress, joined, that_chooses
 from likewise.evaluation.label_fitting import LabelFitting, LabelProbes
 from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
-from likewise.scores import Found, Score
+from likewise.scores import Result, Score
 
 WIDEST = (1e-6, 1e3)  # where the path ends, whatever validation prefers; weaker ones take hundreds of passes
 RARE = 5  # samples of a label in validation; with fewer, its choices are those of all labels
@@ -37,7 +37,7 @@ class LabelPath:
 
     def evaluated(
         self, name: str, train: Features, validation: Features, test: Features, *, refit: bool, progress: Progress
-    ) -> Found:
+    ) -> Result:
         """Choose the penalties on validation, and predict the test part."""
         both = joined(train, validation) if refit else train
         validation = that_chooses(validation)

@@ -7,13 +7,13 @@ from torch import Tensor
 from likewise.evaluation.features import Features, Progress
 from likewise.evaluation.intervals import of_share, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
-from likewise.scores import Found, Metric, Outcomes, Score
+from likewise.scores import Metric, Outcomes, Result, Score
 
 NEAREST = 10
 PRECISION = Metric("precision@1", selects=True)
 
 
-def label_retrieval(name: str, test: Features, progress: Progress) -> Found:
+def label_retrieval(name: str, test: Features, progress: Progress) -> Result:
     """Rank the test samples for each of them that has a label; see `Retrieval`."""
     sets = test.sets
     queries = sets.any(dim=1)
@@ -57,7 +57,7 @@ def _highest(sets: Bool[Tensor, "m l"], depth: int) -> Float[Tensor, "m k"]:
     return torch.cat(found)
 
 
-def _found(name: str, test: Features, values: dict[Metric, Tensor], queries: Tensor) -> Found:
+def _found(name: str, test: Features, values: dict[Metric, Tensor], queries: Tensor) -> Result:
     """Return the means over queries, and each query's value."""
     scores: list[Score] = []
     outcomes: list[Outcomes] = []
@@ -74,4 +74,4 @@ def _found(name: str, test: Features, values: dict[Metric, Tensor], queries: Ten
         where = (test.kind, test.part)
         scores.append(Score(name, metric, float(own.mean()), low, high, len(own), *where, notes=left))
         outcomes.append(Outcomes(name, metric.name, test.numbers[known], own.float(), *where))
-    return Found(tuple(scores), outcomes=tuple(outcomes))
+    return Result(tuple(scores), outcomes=tuple(outcomes))

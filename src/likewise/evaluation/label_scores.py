@@ -12,7 +12,7 @@ from likewise.evaluation.features import Features
 from likewise.evaluation.intervals import of_share, student, weighted
 from likewise.evaluation.label_means import FEWEST, LabelMetric, Mean
 from likewise.evaluation.label_metrics import best_thresholds, ranking
-from likewise.scores import ALL, FREQUENCIES, Found, Group, Metric, Outcomes, Score
+from likewise.scores import ALL, FREQUENCIES, Group, Metric, Outcomes, Result, Score
 
 HALF = 0.5  # the threshold of probabilities that nobody chose
 MICRO, MACRO, F1 = Metric("micro-F1"), Metric("macro-F1"), Metric("F1")
@@ -76,7 +76,7 @@ def label_set_scores(
     validation: Predicted,
     training: Int[Tensor, " l"],
     settings: Mapping[str, Any] | None = None,
-) -> Found:
+) -> Result:
     """Score predicted label sets.
 
     - micro-F1 and macro-F1 by thresholds chosen on validation: one for all labels for micro-F1, one for each label for
@@ -140,7 +140,7 @@ class _Scoring:
     scores: list[Score] = field(default_factory=list[Score])
     outcomes: list[Outcomes] = field(default_factory=list[Outcomes])
 
-    def found(self) -> Found:
+    def found(self) -> Result:
         """Make all scores."""
         sets, scores, thresholds = self.predicted.sets, self.predicted.scores, self.thresholds
         common, own = scores.double() > thresholds.common, scores > thresholds.own
@@ -159,7 +159,7 @@ class _Scoring:
         self._add(HAMMING, wrong, settings={"threshold": HALF} if self.predicted.probabilities else threshold)
         for metric, values in zip((LRAP, COVERAGE), ranking(scores, sets), strict=True):
             self._add(metric, values)
-        return Found(tuple(self.scores), outcomes=tuple(self.outcomes))
+        return Result(tuple(self.scores), outcomes=tuple(self.outcomes))
 
     def add_mean_precision(self) -> LabelMetric:
         """Add mAP, and return each label's average precision."""

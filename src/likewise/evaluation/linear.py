@@ -16,7 +16,7 @@ from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
 from likewise.evaluation.label_probe import LabelPath
-from likewise.scores import Found, Score
+from likewise.scores import Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 WIDEST = (1e-8, 1e3)  # where the path ends, whatever validation prefers
@@ -73,28 +73,20 @@ class LinearProbe(Evaluation):
         self.penalties = tuple(penalties)
         self.tolerance = tolerance
 
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
-    def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Progress = silent,
-    ) -> Found:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Choose the penalty on validation, and predict the test part."""
-        self.check(FeatureParts(train, validation, test))
+        train, validation, test = parts
         if test.label_kind == "label sets":
             penalties = self.penalties if self.penalty is None else (self.penalty,)
             path = LabelPath(penalties, self.tolerance)
             return path.evaluated(self.name, train, validation, test, refit=refit, progress=progress)
         chosen = self.choose(train, validation, refit=refit, progress=progress)
         found = accuracy(self.name, chosen.probe.predict(test.vectors), test, train.frequencies, chosen.settings)
-        return Found(found.scores, chosen.candidates, found.outcomes)
+        return Result(found.scores, chosen.candidates, found.outcomes)
 
     def choose(
         self, train: Features, validation: Features, *, refit: bool = False, progress: Progress = silent
@@ -199,7 +191,7 @@ class _Tried:
 
     penalty: float
     probe: Probe
-    found: Found | None
+    found: Result | None
     rank: tuple[float, float]
 
     @classmethod

@@ -16,7 +16,7 @@ from likewise.evaluation.mahalanobis import Mahalanobis
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.raw import MOST_NUMBERS, as_vectors
 from likewise.evaluation.separation import auroc, false_positives
-from likewise.scores import RAW, Found, Metric, Score
+from likewise.scores import RAW, Metric, Result, Score
 
 WIDEST = 4096  # features; with more, the D x D covariance costs too much
 AREA = "AUROC"
@@ -77,7 +77,7 @@ class OutOfDistribution(Evaluation):
         self.most = most
         self.seed = seed
 
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
         if len(parts.train) == 0:
             return "it needs a training part to measure distances to, and there is none"
@@ -94,17 +94,9 @@ class OutOfDistribution(Evaluation):
             fits, expected = tuple(shape) == needed, f"of shape {needed}"
         return None if fits else f"it needs outside inputs {expected}, and those of the source are {tuple(shape)}"
 
-    def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Progress = silent,
-    ) -> Found:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Measure the distances of test and outside samples to the training samples."""
-        self.check(FeatureParts(train, validation, test))
+        train, validation, test = parts
         others = self._encoded(test)
         self._check_outside(train, others)
         learned = joined(train, validation) if refit else train
@@ -122,7 +114,7 @@ class OutOfDistribution(Evaluation):
             ):
                 where = (count, test.kind, test.part)
                 scores.append(Score(self.name, metric, *values, *where, settings=settings, protocol=protocol))
-        return Found(tuple(scores))
+        return Result(tuple(scores))
 
     def _check_outside(self, train: Features, others: Tensor) -> None:
         """Raise a ValueError if most outside samples have the features of a training sample."""

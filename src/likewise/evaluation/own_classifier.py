@@ -7,7 +7,7 @@ from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.label_scores import Predicted, label_set_scores
-from likewise.scores import Found
+from likewise.scores import Result
 
 
 @final
@@ -27,29 +27,21 @@ class OwnClassifier(Evaluation):
 
     name: ClassVar[str] = "own classifier"
 
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
         if parts.test.predictions is None:
             return "it needs a run that trained a classifier or label prototypes, and this one has none"
         return needs_seen_labels(parts)
 
-    def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Progress = silent,
-    ) -> Found:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Score the predictions."""
         del refit, progress
-        self.check(FeatureParts(train, validation, test))
+        train, validation, test = parts
         found = self._found(train, validation, test)
         tried = self._found(train, validation, validation).selecting if len(validation) else ()
         return replace(found, candidates=tried)
 
-    def _found(self, train: Features, validation: Features, part: Features) -> Found:
+    def _found(self, train: Features, validation: Features, part: Features) -> Result:
         if part.label_kind == "classes":
             return accuracy(self.name, part.predicted.argmax(dim=1), part, train.frequencies)
         return label_set_scores(self.name, _scored(part), _scored(validation), train.frequencies)

@@ -11,7 +11,7 @@ from likewise.evaluation.features import FeatureParts, Features, Progress, silen
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.label_retrieval import PRECISION, label_retrieval
 from likewise.evaluation.nearest import nearest
-from likewise.scores import Found, Metric, Outcomes, Score
+from likewise.scores import Metric, Outcomes, Result, Score
 
 METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
 
@@ -51,7 +51,7 @@ class Retrieval(Evaluation):
 
     name: ClassVar[str] = "retrieval"
 
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
         if parts.test.label_kind is None:
             return "it needs classes or label sets, and there are no labels"
@@ -64,25 +64,18 @@ class Retrieval(Evaluation):
             return f"it needs at least 2 classes in the test part, and there {are}"
         return None if int(occurring.max()) > 1 else "it needs a class with 2 test samples, and every class has 1"
 
-    def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Progress = silent,
-    ) -> Found:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Rank the test samples for each query."""
         del refit
-        self.check(FeatureParts(train, validation, test))
+        train, validation, test = parts
         tried: tuple[Score, ...] = ()
-        if validation.part != test.part and self.refusal(FeatureParts(train, validation, validation)) is None:
+        chosen_by = parts._replace(test=validation)
+        if validation.part != test.part and self.why_not_applicable(chosen_by) is None:
             tried = self._found(train, validation, validation, progress).selecting
         found = self._found(train, validation, test, progress)
         return replace(found, candidates=tried)
 
-    def _found(self, train: Features, validation: Features, test: Features, progress: Progress) -> Found:
+    def _found(self, train: Features, validation: Features, test: Features, progress: Progress) -> Result:
         if test.label_kind == "label sets":
             return label_retrieval(self.name, test, progress)
         parts = FeatureParts(train, validation, test)
@@ -104,7 +97,7 @@ class Retrieval(Evaluation):
             Outcomes(self.name, metric.name, test.numbers[queries], value.float(), test.kind, test.part)
             for metric, value in zip(METRICS, values.T[:, queries], strict=True)
         )
-        return Found(tuple(scores), outcomes=tuple(outcomes))
+        return Result(tuple(scores), outcomes=tuple(outcomes))
 
 
 def _precisions(test: Features, positives: Tensor, progress: Progress) -> Tensor:

@@ -13,7 +13,7 @@ from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import student, wilson
 from likewise.evaluation.linear import LinearProbe
-from likewise.scores import Found, Group, Metric, Outcomes, Score
+from likewise.scores import Group, Metric, Outcomes, Result, Score
 
 MEAN = Metric("mean accuracy under corruption")
 CLEAN = Metric("clean accuracy")
@@ -79,7 +79,7 @@ class Robustness(Evaluation):
         """Each corruption with each severity."""
         return [(corruption, severity) for corruption in self.corruptions for severity in self.severities]
 
-    def refusal(self, parts: FeatureParts) -> str | None:
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
         origin = parts.test.origin
         if origin is None:
@@ -88,17 +88,9 @@ class Robustness(Evaluation):
             return f"it needs images, and the inputs are vectors of shape {origin.input_shape}"
         return needs_seen_classes(parts)
 
-    def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Progress = silent,
-    ) -> Found:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Choose the penalty on clean validation samples, and predict the classes of corrupted test images."""
-        self.check(FeatureParts(train, validation, test))
+        train, validation, test = parts
         chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
         clean = chosen.probe.predict(test.vectors) == test.classes
         hits = torch.zeros(len(test), dtype=torch.int64)
@@ -125,7 +117,7 @@ class Robustness(Evaluation):
             Outcomes(self.name, metric.name, test.numbers, values.float(), test.kind, test.part)
             for metric, values in ((MEAN, right), (CLEAN, clean))
         )
-        return Found((*scores, *groups), outcomes=tuple(outcomes))
+        return Result((*scores, *groups), outcomes=tuple(outcomes))
 
     def _encoded(self, test: Features, corruption: str, severity: int) -> Tensor:
         """Return the features of the corrupted test images, (M, D), checked to be finite."""

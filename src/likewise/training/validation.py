@@ -17,9 +17,9 @@ from likewise.evaluation import (
     FeatureParts,
     Features,
     FewShot,
-    Found,
     Metric,
     OwnClassifier,
+    Result,
     Retrieval,
     Score,
 )
@@ -68,7 +68,7 @@ class Validation(lightning.Callback):
         parts: Parts,
         every: int = 5,
         evaluations: Sequence[Evaluation] | None = None,
-        told: Callable[[Found], None] | None = None,
+        told: Callable[[Result], None] | None = None,
         *,
         shown: Callable[[lightning.Trainer, Samples, Features], None] | None = None,
         progress: Progress = silent,
@@ -123,7 +123,7 @@ class Validation(lightning.Callback):
         if self._shown is not None:
             self._shown(trainer, self._validation.readable(), validation)
 
-    def _found(self, module: Any, validation: Features) -> list[Found]:
+    def _found(self, module: Any, validation: Features) -> list[Result]:
         """Evaluate the encoder, and the classifier trained with it, on the validation part."""
         if validation.labels is None:  # no evaluation applies, whatever the features
             return []
@@ -131,7 +131,7 @@ class Validation(lightning.Callback):
         if module.head is None:
             train, validation = (module.with_predictions(of) for of in (train, validation))
         parts = FeatureParts(train, validation, validation)
-        applicable = (evaluation for evaluation in self._tried if evaluation.refusal(parts) is None)
+        applicable = (evaluation for evaluation in self._tried if evaluation.why_not_applicable(parts) is None)
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
 
     def _encoded(self, encoder: Encoder, samples: Samples, part: str) -> Features:
@@ -140,14 +140,14 @@ class Validation(lightning.Callback):
 
         return features_of(samples, partial(encoder.encode, progress=shown), part)
 
-    def _save(self, trainer: lightning.Trainer, found: Found) -> None:
+    def _save(self, trainer: lightning.Trainer, found: Result) -> None:
         """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""
         self.run.add(found)
         metrics = {f"validation/{score.evaluation} {score.metric}": score.value for score in found.headline}
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step - 1)
 
-    def _is_best(self, found: Found) -> bool:
+    def _is_best(self, found: Result) -> bool:
         """Tell whether an epoch is better than those before it."""
         if not found.selecting:
             raise ValueError(
@@ -178,8 +178,8 @@ def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
     return samples.fewer(MOST_SAMPLES, whole_classes=parts.new_in_validation)
 
 
-def _rank(features: Features) -> Found:
+def _rank(features: Features) -> Result:
     """Return the effective rank of features as a score, which has no interval."""
     some = features.fewer(RANKED)
     rank = effective_rank(some.vectors)
-    return Found((Score("features", RANK, rank, rank, rank, len(some), part=features.part),))
+    return Result((Score("features", RANK, rank, rank, rank, len(some), part=features.part),))

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, final
@@ -252,7 +253,10 @@ def _parameters(lineage: list[Class], function: str) -> dict[str, Parameter]:
         pairs = [*zip(plain, defaults, strict=True), *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
         found = {arg.arg: _parameter(one.module, arg, default, said) for arg, default in pairs[1:]}
         if node.args.kwarg is not None:
-            found = {**found, **{k: v for k, v in _passed_on(one, node, lineage[place + 1 :]).items() if k not in found}}
+            found = {
+                **found,
+                **{k: v for k, v in _passed_on(one, node, lineage[place + 1 :]).items() if k not in found},
+            }
         return found
     return {}
 
@@ -397,4 +401,4 @@ def imported(path: str, base: Class) -> None:
     Raises:
         ValueError: There is no such class, or it is of another kind.
     """
-    class_of(path, class_of(base.path, object))
+    class_of(path, getattr(import_module(base.module.name), base.name))

@@ -223,7 +223,10 @@ class Draft:
             return value
         kind = find(value["class_path"])
         arguments = self._completed(value["init_args"], kind, f"{name}.")
-        return {"class_path": value["class_path"], **({"init_args": arguments} if arguments or name == "trainer" else {})}
+        return {
+            "class_path": value["class_path"],
+            **({"init_args": arguments} if arguments or name == "trainer" else {}),
+        }
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""

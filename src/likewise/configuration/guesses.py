@@ -1,18 +1,19 @@
 """First guesses: methods by their usual names, networks with their depth, and data by what is there."""
 
-import csv
-import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from string import ascii_letters, digits
 from typing import Any
 
 from likewise.configuration import recipes
-from likewise.configuration.classes import Class, kind_named, module_of, packages_of
+from likewise.configuration.classes import Class, kind_named, packages_of
 from likewise.configuration.values import folded
+from likewise.data.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
+from likewise.data.formats import IMAGE_COLUMNS, TABLES, image_suffixes
 
 METHODS = {
     "simclr": "NTXentLoss",
@@ -29,12 +30,6 @@ METHODS = {
     "supervisedcontrastive": "SupConLoss",
 }
 """What methods are usually called, beside the names of their losses."""
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-TABLES = {".csv": ",", ".tsv": "\t"}
-LINES = (".jsonl", ".ndjson", ".json")
-FILES = (".npz", ".parquet", *TABLES, *LINES)
-TEXTS = {"text", "sentence", "document", "body"}
-PICTURES = {"image", "img", "file_name"}
 OF_CLASS = {"Digits": "digits", "Arrays": "vectors", "Text": "texts", "Hub": "image-folder"}
 LOOKED_AT = 1000  # entries of a folder
 WORD = {*ascii_letters, *digits, *"-_ "}
@@ -107,71 +102,41 @@ def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _data(value: str) -> list[tuple[str, Any]] | None:
-    path = Path(value).expanduser()
-    if path.exists():
-        return [("data", f"likewise.data.{_source(path)[0]}"), ("data.path", str(path))]
-    sets = _of_torchvision()
-    if folded(value) in sets:
-        return [("data", "likewise.data.Torchvision"), ("data.name", sets[folded(value)])]
-    if "/" in value or path.suffix.lower() in FILES:
-        raise ValueError(f"expected data in {value}, which does not exist: correct the path")
-    return None
+    """Return the options of the source that reads what a word names; None: it may be a class."""
+    is_class = value.replace(".", "_").isidentifier() and not exists(Path(value))
+    try:
+        name, arguments = source_for(value)
+    except ValueError:
+        if is_class and Path(value).suffix.lower() not in {*TABLES, *ARRAYS}:
+            return None
+        raise
+    options = [(f"data.{argument}", of) for argument, of in arguments.items()]
+    return [("data", f"likewise.data.{name}"), *options]
 
 
 def near_data(value: str) -> list[str]:
     """Return the names of data sets that are near a word."""
-    sets = _of_torchvision()
+    sets = {folded(name): name for name in TORCHVISION}
     return [sets[one] for one in get_close_matches(folded(value), sets, cutoff=0.75)]
 
 
-def _of_torchvision() -> dict[str, str]:
-    """Return the data sets of torchvision by their folded names; none where it is not installed."""
-    module = module_of("torchvision.datasets")
-    return {folded(name): name for name in module.names if name[0].isupper()} if module else {}
+def kind_of_data(options: Mapping[str, Any]) -> str | None:
+    """Return the name that recipes have for the data that options name, by what is there; None: there is none.
 
-
-def kind_of_data(options: dict[str, Any]) -> str | None:
-    """Return the name that recipes have for the data that options name, by what is there; None: there is none."""
+    Example:
+        >>> kind_of_data({"data": "likewise.data.Torchvision", "data.name": "CIFAR10"})
+        'cifar10'
+    """
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))
         return next((one for one in recipes.data_names() if folded(one) == wanted), None)
     path = Path(str(options.get("data.path") or ""))
-    if "data.path" in options and path.exists() and name in {"Hub", "Text", "Arrays"}:
-        return _source(path)[1]
+    if name == "Arrays" and "images" in _arrays(path):
+        return None
+    if name == "Hub" and path.exists() and not _has_images(path):
+        return "vectors"
     return OF_CLASS.get(name)
-
-
-def _source(path: Path) -> tuple[str, str | None]:
-    """Return the source that reads what is at a path, and the name that recipes have for such data."""
-    if path.is_dir():
-        return _of_folder(path)
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return "Arrays", None if "images" in _arrays(path) else "vectors"
-    if suffix not in {*TABLES, *LINES, ".parquet"}:
-        raise ValueError(
-            f"expected data in a folder of images or in a file of {', '.join(FILES)}, got {path}: name a class, as in "
-            "--data Arrays --data.path FILE"
-        )
-    columns = _columns(path)
-    if columns & TEXTS and suffix not in {".parquet", ".json"}:
-        return "Text", "texts"
-    return "Hub", "image-folder" if columns & PICTURES else "vectors" if columns else None
-
-
-def _of_folder(path: Path) -> tuple[str, str | None]:
-    if (path / "run.json").is_file():
-        raise ValueError(
-            f"expected data, got the run {path}: start from its encoder with --encoder FromRun --encoder.run {path}"
-        )
-    files = [file for _, file in zip(range(LOOKED_AT), path.rglob("*"), strict=False)]
-    if any(file.suffix.lower() in IMAGES for file in files):
-        return "Hub", "image-folder"
-    table = next((file for file in sorted(files) if file.suffix.lower() in FILES[1:] and file.is_file()), None)
-    if table is None and not any(file.suffix == ".arrow" for file in files):
-        raise ValueError(f"expected images or tables in the folder {path}, got neither: correct the path")
-    return ("Hub", None) if table is None or (path / "dataset_info.json").is_file() else _source(table)
 
 
 def _arrays(path: Path) -> set[str]:
@@ -182,16 +147,11 @@ def _arrays(path: Path) -> set[str]:
         return set()  # which the source will say
 
 
-def _columns(path: Path) -> set[str]:
-    """Return the columns of a table, in lower case; of one that cannot be looked at, none."""
-    if path.suffix.lower() == ".parquet":
-        return set()
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            line = file.readline()
-        if path.suffix.lower() in TABLES:
-            return {name.strip().lower() for name in next(csv.reader([line], delimiter=TABLES[path.suffix.lower()]))}
-        row = json.loads(line)
-        return {str(name).lower() for name in row} if isinstance(row, dict) else set()
-    except (OSError, ValueError, StopIteration):
-        return set()
+def _has_images(path: Path) -> bool:
+    """Tell whether a folder or table that `datasets` reads has images, as far as names and first rows tell."""
+    suffixes = image_suffixes()
+    files = list(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
+    if any(file.suffix.lower() in suffixes for file in files):
+        return True
+    tables = [file for file in files if file.suffix.lower() in TABLES]
+    return not tables or any(name in IMAGE_COLUMNS for name in first_row(tables[0]))

@@ -86,7 +86,9 @@ def _of_verb(verb: str) -> str:
     for one in parts:
         base, default = part_of(one.annotation), DEFAULTS.get(one.name)
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
-        lines += [f"  --{one.name} CLASS", *_wrapped(f"{one.said}{named} One of {', '.join(kinds(base))}.")] if base else []
+        lines += (
+            [f"  --{one.name} CLASS", *_wrapped(f"{one.said}{named} One of {', '.join(kinds(base))}.")] if base else []
+        )
     trainer = find(TRAINER) if "trainer" in parameters else None
     if verb == "train":
         usual = ", ".join(f"--{name.replace('_', '-')} for --{of}" for name, of in ALIASES.items())
@@ -128,7 +130,9 @@ def _of_part(option: Option, verb: str) -> str:
 
 def _parameters(kind: Class, above: str) -> list[str]:
     parameters = parameters_of(kind).values()
-    return [line for one in parameters if _types(one) for line in _lines(f"--{above}.{one.name}", one)] or ["  no options"]
+    return [line for one in parameters if _types(one) for line in _lines(f"--{above}.{one.name}", one)] or [
+        "  no options"
+    ]
 
 
 def _lines(name: str, parameter: Parameter) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from likewise.configuration import recipes
-from likewise.configuration.classes import Class, Value, find
+from likewise.configuration.classes import Class, Value, find, module_of
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, flat, kind_of_data
 from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, SOURCES, STRATEGIES
@@ -57,8 +57,9 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
         given = _resumed(given)
     files = [file for one in given if one.name == "config" for file in _listed(one.value)]
     said = [canonical for file in files for one in _of_file(file) for canonical in _canonical(one, draft.root)]
-    layers = [*_expanded(said, draft.root), *_expanded([one for one in given if one.name != "config"], draft.root)]
-    below = _below(layers, draft.root) if verb == "train" else []
+    words = [one for one in given if one.name != "config"]
+    layers = [*_expanded(said, draft.root), *_expanded(words, draft.root)]
+    below = _below([*said, *words], layers, draft.root) if verb == "train" else []
     for option in (*below, *layers):
         if option.name != "recipe" or option in below:
             draft.put(option)
@@ -113,7 +114,9 @@ def _of_file(file: Any) -> list[Option]:
     except yaml.YAMLError as error:
         raise ValueError(f"expected options in YAML for --config, got {' '.join(str(error).split())}") from error
     if not isinstance(said, Mapping):
-        raise ValueError(f"expected options in --config, as in 'loss: SupConLoss', got {type(said).__name__}: name them")
+        raise ValueError(
+            f"expected options in --config, as in 'loss: SupConLoss', got {type(said).__name__}: name them"
+        )
     return [Option(*one) for one in flat(dict(said))]
 
 
@@ -133,46 +136,46 @@ def _base(part: str, root: Class) -> Class | None:
     return part_of(parameter.annotation) if parameter else None
 
 
-def _below(layers: Sequence[Option], root: Class) -> list[Option]:
-    """Return what lies below the given options: defaults, what fits the data, and the recipe."""
+def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> list[Option]:
+    """Return what lies below the given options: defaults, what fits the data, and the recipe.
+
+    Args:
+        given: The options as they were given.
+        layers: The same, spelt out.
+        root: All options.
+    """
     last = {one.name: one.value for one in layers if not one.adds}
     source = _base("data", root)
     if isinstance(last.get("data"), str) and source:
         last["data"] = class_named(last["data"], source) or last["data"]
     data = kind_of_data(last)
-    recipe, fitting = list[Option](), list[Option]()
+    chosen: dict[str, Any] = {}
     if last.get("recipe") is not None:
-        name = last["recipe"]
-        if not isinstance(name, str):
-            got = "none" if name is FLAG else repr(name)
+        if not isinstance(last["recipe"], str):
+            got = "none" if last["recipe"] is FLAG else repr(last["recipe"])
             raise ValueError(f"expected the name of a recipe, got {got}: {recipes.names()[0]} is one")
-        name = recipes.named(name, data)
-        recipe = [Option("recipe", name), *_without_replaced(flat(recipes.recipe(name)), layers, root)]
-    elif data is not None and any(one.name == "data" and one.adds is None for one in layers):
-        kept = {part: of for part, of in recipes.of_data(data).items() if part in FITTED}
-        fitting = _without_replaced(flat(kept), layers, root)
-    named = {one.name for one in (*fitting, *recipe, *layers) if one.name in PARTS}
-    defaults = [Option(*one) for one in DEFAULTS.items() if one[0].partition(".")[0] not in named]
-    if "batches" not in named and _of_episodes([*defaults, *recipe, *layers], root):
+        name = recipes.named(last["recipe"], data)
+        chosen = {"recipe": name, **recipes.recipe(name)}
+    elif data is not None and "data.path" in last and "data.path" not in {one.name for one in given}:
+        chosen = {part: of for part, of in recipes.of_data(data).items() if part in FITTED}
+    below = _without_replaced(list(flat(chosen)), layers, root)
+    named = {one.name for one in (*below, *layers) if one.name in PARTS}
+    defaults = [Option(*one) for one in DEFAULTS.items() if one[0] in PARTS or one[0].partition(".")[0] not in named]
+    if "batches" not in named and _of_episodes([*defaults, *below, *layers], root):
         defaults = [one._replace(value="likewise.data.Episodes") if one.name == "batches" else one for one in defaults]
-    return [*defaults, *fitting, *recipe]
+    return [*defaults, *below]
 
 
-def _without_replaced(below: Iterator[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:
-    """Leave out the parts that options above name another class for, with all that is said of them."""
-    said = dict(below)
+def _without_replaced(below: list[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:
+    """Leave out what is said of parts that options above name another class for: it would mean something else there."""
     over = {one.name: one.value for one in above if not one.adds}
-    replaced = {
-        name for name, value in said.items() if name in over and not _is_same(name, value, over[name], _base(name, root))
-    }
-    return [
-        Option(name, value)
-        for name, value in said.items()
-        if not any(name == part or name.startswith(f"{part}.") for part in replaced)
+    replaced = [
+        f"{name}." for name, value in below if name in over and not _is_same(value, over[name], _base(name, root))
     ]
+    return [Option(name, value) for name, value in below if not name.startswith(tuple(replaced))]
 
 
-def _is_same(name: str, path: Any, value: Any, base: Class | None) -> bool:
+def _is_same(path: Any, value: Any, base: Class | None) -> bool:
     if not isinstance(path, str) or not isinstance(value, str):
         return path == value
     if base is not None and class_named(value, base) == path:
@@ -186,20 +189,11 @@ def _of_episodes(options: Sequence[Option], root: Class) -> bool:
     base = _base("loss", root)
     value = next((one.value for one in reversed(options) if one.name == "loss"), None)
     kind = find(class_named(value, base) or value) if isinstance(value, str) and base else None
-    module, _, constant = EPISODES.rpartition(".")
-    names = find_value(module, constant)
+    module = module_of(EPISODES.rpartition(".")[0])
+    names = module.find(EPISODES.rpartition(".")[2]) if module else None
+    of_episodes = names.plain() if isinstance(names, Value) else []
     asked = kind.parameters("forward") if kind else {}
-    return any(of.required and name in names for name, of in asked.items())
-
-
-def find_value(module: str, name: str) -> list[Any]:
-    """Return a constant collection of a module, read from its source."""
-    from likewise.configuration.classes import module_of  # noqa: PLC0415
-
-    source = module_of(module)
-    found = source.find(name) if source else None
-    plain = found.plain() if isinstance(found, Value) else []
-    return plain if isinstance(plain, list) else []
+    return any(of.required and name in of_episodes for name, of in asked.items())
 
 
 def _fill_loss(draft: Draft) -> None:

@@ -1,7 +1,7 @@
 """What somebody may have meant: the nearest options and classes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any
 
 from likewise.configuration.classes import Class, find, kinds
@@ -9,6 +9,9 @@ from likewise.configuration.guesses import METHODS, near_data
 from likewise.configuration.options import ALIASES, HIDDEN, SLIPS
 from likewise.configuration.values import folded, part_of
 from likewise.parts import is_spec
+
+SURE = 0.9
+"""How alike letters are where nothing else can be meant."""
 
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:
@@ -54,7 +57,9 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
     same = [one for one in known if one.rpartition(".")[2] == last]
     siblings = {one.rpartition(".")[2]: one for one in known if one.rpartition(".")[0] == part}
     names = siblings if part else {**siblings, **dict.fromkeys(SLIPS, ""), **{name: name for name in verb_has}}
-    near = [names[one] or SLIPS[one] for one in get_close_matches(last, names, n=3, cutoff=0.7)]
+    close = get_close_matches(last, names, n=3, cutoff=0.7)
+    close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
+    near = [names[one] or SLIPS[one] for one in close]
     folds = {folded(one): one for one in siblings}
     near = [siblings[folds[folded(last)]]] if folded(last) in folds else near
     if not near and not same and kind is not None and part:

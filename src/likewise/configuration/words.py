@@ -44,7 +44,9 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
         if not is_option(word):
             name = "data" if verb == "train" else "source"
             if any(one.name == name for one in found):
-                raise ValueError(f"expected one {name.upper()}, got {found[0].value} and {word}: put options before values")
+                raise ValueError(
+                    f"expected one {name.upper()}, got {found[0].value} and {word}: put options before values"
+                )
             found.append(Option(name, word))
             continue
         name, equal, value = word.removeprefix("--").partition("=")

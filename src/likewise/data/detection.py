@@ -148,7 +148,7 @@ def _of_file(where: Path) -> tuple[str, dict[str, Any]]:
 
 def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
     """Choose between texts, which are read line by line, and what the `datasets` library reads."""
-    row = _first_row(where)
+    row = first_row(where)
     images = {*image_suffixes(), *UNREAD}
     others = {name: value for name, value in row.items() if name not in LABEL_COLUMNS and name}
     others = {name: value for name, value in others.items() if not name.startswith(ROW_NUMBERS)}
@@ -162,7 +162,7 @@ def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
     return "Hub", {"path": str(where)}
 
 
-def _first_row(where: Path) -> dict[str, Any]:
+def first_row(where: Path) -> dict[str, Any]:
     """Return the first row of a file that is read line by line; nothing of other files."""
     suffix = where.suffix.lower()
     with suppress(OSError, ValueError, csv.Error), where.open(encoding="utf-8-sig", errors="replace") as file:

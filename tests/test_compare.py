@@ -13,7 +13,6 @@ import torch
 from scipy import stats
 
 from likewise.cli import main
-from likewise.cli.compare import compare
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.intervals import student
@@ -30,6 +29,7 @@ from likewise.report import (
 from likewise.report.row import Over
 from likewise.runs import Run
 from likewise.scores import ALL, Group, Metric, Outcomes, Result, Score
+from likewise.workflows import compare
 
 NUMBER = count()
 ROWS = torch.arange(1000, 1060)

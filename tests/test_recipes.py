@@ -12,11 +12,11 @@ from sklearn.datasets import load_digits
 
 from likewise.cli import main
 from likewise.cli.options import options, parse, plain
-from likewise.cli.plan import Sweep
 from likewise.cli.recipes import names, recipe, studies, study, with_recipe
 from likewise.data import LongTail, parts_of
 from likewise.parts import build
 from likewise.runs import Run
+from likewise.workflows.plan import Sweep
 from test_sources import write_fashion
 
 pytestmark = [

@@ -48,8 +48,6 @@ DEFAULTS: dict[str, Any] = {
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
-# of Lightning's; those that part the model, or start processes of their own, are not among them
-STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 # what a part is told by the parts before it, whatever the arguments say
 FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes", "params"}
 TOLD = {
@@ -221,6 +219,17 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     return config
 
 
+def read_train(arguments: Sequence[str]) -> dict[str, Any]:
+    """Read a command line of `likewise train` into a configuration: every option, as plain values.
+
+    Raises:
+        ValueError: See `arranged` and `parse`.
+    """
+    words = arranged(arguments)
+    parser = options(words)
+    return plain(parser, parse(parser, words))
+
+
 def _gathers(loss: type) -> bool:
     """Tell whether a loss has the option to gather; somebody's own may have left it out."""
     taken = inspect.signature(loss).parameters
@@ -242,24 +251,6 @@ def _spell_out(config: Namespace) -> None:
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, Namespace):
                 _spell_out(one)
-
-
-def trainer_options(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
-    """Make what the trainer is given, callbacks and loggers among it; the other parts are made of plain values.
-
-    Raises:
-        ValueError: The strategy is the name of one that parts the model or starts processes of its own.
-    """
-    strategy = config.trainer.get("strategy")
-    if isinstance(strategy, str) and strategy not in STRATEGIES:
-        raise ValueError(
-            f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "
-            "whole model; to start several, see likewise train --help, and for memory --chunk_size"
-        )
-    alone = config.clone()
-    for part in (*PARTS, *LISTS):
-        alone.pop(part, None)
-    return parser.instantiate(alone).trainer.as_dict()
 
 
 def _add_trainer(parser: ArgumentParser) -> None:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import final
 
-from likewise.cli.settings import words_of
 from likewise.runs import PARTIAL, Run
 
 PLAN = "sweep.json"
@@ -46,7 +45,7 @@ class Sweep:
         for place in range(max(map(len, self.trials.values()), default=0)):
             for name, trials in self.trials.items():
                 if place < len(trials):
-                    said = f"{name}, trial {place + 1} of {len(trials)} ({words_of(trials[place])})"
+                    said = f"{name}, trial {place + 1} of {len(trials)} ({options_line(trials[place])})"
                     root = self._home(folder, name) / f"trial-{place + 1}"
                     yield self._planned(name, trials[place], self.seeds[0], root, said)
 
@@ -100,6 +99,17 @@ class Planned:
     root: Path
     words: list[str]
     tried: list[str]
+
+
+def options_line(options: Sequence[str]) -> str:
+    """Write options in a line.
+
+    Example:
+        >>> options_line(["--loss.temperature", "0.1", "--optimizer.lr", "1"])
+        'loss.temperature=0.1, optimizer.lr=1'
+    """
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
 
 
 def write(sweep: Sweep, folder: Path) -> None:

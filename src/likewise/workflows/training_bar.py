@@ -1,6 +1,5 @@
-"""The progress of a whole training: one bar on a terminal, one line an epoch elsewhere."""
+"""The progress of a whole training: one bar over all steps, or one line an epoch."""
 
-import sys
 from math import isfinite
 from typing import Any, final
 
@@ -9,21 +8,26 @@ import torch
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
-from likewise.cli.printing import say
+from likewise.workflows.progress import Progress
 
 
 @final
-class RunProgress(ProgressBar):
-    """One bar over all steps, with the loss beside it; where no terminal draws it, one line an epoch.
+class TrainingBar(ProgressBar):
+    """One bar over all steps, with the loss beside it; where none is drawn, one line an epoch.
+
+    Args:
+        progress: Where it is shown.
 
     Example:
-        >>> RunProgress().is_enabled
+        >>> from likewise.workflows.progress import Silent
+        >>> TrainingBar(Silent()).is_enabled
         True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress) -> None:
         super().__init__()
         self.is_enabled = True
+        self._progress = progress
         self._bar: tqdm[Any] | None = None
 
     def disable(self) -> None:
@@ -37,8 +41,8 @@ class RunProgress(ProgressBar):
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Open the bar."""
         super().on_train_start(trainer, pl_module)
-        if self.is_enabled and sys.stderr.isatty():
-            self._bar = tqdm(total=_steps(trainer), unit="step", desc="training", file=sys.stderr)
+        if self.is_enabled:
+            self._bar = self._progress.steps(_steps(trainer), "training")
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -51,12 +55,12 @@ class RunProgress(ProgressBar):
         self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Print the epoch's line where there is no bar."""
+        """Say the epoch's line where there is no bar."""
         super().on_train_epoch_end(trainer, pl_module)
         if self.is_enabled and self._bar is None:
             steps = _steps(trainer)
             of = "" if steps is None else f"/{steps}"
-            say(f"training: {trainer.global_step}{of} steps, {_epoch_and_loss(trainer)}")
+            self._progress.say(f"training: {trainer.global_step}{of} steps, {_epoch_and_loss(trainer)}")
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Close the bar."""

@@ -1,4 +1,4 @@
-"""What somebody gives as one mapping: first guesses, slips and their suggestions, defaults, and that nothing is imported."""
+"""What somebody gives as one mapping: first guesses, slips and what is suggested, defaults; and nothing imported."""
 
 import json
 import subprocess
@@ -86,7 +86,7 @@ def _elsewhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("words", SLIPS)
 def test_a_slip_is_told_with_what_was_meant(words):
-    with pytest.raises(ValueError, match="expected|unknown") as told:
+    with pytest.raises(ValueError, match=r"expected|unknown") as told:
         read(words.split())
     assert SLIPS[words] in str(told.value)
     assert "\n" not in str(told.value)
@@ -258,8 +258,10 @@ def test_classes_of_ones_own_are_read_without_importing_them(tmp_path):
     (tmp_path / "own_parts.py").write_text(f"{MINE}\nraise RuntimeError('imported')\n")
     found = read(["--loss", "own_parts.Mine", "--loss.warmth", "3", "--loss.temperature", "1"])["loss"]
     assert found["init_args"] == {
-        **{"warmth": 3.0, "cold": False, "temperature": 1.0},
-        **{"gather_distributed": True},
+        "warmth": 3.0,
+        "cold": False,
+        "temperature": 1.0,
+        "gather_distributed": True,
     }
     for words, told in (
         (["--loss", "own_parts.Mine"], "expected --loss.warmth, got none: see likewise train --loss.help Mine"),
@@ -271,7 +273,7 @@ def test_classes_of_ones_own_are_read_without_importing_them(tmp_path):
         (["--encoder", "own_parts.Net"], "--encoder Wrapped --encoder.module own_parts.Net makes it one"),
         (["--loss", "own_parts.Mine", "--loss.warmt", "3"], "did you mean --loss.warmth?"),
     ):
-        with pytest.raises(ValueError, match="expected|unknown") as error:
+        with pytest.raises(ValueError, match=r"expected|unknown") as error:
             read(words)
         assert told in str(error.value)
     assert "How warm." in asked_help(["--loss.help", "own_parts.Mine"], "train")

@@ -16,14 +16,8 @@ MISSING: Final = object()
 """The default of a parameter that has none, or one that only running the code would tell."""
 UNNAMED = {"Batch", "Pairs"}
 """Inputs of a loss that are always there."""
-CONTAINERS = {"tuple": tuple, "list": list, "set": list, "frozenset": frozenset}
-OPERATIONS: dict[type, Any] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
-    ast.Pow: lambda a, b: a**b,
-}
+COPIES = {"Path", "tuple", "list", "set", "frozenset"}
+"""What makes of one constant a value that stands in a file as that constant does."""
 
 
 @final
@@ -54,17 +48,14 @@ class Value:
                 return MISSING if MISSING in items else items
             case ast.UnaryOp(op=ast.USub()) if isinstance(number := of(node.operand), int | float):
                 return -number
-            case ast.BinOp() if type(node.op) in OPERATIONS:
-                sides = of(node.left), of(node.right)
-                numbers = all(isinstance(side, int | float) for side in sides)
-                return OPERATIONS[type(node.op)](*sides) if numbers else MISSING
-            case ast.Call(func=ast.Name(id=name), args=[one]) if name in {"Path", *CONTAINERS}:
+            case ast.BinOp(op=ast.Div()) if isinstance(below := of(node.right), int | float):
+                above = of(node.left)
+                return above / below if isinstance(above, int | float) else MISSING
+            case ast.Call(func=ast.Name(id=name), args=[one]) if name in COPIES:
                 return of(one)
-            case ast.Name() | ast.Attribute():
-                found = self.module.find(ast.unparse(node))
-                return found.plain() if isinstance(found, Value) else MISSING
             case _:
-                return MISSING
+                found = self.module.find(ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
+                return found.plain() if isinstance(found, Value) else MISSING
 
     def _items(self, node: ast.expr) -> list[Any]:
         if not isinstance(node, ast.Starred):
@@ -292,10 +283,10 @@ def _is_record(node: ast.ClassDef) -> bool:
 
 
 def _arguments(doc: str) -> dict[str, str]:
-    """Return what a docstring says of each argument.
+    r"""Return what a docstring says of each argument.
 
     Example:
-        >>> _arguments("Args:\\n    x: One,\\n        or two. More.\\n    y (int): Three.\\n\\nReturns:\\n    z: Four.")
+        >>> _arguments("Args:\n    x: One,\n        or two. More.\n    y (int): Three.\n\nReturns:\n    z: Four.")
         {'x': 'One, or two. More.', 'y': 'Three.'}
     """
     said, current, inside, depth = dict[str, str](), "", False, 0

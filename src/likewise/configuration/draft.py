@@ -79,7 +79,8 @@ class Draft:
             part = option.name.removesuffix("." + ".".join(rest))
             raise ValueError(f"expected --{part} before --{option.name}, got none: name a class, {_some(base)}")
         elif parameter.annotation is None or any(head(of.node) in {"dict", "Special"} for of in _all(parameter)):
-            values[name] = {**(current or {}), ".".join(rest): parsed(option.value)}
+            before = current if isinstance(current, dict) else {}
+            values[name] = {**before, ".".join(rest): parsed(option.value)}
         else:
             raise ValueError(self._unknown(option, kind))
 
@@ -230,7 +231,7 @@ class Draft:
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
-        reads = head_is_path(parameter) and parameter.required and kind.key != self.root.key
+        reads = head_is_path(parameter) and parameter.required
         if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
             raise ValueError(f"expected a file or folder for --{name}, got {value}, which does not exist: correct it")
 
@@ -247,7 +248,8 @@ def parameters_of(kind: Class) -> dict[str, Parameter]:
 
 def _options_of(verb: str) -> Class:
     found = find(f"likewise.configuration.options.{VERBS[verb]}")
-    assert found is not None
+    if found is None:  # pragma: no cover - a package without its sources
+        raise ImportError("expected the sources of likewise, got none: install them, since options are read from them")
     return found
 
 

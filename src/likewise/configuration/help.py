@@ -111,7 +111,10 @@ def _of_part(option: Option, verb: str) -> str:
             told = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
             raise ValueError(f"expected a part before .help, got --{name}{told}")
         place = base
-    assert base is not None
+    return _of_kind(name, option, place, verb)
+
+
+def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
     if name == "trainer":
         return "\n".join([base.summary, "", *_parameters(base, name)])
     if not isinstance(option.value, str):

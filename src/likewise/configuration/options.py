@@ -1,4 +1,4 @@
-"""The options of `likewise train` and `likewise evaluate`: two records, whose fields are read like a part's parameters."""
+"""The options of `likewise train` and `likewise evaluate`: records, whose fields are read like a part's parameters."""
 
 from __future__ import annotations
 
@@ -19,28 +19,37 @@ if TYPE_CHECKING:  # the sources tell what these are; importing them takes secon
 
 
 @dataclass(kw_only=True)
-class EvaluateOptions:
-    """The options of `likewise evaluate`.
+class SharedOptions:
+    """The options of both.
 
     Args:
-        source: A run's folder, a checkpoint in it, or an .npz file.
+        runs: The folder to create the run's folder in.
         evaluations: How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval;
             [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and
             FewShot for new classes.
         evaluation_samples: The largest number of samples of each part to evaluate. Default: all.
-        runs: The folder to create the run's folder in.
+    """
+
+    runs: Path = Path("runs")
+    evaluations: Evaluation | list[Evaluation] | None = None
+    evaluation_samples: int | None = None
+
+
+@dataclass(kw_only=True)
+class EvaluateOptions(SharedOptions):
+    """The options of `likewise evaluate`.
+
+    Args:
+        source: A run's folder, a checkpoint in it, or an .npz file.
         device: Where the encoder runs: auto, cpu, cuda ...
     """
 
     source: Path
-    evaluations: Evaluation | list[Evaluation] | None = None
-    evaluation_samples: int | None = None
-    runs: Path = Path("runs")
     device: str = "auto"
 
 
 @dataclass(kw_only=True)
-class TrainOptions:
+class TrainOptions(SharedOptions):
     """The options of `likewise train`.
 
     Args:
@@ -50,7 +59,6 @@ class TrainOptions:
             options win over it.
         resume: The folder of an interrupted run to resume; no other options but --trainer.* go with it.
         seed: Seed of everything random except the split.
-        runs: The folder to create the run's folder in.
         name: What the run's folder is called after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.
         timeout_minutes: Minutes to wait for another process before all end.
@@ -62,10 +70,6 @@ class TrainOptions:
         keep: Which weights to keep: those after the last epoch, or those at the best validation score.
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
         log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
-        evaluations: How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval;
-            [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and
-            FewShot for new classes.
-        evaluation_samples: The largest number of samples of each part to evaluate. Default: all.
         data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
         subset: Fewer training samples: a long tail, a fraction, some classes; several with --subset+. Default: all.
         split: How samples are split into training, validation and test parts.
@@ -83,7 +87,6 @@ class TrainOptions:
     recipe: str | None = None
     resume: Path | None = None
     seed: int = 0
-    runs: Path = Path("runs")
     name: str | None = None
     checkpoint_minutes: float = 10.0
     timeout_minutes: float = 30.0
@@ -94,8 +97,6 @@ class TrainOptions:
     keep: Literal["last", "best"] = "last"
     report: bool = True
     log: list[str] | str | None = None
-    evaluations: Evaluation | list[Evaluation] | None = None
-    evaluation_samples: int | None = None
     data: Source
     subset: Subset | list[Subset] | None = None
     split: Split

@@ -6,7 +6,6 @@ data set whose file says "like: NAME" has what the other one has, and what belon
 otherwise.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache

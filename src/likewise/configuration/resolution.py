@@ -1,6 +1,6 @@
 """From words and files to one mapping: defaults, then the recipe, then configurations, then the command line."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
     """Return every option of a verb, checked, with its default where it is not given.
 
     Args:
-        given: Options, by their names or aliases, dotted or nested; config, recipe and resume among them.
+        given: Options, by their names or aliases, dotted or nested; config, recipe and resume among them. All of them,
+            as this returns them, are returned as they are.
         verb: "train" or "evaluate".
 
     Returns:
@@ -36,6 +37,8 @@ def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
         >>> resolve({"loss": "supcon", "epochs": 3})["trainer"]["max_epochs"]
         3
     """
+    if given.keys() == Draft(verb).root.parameters().keys():
+        return dict(given)  # which this has returned
     return resolved([Option(*one) for one in flat(dict(given))], verb)
 
 
@@ -91,8 +94,8 @@ def _resumed(given: Sequence[Option]) -> list[Option]:
     others = [one for one in given if one.name != "resume" and not one.name.startswith("trainer.")]
     if others:
         raise ValueError(
-            f"expected with --resume no option but --trainer.*, got --{others[0].name}: a run goes on as it began; leave "
-            "it out, or train anew with --config"
+            f"expected with --resume no option but --trainer.*, got --{others[0].name}: a run goes on as it began; "
+            "leave it out, or train anew with --config"
         )
     if not Path(folder).is_dir():
         raise ValueError(f"expected the folder of a run for --resume, got {folder}, which does not exist: correct it")
@@ -114,7 +117,7 @@ def _of_file(file: Any) -> list[Option]:
     except yaml.YAMLError as error:
         raise ValueError(f"expected options in YAML for --config, got {' '.join(str(error).split())}") from error
     if not isinstance(said, Mapping):
-        raise ValueError(
+        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
             f"expected options in --config, as in 'loss: SupConLoss', got {type(said).__name__}: name them"
         )
     return [Option(*one) for one in flat(dict(said))]
@@ -218,6 +221,8 @@ def _check(found: Mapping[str, Any]) -> None:
         if value is not None and value < least:
             at_least = f"of {least} or more" if least == 0 else f"of at least {least}"
             raise ValueError(f"expected --{name} {at_least}, got {value}: {remedy}")
+    if found["name"] is not None and Path(found["name"]).name != found["name"]:
+        raise ValueError(f"expected --name without slashes, got {found['name']}: --runs is the folder around it")
     strategy = found["trainer"].get("strategy")
     if isinstance(strategy, str) and strategy not in STRATEGIES:
         raise ValueError(

@@ -80,8 +80,7 @@ def _options(values: Mapping[str, Any], root: Class) -> Iterator[str]:
 def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
     for name, value in values.items():
         spec = value[-1] if isinstance(value, list) and value else value
-        kind = find(spec["class_path"]) if is_spec(spec) else None
-        if kind is not None:
+        if is_spec(spec) and (kind := find(spec["class_path"])):
             yield from (f"{above}{name}.{one}" for one in kind.parameters() if one not in HIDDEN)
             yield from _within(spec["init_args"], f"{above}{name}.")
 

@@ -23,25 +23,24 @@ def members(annotation: Value | None) -> Iterator[Value]:
     if annotation is None:
         return
     node, module = annotation.node, annotation.module
-    match node:
-        case ast.BinOp(op=ast.BitOr()):
-            for side in (node.left, node.right):
-                yield from members(Value(side, module))
-        case ast.Constant(value=str() as text):
-            yield from members(Value(ast.parse(text, mode="eval").body, module))
-        case ast.Subscript() if head(node) in UNIONS:
-            for one in (*_inner(node), *([ast.Constant(None)] if head(node) == "Optional" else [])):
-                yield from members(Value(one, module))
-        case ast.Name() | ast.Attribute() if head(node) not in PLAIN:
-            found = module.find(ast.unparse(node))
-            if isinstance(found, Value):
-                yield from members(found)
-            elif "Tensor" not in head(node):
-                yield annotation
-        case _ if "Tensor" not in ast.unparse(node):
-            yield annotation
-        case _:
-            pass
+    found = module.find(ast.unparse(node)) if _is_name(node) and head(node) not in PLAIN else None
+    inside: list[ast.expr] = []
+    if isinstance(node, ast.BinOp):
+        inside = [node.left, node.right]
+    elif isinstance(node, ast.Subscript) and head(node) in UNIONS:
+        inside = [*_inner(node), *([ast.Constant(None)] if head(node) == "Optional" else [])]
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        inside = [ast.parse(node.value, mode="eval").body]
+    elif isinstance(found, Value):
+        yield from members(found)
+    elif "Tensor" not in ast.unparse(node):
+        yield annotation
+    for one in inside:
+        yield from members(Value(one, module))
+
+
+def _is_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute)
 
 
 def head(node: ast.expr) -> str:
@@ -136,7 +135,7 @@ def _refuse(wanted: str) -> Any:
 
 
 def _none(value: Any) -> Any:
-    return None if value is None or value in ("null", "None") else _refuse("")  # noqa: PLR6201 - may be unhashable
+    return None if value is None or value in ("null", "None") else _refuse("")
 
 
 def _bool(value: Any) -> Any:

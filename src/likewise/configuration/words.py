@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-
 from typing import Any
 
 from likewise.configuration.draft import Option

@@ -1,6 +1,8 @@
 """Compile every launch of some steps for a GPU that need not be here; print what each needs, as lines of JSON.
 
-python tests/compiled_launches.py 86 bfloat16,128 float32,256    ("fully" at the end: all forms of weights, not a few)
+PYTHONPATH=. python tests/compiled_launches.py 86 bfloat16,128 float32,256
+
+"fully" at the end asks for all forms of weights, not a few.
 """
 
 import json
@@ -10,8 +12,8 @@ from unittest import mock
 import torch
 
 import likewise as lw
+from benchmarks import compiled
 from likewise import pairs
-from likewise.benchmark import compiled
 from likewise.operator import Push, backends, evaluate
 from likewise.operator.triton import fused
 from likewise.operator.triton.operands import precision

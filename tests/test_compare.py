@@ -149,9 +149,9 @@ def test_episodes_that_differ_with_the_seed_are_paired_seed_by_seed(tmp_path):
 def test_differences_that_go_with_the_class_are_named_too(tmp_path):
     """Not to name them would credit the loss with what another width did."""
     wide = {"class_path": "likewise.models.MLP", "init_args": {"width": 512, "input_shape": [3]}}
-    parts = {"data": None, "encoder": wide, "loss": OTHER, "offers": [{"class_path": "a.Momentum", "init_args": {}}]}
+    parts = {"data": None, "encoder": wide, "loss": OTHER, "inputs": [{"class_path": "a.Momentum", "init_args": {}}]}
     runs = [run_of(tmp_path), run_of(tmp_path, parts=parts)]
-    assert names_of(runs) == ["SupConLoss, no offers, width=64", "NTXentLoss, Momentum, width=512"]
+    assert names_of(runs) == ["SupConLoss, no inputs, width=64", "NTXentLoss, Momentum, width=512"]
 
 
 def test_options_of_the_trainer_make_settings(tmp_path):

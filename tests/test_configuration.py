@@ -23,7 +23,7 @@ SLIPS = {
     "--optimizer AdamX": "did you mean Adam",
     "--schedule cosin": "did you mean Cosine?",
     "--data Digit": "did you mean Digits?",
-    "--offers Momentm": "did you mean Momentum?",
+    "--inputs Momentm": "did you mean Momentum?",
     "--evaluations KNNN": "did you mean KNN?",
     "--batches.sampler Balancd": "did you mean Balanced?",
     "--recipe supcn-digits": "did you mean supcon-digits?",
@@ -136,8 +136,8 @@ def test_a_first_guess_is_understood(words):
 
 
 def test_moco_brings_its_inputs_unless_others_are_given():
-    assert [name_of(one) for one in read(["--loss", "moco"])["offers"]] == ["Momentum", "KeyQueue"]
-    assert name_of(read(["--offers", "KeyQueue", "--loss", "moco"])["offers"]) == "KeyQueue"
+    assert [name_of(one) for one in read(["--loss", "moco"])["inputs"]] == ["Momentum", "KeyQueue"]
+    assert name_of(read(["--inputs", "KeyQueue", "--loss", "moco"])["inputs"]) == "KeyQueue"
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def _paths(value):
 
 def test_options_are_given_in_python_as_on_the_command_line():
     class_ = {"class_path": "likewise.losses.NTXentLoss", "init_args": {"temperature": 0.2}}
-    nested = resolve({"loss": class_, "trainer": {"max_epochs": 3}, "batches": {"batch_size": 9}, "offers": []})
-    assert nested == resolve({"loss": "simclr", "temperature": 0.2, "epochs": 3, "batch-size": 9, "offers": []})
+    nested = resolve({"loss": class_, "trainer": {"max_epochs": 3}, "batches": {"batch_size": 9}, "inputs": []})
+    assert nested == resolve({"loss": "simclr", "temperature": 0.2, "epochs": 3, "batch-size": 9, "inputs": []})
     assert resolve({"evaluations": ["KNN", "Retrieval"], "source": "x"}, verb="evaluate")["evaluations"][1] == {
         "class_path": "likewise.evaluation.Retrieval"
     }
@@ -295,7 +295,7 @@ def test_kinds_are_the_classes_that_have_no_abstract_parts():
     losses = kinds(find("likewise.losses.Loss"))
     assert "SupConLoss" in losses
     assert not {"Loss", "ContrastiveLoss", "LossOptions"} & losses.keys()
-    assert not {"Batch", "Pairs", "Offer"} & kinds(find("likewise.training.offers.Offer")).keys()
+    assert not {"BatchInputs", "Pairs", "LossInput"} & kinds(find("likewise.training.inputs.LossInput")).keys()
 
 
 def test_what_sources_tell_is_what_python_finds():

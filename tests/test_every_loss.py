@@ -45,9 +45,9 @@ def test_the_table_has_every_loss():
         assert kind().last == {}
 
 
-def test_recommended_offers():
+def test_recommended_inputs():
     """Losses that need a momentum encoder, for a queue or targets, recommend it; the others recommend nothing."""
-    wished = {name: kind.recommended_offers for name, kind in PUBLIC.items() if kind.recommended_offers}
+    wished = {name: kind.recommended_inputs for name, kind in PUBLIC.items() if kind.recommended_inputs}
     queue = "Momentum", "KeyQueue"
     assert wished == {"MSCLoss": queue, "NWSLoss": queue, "BYOLLoss": ("Momentum", "Predictor")}
     for name in ("MSCLoss", "NWSLoss"):

@@ -627,16 +627,16 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
         (["--loss", "SupConLoss", "--batches", "Episodes", "--batches.mix", "true"], "which takes no cell_labels"),
         (
             ["--loss", "InfoPatchLoss", "--batches", "Views"],
-            "expected batches of episodes for InfoPatchLoss, got Views",
+            "expected Episodes as batches for InfoPatchLoss, got Views",
         ),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.ways", "17"], "at least 17 classes"),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower batches.queries"),
         (
             ["--loss", "InfoPatchLoss", "--encoder.pools", "4"],
-            "as by --encoder.pools 3 of Conv4, or mask none, by --offers EpisodeMaps --offers.mask false",
+            "as by --encoder.pools 3 of Conv4, or mask none, by --inputs EpisodeMaps --inputs.mask false",
         ),
         (
-            ["--loss", "InfoPatchLoss", "--encoder.pools", "4", "--offers", "EpisodeMaps", "--offers.mask", "false"],
+            ["--loss", "InfoPatchLoss", "--encoder.pools", "4", "--inputs", "EpisodeMaps", "--inputs.mask", "false"],
             "expected feature maps of at least 2 cells for mixed queries, got 1 x 1",
         ),
         (

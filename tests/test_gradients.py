@@ -352,7 +352,7 @@ def test_collapsed_embeddings_have_a_section_that_says_so(tmp_path):
     [
         ("RASCALLoss", {}),
         ("SupConLoss", {"normalize": False}),
-        ("SupConLoss", {"parts": {"offers": [{"class_path": "likewise.training.offers.Momentum"}]}}),
+        ("SupConLoss", {"parts": {"inputs": [{"class_path": "likewise.training.inputs.Momentum"}]}}),
     ],
 )
 def test_losses_with_other_weights_or_references_have_no_section(kind, options, tmp_path):

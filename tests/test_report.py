@@ -113,7 +113,7 @@ def whole(tmp_path_factory):
     """A run with everything, its parts, and its page."""
     run = Run.create(tmp_path_factory.mktemp("runs"), "a <b>run<b>")
     loss = {"class_path": "likewise.losses.SupConLoss", "init_args": {"temperature": 0.1, "odd": "<i>"}}
-    facts = {"parts": {"loss": loss, "offers": None}, "labels": {"kind": "classes", "names": NAMES}, "seed": 7}
+    facts = {"parts": {"loss": loss, "inputs": None}, "labels": {"kind": "classes", "names": NAMES}, "seed": 7}
     run.describe(facts | {"versions": {"likewise": "0"}, "seconds": {"training": 1.5, "evaluation": 0.25}})
     run.write("metrics.csv", b"step,epoch,loss,rate\n0,1,2.0,0.1\n1,1,1.0,\n2,2,0.5,0.2\n")
     run.write("histograms.csv", b"rank_drift_histogram,1,3,1,0\nrank_drift_histogram,2,0,4,4\n")

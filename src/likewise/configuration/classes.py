@@ -14,7 +14,7 @@ from likewise.parts import class_of
 
 MISSING: Final = object()
 """The default of a parameter that has none, or one that only running the code would tell."""
-UNNAMED = {"Batch", "Pairs"}
+UNNAMED = {"BatchInputs", "Pairs"}
 """Inputs of a loss that are always there."""
 COPIES = {"Path", "tuple", "list", "set", "frozenset"}
 """What makes of one constant a value that stands in a file as that constant does."""
@@ -96,6 +96,11 @@ class Module:
         self.stars: list[str] = []
         self._read(tree.body)
 
+    @property
+    def is_package(self) -> bool:
+        """Whether it is the file of a package."""
+        return self.path.name == "__init__.py"
+
     def find(self, dotted: str) -> "Class | Module | Value | None":
         """Find what a dotted name means here; None: not told by the source."""
         first, _, rest = dotted.partition(".")
@@ -145,7 +150,7 @@ class Module:
 
     def _import(self, node: ast.ImportFrom) -> None:
         parents = self.name.split(".")
-        parents = parents if self.path.name == "__init__.py" else parents[:-1]
+        parents = parents if self.is_package else parents[:-1]
         above = parents[: len(parents) - node.level + 1] if node.level else []
         module = ".".join([*above, *([node.module] if node.module else [])])
         for one in node.names:
@@ -202,6 +207,15 @@ class Class:
     def functions(self) -> dict[str, ast.FunctionDef]:
         """The functions that it defines itself."""
         return {one.name: one for one in self.node.body if isinstance(one, ast.FunctionDef)}
+
+    def attribute(self, name: str) -> Value | None:
+        """Return what the class, or the nearest that it inherits from, sets an attribute to."""
+        for one in self.lineage:
+            for node in one.node.body:
+                targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+                if any(isinstance(of, ast.Name) and of.id == name for of in targets) and getattr(node, "value", None):
+                    return Value(node.value, one.module)  # pyright: ignore[reportAttributeAccessIssue]
+        return None
 
     @property
     def abstract(self) -> bool:

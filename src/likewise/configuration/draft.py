@@ -10,7 +10,7 @@ from likewise.configuration.guesses import class_named
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import FLAG, LISTS, head, members, parsed, part_of, plain
-from likewise.parts import is_spec
+from likewise.parts import is_spec, renamed
 
 
 class Option(NamedTuple):
@@ -181,6 +181,7 @@ class Draft:
         Raises:
             ValueError: There is no such class, or it is of another kind.
         """
+        name = renamed(name)
         known = class_named(name, base)
         if known is not None:
             return known
@@ -188,7 +189,8 @@ class Draft:
             raise ValueError(near_classes(option, name, base))
         kind = find(name)
         if kind is not None and kind.inherits(base) and not kind.abstract:
-            known = kind_named(kind.name, base) if name.startswith("likewise.") else None
+            room = module_of(name.rpartition(".")[0])
+            known = None if room is None or (room.is_package and "." in room.name) else kind_named(kind.name, base)
             return known if known is not None and getattr(find(known), "key", None) == kind.key else name
         if kind is None:
             _check_module(name, base)

@@ -73,7 +73,7 @@ def expanded(option: str, value: str, base: Class) -> list[tuple[str, Any]] | No
         return [(option, "likewise.losses.InfoNCELoss"), ("loss.symmetric", True)]
     if option == "loss" and folded(value) == "moco":
         method = recipes.of_method("moco")
-        return [*flat({"loss": method["loss"]}), ("offers", method["offers"])]
+        return [*flat({"loss": method["loss"]}), ("inputs", method["inputs"])]
     if option == "encoder" and sized and folded(sized[1]) == "resnet" and class_named(value, base) is None:
         return [(option, "likewise.models.ResNet"), ("encoder.depth", int(sized[2]))]
     if option == "data" and class_named(value, base) is None:

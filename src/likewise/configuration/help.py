@@ -26,13 +26,13 @@ Every part is a class, chosen by name and configured by its own parameters:
     likewise train photos/ --loss simclr --encoder resnet18 --epochs 100
     likewise train --loss NTXentLoss --loss.temperature 0.5 --trainer.max_epochs 100
     likewise train --data flowers.npz --encoder MLP --encoder.width 512 --lr 0.001 --batch-size 64
-    likewise train --loss moco --offers.size 65536        InfoNCELoss, a momentum encoder and a queue
+    likewise train --loss moco --inputs.size 65536        InfoNCELoss, a momentum encoder and a queue
     likewise train --loss.help                            every loss, with a line on each
     likewise train --loss.help NTXentLoss                 the parameters of a class
     likewise train --config runs/RUN/config.yaml          repeat a run
     likewise train --resume runs/RUN.partial              resume an interrupted run
 
-A second --offers without + replaces the first; --offers [] means no offers. Your own classes are given by import path,
+A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
 also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.
 """,
     "evaluate": """usage: likewise evaluate SOURCE [OPTIONS]
@@ -213,7 +213,7 @@ def _names(words: Sequence[str], verb: str) -> Iterator[str]:
     root = Draft(verb).root
     yield from (name.replace("_", "-") for name, of in ALIASES.items() if of.partition(".")[0] in root.parameters())
     yield from ("help", *root.parameters())
-    for part in (*PARTS, "offers", "subset", "evaluations", "trainer"):
+    for part in (*PARTS, "inputs", "subset", "evaluations", "trainer"):
         if part in root.parameters():
             kind = _chosen([part], words, verb)
             yield f"{part}.help"

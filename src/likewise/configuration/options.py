@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the sources tell what these are; importing them takes secon
     from likewise.evaluation import Evaluation
     from likewise.losses import Loss
     from likewise.models import Encoder, Head
-    from likewise.training.offers import Offer
+    from likewise.training.inputs import LossInput
     from likewise.training.schedule import Schedule
 
 
@@ -77,7 +77,7 @@ class TrainOptions(SharedOptions):
         encoder: The network that is kept.
         head: The network between encoder and loss, dropped after training.
         loss: The loss.
-        offers: Further inputs of the loss, such as a queue: --offers Momentum --offers+ KeyQueue; [] is none.
+        inputs: Further inputs of the loss, such as a queue: --inputs Momentum --inputs+ KeyQueue; [] is none.
         optimizer: What updates the parameters.
         schedule: How the learning rate changes during training.
         trainer: Lightning's trainer.
@@ -104,7 +104,7 @@ class TrainOptions(SharedOptions):
     encoder: Encoder
     head: Head
     loss: Loss
-    offers: Offer | list[Offer] | None = None
+    inputs: LossInput | list[LossInput] | None = None
     optimizer: Optimizer
     schedule: Schedule
     trainer: Trainer
@@ -163,7 +163,7 @@ ALIASES = {
     "backbone": "encoder",
     "projector": "head",
     "criterion": "loss",
-    "inputs": "offers",
+    "offers": "inputs",
     "evaluation": "evaluations",
     "scheduler": "schedule",
     "num_workers": "workers",

@@ -1,5 +1,6 @@
 """From words and files to one mapping: defaults, then the recipe, then configurations, then the command line."""
 
+import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import yaml
 
 from likewise.configuration import recipes
-from likewise.configuration.classes import Class, Value, find, module_of
+from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, flat, kind_of_data
 from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, SOURCES, STRATEGIES
@@ -16,7 +17,6 @@ from likewise.configuration.values import FLAG, folded, part_of
 SEEDS = 2**32  # NumPy takes no more
 FITTED = ("data", "batches", "encoder")
 """Parts that follow from what lies at a path that is given as data."""
-EPISODES = "likewise.training.offers.asked.OF_EPISODES"
 
 
 def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
@@ -164,8 +164,8 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
     below = _without_replaced(list(flat(chosen)), layers, root)
     named = {one.name for one in (*below, *layers) if one.name in PARTS}
     defaults = [Option(*one) for one in DEFAULTS.items() if one[0] in PARTS or one[0].partition(".")[0] not in named]
-    if "batches" not in named and _of_episodes([*defaults, *below, *layers], root):
-        defaults = [one._replace(value="likewise.data.Episodes") if one.name == "batches" else one for one in defaults]
+    needed = None if "batches" in named else _batches_for([*defaults, *below, *layers], root)
+    defaults = [one._replace(value=needed) if needed and one.name == "batches" else one for one in defaults]
     return [*defaults, *below]
 
 
@@ -187,16 +187,23 @@ def _is_same(path: Any, value: Any, base: Class | None) -> bool:
     return value == path or (own and folded(value.rpartition(".")[2]) == folded(path.rpartition(".")[2]))
 
 
-def _of_episodes(options: Sequence[Option], root: Class) -> bool:
-    """Tell whether the loss reads what only batches of episodes have."""
-    base = _base("loss", root)
+def _batches_for(options: Sequence[Option], root: Class) -> str | None:
+    """Return the batches that only will do for what the inputs of the loss read; None: any will."""
+    losses, inputs = _base("loss", root), _base("inputs", root)
     value = next((one.value for one in reversed(options) if one.name == "loss"), None)
-    kind = find(class_named(value, base) or value) if isinstance(value, str) and base else None
-    module = module_of(EPISODES.rpartition(".")[0])
-    names = module.find(EPISODES.rpartition(".")[2]) if module else None
-    of_episodes = names.plain() if isinstance(names, Value) else []
-    asked = kind.parameters("forward") if kind else {}
-    return any(of.required and name in of_episodes for name, of in asked.items())
+    if losses is None or inputs is None or not isinstance(value, str):
+        return None
+    kind = find(class_named(value, losses) or value)
+    asked = {name for name, of in kind.parameters("forward").items() if of.required} if kind else set[str]()
+    own = [one.value for one in options if one.name == "inputs" and isinstance(one.value, str) and "." in one.value]
+    for supplier in filter(None, map(find, [*own, *kinds(inputs).values()])):
+        names = {name for one in supplier.lineage if one.inherits(inputs) for name in one.functions}
+        batches = supplier.attribute("batches")
+        needed = batches.module.find(ast.unparse(batches.node)) if batches else None
+        base = _base("batches", root)
+        if isinstance(needed, Class) and base and needed.key != base.key and names & asked:
+            return kind_named(needed.name, base) or needed.path
+    return None
 
 
 def _fill_loss(draft: Draft) -> None:

@@ -33,8 +33,8 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
     """Return the options of a command line in their order.
 
     Example:
-        >>> [tuple(one) for one in options_in(["photos", "--seed", "3", "--offers+=KeyQueue"])]
-        [('data', 'photos', False), ('seed', '3', False), ('offers', 'KeyQueue', True)]
+        >>> [tuple(one) for one in options_in(["photos", "--seed", "3", "--inputs+=KeyQueue"])]
+        [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
     """
     found: list[Option] = []
     following = iter(range(len(words)))

@@ -2,7 +2,8 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from typing import NamedTuple, NotRequired, TypedDict, final
+from collections.abc import Collection
+from typing import Any, NamedTuple, NotRequired, TypedDict, final
 
 import torch
 from jaxtyping import Int, Shaped
@@ -78,6 +79,18 @@ class Batches(ABC):
 
     def fit(self, samples: Samples) -> None:  # noqa: B027 - most batches have nothing to fit
         """Fit to the training part, once before training."""
+
+    def suit(self, loss: str, arguments: Collection[str]) -> None:  # noqa: B027 - most batches suit every loss
+        """Settle what depends on the loss, by its name and the arguments of its forward, once before training.
+
+        Raises:
+            ValueError: The loss would take something in these batches for something else.
+        """
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Arguments that `suit` has settled, by name: a run records them."""
+        return {}
 
 
 @final

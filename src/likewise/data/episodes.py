@@ -1,6 +1,7 @@
 """Batches of episodes, as few-shot learning trains: some classes, with samples to learn from and others to classify."""
 
-from typing import final
+from collections.abc import Collection
+from typing import Any, final
 
 import torch
 from jaxtyping import Int
@@ -70,6 +71,21 @@ class Episodes(Batches):
         self.steps = steps
         self.mix = mix
         self.augmentation = augmentation
+
+    def suit(self, loss: str, arguments: Collection[str]) -> None:
+        """Mix queries for losses of cells, unless `mix` says; refuse it for others, which would take them for whole."""
+        cells = "cell_labels" in arguments
+        if self.mix and not cells:
+            raise ValueError(
+                f"expected queries that show one class each for {loss}, which takes no cell_labels, got mixed ones: "
+                "leave batches.mix out"
+            )
+        self.mix = cells if self.mix is None else self.mix
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Whether queries are mixed."""
+        return {"mix": self.mix}
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
         """Return the rows of every batch of an epoch."""

@@ -6,6 +6,7 @@ push for those rows, and passes both to `ContrastiveLoss.evaluate`.
 
 import functools
 import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -56,17 +57,35 @@ def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     return value.to(rows).reshape(()) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
+class _OldName:
+    """`recommended_offers`, the old name of `recommended_inputs`, for one release."""
+
+    def __get__(self, loss: Any, kind: type) -> Any:
+        self.warn(kind)
+        return kind.recommended_inputs  # pyright: ignore[reportAttributeAccessIssue]
+
+    @staticmethod
+    def warn(kind: type) -> None:
+        """Warn that the name is old."""
+        told = (
+            f"recommended_offers of {kind.__name__} is now recommended_inputs; the old name goes with the next release"
+        )
+        warnings.warn(told, DeprecationWarning, stacklevel=3)
+
+
 class Loss(nn.Module, ABC):
     """Abstract base class of all losses, of embeddings or of what is computed from them.
 
     Attributes:
         label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or neither.
-        recommended_offers: Names of the offers that `likewise train` uses with this loss unless others are given.
+        recommended_inputs: Names of the further inputs, such as "KeyQueue", that `likewise train` uses with this loss
+            unless others are given.
         last: Statistics of the last step by name, detached.
     """
 
     label_kinds: ClassVar[frozenset[LabelKind]] = frozenset()
-    recommended_offers: ClassVar[tuple[str, ...]] = ()
+    recommended_inputs: ClassVar[tuple[str, ...]] = ()
+    recommended_offers: Any = _OldName()
     last: dict[str, Tensor]
 
     whole: ClassVar[bool] = False
@@ -75,6 +94,9 @@ class Loss(nn.Module, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "recommended_offers" in vars(cls):
+            _OldName.warn(cls)
+            cls.recommended_inputs = vars(cls)["recommended_offers"]
         if "forward" in vars(cls):
             cls.forward = uncompiled(cls.forward, unless=_is_whole)
 

@@ -24,7 +24,7 @@ class InfoPatchLoss(Loss):
 
     The local loss is `PatchLoss`: identify the class of a query's cell among the classes of its episode. The global
     loss is a classifier's cross-entropy: identify the class of every cell, of supports and queries, among all training
-    classes. How supports are masked and queries mixed is the matter of the batches and offers that it is trained with.
+    classes. How supports are masked and queries mixed is decided by the batches and inputs that it is trained with.
 
     Args:
         scale: 1/τ > 0 of the local loss.

@@ -59,7 +59,7 @@ class MSCLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"label sets"})
-    recommended_offers = ("Momentum", "KeyQueue")
+    recommended_inputs = ("Momentum", "KeyQueue")
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ class NWSLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"label sets"})
-    recommended_offers = ("Momentum", "KeyQueue")
+    recommended_inputs = ("Momentum", "KeyQueue")
 
     label_similarity: Tensor
 

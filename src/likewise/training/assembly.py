@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from likewise.data import (
     Batches,
-    Episodes,
     Parts,
     Rows,
     Samples,
@@ -28,9 +27,9 @@ from likewise.models import Encoder, FromRun, Head, TextEncoder
 from likewise.parts import Spec, build, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
+from likewise.training.inputs import LossInput
+from likewise.training.inputs.resolution import check_labels, reads_embeddings
 from likewise.training.notes import notes
-from likewise.training.offers import Asked, Offer
-from likewise.training.offers.choice import check_labels
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
@@ -46,7 +45,7 @@ class Assembled:
         parts: The samples for training, validation and test.
         trained: The samples to train on: the training part, followed by the validation part in a refit.
         refit: Whether to train on the validation part too.
-        module: Encoder, head, loss and offers.
+        module: Encoder, head, loss and its inputs.
         data: Batches of the training part.
         specs: The class and the arguments of each part.
         notes: What a user should know about the data, a sentence each.
@@ -79,7 +78,7 @@ def assemble(
 
     Args:
         chosen: A `Spec` for each of data, subset, split, batches, encoder, head, loss, optimizer and schedule, and a
-            list of them for offers; None if a part is left out.
+            list of them for inputs of the loss; None if a part is left out.
         seed: Seed of weights, order, views and dropout.
         chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
         workers: Processes that read inputs which are not in memory; None: one per core, up to 8.
@@ -90,7 +89,7 @@ def assemble(
     Raises:
         ValueError: A part refuses its arguments, the data, or the parts before it.
     """
-    specs = {part: _normal(spec) for part, spec in chosen.items()}
+    specs = {"inputs" if part == "offers" else part: _normal(spec) for part, spec in chosen.items()}  # its old name
     kind = class_of(specs["loss"]["class_path"], Loss)
     parts, refit = parts_of(specs, lambda samples: check_labels(kind, samples.label_kind, samples.names))
     train = parts.refitted().train if refit else parts.train
@@ -103,20 +102,20 @@ def assemble(
         known = _of_earlier_run(Run.open(specs["from_run"]), specs["data"], parts)
     encoder, specs["encoder"] = _encoder(specs["encoder"], train)
     head = None
-    if Asked.by(kind).of_embeddings:
+    if reads_embeddings(kind):
         specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim)
         head = build(specs["head"], Head)
     else:
         specs["head"] = None
     loss, specs["loss"] = _loss(specs["loss"], train, head.embedding_dim if head else encoder.feature_dim)
-    offers = None if specs.get("offers") is None else [build(spec, Offer) for spec in _as_list(specs["offers"])]
+    inputs = None if specs.get("inputs") is None else [build(spec, LossInput) for spec in _as_list(specs["inputs"])]
     optimizer = class_of(specs["optimizer"]["class_path"], Optimizer)
     module = Pretraining(
         encoder,
         head,
         loss,
         partial(optimizer, **specs["optimizer"]["init_args"]),
-        offers,
+        inputs,
         samples=train,
         schedule=build(specs["schedule"], Schedule),
         chunk_size=chunk_size,
@@ -125,27 +124,12 @@ def assemble(
         known.append(f"batch normalisation in the encoder normalises each chunk of {chunk_size:,} by itself")
     ready = prepared(encoder, train)
     batches = build(specs["batches"], Batches)
-    if isinstance(batches, Episodes) and batches.mix is None:
-        batches.mix = "cell_labels" in module.offers.asked.names
-        specs["batches"]["init_args"]["mix"] = batches.mix
-    _check_batches(batches, module.offers.asked)
-    if isinstance(batches, Episodes) and batches.mix:
-        _check_cells(encoder)
+    batches.suit(module.inputs.signature.loss, module.inputs.signature.names)
+    specs["batches"]["init_args"] |= batches.recorded
+    module.inputs.check_batches(batches)
     data = TrainingData(ready, batches, seed=seed, workers=workers)
     data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
-    return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.offers.all, parts.test)))
-
-
-def _check_cells(encoder: Encoder) -> None:
-    """Raise unless an encoder has cells that can show parts of mixed images, and says where they lie."""
-    height, width = encoder.map_shape[1:]
-    if height * width < 2:
-        raise ValueError(
-            f"expected feature maps of at least 2 cells for mixed queries, got {height} x {width} for images "
-            f"{encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mix none, by "
-            "--batches.mix false"
-        )
-    _ = encoder.cell_grid  # or an error that says what to do
+    return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.inputs.all, parts.test)))
 
 
 def prepared(encoder: Encoder, samples: Samples) -> Samples:
@@ -210,20 +194,6 @@ def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:
         raise ValueError(
             f"expected features ({len(inputs)}, {encoder.feature_dim}) from {name}, got {tuple(features.shape)}: "
             "return their length as feature_dim"
-        )
-
-
-def _check_batches(batches: Batches, asked: Asked) -> None:
-    """Raise unless the batches have what the loss reads, and nothing that it would take for something else."""
-    episodes = isinstance(batches, Episodes)
-    if asked.of_episodes and not episodes:
-        raise ValueError(
-            f"expected batches of episodes for {asked.loss}, got {type(batches).__name__}: choose Episodes"
-        )
-    if episodes and batches.mix and "cell_labels" not in asked.names:
-        raise ValueError(
-            f"expected queries that show one class each for {asked.loss}, which takes no cell_labels, got mixed ones: "
-            "leave batches.mix out"
         )
 
 

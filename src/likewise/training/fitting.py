@@ -113,7 +113,7 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
     checkpoint = _agreed(run)
     if compiled:
         torch.compiler.reset()  # earlier runs in this process count towards the limit of recompilations
-        momentum = ready.module.offers.momentum
+        momentum = ready.module.inputs.momentum
         for part in (ready.module.encoder, ready.module.head, None if momentum is None else momentum.slow):
             if part is not None:
                 part.compile()

@@ -39,7 +39,7 @@ from likewise.workflows.training_bar import TrainingBar
 VALIDATED_EPISODES = 600
 CPU = torch.device("cpu")
 ALIKE = "let all processes read the same files"
-CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "offers", "optimizer", "schedule")
+CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
 
 
 def train(
@@ -255,7 +255,7 @@ class _Training:
         self.ready.module.load_state_dict(torch.load(self.run.best, map_location="cpu", weights_only=True))
 
     def _restore(self) -> None:
-        """Load the trained encoder, and give the offers the weights that they had with it, if these were saved."""
+        """Load the trained encoder; head, loss and its inputs get the weights that they had with it, if these were saved."""
         module = self.ready.module
         trained = self.run.encoder().state_dict()
         module.encoder.load_state_dict(trained)

@@ -54,14 +54,14 @@ def section(subjects: Sequence[Subject]) -> Section | None:
 def form_of(subject: Subject) -> Form | None:
     """Return SupCon's form; None unless the run's loss is SupCon or NT-Xent, normalised, of the batch only.
 
-    With offers, the references may be the keys of a momentum encoder or a queue, which no file has.
+    With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
     """
     parts = subject.facts.get("parts", {})
     loss = parts.get("loss")
     if not loss or short_name(loss) not in LOSSES or not loss["class_path"].startswith("likewise."):
         return None
     given = loss.get("init_args") or {}
-    if parts.get("offers") or given.get("normalize") is False:
+    if parts.get("inputs") or given.get("normalize") is False:
         return None
     return "in" if given.get("form") == "in" else "out"
 

@@ -30,8 +30,8 @@ def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
     Example:
         >>> dict(named({"seed": 3, "loss": {"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1}}}))
         {'seed': 3, 'loss': 'SupConLoss', 'loss.temperature': 0.1}
-        >>> dict(named({"offers": [{"class_path": "likewise.training.Momentum"}], "widths": [64, 128]}))
-        {'offers.1': 'Momentum', 'widths': '[64, 128]'}
+        >>> dict(named({"inputs": [{"class_path": "likewise.training.Momentum"}], "widths": [64, 128]}))
+        {'inputs.1': 'Momentum', 'widths': '[64, 128]'}
     """
     for name, value in options.items():
         if is_spec(value):

@@ -1,12 +1,11 @@
-"""Pairs and triplets from the views of a batch."""
+"""What every batch supplies: embeddings, labels, the indices of its samples, and pairs and triplets of its views."""
 
 from typing import final
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.training.offers.asked import Asked
-from likewise.training.offers.offer import Offer
+from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
 PARTNERS = frozenset({"keys", "positives"})
@@ -14,7 +13,32 @@ NEGATIVES = 1  # purpose of the random numbers
 
 
 @final
-class Pairs(Offer):
+class BatchInputs(LossInput):
+    """What every batch has.
+
+    embeddings      z of all views, except a key that goes to a momentum encoder, (B, V, E)
+    labels          classes (B,) or label sets (B, L), if the data has labels
+    sample_index    rows in the training part, (B,)
+    """
+
+    of_labels = frozenset({"labels"})
+    without_head = frozenset({"labels", "sample_index"})
+
+    def embeddings(self, step: Step) -> Float[Tensor, "b v e"]:
+        """Return z of the views that the encoder sees."""
+        return step.embeddings
+
+    def labels(self, step: Step) -> Tensor:
+        """Return the labels."""
+        return step.labels
+
+    def sample_index(self, step: Step) -> Int[Tensor, " b"]:
+        """Return the rows in the training part."""
+        return step.batch["sample_index"]
+
+
+@final
+class Pairs(LossInput):
     """Pairs and triplets from views.
 
     queries, anchors    z of all views, without the last if the loss needs keys or positives, or if it goes to a
@@ -25,17 +49,12 @@ class Pairs(Offer):
     """
 
     only_if_required = frozenset({"keys", "positives", "negatives", "key_labels"})
+    of_labels = frozenset({"key_labels"})
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._apart = False
-        self._loss = ""
-
-    def given_to(self, asked: Asked) -> frozenset[str]:
-        """Return the names that it supplies, and record whether the last view is the partner of the others."""
-        self._apart = bool(asked.required & PARTNERS)
-        self._loss = asked.loss
-        return super().given_to(asked)
+    def build(self, context: InputContext) -> None:
+        """Record whether the last view is the partner of the others."""
+        self._apart = bool(context.signature.required & PARTNERS)
+        self._loss = context.signature.loss
 
     def queries(self, step: Step) -> Tensor:
         """Return z of the views that are not partners."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.losses import TEMPERATURE
-from likewise.benchmark.measurement import Timed
+from likewise.benchmark.measurement import Measurement
+from likewise.benchmark.rivals import TEMPERATURE
 from likewise.losses import RASCALLoss, SupConLoss
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ def _rascal(options: dict[str, Any]) -> Callable[[Case], Callable[..., Tensor]]:
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(Measurement):
     """Measure RASCAL, by each of its rankings, and SupCon on the same batch, in training with a warm cache.
 
     The rows are two views of half as many samples. Every ranking computes the ranks, "uniform" only for its statistics.

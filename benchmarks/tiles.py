@@ -8,21 +8,21 @@ from itertools import product
 
 import torch
 
+from benchmarks.graphs import OnGpu
+from benchmarks.kernels import compiler, workers
 from likewise.benchmark.case import Contender
-from likewise.benchmark.kernels import compiler, workers
-from likewise.benchmark.measurement import Timed, option
+from likewise.benchmark.measurement import option
 
 SIZES = [None, *product((64, 128), (32, 64, 128), (4, 8), (2, 3, 4))]
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(OnGpu):
     """Time SupCon's forward and its symmetric backward on a GPU, in each tile size that compiles without a flaw.
 
     "as chosen" is the size that `tuning.tiles` chooses. All sizes are compiled first, which takes minutes.
     """
 
-    device: str = option("cuda", "Where to measure.", choices=("cuda",))
     sizes: tuple[int, ...] = option((65536,), "Numbers of rows.", least=32)
     widths: tuple[int, ...] = option((64, 128, 256), "Features of a row.", least=1)
     budget: float = option(1200.0, "Seconds for everything but compiling, approximately.", least=1)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Timed, option
+from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
 from likewise.evaluation import KNN, Evaluation, Features, LinearProbe, Retrieval
 
@@ -15,7 +15,7 @@ SEPARATION = 0.15  # of class centres, in deviations of the noise: a probe is ri
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(Measurement):
     """Measure evaluations of overlapping classes, with a tenth of the samples to choose by and a fifth to report on.
 
     Features are correlated, of very different variance, and not negative, as those of a network with ReLU are.

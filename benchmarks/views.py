@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from likewise.benchmark.case import Case, Contender, Sampler
-from likewise.benchmark.measurement import Timed, option
+from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
 from likewise.benchmark.results import Result
 from likewise.data.augmentation import Chain, ColourJitter, Draw, GaussianBlur, RandomResizedCrop, SimCLRViews
@@ -66,7 +66,7 @@ FORMS = {
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(Measurement):
     """Measure views of images per second, and count the operations of a call that compute something.
 
     Each operation is one kernel or two on a GPU. For one thread, set OMP_NUM_THREADS=1.

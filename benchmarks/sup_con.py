@@ -1,6 +1,9 @@
 """SupCon in all its forms, the matrix products that it cannot avoid, and other sets of references."""
 
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +11,14 @@ import torch
 from torch import Tensor
 
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.losses import TEMPERATURE, classes
-from likewise.benchmark.measurement import Timed, option
-from likewise.benchmark.rivals import rivals
+from likewise.benchmark.losses import batch_of
+from likewise.benchmark.measurement import Measurement, option
+from likewise.benchmark.results import Result
+from likewise.benchmark.rivals import TEMPERATURE, rivals
 from likewise.losses import InfoNCELoss, SupConLoss
 
 TILE = 512
+CLASSES = batch_of("rows", "classes")
 
 
 def products(z: Tensor) -> None:
@@ -37,7 +42,7 @@ def products(z: Tensor) -> None:
 
 
 def _bfloat16(sampler: Sampler) -> Batch:
-    return classes(Sampler(sampler.case._replace(dtype="bfloat16")))
+    return CLASSES(Sampler(sampler.case._replace(dtype="bfloat16")))
 
 
 def _sets(sampler: Sampler) -> Batch:
@@ -61,8 +66,8 @@ def _contenders() -> Iterator[Contender]:
     def ours(name: str, batch: Callable[[Sampler], Batch], form: Any = "out") -> Contender:
         return Contender("SupConLoss", name, "", lambda _: SupConLoss(temperature=TEMPERATURE, form=form), batch)
 
-    yield ours("likewise", classes)
-    yield ours("likewise, in", classes, form="in")
+    yield ours("likewise", CLASSES)
+    yield ours("likewise, in", CLASSES, form="in")
     yield ours("likewise, bfloat16", _bfloat16)
     yield ours("likewise, label sets, 20 labels", _sets)
     yield Contender("SupConLoss", "products alone", "", lambda _: products, lambda sampler: _keys(sampler)[1:])
@@ -74,8 +79,20 @@ def _contenders() -> Iterator[Contender]:
         yield Contender("InfoNCELoss", f"likewise, {name}", "", make, batch)
 
 
+@contextmanager
+def _busy(count: int) -> Generator[None]:
+    """Keep some other processes busy while the block runs."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(Measurement):
     """Measure SupCon in all its forms, forward and backward.
 
     "products alone" are the matrix products of its tiles, which no exact form can avoid. InfoNCE is measured with a
@@ -83,7 +100,12 @@ class Measure(Timed):
     """
 
     sizes: tuple[int, ...] = option((256, 512, 1024, 4096, 8192, 16384, 32768), "Numbers of rows.", least=32)
+    busy: int = option(0, "How many busy processes to run at the same time.", least=0)
+
+    def results(self, tell: Callable[[str], object]) -> Iterator[Result]:
+        with _busy(self.busy):
+            yield from super().results(tell)
 
     def contenders(self) -> list[Contender]:
-        others = (each for each in rivals({"SupConLoss": classes}, self.device) if not each.module)
+        others = (each for each in rivals({"SupConLoss": CLASSES}, self.device) if not each.module)
         return [*_contenders(), *others]

@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from likewise.benchmark.case import Contender
 from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.results import Result
 
@@ -21,7 +22,7 @@ def compiler() -> Any:
         raise ValueError("expected Triton, which has no wheel for this platform: measure on Linux")
     if import_module("triton").knobs.runtime.interpret:
         raise ValueError("expected Triton to compile, got TRITON_INTERPRET, with which it only interprets: unset it")
-    return import_module("likewise.benchmark.compiled")
+    return import_module("benchmarks.compiled")
 
 
 def workers(count: int, cache: str | None = None) -> ProcessPoolExecutor:
@@ -44,6 +45,11 @@ class Measure(Measurement):
     "programs" is how many run on a multiprocessor at a time, "seconds" the time of compiling.
     """
 
+    device: str = "cpu"  # not options: nothing runs, so nothing is timed
+    sizes: tuple[int, ...] = ()
+    repeats: int = 0
+    budget: float = 0
+    clock: str = "wall"
     capability: int = option(90, "Compute capability.", choices=(80, 86, 89, 90, 100, 120))
     few: bool = option(default=False, description="Only what SupCon needs, at D = 128.")
     workers: int = option(os.cpu_count() or 1, "Processes that compile at a time.", least=1)
@@ -51,6 +57,9 @@ class Measure(Measurement):
     def __post_init__(self) -> None:
         of = self._compiler = compiler()
         self._variants = of.FEW if self.few else of.variants()
+
+    def contenders(self) -> list[Contender]:
+        return []
 
     def total(self) -> int:
         return len(self._variants)

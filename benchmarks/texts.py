@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Timed, option
+from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
 from likewise.benchmark.results import Result
 from likewise.losses import Loss, MSCLoss, NWSLoss
@@ -19,7 +19,7 @@ LOSSES = ("MSC", "NWS")
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(Measurement):
     """Measure training steps of a small transformer on texts with label sets, as NWS trains it.
 
     Queries with gradient, keys of another encoder without, and a queue. The encoder is measured with a sum in the place

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.losses import TEMPERATURE
-from likewise.benchmark.measurement import Timed, option
+from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
 from likewise.benchmark.results import Result
+from likewise.benchmark.rivals import TEMPERATURE
 from likewise.data.augmentation import Draw, SimCLRViews
 from likewise.losses import Loss, RASCALLoss, SupConLoss
 from likewise.models import ProjectionHead, ResNet
@@ -20,7 +20,7 @@ LOSSES = ("SupCon", "RASCAL")
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(Measurement):
     """Measure training steps of a ResNet-8 on colour images: two views of each, encoder and head, loss, AdamW.
 
     The pieces are measured alone too: views without the rest; encoder, head and optimizer with a sum in the place of

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Timed, option
+from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
 from likewise.losses import MSCLoss, NWSLoss
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(Measurement):
     """Measure the losses of label sets with a queue of as many keys as a size says, forward and backward."""
 
     sizes: tuple[int, ...] = option((65536,), "Lengths of the queue.", least=32)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Timed, option
+from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
 from likewise.evaluation import Features, FewShot
 from likewise.models import Conv4
@@ -18,7 +18,7 @@ SIDE = 28
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Measure(Measurement):
     """Measure episodes of ready features, so many as a size says, and a training step of Conv-4 on as many images."""
 
     sizes: tuple[int, ...] = option((2000,), "Numbers of episodes, and of images.", least=32)

@@ -1,18 +1,24 @@
 """What each loss is given in a step, and what is refused; the arithmetic of momentum, queue and keys, step by step."""
 
 import copy
+import importlib
+import json
 import math
 
 import pytest
 import torch
+from likewise.cli.options import arranged, options, parse
+from likewise.cli.words import current
 from torch import nn
 
 import likewise as lw
-from likewise.data import Samples
+from likewise.data import Batches, Episodes, Samples, Views
 from likewise.losses import Loss
 from likewise.models import MLP, ProjectionHead
-from likewise.training import KeyQueue, LabelPrototypes, Momentum, Offer, Plan, Predictor, Step
-from likewise.training.offers import Asked, Offers
+from likewise.runs import Run
+from likewise.training import InputContext, KeyQueue, LabelPrototypes, LossInput, Momentum, Predictor, Pretraining, Step
+from likewise.training.inputs import LossInputs, LossSignature
+from likewise.training.inputs.resolution import batches_of, reads_embeddings, resolve
 
 B, V, F, E, C = 12, 2, 5, 4, 3
 CLASSES = torch.arange(B) % C
@@ -33,18 +39,18 @@ def _batch(kind="classes", views=V, rows=B):
     return batch if labels is None else {**batch, "labels": labels[:rows]}
 
 
-def _offers(loss, kind="classes", given=None):
+def _inputs(loss, kind="classes", given=None):
     encoder, head = _networks()
-    return Offers(loss, Plan(encoder, head, kind, C if kind else 0), given), encoder, head
+    return LossInputs(loss, InputContext(encoder, head, kind, C if kind else 0), given), encoder, head
 
 
 def _arguments(loss, kind="classes", given=None, views=V):
     """The arguments of a loss in a first step, and the step."""
-    offers, encoder, head = _offers(loss, kind, given)
-    slow = offers.momentum.slow if offers.momentum else None
-    step = Step(_batch(kind, views), encoder, head, slow=slow, keyed=offers.asked.keyed)
-    views_, named = offers.arguments(step)
-    return views_, named, step, offers
+    made, encoder, head = _inputs(loss, kind, given)
+    slow = made.momentum.slow if made.momentum else None
+    step = Step(_batch(kind, views), encoder, head, slow=slow, keyed=made.signature.keyed)
+    views_, named = made.arguments(step)
+    return views_, named, step, made
 
 
 LOSSES = sorted(name for name in lw.__all__ if name.endswith("Loss"))
@@ -94,15 +100,15 @@ SHAPES = {
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_every_loss_is_offered_all_that_it_needs_and_has_a_gradient(name, kind):
-    """A new loss with arguments that no offer supplies fails here."""
+    """A new loss with arguments that no input supplies fails here."""
     loss = getattr(lw, name)(**ARGUMENTS.get(name, {}))
-    offers, encoder, head = _offers(loss, kind)
-    slow = offers.momentum.slow if offers.momentum else None
-    views, named = offers.arguments(Step(_batch(kind), encoder, head, slow=slow, keyed=offers.asked.keyed))
+    made, encoder, head = _inputs(loss, kind)
+    slow = made.momentum.slow if made.momentum else None
+    views, named = made.arguments(Step(_batch(kind), encoder, head, slow=slow, keyed=made.signature.keyed))
     value = loss(*views, **named)
     value.backward()
     assert value.isfinite()
-    networks = (offers, encoder, head) if offers.asked.of_embeddings else (offers, encoder)
+    networks = (made, encoder, head) if reads_embeddings(type(loss)) else (made, encoder)
     assert all(of.grad is not None for network in networks for of in network.parameters())
 
 
@@ -121,7 +127,7 @@ def test_a_loss_gets_these_names_in_these_shapes_and_no_other(name, kind):
 
 def test_moco_has_keys_without_gradient_a_queue_that_fills_and_queries_of_the_first_view():
     loss = lw.InfoNCELoss()
-    _, named, step, offers = _arguments(loss, None, [Momentum(), KeyQueue(size=20)])
+    _, named, step, made = _arguments(loss, None, [Momentum(), KeyQueue(size=20)])
     assert {name: tuple(value.shape) for name, value in named.items()} == {
         "queries": (B, E),
         "keys": (B, E),
@@ -130,9 +136,9 @@ def test_moco_has_keys_without_gradient_a_queue_that_fills_and_queries_of_the_fi
     assert named["queries"].requires_grad
     assert not named["keys"].requires_grad
     assert step.features.shape == (B, 1, 8)  # the encoder does not see the key's view
-    for offer in offers.all:
-        offer.after_loss(step)
-    assert torch.equal(offers.by_class["KeyQueue"].queue(step), named["keys"])
+    for one in made.all:
+        one.after_loss(step)
+    assert torch.equal(made.by_class["KeyQueue"].queue(step), named["keys"])
 
 
 def test_supcon_has_references_with_momentum_only_and_a_queue_with_its_labels():
@@ -198,22 +204,22 @@ class Weather(Loss):
         return embeddings.mean() * weather
 
 
-class Rain(Offer):
+class Rain(LossInput):
     """Supplies it."""
 
     def weather(self, step):
         return step.embeddings.new_ones(())
 
 
-def test_a_users_offer_supplies_the_argument_named_by_its_method():
+def test_a_users_input_supplies_the_argument_named_by_its_method():
     views, named, *_ = _arguments(Weather(), given=[Rain()])
     assert named["weather"] == 1
     assert not views
 
 
-def test_an_argument_without_an_offer_is_refused_with_the_offers_that_have_it():
+def test_an_argument_without_an_input_is_refused_with_the_inputs_that_have_it():
     with pytest.raises(ValueError, match="Weather needs, got none for weather: add Rain"):
-        _offers(Weather())
+        _inputs(Weather())
 
 
 class Names(Loss):
@@ -224,62 +230,67 @@ class Names(Loss):
 
 
 REFUSED = [
-    (Names(), "classes", None, "Names, which needs phase_of_the_moon: write an offer with that method"),
+    (Names(), "classes", None, "Names, which needs phase_of_the_moon: write a LossInput with that method"),
     (lw.PatchLoss(), "classes", None, "expected an encoder with feature maps, got MLP"),
     (lw.SupConLoss(), None, None, "classes or label sets as labels for SupConLoss, got no labels: choose one of"),
     (lw.MSCLoss(), "classes", None, "label sets as labels for MSCLoss, got classes: choose one of .*SupConLoss"),
     (lw.KCLLoss(), "label sets", None, "classes as labels for KCLLoss, got label sets: choose one of .*MulSupConLoss"),
-    (lw.KCLLoss(), "classes", [KeyQueue()], "KCLLoss asks for, got KeyQueue, which offers queue and queue_labels"),
-    (lw.KCLLoss(), "classes", [Momentum()], "KCLLoss asks for, got Momentum"),
-    (lw.MSCLoss(), "label sets", [Momentum()], "MSCLoss asks for, got Momentum"),
-    (lw.NTXentLoss(), None, [Predictor()], "NTXentLoss asks for, got Predictor"),
-    (lw.InfoNCELoss(), None, [KeyQueue(), KeyQueue()], "one offer for queue, got KeyQueue and KeyQueue: leave one out"),
-    (Weather(), "classes", [Rain(), Rain()], "one offer for weather, got Rain and Rain"),
+    (lw.KCLLoss(), "classes", [KeyQueue()], "KCLLoss takes, got KeyQueue, which supplies queue and queue_labels"),
+    (lw.KCLLoss(), "classes", [Momentum()], "KCLLoss takes, got Momentum"),
+    (lw.MSCLoss(), "label sets", [Momentum()], "MSCLoss takes, got Momentum"),
+    (lw.NTXentLoss(), None, [Predictor()], "NTXentLoss takes, got Predictor"),
+    (
+        lw.InfoNCELoss(),
+        None,
+        [KeyQueue(), KeyQueue()],
+        "one input for queue, got KeyQueue and KeyQueue: leave one out",
+    ),
+    (Weather(), "classes", [Rain(), Rain()], "one input for weather, got Rain and Rain"),
 ]
 
 
 @pytest.mark.parametrize(("loss", "kind", "given", "words"), REFUSED)
-def test_offers_and_labels_that_do_not_fit_are_refused_before_training(loss, kind, given, words):
+def test_inputs_and_labels_that_do_not_fit_are_refused_before_training(loss, kind, given, words):
     with pytest.raises(ValueError, match=words):
-        _offers(loss, kind, given)
+        _inputs(loss, kind, given)
 
 
 def test_a_momentum_encoder_supplies_the_keys_of_a_queue():
-    _, named, step, offers = _arguments(lw.MSCLoss(), "label sets", [Momentum(), KeyQueue()])
+    _, named, step, made = _arguments(lw.MSCLoss(), "label sets", [Momentum(), KeyQueue()])
     assert named["queries"].shape == (B, E)
     assert "keys" not in named
     assert step.encoded == 1
-    assert offers.momentum is not None
+    assert made.momentum is not None
 
 
-def test_recommended_offers_are_made_unless_others_are_given():
-    assert {type(of).__name__ for of in _offers(lw.NWSLoss(torch.eye(C)), "label sets")[0].all} >= {
+def test_recommended_inputs_are_made_unless_others_are_given():
+    assert {type(of).__name__ for of in _inputs(lw.NWSLoss(torch.eye(C)), "label sets")[0].all} >= {
         "Momentum",
         "KeyQueue",
     }
-    bare = _offers(lw.NWSLoss(torch.eye(C)), "label sets", [])[0]
-    assert {type(of).__name__ for of in bare.all} == {"LabelPrototypes", "Batch", "Pairs"}
+    bare = _inputs(lw.NWSLoss(torch.eye(C)), "label sets", [])[0]
+    assert {type(of).__name__ for of in bare.all} == {"LabelPrototypes", "BatchInputs", "Pairs"}
 
 
-def test_byol_gets_its_required_offers_even_if_none_is_given():
-    offers = _offers(lw.BYOLLoss(), None, [])[0]
-    assert {type(of).__name__ for of in offers.all} == {"Predictor", "Momentum", "Batch", "Pairs"}
+def test_byol_gets_its_required_inputs_even_if_none_is_given():
+    made = _inputs(lw.BYOLLoss(), None, [])[0]
+    assert {type(of).__name__ for of in made.all} == {"Predictor", "Momentum", "BatchInputs", "Pairs"}
 
 
-def test_a_given_offer_takes_precedence_over_the_default_one():
+def test_a_given_input_takes_precedence_over_the_default_one():
     mine = LabelPrototypes(rate_factor=10.0)
-    offers = _offers(lw.ProxyNCALoss(), "classes", [mine])[0]
-    assert offers.by_class["LabelPrototypes"] is mine
-    assert offers.by_class["LabelPrototypes"].rate_factors() == {mine.rows.weight: 10.0}
+    made = _inputs(lw.ProxyNCALoss(), "classes", [mine])[0]
+    assert made.by_class["LabelPrototypes"] is mine
+    assert made.by_class["LabelPrototypes"].rate_factors() == {mine.rows.weight: 10.0}
 
 
 def test_a_loss_of_only_logits_reads_no_embeddings():
-    assert not Asked.by(lw.CrossEntropyLoss).of_embeddings
-    assert Asked.by(lw.PaCoLoss).of_embeddings
+    assert not reads_embeddings(lw.CrossEntropyLoss)
+    assert reads_embeddings(lw.PaCoLoss)
 
 
-def test_the_methods_of_module_and_offer_are_not_arguments():
-    assert Offer.names() == frozenset()
+def test_the_methods_of_module_and_input_are_not_arguments():
+    assert LossInput.names() == frozenset()
     assert Momentum.names() == {"keys", "references", "key_labels", "reference_labels", "targets"}
     assert KeyQueue.names() == {"queue", "queue_labels"}
 
@@ -288,7 +299,7 @@ def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_s
     """Keys by the average before the step; the loss; keys are queued; the optimizer; then the average is updated."""
     momentum, size = 0.8, 30
     loss = lw.InfoNCELoss(temperature=0.2)
-    offers, encoder, head = _offers(loss, None, [Momentum(momentum), KeyQueue(size)])
+    made, encoder, head = _inputs(loss, None, [Momentum(momentum), KeyQueue(size)])
     network = nn.Sequential(encoder, head)
     plain, average = copy.deepcopy(network), copy.deepcopy(network)
     queue = torch.zeros(0, E)
@@ -297,17 +308,17 @@ def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_s
         torch.manual_seed(10 + number)
         inputs = torch.randn(B, V, F)
         step = Step(
-            {"inputs": inputs, "sample_index": torch.arange(B)}, encoder, head, slow=offers.momentum.slow, keyed=True
+            {"inputs": inputs, "sample_index": torch.arange(B)}, encoder, head, slow=made.momentum.slow, keyed=True
         )
-        views, named = offers.arguments(step)
+        views, named = made.arguments(step)
         value = loss(*views, **named)
-        for offer in offers.all:
-            offer.after_loss(step)
+        for one in made.all:
+            one.after_loss(step)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        for offer in offers.all:
-            offer.after_update(network)
+        for one in made.all:
+            one.after_update(network)
 
         with torch.no_grad():
             keys = average(inputs[:, 1])
@@ -324,11 +335,11 @@ def test_momentum_queue_and_keys_are_those_of_a_plain_loop_after_each_of_three_s
             for slow, fast in zip(average.parameters(), plain.parameters(), strict=True):
                 slow.mul_(momentum).add_(fast, alpha=1 - momentum)
         assert value.item() == pytest.approx(expected.item(), abs=1e-5)
-        mine = dict(offers.momentum.slow.encoder.named_buffers())
+        mine = dict(made.momentum.slow.encoder.named_buffers())
         for name, tensor in average.named_parameters():
             assert torch.allclose(mine[name], tensor, atol=1e-6)
         assert torch.allclose(
-            offers.by_class["KeyQueue"].queue(step).sort(dim=0).values, queue.sort(dim=0).values, atol=1e-5
+            made.by_class["KeyQueue"].queue(step).sort(dim=0).values, queue.sort(dim=0).values, atol=1e-5
         )
 
 
@@ -368,27 +379,27 @@ def test_keys_queue_and_prototypes_of_nws_are_those_of_a_plain_loop_after_each_o
     momentum, size = 0.8, 30
     similarity = torch.tensor([[1.0, 0.3, 0.7], [0.3, 1.0, 0.0], [0.7, 0.0, 1.0]])
     loss = lw.NWSLoss(similarity)
-    offers, encoder, head = _offers(loss, "label sets", [Momentum(momentum), KeyQueue(size)])
+    made, encoder, head = _inputs(loss, "label sets", [Momentum(momentum), KeyQueue(size)])
     network = nn.Sequential(encoder, head)
     plain, average = copy.deepcopy(network), copy.deepcopy(network)
-    prototypes = nn.Parameter(offers.by_class["LabelPrototypes"].prototypes(None).detach().clone())
+    prototypes = nn.Parameter(made.by_class["LabelPrototypes"].prototypes(None).detach().clone())
     queue, queue_labels = torch.zeros(0, E), torch.zeros(0, C, dtype=torch.bool)
-    optimizer = torch.optim.SGD([*network.parameters(), *offers.by_class["LabelPrototypes"].parameters()], lr=0.05)
+    optimizer = torch.optim.SGD([*network.parameters(), *made.by_class["LabelPrototypes"].parameters()], lr=0.05)
     other = torch.optim.SGD([*plain.parameters(), prototypes], lr=0.05)
     for number in range(3):
         torch.manual_seed(30 + number)
         inputs, labels = torch.randn(B, V, F), torch.rand(B, C) < 0.4
         batch = {"inputs": inputs, "sample_index": torch.arange(B), "labels": labels}
-        step = Step(batch, encoder, head, slow=offers.momentum.slow, keyed=offers.asked.keyed)
-        views, named = offers.arguments(step)
+        step = Step(batch, encoder, head, slow=made.momentum.slow, keyed=made.signature.keyed)
+        views, named = made.arguments(step)
         value = loss(*views, **named)
-        for offer in offers.all:
-            offer.after_loss(step)
+        for one in made.all:
+            one.after_loss(step)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        for offer in offers.all:
-            offer.after_update(network)
+        for one in made.all:
+            one.after_update(network)
 
         with torch.no_grad():
             keys = average(inputs[:, 1])
@@ -403,23 +414,23 @@ def test_keys_queue_and_prototypes_of_nws_are_those_of_a_plain_loop_after_each_o
             for slow, fast in zip(average.parameters(), plain.parameters(), strict=True):
                 slow.mul_(momentum).add_(fast, alpha=1 - momentum)
         assert value.item() == pytest.approx(expected.item(), abs=1e-4)
-        mine = dict(offers.momentum.slow.encoder.named_buffers())
+        mine = dict(made.momentum.slow.encoder.named_buffers())
         for name, tensor in average.named_parameters():
             assert torch.allclose(mine[name], tensor, atol=1e-5)
-        assert torch.allclose(offers.by_class["LabelPrototypes"].prototypes(step), prototypes, atol=1e-5)
-        held = offers.by_class["KeyQueue"].queue(step)
+        assert torch.allclose(made.by_class["LabelPrototypes"].prototypes(step), prototypes, atol=1e-5)
+        held = made.by_class["KeyQueue"].queue(step)
         place = torch.cdist(held, queue).argmin(dim=1)  # its order is the ring's
         assert torch.allclose(held, queue[place], atol=1e-4)
         assert sorted(place.tolist()) == list(range(len(queue)))
-        assert torch.equal(offers.by_class["KeyQueue"].queue_labels(step), queue_labels[place])
+        assert torch.equal(made.by_class["KeyQueue"].queue_labels(step), queue_labels[place])
 
 
 def test_byols_targets_and_predictions_are_those_of_a_plain_loop_after_each_of_three_steps():
     """Targets by the average before the step, of the other view; then the optimizer; then the average, rising to 1."""
     steps, loss = 3, lw.BYOLLoss()
-    offers, encoder, head = _offers(loss, None, [Momentum(0.5, rising=True), Predictor(hidden_dim=6)])
-    offers.momentum.start(steps)
-    predictor = offers.by_class["Predictor"].network
+    made, encoder, head = _inputs(loss, None, [Momentum(0.5, rising=True), Predictor(hidden_dim=6)])
+    made.momentum.start(steps)
+    predictor = made.by_class["Predictor"].network
     network = nn.ModuleList([encoder, head, predictor])
     plain = copy.deepcopy(network)
     average = copy.deepcopy(nn.Sequential(plain[0], plain[1]))
@@ -428,14 +439,14 @@ def test_byols_targets_and_predictions_are_those_of_a_plain_loop_after_each_of_t
         torch.manual_seed(20 + number)
         inputs = torch.randn(B, V, F)
         batch = {"inputs": inputs, "sample_index": torch.arange(B)}
-        step = Step(batch, encoder, head, slow=offers.momentum.slow, keyed=offers.asked.keyed)
-        views, named = offers.arguments(step)
+        step = Step(batch, encoder, head, slow=made.momentum.slow, keyed=made.signature.keyed)
+        views, named = made.arguments(step)
         value = loss(*views, **named)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        for offer in offers.all:
-            offer.after_update(nn.Sequential(encoder, head))
+        for one in made.all:
+            one.after_update(nn.Sequential(encoder, head))
 
         rows = torch.cat([inputs[:, 0], inputs[:, 1]])
         predictions = plain[2](plain[1](plain[0](torch.stack([inputs[:, 0], inputs[:, 1]], 1).flatten(0, 1))))
@@ -455,7 +466,7 @@ def test_byols_targets_and_predictions_are_those_of_a_plain_loop_after_each_of_t
             for slow, fast in zip(average.parameters(), nn.Sequential(plain[0], plain[1]).parameters(), strict=True):
                 slow.mul_(momentum).add_(fast, alpha=1 - momentum)
         assert value.item() == pytest.approx(expected.item(), abs=1e-5)
-        mine = dict(offers.momentum.slow.encoder.named_buffers())
+        mine = dict(made.momentum.slow.encoder.named_buffers())
         for name, tensor in average.named_parameters():
             assert torch.allclose(mine[name], tensor, atol=1e-6)
 
@@ -464,3 +475,70 @@ def test_samples_give_the_number_of_labels():
     samples = Samples(torch.zeros(B, F), CLASSES, ("a", "b", "c"))
     assert samples.label_kind == "classes"
     assert samples.counts.tolist() == [4, 4, 4]
+
+
+def test_resolving_finds_a_supplier_for_each_argument_and_builds_nothing():
+    found = resolve(LossSignature.by(lw.BYOLLoss), [])
+    assert {name: type(one).__name__ for name, one in found.suppliers.items()} == {
+        "predictions": "Predictor",
+        "targets": "Momentum",
+    }
+    assert not any(list(one.parameters()) for one in found.inputs)
+
+
+@pytest.mark.parametrize(("labelled", "supplied"), [(True, {"queue", "queue_labels"}), (False, {"queue"})])
+def test_labels_are_supplied_only_where_the_data_has_some(labelled, supplied):
+    signature = LossSignature("Mine", frozenset({"queries"}), frozenset({"queue", "queue_labels"}))
+    found = resolve(signature, [KeyQueue()], labelled=labelled).suppliers
+    assert found.keys() == {"queries"} | supplied
+
+
+def test_losses_and_inputs_say_which_batches_they_need():
+    assert batches_of(lw.PrototypicalLoss) is batches_of(lw.InfoPatchLoss) is Episodes
+    assert batches_of(lw.SupConLoss) is Batches
+    made, *_ = _inputs(lw.PrototypicalLoss())
+    made.check_batches(Episodes(ways=2))
+    with pytest.raises(ValueError, match="expected Episodes as batches for PrototypicalLoss, got Views: choose Ep"):
+        made.check_batches(Views())
+
+
+def test_the_old_names_still_work_for_one_release():
+    with pytest.warns(DeprecationWarning, match="Offer is now likewise.training.inputs.LossInput"):
+        assert lw.training.Offer is LossInput
+    with pytest.warns(DeprecationWarning, match="offers.Momentum is now"):
+        assert importlib.import_module("likewise.training.offers").Momentum is Momentum
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = importlib.import_module("likewise.training.offers").Nothing
+    with pytest.warns(DeprecationWarning, match="recommended_offers of Old is now recommended_inputs"):
+        old = type("Old", (lw.InfoNCELoss,), {"recommended_offers": ("KeyQueue",)})
+    assert old.recommended_inputs == ("KeyQueue",)
+    with pytest.warns(DeprecationWarning, match="recommended_offers of NWSLoss"):
+        assert lw.NWSLoss.recommended_offers == ("Momentum", "KeyQueue")
+
+
+def test_weights_and_arguments_of_earlier_releases_are_taken():
+    encoder, head = _networks()
+    adam = torch.optim.AdamW
+    with pytest.warns(DeprecationWarning, match=r"Pretraining\(offers=\) is now inputs="):
+        module = Pretraining(encoder, head, lw.InfoNCELoss(), adam, offers=[Momentum(0.5), KeyQueue(8)])
+    with pytest.warns(DeprecationWarning, match="Pretraining.offers is now inputs"):
+        assert module.offers is module.inputs
+    before = {name.replace("inputs.", "offers."): of for name, of in module.state_dict().items()}
+    assert any(name.startswith("offers.") for name in before)
+    module.load_state_dict(before)
+
+
+def test_options_and_runs_of_earlier_releases_are_read(tmp_path):
+    momentum = "likewise.training.offers.Momentum"
+    file = tmp_path / "config.yaml"
+    file.write_text(f"seed: 3\noffers:\n- class_path: {momentum}\n")
+    option, value = current(["--config", str(file)])
+    assert option == "--config"
+    assert json.loads(value) == {"seed": 3, "inputs": [{"class_path": "likewise.training.inputs.Momentum"}]}
+    assert current([f"--config={file}"]) == [f"--config={value}"]
+    parser = options(words := arranged(["--config", str(file), "--offers.momentum", "0.5"]))
+    (one,) = parse(parser, words).inputs
+    assert (one.class_path, one.init_args.momentum) == ("likewise.training.inputs.Momentum", 0.5)
+    run = Run.create(tmp_path, "old")
+    run.describe({"parts": {"offers": [{"class_path": momentum}]}})
+    assert run.facts == {"parts": {"inputs": [{"class_path": "likewise.training.inputs.Momentum"}]}}

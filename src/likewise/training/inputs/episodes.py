@@ -1,4 +1,4 @@
-"""Feature maps of an episode: those of its queries and supports, and what each cell shows."""
+"""What losses of episodes compare: features and feature maps of queries and of the means of their supports."""
 
 from contextlib import suppress
 from typing import final
@@ -7,17 +7,42 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from likewise.data import Draw, Share, mixed, owned_by_partner
+from likewise.data import Batches, Draw, Episodes, Share, mixed, owned_by_partner
 from likewise.models import CellGrid
-from likewise.training.offers.episode_means import own_classes
-from likewise.training.offers.offer import Offer, Plan
+from likewise.training.inputs.learned import LearnedInput
+from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
 MASKING = 2  # purpose of a step's random numbers
 
 
 @final
-class EpisodeMaps(Offer):
+class EpisodeMeans(LossInput):
+    """What prototypical networks compare, from pooled features f(x) of a batch of episodes.
+
+    query_features  features of the queries, (E, N·Q, D), class after class
+    class_means     for each class the mean of its support features, (E, N, D)
+    query_labels    each query's class within its episode, 0 … N − 1, (E, N·Q)
+    """
+
+    batches = Episodes
+    without_head = frozenset({"query_features", "class_means", "query_labels"})
+
+    def query_features(self, step: Step) -> Float[Tensor, "e q d"]:
+        """Return the features of the queries."""
+        return step.by_episode(step.features[:, 0])[1].flatten(1, 2)
+
+    def class_means(self, step: Step) -> Float[Tensor, "e k d"]:
+        """Return the mean features of each class's support."""
+        return step.by_episode(step.features[:, 0])[0].mean(dim=2)
+
+    def query_labels(self, step: Step) -> Int[Tensor, "e q"]:
+        """Return the class of each query within its episode."""
+        return _own_classes(step)
+
+
+@final
+class EpisodeMaps(LearnedInput):
     """What InfoPatch compares: feature maps of a batch of episodes, cell by cell.
 
     query_maps      feature maps of the queries, (E, N·Q, D, H, W), class after class
@@ -40,33 +65,43 @@ class EpisodeMaps(Offer):
         C. Liu et al., Learning a Few-shot Embedding Model with Contrastive Learning, 2021, sections 3.2 and 3.3.
     """
 
+    batches = Episodes
+    without_head = frozenset({"query_maps", "support_maps", "cell_labels", "map_logits", "map_labels"})
     linear: nn.Linear
 
     def __init__(self, mask: bool = True, rate_factor: float = 1.0) -> None:
-        super().__init__()
-        if not rate_factor > 0:
-            raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's rate")
+        super().__init__(rate_factor)
         self.mask = mask
-        self.rate_factor = rate_factor
         self._grid: CellGrid | None = None
 
-    def build(self, plan: Plan) -> None:
+    def build(self, context: InputContext) -> None:
         """Make the layer, and check that maps have cells to tell apart."""
-        channels, height, width = plan.encoder.map_shape
+        channels, height, width = context.encoder.map_shape
         if height * width < 2 and self.mask:
             raise ValueError(
                 f"expected feature maps of at least 2 cells to mask one, got {height} x {width} for images "
-                f"{plan.encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mask none, by "
-                "--offers EpisodeMaps --offers.mask false"
+                f"{context.encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mask none, by "
+                "--inputs EpisodeMaps --inputs.mask false"
             )
         with suppress(ValueError):  # images that are not mixed need none
-            self._grid = plan.encoder.cell_grid
-        if "map_logits" in plan.asked:
-            self.linear = nn.Linear(channels, plan.num_labels)
+            self._grid = context.encoder.cell_grid
+        if "map_logits" in context.signature.names:
+            self.linear = nn.Linear(channels, context.num_labels)
 
-    def rate_factors(self) -> dict[nn.Parameter, float]:
-        """Return the factor for the layer."""
-        return dict.fromkeys(self.parameters(), self.rate_factor)
+    def check_batches(self, batches: Batches, context: InputContext) -> None:
+        """Raise a ValueError unless batches are episodes, and cells can show parts of images if these are mixed."""
+        super().check_batches(batches, context)
+        if not (isinstance(batches, Episodes) and batches.mix):
+            return
+        encoder = context.encoder
+        height, width = encoder.map_shape[1:]
+        if height * width < 2:
+            raise ValueError(
+                f"expected feature maps of at least 2 cells for mixed queries, got {height} x {width} for images "
+                f"{encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mix none, by "
+                "--batches.mix false"
+            )
+        _ = encoder.cell_grid  # or an error that says what to do
 
     def query_maps(self, step: Step) -> Float[Tensor, "e q d h w"]:
         """Return the feature maps of the queries."""
@@ -85,7 +120,7 @@ class EpisodeMaps(Offer):
 
     def cell_labels(self, step: Step) -> Int[Tensor, "e q h w"]:
         """Return the class within its episode that each cell of a query shows."""
-        return self._shown(step, own_classes(step))
+        return self._shown(step, _own_classes(step))
 
     def map_logits(self, step: Step) -> Float[Tensor, "b h w c"]:
         """Return the logits of every cell of every image."""
@@ -113,3 +148,10 @@ class EpisodeMaps(Offer):
             mix, (height, width), self._grid.stride, image, start=self._grid.start
         )
         return torch.where(theirs.unsqueeze(1), partners[..., None, None], own)
+
+
+def _own_classes(step: Step) -> Int[Tensor, "e q"]:
+    """Return the class of each query within its episode, 0 … N − 1, (E, N·Q)."""
+    shape = step.episodes
+    classes = torch.arange(shape.ways, device=step.inputs.device).repeat_interleave(shape.queries)
+    return classes.expand(shape.episodes, -1)

@@ -1,4 +1,4 @@
-"""The arguments that a loss asks for."""
+"""The arguments that a loss's forward takes."""
 
 import inspect
 from dataclasses import dataclass, replace
@@ -7,16 +7,11 @@ from typing import Self, final
 from likewise.losses import Loss
 
 EMBEDDINGS = "embeddings"
-OF_EPISODES = frozenset({
-    *("query_maps", "support_maps", "cell_labels", "map_logits", "map_labels"),
-    *("query_features", "class_means", "query_labels"),
-})  # fmt: skip
-WITHOUT_HEAD = frozenset({"labels", "sample_index", "class_logits"}) | OF_EPISODES
 
 
 @final
 @dataclass(frozen=True)
-class Asked:
+class LossSignature:
     """The argument names of a loss's forward.
 
     Args:
@@ -27,19 +22,19 @@ class Asked:
 
     Example:
         >>> import likewise as lw
-        >>> asked = Asked.by(lw.InfoNCELoss)
-        >>> sorted(asked.required), sorted(asked.optional), Asked.by(lw.NTXentLoss).required
+        >>> signature = LossSignature.by(lw.InfoNCELoss)
+        >>> sorted(signature.required), sorted(signature.optional), LossSignature.by(lw.NTXentLoss).required
         (['keys', 'queries'], ['queue'], frozenset({'embeddings'}))
     """
 
-    loss: str
-    required: frozenset[str]
-    optional: frozenset[str]
+    loss: str = ""
+    required: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
     positional: bool = False
 
     @classmethod
     def by(cls, kind: type[Loss]) -> Self:
-        """Read the forward of a loss."""
+        """Read the forward of a loss's class."""
         parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
         named = [of for of in parameters if of.kind not in {of.VAR_POSITIONAL, of.VAR_KEYWORD}]
         positional = any(of.kind is of.VAR_POSITIONAL for of in parameters)
@@ -53,24 +48,14 @@ class Asked:
 
     @classmethod
     def of(cls, loss: Loss) -> Self:
-        """Read the forward of a loss, without what it has no use for as it is set."""
-        asked = cls.by(type(loss))
-        return replace(asked, optional=asked.optional - loss.unused)
-
-    @property
-    def of_episodes(self) -> bool:
-        """Whether the loss reads what only batches of episodes have."""
-        return bool(self.required & OF_EPISODES)
+        """Read the forward of a loss, without the arguments that its configuration ignores."""
+        signature = cls.by(type(loss))
+        return replace(signature, optional=signature.optional - loss.unused)
 
     @property
     def names(self) -> frozenset[str]:
         """All names."""
         return self.required | self.optional
-
-    @property
-    def of_embeddings(self) -> bool:
-        """Whether the loss reads embeddings; if not, a head has no use."""
-        return not self.required <= WITHOUT_HEAD
 
     @property
     def keyed(self) -> bool:

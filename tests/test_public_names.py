@@ -12,7 +12,7 @@ import likewise
 from likewise import data, losses
 
 PACKAGE = Path(likewise.__file__).parent
-CORE, EXTRAS = {"torch", "jaxtyping"}, {"lightning", "jsonargparse", "sklearn", "plotly"}
+CORE, EXTRAS = {"torch", "jaxtyping"}, {"lightning", "yaml", "sklearn", "plotly"}
 FEW = {"PIL", "datasets", "onnxruntime", "timm", "torchvision"}  # what some sources and encoders alone need
 HEAVY = {"numpy", *CORE, *EXTRAS, *FEW}
 

@@ -15,8 +15,8 @@ from likewise.data import (
     Batch,
     ByClass,
     Draw,
-    EpisodeDraw,
     Episodes,
+    EpisodeSampler,
     EpisodeShape,
     Samples,
     Share,
@@ -24,7 +24,7 @@ from likewise.data import (
 )
 from likewise.data.augmentation import RandomAffine, RandomShift
 from likewise.data.by_class import SPLITS
-from likewise.data.episode_draw import distinct
+from likewise.data.episode_sampler import distinct
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.rotations import rotated
 from likewise.losses import prototypical
@@ -108,7 +108,7 @@ def test_a_training_that_goes_on_in_the_middle_of_an_epoch_has_the_same_episodes
 
 def test_classes_without_samples_are_no_classes_of_episodes():
     labels = torch.tensor([0, 0, 2, 2, 5, 5])
-    rows = EpisodeDraw(labels, list("abcdef"), EpisodeShape(50, 2, 1, 1))(torch.Generator().manual_seed(0))
+    rows = EpisodeSampler(labels, list("abcdef"), EpisodeShape(50, 2, 1, 1))(torch.Generator().manual_seed(0))
     assert set(labels[rows].flatten().tolist()) == {0, 2, 5}
 
 

@@ -10,11 +10,11 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
-from likewise.data.episode_draw import EpisodeShape
+from likewise.data.episode_sampler import EpisodeShape
 from likewise.data.patch_mix import Mix
+from likewise.data.rows import readable, unreadable
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
-from likewise.data.unreadable import readable, unreadable
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
 

@@ -1,12 +1,9 @@
 """Which source reads what is at a path, told from names and first lines alone: nothing here loads torch."""
 
-import csv
-import json
 import os
 import re
 from contextlib import suppress
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +19,12 @@ from likewise.data.formats import (
     UNREAD,
     image_suffixes,
 )
+from likewise.data.lines import Lines
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
 SAVED = ("dataset_dict.json", "state.json")
 """What marks a folder that the `datasets` library has saved."""
-LINES = 100  # of a table, to find a row in
 # the data sets of torchvision that are for classification
 TORCHVISION = (
     "CIFAR10", "CIFAR100", "Caltech101", "Caltech256", "CelebA", "Country211", "DTD", "EMNIST", "EuroSAT",
@@ -164,15 +161,9 @@ def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
 
 def first_row(where: Path) -> dict[str, Any]:
     """Return the first row of a file that is read line by line; nothing of other files."""
-    suffix = where.suffix.lower()
-    with suppress(OSError, ValueError, csv.Error), where.open(encoding="utf-8-sig", errors="replace") as file:
-        if suffix in SEPARATED:
-            rows = csv.reader(islice(file, LINES), delimiter=SEPARATED[suffix])
-            head, *found = islice((row for row in rows if row), 2)
-            return dict(zip(head, found[0] if found else (), strict=False))
-        if suffix in JSON_LINES:
-            row = json.loads(next((line for line in islice(file, LINES) if line.strip()), "{}"))
-            return row if isinstance(row, dict) else {}
+    if where.suffix in {*SEPARATED, *JSON_LINES}:
+        with suppress(OSError):
+            return next((row for _, row in Lines(where)), {})
     return {}
 
 

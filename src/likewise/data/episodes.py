@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw
 from likewise.data.batches import FITTED_ON, Batch, Batches, Share, mixed, some_inputs
-from likewise.data.episode_draw import EpisodeDraw, EpisodeShape
+from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.samples import Samples
 
@@ -88,18 +88,12 @@ class Episodes(Batches):
         return {"mix": self.mix}
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch."""
-        if samples.labels is None or samples.label_kind != "classes":
-            raise ValueError(
-                f"Episodes expected samples with one class each, got {samples.label_kind or 'no labels'}: choose Views"
-            )
-        draw = EpisodeDraw(samples.labels, samples.names, self.shape)
+        sampled = EpisodeSampler(samples.classes_for("Episodes", "choose Views"), samples.names, self.shape)
         steps = self.steps or max(1, len(samples) // self.batch_size)
         seeds = (torch.Generator().manual_seed(mixed(seed, epoch, step)) for step in range(steps))
-        return torch.stack([draw(generator).flatten() for generator in seeds])
+        return torch.stack([sampled(generator).flatten() for generator in seeds])
 
     def fit(self, samples: Samples) -> None:
-        """Fit the augmentation to some of the training part."""
         if self.augmentation is not None:
             self.augmentation.fit(some_inputs(samples, FITTED_ON))
 

@@ -1,6 +1,6 @@
-"""What files, parts and columns are called, so that sources recognise them. Nothing here loads torch."""
+"""Names of files, parts and columns that sources recognise. Nothing here loads torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 Part = Literal["train", "validation", "test"]
@@ -27,6 +27,11 @@ ROW_NUMBERS = ("Unnamed: ", "__index_level_")
 # images that Pillow does not read, or only a newer one, or with an extension
 UNREAD = (".heic", ".heif", ".hif", ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
 _NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
+
+
+def with_test_part(numbers: Sequence[int]) -> list[int]:
+    """Return the numbers of parts; without a test part, the validation part is used for testing."""
+    return [2 if number == 1 and 2 not in numbers else number for number in numbers]
 
 
 def image_suffixes() -> set[str]:

@@ -1,24 +1,15 @@
 """Data that the `datasets` library reads: folders of images, CSV, JSON lines and Parquet, and data sets on the Hub."""
 
 import warnings
+from bisect import bisect
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, final
 
 import torch
 
-from likewise.data.columns import (
-    ColumnKind,
-    check_separator,
-    finite_rows,
-    in_words,
-    is_list,
-    kind_of,
-    labels_of,
-    names_in,
-    vectors_of,
-    words_like,
-)
+from likewise.data.columns import ColumnKind, finite_rows, is_list, kind_of, labels_in, values_of, vectors_of
 from likewise.data.formats import (
     IMAGE_COLUMNS,
     LABEL_COLUMNS,
@@ -27,9 +18,10 @@ from likewise.data.formats import (
     TEXT_COLUMNS,
     UNREAD,
     image_suffixes,
+    with_test_part,
 )
-from likewise.data.image_cells import ImageCells
-from likewise.data.image_files import read_images
+from likewise.data.image_files import Encoded, Item, read_images
+from likewise.data.labels import check_separator, column_of
 from likewise.data.samples import Samples
 from likewise.data.source import Source, check_size
 from likewise.data.tables import Tables, open_tables
@@ -106,56 +98,34 @@ class Hub(Source):
         self.separator = separator
 
     def load(self) -> Samples:
-        """Read the data set."""
         tables = open_tables(self.path, self.config, labelled=self.label != "none")
-        label = self._label(next(iter(tables.splits.values())).features)
+        columns = next(iter(tables.splits.values())).features
+        label = None if self.label == "none" else column_of(columns, self.label, LABEL_COLUMNS, "label", self.path)
         inputs, kind = self._inputs(tables, label)
         _check_columns(self.path, tables.splits, inputs, label)
         given = _parts(self.path, tables, label)
         splits = [tables.splits[name] for name in given]
-        rows = [len(split) for split in splits]
-        labels, names = None, ()
-        if label is not None:
-            features = [split.features[label] for split in splits]
-            each = [list(_values(split, label)) for split in splits]
-            feature = features[0]
-            if len({names_in(feature) for feature in features}) > 1:  # parts that number their labels differently
-                each = [in_words(values, feature) for values, feature in zip(each, features, strict=True)]
-                feature = words_like(feature)
-            labels, names = labels_of([value for values in each for value in values], feature, self.separator)
-        numbers = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(rows))
-        parts = numbers if len(given) > 1 else None
-        if kind == "numbers":
-            if self.size is not None:
-                raise ValueError(f"expected no size for columns of numbers, got {self.size}: leave out data.size")
-            vectors = vectors_of(splits, inputs)
-            kept = finite_rows(vectors, self.path)
-            _check_filled(self.path, {name: int((numbers[kept] == part).sum()) for name, part in given.items()})
-            labels, parts = (None if known is None else known[kept] for known in (labels, parts))
-            return Samples(vectors[kept], labels, names, parts)
-        if kind == "text":
-            if self.size is not None:
-                raise ValueError(f"expected no size for texts, got {self.size}: leave out data.size")
-            strings = ["" if value is None else str(value) for split in splits for value in _values(split, inputs[0])]
+        labels, names = (None, ()) if label is None else labels_in(splits, label, self.separator)
+        parts = torch.tensor(
+            [part for part, split in zip(given.values(), splits, strict=True) for _ in range(len(split))]
+        )
+        kept = torch.arange(len(parts))
+        if self.size is not None and kind != "images":
+            what = "texts" if kind == "text" else "columns of numbers"
+            raise ValueError(f"expected no size for {what}, got {self.size}: leave out data.size")
+        if kind == "images":
+            read, kept = read_images(ImageCells(tables, list(given), inputs[0]), self.size, self.memory)
+        elif kind == "text":
+            strings = ["" if value is None else str(value) for split in splits for value in values_of(split, inputs[0])]
             if blank := sum(not string.strip() for string in strings):
                 warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=2)
-            return Samples(Texts(strings), labels, names, parts)
-        images, kept = read_images(ImageCells(tables, list(given), inputs[0]), self.size, self.memory)
-        labels, parts = (None if known is None else known[kept] for known in (labels, parts))
-        return Samples(images, labels, names, parts)
-
-    def _label(self, features: Mapping[str, Any]) -> str | None:
-        """Return the column of labels."""
-        if self.label == "none":
-            return None
-        found = [name for name in ([self.label] if self.label else LABEL_COLUMNS) if name in features]
-        if not found:
-            got = f"no {self.label!r} among" if self.label else "none of these names among"
-            raise ValueError(
-                f"expected a column of labels ({self.label or ', '.join(LABEL_COLUMNS)}), got {got} "
-                f"{', '.join(features)}: name it in data.label, or set that to none"
-            )
-        return found[0]
+            read = Texts(strings)
+        else:
+            vectors = vectors_of(splits, inputs)
+            kept = finite_rows(vectors, self.path)
+            read = vectors[kept]
+            _check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
+        return Samples(read, None if labels is None else labels[kept], names, parts[kept] if len(given) > 1 else None)
 
     def _inputs(self, tables: Tables, label: str | None) -> tuple[list[str], ColumnKind]:
         """Return the input columns, and what they hold: one column of images or texts, or several of numbers."""
@@ -208,8 +178,7 @@ def _parts(path: str, tables: Tables, label: str | None) -> dict[str, int]:
     if 0 not in numbers.values():
         got = ", ".join(tables.splits) or "nothing"
         raise ValueError(f"expected a split called train, with samples and labels, got {got}: rename one")
-    tested = 2 in numbers.values()
-    return {name: 2 if number == 1 and not tested else number for name, number in numbers.items()}
+    return dict(zip(numbers, with_test_part(list(numbers.values())), strict=True))
 
 
 def _check_filled(path: str, counts: Mapping[str, int]) -> None:
@@ -230,7 +199,7 @@ def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], 
                 )
     lists = {} if label is None else {part: is_list(split.features[label]) for part, split in splits.items()}
     if len(set(lists.values())) > 1:
-        single = next(part for part, of in lists.items() if not of)
+        single = next(part for part, has_lists in lists.items() if not has_lists)
         raise ValueError(
             f"expected lists of labels in every part of {path} or in none, got single labels in the {single} part: "
             "write them as lists too"
@@ -239,14 +208,45 @@ def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], 
 
 def _hidden(split: Any, label: str) -> Sequence[Any]:
     """Return the labels, if they may be hidden (None or -1): lists and strings never are."""
-    return _values(split, label) if kind_of(split.features[label]) == "classes" else [0]
-
-
-def _values(split: Any, column: str) -> Sequence[Any]:
-    return split.select_columns([column])[:][column]
+    return values_of(split, label) if kind_of(split.features[label]) == "classes" else [0]
 
 
 def _are_paths(table: Any, column: str) -> bool:
     """Decide whether a column's strings are paths of images, judged by the first."""
     first = table.select_columns([column])[0][column] if len(table) else None
     return isinstance(first, str) and Path(first).suffix.lower() in {*image_suffixes(), *UNREAD}
+
+
+@final
+class ImageCells(Sequence[Item]):
+    """The image files in a column, or at the paths in a column, numbered across all splits."""
+
+    def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
+        import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+        self.tables = tables
+        self.column = column
+        self.splits = tuple(splits)
+        chosen = [tables.splits[name].select_columns([column]) for name in splits]
+        encoded = datasets.Image(decode=False)
+        self.cells = [
+            table.cast_column(column, encoded) if isinstance(table.features[column], datasets.Image) else table
+            for table in chosen
+        ]
+        self.starts = [0, *accumulate(map(len, chosen))]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, row: Any) -> Any:
+        if not 0 <= row < len(self):
+            raise IndexError(row)
+        place = bisect(self.starts, row) - 1
+        within = row - self.starts[place]
+        cell, name = self.cells[place][within][self.column], f"row {within} of {self.splits[place]}"
+        if isinstance(cell, Mapping):
+            name = cell["path"] or name
+            cell = cell["path"] if cell["bytes"] is None else cell["bytes"]
+        if isinstance(cell, str):
+            return Path(cell) if self.tables.folder is None else self.tables.folder / cell
+        return Encoded(name, cell or b"")

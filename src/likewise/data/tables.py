@@ -50,13 +50,7 @@ class TemporaryFolder:
 @final
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a data set, by the names of its splits.
-
-    Args:
-        splits: Each split's table.
-        folder: What paths in a column are relative to; None if there is no such folder.
-        cache: The folder that must exist while the tables are read.
-    """
+    """The tables of a data set, by the names of its splits."""
 
     splits: Mapping[str, Any]
     folder: Path | None
@@ -64,16 +58,7 @@ class Tables:
 
 
 def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
-    """Open the data at a path, or the data set of that name on the Hub.
-
-    Args:
-        path: A file, a folder, or a name.
-        config: The configuration, for a data set on the Hub with several.
-        labelled: Whether the folders of images are classes.
-
-    Raises:
-        ValueError: The path does not exist, or what is there cannot be read.
-    """
+    """Open the data at a path, or the data set of that name on the Hub."""
     where = expanded(path)
     if not exists(where) and not may_be_on_the_hub(path):
         raise ValueError(

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from likewise.models.cell_grid import CellGrid, followed
 
 if TYPE_CHECKING:
-    from likewise.data.samples import Rows
+    from likewise.data.rows import Rows
 
 CHUNK = 1024  # images that `observe` reads at a time
 MOST_INPUTS = 1024  # encoded at a time

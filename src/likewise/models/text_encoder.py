@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.data.samples import Rows
+from likewise.data.rows import Rows
 from likewise.data.texts import PADDING, Texts, TokenRows
 from likewise.models.encoder import Encoder, check_sizes
 

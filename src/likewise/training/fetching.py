@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from likewise.data import Samples
-from likewise.data.unreadable import Unreadable, files_of, unreadable
+from likewise.data.rows import Unreadable, files_of, unreadable
 
 NOBODY = -1
 

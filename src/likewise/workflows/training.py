@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,8 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from likewise import distributed
 from likewise.configuration import resolve, written
-from likewise.data import Episodes
-from likewise.data.episode_draw import fitting, fitting_words
-from likewise.evaluation import KNN, Evaluation, FewShot, OwnClassifier, Result, Retrieval
+from likewise.evaluation import Result
+from likewise.evaluation.choice import while_training
 from likewise.parts import Spec
 from likewise.report.words import score_words
 from likewise.runs import Run
@@ -36,7 +35,6 @@ from likewise.workflows.progress import PRINTED, Progress
 from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
 from likewise.workflows.training_bar import TrainingBar
 
-VALIDATED_EPISODES = 600
 CPU = torch.device("cpu")
 ALIKE = "let all processes read the same files"
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
@@ -220,12 +218,15 @@ class _Training:
                 "expected a validation part to keep the best epoch by, got a refit on it: leave out --keep"
             )
         every = 0 if ready.refit or asked == [] else self.config["validation_epochs"]
+        evaluations, note = while_training(ready.parts, ready.data.batches, asked)
+        if note:
+            self.progress.say(note)
         drawings = Drawings(hyperparameters(run), ready.trained)
         validation = Validation(
             run,
             ready.parts,
             every,
-            _validating(ready, asked, self.progress),
+            evaluations,
             told=self._say_validated,
             shown=drawings.show,
             progress=self.progress.bar,
@@ -255,7 +256,7 @@ class _Training:
         self.ready.module.load_state_dict(torch.load(self.run.best, map_location="cpu", weights_only=True))
 
     def _restore(self) -> None:
-        """Load the trained encoder; head, loss and its inputs get the weights that they had with it, if these were saved."""
+        """Load the trained encoder, and the weights that head, loss and inputs had with it, if these were saved."""
         module = self.ready.module
         trained = self.run.encoder().state_dict()
         module.encoder.load_state_dict(trained)
@@ -284,41 +285,6 @@ class _Training:
             seconds = facts.get("seconds", {})
             seconds[doing] = round(seconds.get(doing, 0.0) + time.monotonic() - start, 1)
             self.run.describe(facts | {"seconds": seconds})
-
-
-def _validating(ready: Assembled, asked: Sequence[Evaluation] | None, progress: Progress) -> list[Evaluation] | None:
-    """Return what evaluates during training: episodes, where these are evaluated after it, or trained on.
-
-    Of several sizes it is the first. Where validation has fewer classes or samples, episodes have as many.
-    """
-    batches, validation = ready.data.batches, ready.parts.validation
-    wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
-    if asked is None and validation.label_kind == "classes" and ready.parts.new_in_validation:
-        wanted = FewShot()
-    elif wanted is None and isinstance(batches, Episodes):
-        wanted = FewShot(batches.shape.ways, batches.shape.shots, batches.shape.queries)
-    if wanted is None:
-        return None
-    counts, names, first = validation.counts, validation.names, wanted.shapes[0]
-    shape = fitting(counts, first)
-    if shape is None:
-        progress.say(
-            "validation during training is not by episodes: they need 2 classes, and more samples of each than shots"
-        )
-        return None
-    if shape != first:
-        progress.say(f"validation during training is {fitting_words(counts, names, first, shape)}")
-    episodes = FewShot(
-        shape.ways,
-        shape.shots,
-        shape.queries,
-        VALIDATED_EPISODES,
-        distance=wanted.distance,
-        classifier=wanted.classifier,
-        penalty=wanted.penalty,
-        seed=wanted.seed,
-    )
-    return [episodes, OwnClassifier(), KNN(20, "similarity"), Retrieval()]
 
 
 def _end() -> None:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.data import EpisodeDraw, EpisodeShape
+from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.diagnostics import cell_matches, plots
 from likewise.evaluation import FeatureParts, FewShot
 from likewise.evaluation.few_shot import DISTANCES, Distance, as_compared, nearest_means
@@ -77,7 +77,7 @@ def _distance(subject: Subject) -> Distance:
 def _episode(features: FeatureParts, distance: Distance) -> tuple[Int[Tensor, "n s"], Int[Tensor, " q"]]:
     """Return the rows of the first of some episodes in which a query is classified wrongly, and what is predicted."""
     test = features.test
-    drawn = EpisodeDraw(test.classes, test.names, SHAPE)(torch.Generator().manual_seed(0))
+    drawn = EpisodeSampler(test.classes, test.names, SHAPE)(torch.Generator().manual_seed(0))
     vectors = as_compared(test.vectors, features.train.vectors, distance)[drawn]
     support, queries = vectors[:, :, : SHAPE.shots].mean(dim=2), vectors[:, :, SHAPE.shots :].flatten(1, 2)
     predicted = nearest_means(support, queries, distance).argmax(dim=2)

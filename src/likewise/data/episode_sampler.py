@@ -1,4 +1,4 @@
-"""Drawing episodes: classes of each, and of each class samples to learn from and others to classify."""
+"""Sampling of episodes: classes of each, and of each class samples to learn from and others to classify."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, final
@@ -50,8 +50,8 @@ class EpisodeShape(NamedTuple):
 
 
 @final
-class EpisodeDraw:
-    """Draws episodes without replacement: every class of an episode once, every sample of a class once.
+class EpisodeSampler:
+    """Samples episodes without replacement: every class of an episode once, every sample of a class once.
 
     Args:
         labels: Class of each sample, (M,).
@@ -67,7 +67,7 @@ class EpisodeDraw:
 
     Example:
         >>> labels = torch.arange(40) % 4
-        >>> draw = EpisodeDraw(labels, ["ash", "elm", "fir", "oak"], EpisodeShape(2, ways=3, shots=1, queries=5))
+        >>> draw = EpisodeSampler(labels, ["ash", "elm", "fir", "oak"], EpisodeShape(2, ways=3, shots=1, queries=5))
         >>> rows = draw(torch.Generator().manual_seed(0))
         >>> rows.shape, bool((labels[rows] == labels[rows[:, :, :1]]).all())
         (torch.Size([2, 3, 6]), True)
@@ -103,12 +103,6 @@ def shortage(
 ) -> tuple[str, str, str] | None:
     """Say what episodes need, what there is, and the remedy; None where there are enough classes and samples.
 
-    Args:
-        counts: How many samples each class has, (C,); classes without any don't count.
-        names: The classes' names.
-        shape: How large episodes are.
-        room: Whose parameters the shape is.
-
     Example:
         >>> shortage(torch.tensor([9, 9]), ["ash", "elm"], EpisodeShape(1, ways=3, shots=1, queries=5), "batches")
         ('at least 3 classes, as many as an episode has', '2', 'lower batches.ways')
@@ -128,10 +122,6 @@ def shortage(
 
 def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:
     """Return the shape with no more ways and queries than there are classes and samples; None where 1 is too many.
-
-    Args:
-        counts: How many samples each class has, (C,); classes without any don't count.
-        shape: How large episodes are to be.
 
     Example:
         >>> fitting(torch.tensor([9, 4, 0]), EpisodeShape(1, ways=5, shots=1, queries=15))
@@ -160,17 +150,7 @@ def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: Episo
 
 
 def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
-    """Draw k different numbers below each count, every ordered choice equally likely.
-
-    Args:
-        counts: How many numbers there are to draw from in each row, (R,), at least k.
-        k: How many to draw.
-        generator: The random numbers.
-
-    Example:
-        >>> distinct(torch.tensor([3, 100]), 3, torch.Generator().manual_seed(0)).sort(dim=1).values[0]
-        tensor([0, 1, 2])
-    """
+    """Draw k different numbers below each count, (R,) and at least k; every ordered choice is equally likely."""
     drawn = torch.empty(len(counts), k, dtype=torch.int64)
     many = counts >= k * k  # then at least 6 of 10 rows have no number twice
     drawn[many] = _drawn_again(counts[many], k, generator)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from likewise.cli.help import show_help
-from likewise.configuration import read
+from likewise.configuration import read, written
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -15,7 +15,11 @@ def run(arguments: Sequence[str]) -> None:
         SystemExit: Help was asked for, or SIGTERM ended it.
     """
     show_help(arguments, "train")
-    config = read(arguments)
+    words = [word for word in arguments if word != "--print_config"]
+    config = read(words)
+    if len(words) < len(arguments):
+        print(written(config), end="")
+        return
     from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - once the arguments are understood
     from likewise.workflows import train  # noqa: PLC0415 - Lightning takes seconds
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from likewise.configuration.classes import MISSING, Class, Parameter, find, imported, kind_named, kinds, module_of
 from likewise.configuration.guesses import class_named
-from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
+from likewise.configuration.options import FILLED, HIDDEN, VERBS
 from likewise.configuration.suggestions import near_classes, near_options
-from likewise.configuration.values import FLAG, LISTS, head, members, parsed, part_of, plain
+from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.parts import is_spec, renamed
 
 
@@ -78,7 +78,7 @@ class Draft:
         elif base is not None:
             part = option.name.removesuffix("." + ".".join(rest))
             raise ValueError(f"expected --{part} before --{option.name}, got none: name a class, {_some(base)}")
-        elif parameter.annotation is None or any(head(of.node) in {"dict", "Special"} for of in _all(parameter)):
+        elif parameter.annotation is None or any(takes(parameter.annotation, of) for of in MAPPINGS):
             before = current if isinstance(current, dict) else {}
             values[name] = {**before, ".".join(rest): parsed(option.value)}
         else:
@@ -117,12 +117,12 @@ class Draft:
         """Return the value of an option as its parameter wants it."""
         if base is None:
             return self._plain(option, parameter, current)
-        listed = any(head(one.node) in LISTS for one in members(parameter.annotation))
+        listed = any(takes(parameter.annotation, of) for of in LISTS)
+        optional = takes(parameter.annotation, "str")
 
         def part(value: Any) -> Any:
-            return self._part(option, value, base, None if option.adds else current, optional="str" in types)
+            return self._part(option, value, base, None if option.adds else current, optional=optional)
 
-        types = {head(one.node) for one in members(parameter.annotation)}
         if option.adds and listed:
             before = [] if current is None else current if isinstance(current, list) else [current]
             return [*before, part(option.value)]
@@ -233,14 +233,9 @@ class Draft:
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
-        reads = head_is_path(parameter) and parameter.required
+        reads = parameter.required and takes(parameter.annotation, "Path")
         if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
             raise ValueError(f"expected a file or folder for --{name}, got {value}, which does not exist: correct it")
-
-
-def head_is_path(parameter: Parameter) -> bool:
-    """Tell whether a parameter is a path."""
-    return any(head(one.node) == "Path" for one in members(parameter.annotation))
 
 
 def parameters_of(kind: Class) -> dict[str, Parameter]:
@@ -255,10 +250,6 @@ def _options_of(verb: str) -> Class:
     return found
 
 
-def _all(parameter: Parameter) -> list[Any]:
-    return list(members(parameter.annotation))
-
-
 def _some(base: Class) -> str:
     return "one of " + ", ".join(kinds(base)) if kinds(base) else f"a {base.name}"
 
@@ -270,5 +261,3 @@ def _check_module(path: str, base: Class) -> None:
     if source is not None and source.names and not source.stars and name not in {*source.names, "__getattr__"}:
         raise ValueError(near_classes(f"a class of {source.path.name}", path, base, sorted(source.names)))
 
-
-__all__ = ["TRAINER", "Draft", "Option", "head_is_path", "parameters_of"]

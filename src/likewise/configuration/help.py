@@ -31,6 +31,7 @@ Every part is a class, chosen by name and configured by its own parameters:
     likewise train --loss.help NTXentLoss                 the parameters of a class
     likewise train --config runs/RUN/config.yaml          repeat a run
     likewise train --resume runs/RUN.partial              resume an interrupted run
+    likewise train --recipe simclr --print-config         every value, without training
 
 A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
 also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.

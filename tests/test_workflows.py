@@ -103,7 +103,7 @@ def test_a_run_is_resumed_from_python_bit_for_bit(trained, few, tmp_path, monkey
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoints, "on_train_batch_end", interrupted)
         with pytest.raises(KeyboardInterrupt) as ended:
-            lw.train(few, loss="supcon", runs=str(tmp_path), checkpoint_minutes=0, progress=Silent())
+            lw.train(few, loss="supcon", runs=str(tmp_path), progress=Silent())
     (folder,) = tmp_path.iterdir()
     assert f"likewise train --resume {folder}" in ended.value.__notes__[-1]
     with pytest.raises(ValueError, match="no option but --trainer"):

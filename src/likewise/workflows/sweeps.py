@@ -10,7 +10,7 @@ from typing import final
 from tqdm import tqdm
 
 from likewise.configuration import read
-from likewise.report.words import counted, score_words
+from likewise.report.formatting import counted, score_words
 from likewise.runs import Run
 from likewise.scores import Score, best, validation_score
 from likewise.workflows import training

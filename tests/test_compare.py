@@ -26,7 +26,7 @@ from likewise.report import (
     verdict,
     write_page,
 )
-from likewise.report.row import Over
+from likewise.report.rows import Over
 from likewise.runs import Run
 from likewise.scores import ALL, Group, Metric, Outcomes, Result, Score
 from likewise.workflows import compare

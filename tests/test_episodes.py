@@ -29,7 +29,7 @@ from likewise.data.patch_mix import drawn, patched
 from likewise.data.rotations import rotated
 from likewise.losses import prototypical
 from likewise.models import Conv4, ResNet12, Wrapped
-from likewise.models.drop_block import DropBlock
+from likewise.models.resnet12 import DropBlock
 from likewise.training import InputContext, Step
 from likewise.training.inputs import EpisodeMaps, LossInputs
 from likewise.training.loader import Loader, Place

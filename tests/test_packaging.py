@@ -22,7 +22,9 @@ VERSION = likewise.__version__
 INFO = f"likewise-{VERSION}.dist-info"
 DATA = [  # what the package reads at run time, besides its modules
     "py.typed",
-    "report/page.html",
+    "report/templates/page.html",
+    "report/templates/page.css",
+    "diagnostics/plots/figures.js",
     "training/recipes/methods/supcon.yaml",
     "training/recipes/both/simclr-cifar10.yaml",
     "training/recipes/data/digits.yaml",

@@ -158,7 +158,7 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
         (["train", "--recipe", "simclr-image-folder"], "data"),
         (["sweep", "--grid", "seed=1,2"], "which a sweep sets itself"),
         (["train", "--recipe", "cifar10"], "did you mean"),
-        (["train", "--recipe"], "expected --recipe, got none"),
+        (["train", "--recipe"], "expected the name of a recipe, got none: supcon-digits is one"),
         (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
         (["train", "--recipe", "supcon-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to"),
         (["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"], "lower it to"),

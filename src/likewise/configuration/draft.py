@@ -260,4 +260,3 @@ def _check_module(path: str, base: Class) -> None:
     source = module_of(module)
     if source is not None and source.names and not source.stars and name not in {*source.names, "__getattr__"}:
         raise ValueError(near_classes(f"a class of {source.path.name}", path, base, sorted(source.names)))
-

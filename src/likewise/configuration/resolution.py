@@ -156,7 +156,7 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
     if last.get("recipe") is not None:
         if not isinstance(last["recipe"], str):
             got = "none" if last["recipe"] is FLAG else repr(last["recipe"])
-            raise ValueError(f"expected the name of a recipe, got {got}: {recipes.names()[0]} is one")
+            raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
     elif data is not None and "data.path" in last and "data.path" not in {one.name for one in given}:

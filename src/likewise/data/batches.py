@@ -65,9 +65,12 @@ class Batches(ABC):
 
     Attributes:
         batch_size: Samples per batch over all processes, B.
+        together: How many samples in a row belong together, as an episode's do: one that takes another's place is of
+            the same class. None: each is alone.
     """
 
     batch_size: int
+    together: int | None = None
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:

@@ -67,7 +67,8 @@ class Episodes(Batches):
         self.shape.check()
         if steps is not None and steps < 1:
             raise ValueError(f"expected steps of at least 1 batch an epoch, got {steps}: leave it out for one pass")
-        self.batch_size = episodes * self.shape.samples
+        self.together = self.shape.samples
+        self.batch_size = episodes * self.together
         self.steps = steps
         self.mix = mix
         self.augmentation = augmentation

@@ -4,7 +4,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from likewise.models.cell_grid import CellGrid, followed
+from likewise.models.replay import lent
 
 if TYPE_CHECKING:
     from likewise.data.rows import Rows
@@ -260,6 +261,21 @@ class Encoder(nn.Module, ABC):
         return len(self.input_shape) == 3
 
 
+class MapEncoder(Encoder):
+    """Abstract: an encoder that defines `maps`, and sets the length of its features when it is made."""
+
+    _feature_dim: int
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self._feature_dim
+
+    def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
+        """Encode a batch of images."""
+        return self.pool(self.maps(inputs))
+
+
 @contextmanager
 def frozen(module: nn.Module) -> Generator[None]:
     """Put a module into evaluation mode, without gradient, and restore the mode of every submodule at the end."""
@@ -273,20 +289,10 @@ def frozen(module: nn.Module) -> Generator[None]:
             part.training = mode
 
 
-@contextmanager
-def kept_buffers(module: nn.Module) -> Generator[None]:
-    """Restore every buffer and its values at the end."""
-    kept = [
-        (part, name, buffer, buffer.clone())
-        for part in module.modules()
-        for name, buffer in part.named_buffers(recurse=False)
-        if not is_lazy(buffer)
-    ]
-    try:
-        yield
-    finally:
-        for part, name, buffer, values in kept:
-            setattr(part, name, buffer.copy_(values))
+def kept_buffers(module: nn.Module) -> AbstractContextManager[None]:
+    """Let a module work with copies of its buffers while a block runs."""
+    every = ((part, *of) for part in module.modules() for of in part.named_buffers(recurse=False))
+    return lent([of for of in every if not is_lazy(of[2])])
 
 
 def check_sizes(**sizes: int) -> None:

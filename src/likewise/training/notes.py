@@ -13,11 +13,6 @@ NAMED = 3  # labels that a sentence names
 def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
     """Yield what is unusual about the training part: texts cut, samples without labels, constant labels, long queues.
 
-    Args:
-        samples: The training part, texts as tokens.
-        inputs: What it is trained with.
-        test: The test part, which may have no label.
-
     Example:
         >>> import torch
         >>> labels = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 0]]).bool()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from likewise.evaluation import Features, Result, Score, paired_difference
 from likewise.evaluation.label_scores import MACRO, MEAN_PRECISION
-from likewise.report.words import difference_words, remarks, score_words
+from likewise.report.formatting import difference_words, remarks, score_words
 from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
 
 LISTED_CLASSES = 20  # with more classes, only the report shows them all

@@ -27,7 +27,7 @@ from likewise.evaluation.features import features_of
 from likewise.models import Encoder
 from likewise.parts import build
 from likewise.report import Subject, write_page
-from likewise.report.words import settings_words
+from likewise.report.formatting import settings_words
 from likewise.runs import Run
 from likewise.workflows.progress import Progress
 from likewise.workflows.score_lines import class_table, headline

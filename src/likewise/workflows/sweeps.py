@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
-from likewise.report.words import counted, score_words
+from likewise.report.formatting import counted, score_words
 from likewise.runs import Run
 from likewise.scores import Score, best, validation_score
 from likewise.workflows import training

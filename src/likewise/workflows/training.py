@@ -18,14 +18,13 @@ from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
 from likewise.parts import Spec
-from likewise.report.words import score_words
+from likewise.report.formatting import score_words
 from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.loggers.drawings import Drawings
-from likewise.training.loggers.hyperparameters import hyperparameters
-from likewise.training.loggers.making import logging_to
-from likewise.training.loggers.tool import check_tools
+from likewise.training.loggers.making import hyperparameters, logging_to
+from likewise.training.loggers.tools import check_tools
 from likewise.training.processes import from_slurm, joined, leave, rank
 from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from likewise.data import Batches, Draw, Episodes, Share, mixed, owned_by_partner
 from likewise.models import CellGrid
-from likewise.training.inputs.learned import LearnedInput
+from likewise.training.inputs.learned import Learned
 from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
@@ -42,7 +42,7 @@ class EpisodeMeans(LossInput):
 
 
 @final
-class EpisodeMaps(LearnedInput):
+class EpisodeMaps(Learned, LossInput):
     """What InfoPatch compares: feature maps of a batch of episodes, cell by cell.
 
     query_maps      feature maps of the queries, (E, N·Q, D, H, W), class after class

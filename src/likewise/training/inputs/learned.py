@@ -11,8 +11,8 @@ from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
 
-class LearnedInput(LossInput):
-    """Abstract: an input with parameters for each class or label.
+class Learned(nn.Module):
+    """Mixed into inputs with parameters for each class or label.
 
     Args:
         rate_factor: Factor of their learning rate. The rates for fine-tuning large models are too low for what starts
@@ -34,7 +34,7 @@ class LearnedInput(LossInput):
 
 
 @final
-class LabelPrototypes(LearnedInput):
+class LabelPrototypes(Learned, LossInput):
     """Prototypes, (C, E) or (L, E), learned with the encoder.
 
     Args:
@@ -63,7 +63,7 @@ class LabelPrototypes(LearnedInput):
 
 
 @final
-class Classifier(LearnedInput):
+class Classifier(Learned, LossInput):
     """Logits of every class or label, (B, V, C), from a linear layer on f(x).
 
     Args:

@@ -11,7 +11,7 @@ from likewise.data import Batches, LabelKind
 from likewise.losses import Loss
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
-from likewise.training.inputs.learned import Classifier, LabelPrototypes, LearnedInput
+from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
 from likewise.training.inputs.loss_input import InputContext, LossInput, final_kinds
 from likewise.training.inputs.momentum import Momentum, Predictor
 from likewise.training.inputs.signature import EMBEDDINGS, LossSignature
@@ -89,7 +89,7 @@ class LossInputs(nn.Module):
         self._context = replace(context, signature=self.signature)
         chosen = _recommended(loss) if given is None else given
         inputs, self._suppliers = resolve(self.signature, chosen, labelled=context.label_kind is not None)
-        if context.num_labels < 1 and any(isinstance(one, LearnedInput) for one in inputs):
+        if context.num_labels < 1 and any(isinstance(one, Learned) for one in inputs):
             raise ValueError(
                 f"expected labels for {self.signature.loss}, which learns parameters for each of them, got none: "
                 "pass samples= with labels"

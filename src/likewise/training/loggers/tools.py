@@ -9,17 +9,7 @@ TOOLS = (*PACKAGES, "csv")
 
 
 def check_tools(tools: Iterable[str]) -> None:
-    """Raise unless all tools are known and installed.
-
-    Args:
-        tools: Their names.
-
-    Raises:
-        ValueError: One is not; the message says which there are, or how it is installed.
-
-    Example:
-        >>> check_tools(["csv"])
-    """
+    """Raise a ValueError unless all tools are known and installed; it says which there are, or how one is installed."""
     for tool in tools:
         if tool not in TOOLS:
             near = get_close_matches(tool, TOOLS, 1)

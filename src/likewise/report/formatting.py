@@ -1,4 +1,4 @@
-"""Numbers and parts of a run in words."""
+"""Formatting: scores, differences, settings and parts of a run in words."""
 
 import math
 import re
@@ -51,13 +51,7 @@ def _value_words(value: Any) -> str:
 
 
 def number_words(value: float, low: float, high: float, sign: str = "") -> str:
-    """Write a number with its interval, all with as many decimals: four digits for the largest of them.
-
-    Args:
-        value: The number.
-        low: Lower end of its interval.
-        high: Upper end.
-        sign: "+" to write the sign of positive numbers too.
+    """Write a number with its interval, all with as many decimals: four digits for the largest; "+" is a sign too.
 
     Example:
         >>> number_words(1.83, 1.66412, 2.0), number_words(0.0, 0.0, 0.0, "+")
@@ -110,12 +104,7 @@ def count_words(score: Score) -> str:
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """Say how many there are.
-
-    Args:
-        number: How many.
-        one: What one is called.
-        several: What several are called; by default with an s.
+    """Say how many there are, by what one is called, and several if not with an s.
 
     Example:
         >>> counted(1, "sample"), counted(1200, "class", "classes")
@@ -125,19 +114,21 @@ def counted(number: int, one: str, several: str = "") -> str:
 
 
 def dot_of(score: Score, *, missed: bool = False) -> Dot:
-    """Return a share as a dot in percent.
+    """Return a share as a dot in percent, or what it lacks to 1, such as errors instead of accuracy."""
+    words = "; ".join(filter(None, [f"{score_words(score)}, 95 % interval, {count_words(score)}", remarks(score)]))
+    bounds = (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
+    value, low, high = (100 * bound for bound in bounds)
+    return Dot(value, low, high, words)
 
-    Args:
-        score: The share.
-        missed: Whether to draw what it lacks to 1, such as errors instead of accuracy.
+
+def how_many(some: int, count: int) -> str:
+    """Say how many of the test samples are shown.
+
+    Example:
+        >>> how_many(30, 30), how_many(1000, 2000)
+        ('All 30 test samples', '1,000 of 2,000 test samples')
     """
-    words = f"{score_words(score)}, 95 % interval, {count_words(score)}"
-    if said := remarks(score):
-        words += f"; {said}"
-    value, low, high = (
-        (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
-    )
-    return Dot(100 * value, 100 * low, 100 * high, words)
+    return f"{some:,} of {count:,} test samples" if some < count else f"All {count:,} test samples"
 
 
 def part_words(spec: Any) -> str:

@@ -4,7 +4,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from likewise.models.cell_grid import CellGrid, followed
-from likewise.models.replay import lent
 
 if TYPE_CHECKING:
     from likewise.data.rows import Rows
@@ -289,10 +288,20 @@ def frozen(module: nn.Module) -> Generator[None]:
             part.training = mode
 
 
-def kept_buffers(module: nn.Module) -> AbstractContextManager[None]:
-    """Let a module work with copies of its buffers while a block runs."""
-    every = ((part, *of) for part in module.modules() for of in part.named_buffers(recurse=False))
-    return lent([of for of in every if not is_lazy(of[2])])
+@contextmanager
+def kept_buffers(module: nn.Module) -> Generator[None]:
+    """Restore every buffer and its values at the end."""
+    kept = [  # not lent: in inference mode, copies could not be changed in place outside it
+        (part, name, buffer, buffer.clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+        if not is_lazy(buffer)
+    ]
+    try:
+        yield
+    finally:
+        for part, name, buffer, values in kept:
+            setattr(part, name, buffer.copy_(values))
 
 
 def check_sizes(**sizes: int) -> None:

@@ -360,3 +360,27 @@ print(sorted({"torch", "lightning", "numpy", "sklearn", "plotly", "tqdm"} & set(
         [sys.executable, "-c", script, *lines], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert told.stdout == "[]\n", told.stderr
+
+
+def test_a_section_is_added_below_those_of_every_page_or_stands_alone(tmp_path):
+    (tmp_path / "own_sections.py").write_text("from likewise.report import Section\nclass Mine(Section): ...\n")
+    for verb, words in (("train", []), ("evaluate", ["."])):
+        added = read([*words, "--report.sections+", "own_sections.Mine"], verb=verb)["sections"]
+        assert [one["class_path"] for one in (added[0], added[-1])] == [
+            "likewise.report.sections.ComparisonSection",
+            "own_sections.Mine",
+        ]
+        assert len(added) > 20
+    alone = read(["--report.sections", "ScoresSection", "--report.sections+", "own_sections.Mine"])["sections"]
+    assert [name_of(one) for one in alone] == ["ScoresSection", "Mine"]
+
+
+def test_old_names_are_read():
+    file = {
+        "offers": [{"class_path": "likewise.training.offers.Momentum"}],
+        "loss": {"class_path": "likewise.SupConLoss"},
+    }
+    found = read(["--config", json.dumps(file), "--offers+", "KeyQueue"])
+    assert [name_of(one) for one in found["inputs"]] == ["Momentum", "KeyQueue"]
+    assert found["inputs"][0]["class_path"] == "likewise.training.inputs.Momentum"
+    assert found["loss"]["class_path"] == "likewise.losses.SupConLoss"

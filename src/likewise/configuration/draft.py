@@ -1,11 +1,22 @@
 """A configuration as it grows: options are put into it one by one, each checked as it comes."""
 
+import ast
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from likewise.configuration.classes import MISSING, Class, Parameter, find, imported, kind_named, kinds, module_of
+from likewise.configuration.classes import (
+    MISSING,
+    Class,
+    Parameter,
+    Value,
+    find,
+    imported,
+    kind_named,
+    kinds,
+    module_of,
+)
 from likewise.configuration.guesses import class_named
 from likewise.configuration.options import FILLED, HIDDEN, VERBS
 from likewise.configuration.suggestions import near_classes, near_options
@@ -124,8 +135,13 @@ class Draft:
             return self._part(option, value, base, None if option.adds else current, optional=optional)
 
         if option.adds and listed:
-            before = [] if current is None else current if isinstance(current, list) else [current]
-            return [*before, part(option.value)]
+            before = _standing(option.name) if current is None else current if isinstance(current, list) else [current]
+            made = part(option.value)
+            if made is None:
+                raise ValueError(
+                    f"expected the name of a class for --{option.name}+, got {option.value}: {_some(base)}"
+                )
+            return [*before, made]
         return self._checked(option, lambda: plain(option.value, parameter.annotation, part))
 
     def _plain(self, option: Option, parameter: Parameter, current: Any) -> Any:
@@ -248,6 +264,14 @@ def _options_of(verb: str) -> Class:
     if found is None:  # pragma: no cover - a package without its sources
         raise ImportError("expected the sources of likewise, got none: install them, since options are read from them")
     return found
+
+
+def _standing(name: str) -> list[dict[str, Any]]:
+    """Return the parts that an option adds to where none were named: of a page, the sections that it has anyhow."""
+    module = module_of("likewise.report.sections") if name == "sections" else None
+    listed = module.find("SECTIONS") if module else None
+    names = listed.node.elts if isinstance(listed, Value) and isinstance(listed.node, ast.Tuple) else []
+    return [{"class_path": f"likewise.report.sections.{ast.unparse(one)}", "init_args": {}} for one in names]
 
 
 def _some(base: Class) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # the sources tell what these are; importing them takes secon
     from likewise.evaluation import Evaluation
     from likewise.losses import Loss
     from likewise.models import Encoder, Head
+    from likewise.report import Section
     from likewise.training.inputs import LossInput
     from likewise.training.schedule import Schedule
 
@@ -28,11 +29,14 @@ class SharedOptions:
             [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and
             FewShot for new classes.
         evaluation_samples: The largest number of samples of each part to evaluate. Default: all.
+        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
+            with likewise.
     """
 
     runs: Path = Path("runs")
     evaluations: Evaluation | list[Evaluation] | None = None
     evaluation_samples: int | None = None
+    sections: Section | list[Section] | None = None
 
 
 @dataclass(kw_only=True)
@@ -164,6 +168,7 @@ ALIASES = {
     "projector": "head",
     "criterion": "loss",
     "offers": "inputs",
+    "report.sections": "sections",
     "evaluation": "evaluations",
     "scheduler": "schedule",
     "num_workers": "workers",

@@ -82,9 +82,9 @@ def _canonical(option: Option, root: Class) -> list[Option]:
         kind, _, number = str(option.value).partition(":")
         found = [Option("trainer.accelerator", option.value if option.value is FLAG else kind)]
         return [*found, Option("trainer.devices", f"[{number}]")] if number else found
-    first, dot, rest = name.partition(".")
-    if first in ALIASES and first not in options and ALIASES[first].partition(".")[0] in options:
-        name = f"{ALIASES[first]}{dot}{rest}"
+    for alias, of in ALIASES.items():
+        if alias not in options and of.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
+            return [option._replace(name=of + name.removeprefix(alias))]
     return [option._replace(name=name)]
 
 

@@ -1,10 +1,33 @@
-"""Which rooms are slow as a whole: they import Lightning, scikit-learn or torchvision, which takes many seconds."""
+"""Which tests run, and which are slow as a whole.
+
+Without files and without `-m`, the quick tier runs; `-m rest` runs what it leaves out, `-m all` everything. Files that
+are named run whole.
+"""
+
+from collections import defaultdict
+from itertools import combinations
 
 import pytest
 
+TIERS = {
+    "quick": "not process and not triton and not slow and not product",
+    "rest": "process or triton or slow or product",
+    "all": "",
+}
+"""What -m takes besides expressions of markers."""
 ROOMS = ("cli", "data", "diagnostics", "evaluation", "models", "report", "training")
+"""They import Lightning, scikit-learn or torchvision, which takes many seconds."""
 TESTS = ("augmentation", "gradients", "snapshots", "sources", *ROOMS)
 SLOW = [*(f"src/likewise/{room}" for room in ROOMS), *(f"tests/test_{name}.py" for name in TESTS)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Let -m name a tier, and take the quick one where nothing is asked for."""
+    asked = config.option.markexpr
+    if not asked and config.args_source is not config.ArgsSource.ARGS:
+        asked = "quick"
+    config.option.markexpr = TIERS.get(asked, asked)
 
 
 def _is_slow(path, config):
@@ -17,7 +40,36 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(items, config):
-    """Mark their examples, too."""
+    """Mark examples of slow rooms, and cases beyond every pair of parameters."""
+    tests = defaultdict(list)
     for item in items:
         if _is_slow(item.path, config):
             item.add_marker(pytest.mark.slow)
+        if hasattr(item, "callspec"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        kept = pairwise([{name: id(value) for name, value in item.callspec.params.items()} for item in cases])
+        for number, item in enumerate(cases):
+            if number not in kept:
+                item.add_marker(pytest.mark.product)
+
+
+def pairwise(cases):
+    """Return the numbers of cases in which every two values of different parameters that meet in one meet again.
+
+    Args:
+        cases: For each case, what tells a parameter's value from its others. With two parameters, all cases are kept.
+    """
+    parameters = set()  # those given together count as one
+    for name in cases[0]:
+        order = {}
+        parameters.add(tuple(order.setdefault(case[name], len(order)) for case in cases))
+    if sum(len(set(values)) > 1 for values in parameters) < 3:
+        return set(range(len(cases)))
+    pairs = [set(combinations(enumerate(values), 2)) for values in zip(*sorted(parameters), strict=True)]
+    missing, kept = set().union(*pairs), set()
+    while missing:
+        best = max(range(len(cases)), key=lambda number: len(pairs[number] & missing))
+        kept.add(best)
+        missing -= pairs[best]
+    return kept

@@ -11,7 +11,7 @@ import sys
 import time
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import likewise as lw
 from likewise.models import in_chunks
@@ -20,7 +20,7 @@ WAYS = ("at once", "by hand", "in_chunks")
 CASES = {"layers": (16_384, 8), "bert": (4_096, 32), "resnet-256": (256, 32), "resnet-1024": (1_024, 32)}
 
 
-def case(name, rows):
+def case(name: str, rows: int) -> tuple[nn.Module, Tensor]:
     """Return a network and inputs."""
     torch.manual_seed(0)
     if name == "layers":
@@ -29,8 +29,10 @@ def case(name, rows):
     if name == "bert":
         from transformers import BertConfig, BertModel  # noqa: PLC0415 - takes a second
 
-        sizes = {"hidden_size": 32, "num_hidden_layers": 12, "num_attention_heads": 2, "intermediate_size": 64}
-        return Pooled(BertModel(BertConfig(vocab_size=100, **sizes)).eval()), torch.randint(0, 100, (rows, 8))
+        config = BertConfig(
+            vocab_size=100, hidden_size=32, num_hidden_layers=12, num_attention_heads=2, intermediate_size=64
+        )
+        return Pooled(BertModel(config).eval()), torch.randint(0, 100, (rows, 8))
     from likewise.models import ResNet  # noqa: PLC0415 - likewise
 
     return ResNet((3, 32, 32), 18), torch.rand(rows, 3, 32, 32)
@@ -39,19 +41,19 @@ def case(name, rows):
 class Pooled(nn.Module):
     """The mean of a language model's last hidden states."""
 
-    def __init__(self, model):
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, tokens):
+    def forward(self, tokens: Tensor) -> Tensor:
         """Encode tokens (N, T)."""
         return self.model(input_ids=tokens).last_hidden_state.mean(dim=1)
 
 
-def step(network, inputs, size, way):
+def step(network: nn.Module, inputs: Tensor, size: int, way: str) -> None:
     """Take the gradient of a loss of all rows."""
 
-    def loss_of(embeddings):
+    def loss_of(embeddings: Tensor) -> Tensor:
         return lw.InfoNCELoss()(*embeddings.chunk(2))
 
     if way == "at once":
@@ -61,12 +63,12 @@ def step(network, inputs, size, way):
     else:
         with torch.no_grad():
             embeddings = torch.cat([network(chunk) for chunk in inputs.split(size)])
-        loss_of(embeddings.requires_grad_()).backward()
-        for chunk, gradient in zip(inputs.split(size), embeddings.grad.split(size), strict=True):
+        (gradients,) = torch.autograd.grad(loss_of(embeddings.requires_grad_()), embeddings)
+        for chunk, gradient in zip(inputs.split(size), gradients.split(size), strict=True):
             network(chunk).backward(gradient)
 
 
-def measure(name, way):
+def measure(name: str, way: str) -> None:
     """Print MiB and seconds of one step."""
     torch.set_num_threads(1)
     rows, size = CASES[name]

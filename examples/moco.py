@@ -6,7 +6,7 @@
 Digits stand at random places of a larger image, and their classes are not used in training. At the end we count how
 often the nearest other image shows the same digit.
 
-The same from the command line, on your data: `likewise train --loss InfoNCELoss --offers Momentum --offers+ KeyQueue`.
+The same from the command line, on your data: `likewise train --loss InfoNCELoss --inputs Momentum --inputs+ KeyQueue`.
 """
 
 import torch

@@ -10,7 +10,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-MODULES = ["likewise.cli.training", "likewise.cli.options", "lightning", "sklearn.linear_model", "plotly.graph_objects"]
+MODULES = [
+    "likewise.workflows.training",
+    "likewise.cli.options",
+    "lightning",
+    "sklearn.linear_model",
+    "plotly.graph_objects",
+]
 MODULES += ["torch.nn.parallel.distributed", "likewise.losses", "likewise.memory"]  # what workers take
 
 

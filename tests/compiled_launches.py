@@ -1,6 +1,8 @@
 """Compile every launch of some steps for a GPU that need not be here; print what each needs, as lines of JSON.
 
-python tests/compiled_launches.py 86 bfloat16,128 float32,256    ("fully" at the end: all forms of weights, not a few)
+PYTHONPATH=. python tests/compiled_launches.py 86 bfloat16,128 float32,256
+
+"fully" at the end asks for all forms of weights, not a few.
 """
 
 import json
@@ -10,9 +12,9 @@ from unittest import mock
 import torch
 
 import likewise as lw
+from benchmarks import compiled
 from likewise import pairs
-from likewise.benchmark import compiled
-from likewise.operator import Push, backends, evaluate
+from likewise.operator import Problem, Push, backends, evaluate
 from likewise.operator.triton import fused
 from likewise.operator.triton.operands import precision
 
@@ -51,9 +53,12 @@ def step(form, d, dtype, tau, *, normalize=True):
     others, push, pull = form
     z = rows(d, dtype)
     outcome = evaluate(
-        z, (z, *(rows(d, dtype).detach() for _ in range(others))), pushes=(Push(push),), pull=pull, temperature=tau,
-        normalize=normalize, backend="triton",
-    )  # fmt: skip
+        Problem((Push(push),), pull, normalize=normalize),
+        z,
+        (z, *(rows(d, dtype).detach() for _ in range(others))),
+        temperature=tau,
+        backend="triton",
+    )
     attraction = 0 if outcome.attraction is None else outcome.attraction.sum()
     (outcome.logsums[0].sum() - attraction).backward()
 

@@ -19,6 +19,7 @@ from likewise.data.augmentation import (
     Draw,
     FeatureDropout,
     GaussianBlur,
+    ImageAugmentation,
     RandomAffine,
     RandomResizedCrop,
     SimCLRViews,
@@ -27,8 +28,7 @@ from likewise.data.augmentation import (
 )
 from likewise.data.augmentation.blur import blur_weights
 from likewise.data.augmentation.colour import Jitter, affine_jitter, exact_jitter
-from likewise.data.augmentation.crop import TRIES, random_boxes, resized_crop
-from likewise.data.augmentation.separable import separable
+from likewise.data.augmentation.crop import TRIES, random_boxes, resized_crop, separable
 
 DRAWS = 20_000
 SIGMAS = 4.5
@@ -636,3 +636,23 @@ WRONG_PARAMETERS = [
 def test_invalid_parameters_are_refused_with_the_remedy(kind, options):
     with pytest.raises(ValueError, match=rf"expected {next(iter(options))}.*got .*: \S"):
         kind(**options)
+
+
+class Mirror(ImageAugmentation):
+    """A user's own augmentation of images."""
+
+    def change(self, images, draw):
+        assert images.dtype == torch.float32
+        assert not torch.is_autocast_enabled("cpu")
+        return torch.where(draw.uniform(1, 1, 1) < 2, images.flip(3), images)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32])
+def test_an_augmentation_of_ones_own_gets_float32_and_keeps_the_inputs_dtype(dtype):
+    images = torch.arange(2 * 3 * 4 * 4).remainder(2).view(2, 3, 4, 4).to(dtype) * (255 if dtype == torch.uint8 else 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        mirrored = Mirror()(images, Draw(0, rows=2))
+    assert mirrored.dtype == (torch.float32 if dtype == torch.uint8 else dtype)
+    assert torch.equal(mirrored.double(), images.flip(3).double() / (255 if dtype == torch.uint8 else 1))
+    with pytest.raises(ValueError, match=r"Mirror expected images \(N, channels, height, width\), got \(2, 3\)"):
+        Mirror()(torch.zeros(2, 3), Draw(0, rows=2))

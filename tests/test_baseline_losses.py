@@ -221,7 +221,7 @@ def test_they_are_losses_but_not_contrastive():
         assert issubclass(kind, Loss)
         assert not issubclass(kind, ContrastiveLoss)
         assert kind.label_kinds == {labels}
-        assert kind.recommended_offers == ()
+        assert kind.recommended_inputs == ()
         assert list(kind().state_dict()) == []
     assert repr(lw.CrossEntropyLoss(label_smoothing=0.1)) == "CrossEntropyLoss(label_smoothing=0.1)"
     assert repr(lw.BCELoss(positive_weight=2)) == "BCELoss(positive_weight=2.0)"

@@ -15,28 +15,27 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.benchmark import MEASUREMENTS, find, prediction, rivals, targets, views
+from likewise.benchmark import prediction, rivals
 from likewise.benchmark.case import Case, Failed, Peak, Sampler, leaves, run
 from likewise.benchmark.cpu import CpuMeter
 from likewise.benchmark.cuda import CudaMeter
-from likewise.benchmark.losses import ENTRIES, NAMES, backends, contenders
-from likewise.benchmark.measurement import Measurement
+from likewise.benchmark.losses import ENTRIES, NAMES, Losses, backends, contenders
 from likewise.benchmark.prediction import Growth
 from likewise.benchmark.results import Result, machine, write
 from likewise.benchmark.rivals import missing
-from likewise.benchmark.schedule import Schedule, Settings
+from likewise.benchmark.schedule import Schedule
 from likewise.cli import main
 from likewise.operator import Backend
+from meters import Told, pretend_gpu
 
 CASE = Case(64, 16, "float32", "cpu")
 OURS = contenders(list(NAMES), ["dense", "tiled"], "cpu")
-LOSSES = find("losses")(device="cpu", backends=("dense", "tiled"))
-TIMED = ["sup-con", "rascal", "steps", "label-sets", "texts", "views"]
+LOSSES = Losses(device="cpu", backends=("dense", "tiled"))
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def test_every_public_loss_and_primitive_is_measured():
-    public = {name for name in lw.__all__ if name.endswith("Loss")} | {"contrast", "log_sum_exp"}
+def test_every_public_loss_is_measured():
+    public = {name for name in lw.__all__ if name.endswith("Loss")}
     assert set(NAMES) == public
     assert Counter(each.loss for each in OURS if each.name == "likewise").keys() == set(ENTRIES)
 
@@ -87,7 +86,7 @@ def test_backends_compute_the_same(key):
 @pytest.mark.parametrize(
     ("name", "loss"),
     [("dense form", loss) for loss in ("SupConLoss", "NTXentLoss", "InfoNCELoss")]
-    + [(library.install, loss) for library in rivals.LIBRARIES if not library.device for loss in library.losses],
+    + [(rival.name, rival.loss) for rival in rivals.RIVALS if rival.library and not rival.device],
 )
 def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
     if name in missing("cpu"):
@@ -98,25 +97,15 @@ def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
     _assert_same(rival, ours, case)
 
 
-@pytest.mark.slow
-def test_flex_attention_computes_sup_con():
-    """Its forward at least: on the CPU it has no backward."""
-    draw = Sampler(Case(256, 16, "float32", "cpu"))
-    rows, labels = draw.embeddings(256).detach(), draw.classes(256)
-    with pytest.warns(UserWarning, match="flex_attention called without torch.compile"):
-        found = rivals.flex_sup_con(rows, labels)
-    torch.testing.assert_close(found, lw.SupConLoss()(rows, labels), rtol=1e-4, atol=1e-6)
-
-
 def test_time_and_memory_are_predicted_from_the_largest_smaller_size():
-    assert prediction.seconds({}, 4096, Growth()) == 0
-    assert prediction.seconds({2048: 1.0, 8192: 3.0}, 16384, Growth()) == 12
-    assert prediction.seconds({2048: 1.0, 8192: 3.0}, 4096, Growth(time=1)) == 2
+    assert Growth().seconds({}, 4096) == 0
+    assert Growth().seconds({2048: 1.0, 8192: 3.0}, 16384) == 12
+    assert Growth(time=1).seconds({2048: 1.0, 8192: 3.0}, 4096) == 2
     dense = Growth(memory=2, matrices=8)
-    assert prediction.memory({}, 65536, 128, dense) >= 8 * 4 * 65536**2
-    assert prediction.memory({4096: 1 << 30, 64: 5}, 8192, 128, dense) == 4 << 30
-    assert prediction.memory({256: 0}, 16384, 128, dense) >= 8 * 4 * 16384**2  # what is reused hides a small one
-    assert prediction.memory({65536: 1 << 30}, 262144, 128, Growth()) == 4 << 30
+    assert dense.bytes({}, 65536, 128) >= 8 * 4 * 65536**2
+    assert dense.bytes({4096: 1 << 30, 64: 5}, 8192, 128) == 4 << 30
+    assert dense.bytes({256: 0}, 16384, 128) >= 8 * 4 * 16384**2  # what is reused hides a small one
+    assert Growth().bytes({65536: 1 << 30}, 262144, 128) == 4 << 30
 
 
 def test_a_step_runs_only_where_memory_and_time_reach():
@@ -141,30 +130,13 @@ def test_free_memory_is_the_least_that_the_machine_and_the_control_group_tell(tm
     assert prediction.free_bytes("cpu", tmp_path) == 3_000_000
 
 
-class _Told:
-    """A meter that measures nothing: seconds and bytes are told by a function of contender and rows."""
-
-    device, inputs = "cpu", 0
-
-    def __init__(self, tell):
-        self.tell, self.peaks = tell, []
-
-    def peak(self, contender, case):
-        self.peaks.append((str(contender), case.rows))
-        return self.tell(contender, case.rows)
-
-    def turns(self, contender, case, expected):  # noqa: ARG002 - as a meter has it
-        return lambda: expected
-
-
 def _results(meter, *sizes, names=("SupConLoss",), budget=100.0):
     chosen = [each for each in contenders(list(names), ["dense", "tiled"], "cpu") if each.name == "likewise"]
-    settings = Settings(sizes, 128, "float32", budget)
-    return list(Schedule(chosen, settings, meter, lambda _: None).results())
+    return list(Schedule(chosen, meter, lambda _: None, sizes, 128, "float32", budget).results())
 
 
 def test_what_is_too_large_or_too_slow_is_a_row_that_says_so():
-    meter = _Told(lambda each, n: Peak(int(8 * 4 * n**2 if each.backend == "dense" else 1000 * n), n**2 / 2**22))
+    meter = Told(lambda each, n: Peak(int(8 * 4 * n**2 if each.backend == "dense" else 1000 * n), n**2 / 2**22))
     found = {(each.backend, each.rows): each for each in _results(meter, 4096, 65536, 1048576)}
     assert len(found) == 6
     assert "free" in found["dense", 65536].skipped
@@ -175,7 +147,7 @@ def test_what_is_too_large_or_too_slow_is_a_row_that_says_so():
 
 
 def test_a_large_size_alone_is_preceded_by_a_small_one():
-    meter = _Told(lambda _, n: Peak(1000 * n, n**2 / 2**20))
+    meter = Told(lambda _, n: Peak(1000 * n, n**2 / 2**20))
     (_, tiled) = sorted(_results(meter, 1048576), key=lambda each: each.backend)
     assert meter.peaks.count(("SupConLoss likewise tiled", 1024)) == 1
     assert ("SupConLoss likewise tiled", 1048576) not in meter.peaks
@@ -188,7 +160,7 @@ def test_a_contender_that_fails_once_is_named_and_left_alone():
             raise Failed("failed: RuntimeError: no luck")
         return Peak(None, 1e-6)
 
-    meter = _Told(fail)
+    meter = Told(fail)
     found = _results(meter, 256, 1024)
     assert [each.skipped for each in found if each.backend == "dense"] == ["failed: RuntimeError: no luck"] * 2
     assert all(each.milliseconds for each in found if each.backend == "tiled")
@@ -197,7 +169,7 @@ def test_a_contender_that_fails_once_is_named_and_left_alone():
 
 
 def test_time_is_kept_for_larger_sizes_and_small_ones_repeat():
-    found = _results(_Told(lambda *_: Peak(0, 0.25)), 256, 1024, budget=3600)
+    found = _results(Told(lambda *_: Peak(0, 0.25)), 256, 1024, budget=3600)
     assert [each.rows for each in found] == [256, 256, 1024, 1024]
     assert all(each.repeats == 5 and each.quartiles == (250, 250) for each in found)
 
@@ -224,46 +196,8 @@ def test_a_step_that_raises_in_its_process_says_why():
         CpuMeter(LOSSES.contenders).peak(patch, Case(64, 16, "int8", "cpu"))
 
 
-class _Gpu:
-    """Stands in for `torch.cuda`: its clock runs a millisecond a step or replay, its memory is what it is told."""
-
-    L2_cache_size = 3000
-
-    def __init__(self):
-        self.replays = 0
-
-    def __call__(self, *_, **__):
-        return self
-
-    def __getattr__(self, _):
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def elapsed_time(self, _):
-        return 1.0
-
-    def replay(self):
-        self.replays += 1
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    found = _Gpu()
-    for name in ("CUDAGraph", "Event", "Stream", "current_device", "current_stream", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, found)
-    for name in ("get_device_properties", "graph", "reset_peak_memory_stats", "stream", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, found)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 500)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1700)
-    return found
-
-
-def test_inputs_on_a_gpu_are_rotated_past_its_cache(gpu):  # noqa: ARG001 - it stands there
+def test_inputs_on_a_gpu_are_rotated_past_its_cache(monkeypatch):
+    pretend_gpu(monkeypatch)
     meter = CudaMeter()
     seen = []
     triplet = next(each for each in OURS if each.loss == "TripletLoss")
@@ -281,15 +215,9 @@ def test_inputs_on_a_gpu_are_rotated_past_its_cache(gpu):  # noqa: ARG001 - it s
     assert meter.peak(triplet, case) == Peak(1200, 0.001)
 
 
-def test_steps_in_a_graph_are_captured_once_and_replayed(gpu):
-    captured = next(each for each in contenders(["contrast"], ["tiled"], "cuda") if each.in_graph)
-    case = Case(32, 4, "float32", "cpu")
-    turn = CudaMeter().turns(captured, case, 0.0)
-    assert turn() == turn() == 0.001 / 12  # twice the cache over 512 bytes: a replay is of so many steps
-    assert gpu.replays == 2
+def test_a_step_that_a_gpu_cannot_run_says_why(monkeypatch):
+    pretend_gpu(monkeypatch)
 
-
-def test_a_step_that_a_gpu_cannot_run_says_why(gpu):  # noqa: ARG001 - it stands there
     def fail(_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB\nSee the documentation")
 
@@ -311,7 +239,7 @@ def test_the_file_is_valid_json_whatever_it_holds(tmp_path):
 @pytest.mark.slow
 def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
     options = ("--losses", "NPairsLoss", "TripletLoss", "--sizes", "64", "32", "--features", "8", "--device", "cpu")
-    assert main(["bench", *options, "--budget", "8", "--out", str(tmp_path / "o")]) == 0
+    assert main(["bench", *options, "--budget", "120", "--out", str(tmp_path / "o")]) == 0
     out = capsys.readouterr().out
     page, results = sorted((tmp_path / "o").iterdir(), key=lambda path: path.suffix)
     assert (page.suffix, results.suffix) == (".html", ".json")
@@ -359,8 +287,7 @@ def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkey
         (["--out", __file__], "expected --out to be a folder to write into, got "),
         (["--speed", "high"], "unrecognized arguments: --speed high"),
         (["--sizes"], "expected at least one argument"),
-        (["rascall"], "expected a measurement to be one of losses, "),
-        (["kernels", "--capability", "70"], "expected --capability to be one of 80, 86, 89, 90, 100, 120, got 70"),
+        (["rascal"], "in a clone of its repository, by python -m benchmarks rascal"),
     ],
 )
 def test_a_bad_option_ends_in_one_line(options, message, capsys):
@@ -402,66 +329,27 @@ def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
     assert any(each["rows"] == 32 and math.isfinite(each["milliseconds"]) for each in held if not each["skipped"])
 
 
-@pytest.mark.parametrize("name", TIMED)
-def test_every_measurement_has_steps_that_run(name):
-    measurement = find(name)(device="cpu")
-    chosen = [each for each in measurement.contenders() if each.name != "torch.compile"]
-    case = Case(64, measurement.features, "float32", "cpu")
-    for contender in chosen:
-        run(contender.make(case), contender.batch(Sampler(case)))
-    assert len({each.key for each in chosen}) == len(chosen) > 2
-
-
-def test_every_measurement_can_be_found():
-    assert all(issubclass(find(name), Measurement) for name in MEASUREMENTS)
-
-
-@pytest.mark.slow
-def test_steps_without_gradient_are_measured(tmp_path, capsys):
-    assert main(["bench", "views", "--sizes", "4", "--budget", "5", "--repeats", "1", "--out", str(tmp_path)]) == 0
-    (results,) = tmp_path.glob("*.json")
-    held = json.loads(results.read_text(encoding="utf-8"))
-    assert (held["measurement"], held["settings"]["side"]) == ("views", 32)
-    measured = [each for each in held["results"] if each["skipped"] is None]
-    assert measured
-    assert all(each["figures"]["operations"] > 10 and each["fastest"] > 0 for each in measured)
-    assert "images/s" in capsys.readouterr().out
-
-
-def test_operations_that_compute_nothing_are_not_counted():
-    with views.Operations() as operations:
-        rows = torch.ones(3, 4)
-        assert (rows.T[1:, :2] + rows.view(4, 3)[1:, :2]).shape == (3, 2)
-    assert operations.counts == {"aten::ones": 1, "aten::add.Tensor": 1}
-
-
-def test_every_target_is_measured_and_held_against_its_limit(tmp_path, monkeypatch, capsys):
-    """With a meter in the GPU's place, that says who is faster, and fails to run FlexAttention."""
-
-    def tell(contender, rows):
-        if contender.name == "FlexAttention":
-            raise Failed("failed: RuntimeError: no luck")
-        dense = contender.name in {"dense form", "torch.compile"}
-        return Peak(1000 * rows**2 if dense else 100 * rows, 1e-12 * rows**2 * (30 if dense else 1))
-
-    monkeypatch.setattr("likewise.benchmark.measurement.CudaMeter", lambda: _Told(tell))
-    monkeypatch.setattr("likewise.benchmark.schedule.SECONDS", 0)
-    monkeypatch.setattr("likewise.cli.bench.machine", lambda _: machine("cpu") | {"device": "A GPU"})
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(prediction, "free_bytes", lambda _: 500 << 30)
-    assert main(["bench", "targets", "--out", str(tmp_path)]) == 0
-    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    verdicts = {tuple(row[:3]): row[3:] for row in rows[1:]}
-    assert len(verdicts) == len(rows) - 1 == len(list(targets.targets())) == 18
-    assert {row[-1] for row in rows[1:]} == {"holds", "failed: RuntimeError: no luck"}
-    assert sum(row[-1] == "holds" for row in rows[1:]) == 16
-    assert verdicts["SupCon, the whole loss", "1,048,576", "bfloat16"][:2] == ["≤ 2300 ms", "1,100 ms"]
-    assert verdicts["dense form / SupConLoss, time", "16,384", "float32"][:2] == ["≥ 20 ×", "30 ×"]
-    assert verdicts["peak memory beyond the inputs", "1,048,576", "bfloat16"][1] == "0.105 GB"
-
-
-@pytest.mark.parametrize("name", ["targets", "tiles"])
-def test_what_needs_a_gpu_asks_for_one(name, monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["bench", name]) == 2
-    assert capsys.readouterr().err == "error: expected a GPU, torch sees none here: measure on a machine with one\n"
+@pytest.mark.process
+def test_the_core_alone_is_enough_to_measure(tmp_path):
+    """On a machine with a GPU, and with neither a progress bar, a plotting library nor a parser of options."""
+    blocked = "tqdm", "plotly", "jsonargparse", "lightning", "sklearn", "scipy", "PIL", "yaml"
+    program = f"""
+import sys
+class Blocked:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Blocked())
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *_: None if name in {blocked!r} else found(name)
+from likewise.cli import main
+sys.exit(main(["bench", "losses", "--losses", "TripletLoss", "--sizes", "32", "--device", "cpu", "--budget", "5"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no plot, as plotly is not installed: pip install 'likewise[train]'" in done.stdout
+    (results,) = (tmp_path / "bench").iterdir()
+    assert json.loads(results.read_text(encoding="utf-8"))["results"][0]["milliseconds"] > 0

@@ -62,7 +62,7 @@ def run_of(folder, names, samples=90, *, images=True, shape=(3, 6, 6), snapshot=
     generator = torch.Generator().manual_seed(0)
     run = Run.create(folder, "a <b>run")
     loss = {"class_path": "likewise.losses.SupConLoss", "init_args": {"temperature": 0.1}}
-    run.describe({"parts": {"loss": loss, "offers": None}, "labels": {"kind": "classes", "names": names}, "seed": 7})
+    run.describe({"parts": {"loss": loss, "inputs": None}, "labels": {"kind": "classes", "names": names}, "seed": 7})
     parts, features = [], []
     for number, part in enumerate(("train", "validation", "test")):
         labels = torch.arange(samples) % len(names)

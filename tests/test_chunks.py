@@ -483,7 +483,7 @@ def _trained(root, *words):
     "words",
     [
         ["--loss", "RASCALLoss"],
-        ["--loss", "InfoNCELoss", "--offers", "Momentum", "--offers+", "KeyQueue", "--offers.size", "200"],
+        ["--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs+", "KeyQueue", "--inputs.size", "200"],
         ["--loss", "CrossEntropyLoss"],
     ],
     ids=["RASCAL", "MoCo", "cross-entropy"],

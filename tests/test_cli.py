@@ -17,8 +17,9 @@ import likewise
 from command_worker import command
 from likewise.cli import main
 from likewise.cli.options import options, parse
+from likewise.data import Episodes
 from likewise.runs import Run
-from likewise.training.offers import Asked
+from likewise.training.inputs.resolution import batches_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -195,7 +196,7 @@ def few(tmp_path_factory):
 @pytest.mark.parametrize(("loss", "kind"), [(loss, kind) for loss, kinds in sorted(TRAINED.items()) for kind in kinds])
 def test_a_loss_trains_without_further_options_on_its_kind_of_labels(loss, kind, few, tmp_path):
     words = few[kind]
-    if Asked.by(getattr(likewise, loss)).of_episodes:
+    if batches_of(getattr(likewise, loss)) is Episodes:
         place = words.index("--batches.batch_size")
         words = [*words[:place], "--batches.queries", "5", "--batches.episodes", "1", *words[place + 2 :]]
     assert main(["train", "--loss", loss, *words, "--runs", str(tmp_path)]) == 0
@@ -253,15 +254,15 @@ def test_data_as_users_have_it_trains(case, files, tmp_path, monkeypatch):
     assert likewise.load_encoder(run).feature_dim > 0
 
 
-def test_moco_is_a_loss_and_two_offers_on_the_command_line(few, tmp_path):
-    moco = ["--loss", "InfoNCELoss", "--offers", "Momentum", "--offers.momentum", "0.9"]
-    moco += ["--offers+", "KeyQueue", "--offers.size", "60"]
+def test_moco_is_a_loss_and_two_inputs_on_the_command_line(few, tmp_path):
+    moco = ["--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs.momentum", "0.9"]
+    moco += ["--inputs+", "KeyQueue", "--inputs.size", "60"]
     assert main(["train", *moco, *few[None], "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
     state = torch.load(run / "checkpoint.ckpt", weights_only=True)["state_dict"]
-    assert state["offers.by_class.KeyQueue.ring.enqueued"] == 3 * 36
-    assert state["offers.by_class.Momentum.slow.step"] == 3
-    assert (run / "config.yaml").read_text().count("likewise.training.") == 3  # two offers and the schedule
+    assert state["inputs.by_class.KeyQueue.ring.enqueued"] == 3 * 36
+    assert state["inputs.by_class.Momentum.slow.step"] == 3
+    assert (run / "config.yaml").read_text().count("likewise.training.") == 3  # two inputs and the schedule
 
 
 def test_a_run_whose_labels_no_evaluation_fits_ends_after_training_and_says_so(few, tmp_path, capsys):
@@ -275,7 +276,7 @@ import torch
 from likewise.data import Samples, Source
 from likewise.losses import Loss
 from likewise.models import Encoder
-from likewise.training import Offer
+from likewise.training import LossInput
 
 class Blobs(Source):
     def __init__(self, count: int = 60):
@@ -294,7 +295,7 @@ class Linear(Encoder):
     def forward(self, inputs):
         return self.layer(self.standardized(inputs))
 
-class Scale(Offer):
+class Scale(LossInput):
     def __init__(self, scale: float = 2.0):
         super().__init__()
         self.scale = scale
@@ -308,10 +309,10 @@ class Mine(Loss):
 
 
 @pytest.mark.process
-def test_source_encoder_offer_and_loss_of_a_users_own_train_from_this_folder(tmp_path):
+def test_source_encoder_input_and_loss_of_a_users_own_train_from_this_folder(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
     parts = ["--data", "mine.Blobs", "--data.count", "60", "--encoder", "mine.Linear", "--encoder.width", "5"]
-    parts += ["--loss", "mine.Mine", "--offers", "mine.Scale", "--offers.scale", "3", "--batches.batch_size", "20"]
+    parts += ["--loss", "mine.Mine", "--inputs", "mine.Scale", "--inputs.scale", "3", "--batches.batch_size", "20"]
     result = command("train", *parts, "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
@@ -402,10 +403,10 @@ BAD = {
     "other labels": (["--loss", "MSCLoss"], "expected label sets as labels for MSCLoss, got classes: choose one of"),
     "episodes": (
         ["--loss", "PatchLoss", "--batches", "Views"],
-        "expected batches of episodes for PatchLoss, got Views",
+        "expected Episodes as batches for PatchLoss, got Views",
     ),
-    "offer": (["--offers", "Momentm"], "Momentm, did you mean Momentum?"),
-    "needless offer": (["--loss", "KCLLoss", "--offers", "KeyQueue"], "KCLLoss asks for, got KeyQueue"),
+    "input": (["--inputs", "Momentm"], "Momentm, did you mean Momentum?"),
+    "needless input": (["--loss", "KCLLoss", "--inputs", "KeyQueue"], "KCLLoss takes, got KeyQueue"),
     "moved option": (
         ["--data.batch_size", "3"],
         "unknown option --data.batch_size of Digits, did you mean --batches.batch_size?",
@@ -473,7 +474,7 @@ CODE = {
     "sampler": "batches:\n  class_path: likewise.data.Views\n  init_args:\n    sampler:\n"
     "      class_path: os.system\n      init_args: {command: touch ran}\n",
     "callback": "trainer:\n  callbacks:\n  - class_path: os.system\n    init_args: {command: touch ran}\n",
-    "offer": "offers:\n- class_path: os.system\n  init_args: {command: touch ran}\n",
+    "input": "inputs:\n- class_path: os.system\n  init_args: {command: touch ran}\n",
     "function": "loss:\n  class_path: factory.make\n",
 }
 

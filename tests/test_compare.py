@@ -13,7 +13,6 @@ import torch
 from scipy import stats
 
 from likewise.cli import main
-from likewise.cli.compare import compare
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.intervals import student
@@ -27,9 +26,10 @@ from likewise.report import (
     verdict,
     write_page,
 )
-from likewise.report.row import Over
+from likewise.report.rows import Over
 from likewise.runs import Run
 from likewise.scores import ALL, Group, Metric, Outcomes, Result, Score
+from likewise.workflows import compare
 
 NUMBER = count()
 ROWS = torch.arange(1000, 1060)
@@ -149,9 +149,9 @@ def test_episodes_that_differ_with_the_seed_are_paired_seed_by_seed(tmp_path):
 def test_differences_that_go_with_the_class_are_named_too(tmp_path):
     """Not to name them would credit the loss with what another width did."""
     wide = {"class_path": "likewise.models.MLP", "init_args": {"width": 512, "input_shape": [3]}}
-    parts = {"data": None, "encoder": wide, "loss": OTHER, "offers": [{"class_path": "a.Momentum", "init_args": {}}]}
+    parts = {"data": None, "encoder": wide, "loss": OTHER, "inputs": [{"class_path": "a.Momentum", "init_args": {}}]}
     runs = [run_of(tmp_path), run_of(tmp_path, parts=parts)]
-    assert names_of(runs) == ["SupConLoss, no offers, width=64", "NTXentLoss, Momentum, width=512"]
+    assert names_of(runs) == ["SupConLoss, no inputs, width=64", "NTXentLoss, Momentum, width=512"]
 
 
 def test_options_of_the_trainer_make_settings(tmp_path):

@@ -12,7 +12,8 @@ pytestmark = [pytest.mark.process, pytest.mark.triton, pytest.mark.slow]
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
-COMMAND = [sys.executable, "-m", "likewise.cli", "bench"]
+ROOT = Path(__file__).parents[1]
+COMMAND = [sys.executable, "-m", "benchmarks"]
 
 
 def compiled(folder, *options):
@@ -23,6 +24,7 @@ def compiled(folder, *options):
         text=True,
         check=False,
         timeout=600,
+        cwd=ROOT,
         env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"},
     )
     assert done.returncode == 0, done.stderr
@@ -38,7 +40,7 @@ def launched(capability, *rows):
         text=True,
         check=False,
         timeout=3600,
-        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"},
+        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -88,7 +90,7 @@ def test_what_sup_con_needs(capability, tmp_path):
 def test_the_interpreter_is_refused():
     """It compiles nothing: one line says so."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([*COMMAND, "kernels"], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run([*COMMAND, "kernels"], capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 2
     assert done.stderr.startswith("error: expected Triton to compile, got TRITON_INTERPRET")
     assert done.stderr.count("\n") == 1

@@ -25,7 +25,7 @@ from likewise.data import (
     Stratified,
     Subset,
 )
-from likewise.data.joined import JoinedRows
+from likewise.data.rows import JoinedRows
 
 LABELS = np.arange(12) % 2
 VECTORS = np.zeros((12, 3))

@@ -15,8 +15,8 @@ from likewise.data import (
     Batch,
     ByClass,
     Draw,
-    EpisodeDraw,
     Episodes,
+    EpisodeSampler,
     EpisodeShape,
     Samples,
     Share,
@@ -24,15 +24,15 @@ from likewise.data import (
 )
 from likewise.data.augmentation import RandomAffine, RandomShift
 from likewise.data.by_class import SPLITS
-from likewise.data.episode_draw import distinct
+from likewise.data.episode_sampler import distinct
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.rotations import rotated
 from likewise.losses import prototypical
 from likewise.models import Conv4, ResNet12, Wrapped
-from likewise.models.drop_block import DropBlock
-from likewise.training import Plan, Step
+from likewise.models.resnet12 import DropBlock
+from likewise.training import InputContext, Step
+from likewise.training.inputs import EpisodeMaps, LossInputs
 from likewise.training.loader import Loader, Place
-from likewise.training.offers import EpisodeMaps, Offers
 
 SHAPE = EpisodeShape(episodes=3, ways=4, shots=2, queries=3)
 
@@ -108,7 +108,7 @@ def test_a_training_that_goes_on_in_the_middle_of_an_epoch_has_the_same_episodes
 
 def test_classes_without_samples_are_no_classes_of_episodes():
     labels = torch.tensor([0, 0, 2, 2, 5, 5])
-    rows = EpisodeDraw(labels, list("abcdef"), EpisodeShape(50, 2, 1, 1))(torch.Generator().manual_seed(0))
+    rows = EpisodeSampler(labels, list("abcdef"), EpisodeShape(50, 2, 1, 1))(torch.Generator().manual_seed(0))
     assert set(labels[rows].flatten().tolist()) == {0, 2, 5}
 
 
@@ -377,15 +377,15 @@ def test_a_block_is_no_larger_than_the_map_and_the_mean_stays():
 def step_of(loss, encoder, *, shots=2, mix=False, given=None):
     samples = images_of()
     batches = Episodes(4, shots, 3, 3, mix=mix)
-    offers = Offers(loss, Plan(encoder, None, "classes", 7), given)
-    return Step(batches.on_device(batch_of(batches, samples)), encoder, None), offers, samples
+    inputs = LossInputs(loss, InputContext(encoder, None, "classes", 7), given)
+    return Step(batches.on_device(batch_of(batches, samples)), encoder, None), inputs, samples
 
 
 def test_prototypical_networks_are_given_queries_and_the_means_of_their_supports():
     torch.manual_seed(0)
     encoder = Conv4((1, 28, 28), width=6).eval()
-    step, offers, samples = step_of(lw.PrototypicalLoss(), encoder)
-    _, given = offers.arguments(step)
+    step, inputs, samples = step_of(lw.PrototypicalLoss(), encoder)
+    _, given = inputs.arguments(step)
     rows = step.batch["sample_index"].view(3, 4, 5)
     for e in range(3):
         for n in range(4):
@@ -394,22 +394,22 @@ def test_prototypical_networks_are_given_queries_and_the_means_of_their_supports
             for q in range(3):
                 torch.testing.assert_close(given["query_features"][e, 3 * n + q], features[2 + q])
                 assert given["query_labels"][e, 3 * n + q] == n
-    assert not list(offers.parameters())
+    assert not list(inputs.parameters())
 
 
 def test_each_step_masks_a_cell_of_its_own_and_none_if_asked():
     torch.manual_seed(0)
     encoder = Conv4((1, 28, 28), width=6, pools=3).eval()
-    step, offers, _ = step_of(lw.InfoPatchLoss(), encoder)
+    step, inputs, _ = step_of(lw.InfoPatchLoss(), encoder)
     masked = []
     for seed in [*range(60), 0]:
         step.batch["share"] = step.batch["share"]._replace(seed=seed)
-        _, given = offers.arguments(step)
+        _, given = inputs.arguments(step)
         masked.append((given["support_maps"] == 0).all(dim=2)[0, 0].flatten().nonzero().item())
     assert set(masked) == set(range(9))
     assert masked[0] == masked[-1]
-    step, offers, _ = step_of(lw.InfoPatchLoss(), encoder, given=[EpisodeMaps(mask=False)])
-    _, given = offers.arguments(step)
+    step, inputs, _ = step_of(lw.InfoPatchLoss(), encoder, given=[EpisodeMaps(mask=False)])
+    _, given = inputs.arguments(step)
     maps = encoder.maps(step.inputs[:, 0]).view(3, 4, 5, 6, 3, 3)
     torch.testing.assert_close(given["support_maps"], (maps[:, :, 0] + maps[:, :, 1]) / 2)
     one_cell = Conv4((1, 28, 28), width=6)  # a single cell leaves nothing to mask, and is enough for the rest
@@ -428,8 +428,8 @@ def test_each_step_masks_a_cell_of_its_own_and_none_if_asked():
 def test_infopatch_is_given_masked_means_of_support_maps_and_the_class_that_every_cell_shows(make, cells, grid, mix):
     torch.manual_seed(0)
     encoder = make().eval()
-    step, offers, samples = step_of(lw.InfoPatchLoss(), encoder, mix=mix)
-    _, given = offers.arguments(step)
+    step, inputs, samples = step_of(lw.InfoPatchLoss(), encoder, mix=mix)
+    _, given = inputs.arguments(step)
     assert {name: tuple(of.shape) for name, of in given.items()} == {
         "query_maps": (3, 12, 6, *cells),
         "support_maps": (3, 4, 6, *cells),
@@ -450,7 +450,7 @@ def test_infopatch_is_given_masked_means_of_support_maps_and_the_class_that_ever
         owned = owned_by_partner(step.batch["mix"], cells, grid[0], (28, 28), start=grid[1])
     partners = step.batch["mix"].partners if mix else torch.arange(12).expand(3, 12)
     shown = given["map_labels"].view(3, 4, 5, *cells)
-    logits = offers.by_class["EpisodeMaps"].linear(maps.movedim(3, -1))
+    logits = inputs.by_class["EpisodeMaps"].linear(maps.movedim(3, -1))
     torch.testing.assert_close(given["map_logits"].view(3, 4, 5, *cells, 7), logits)
     for e in range(3):
         for q in range(12):
@@ -465,26 +465,26 @@ def test_infopatch_is_given_masked_means_of_support_maps_and_the_class_that_ever
 
 
 def test_the_classifier_of_cells_has_the_rate_that_it_is_given():
-    offer = EpisodeMaps(rate_factor=3.0)
-    Offers(lw.InfoPatchLoss(), Plan(Conv4((1, 28, 28), width=6, pools=3), None, "classes", 7), [offer])
-    assert {id(weight): factor for weight, factor in offer.rate_factors().items()} == {
-        id(offer.linear.weight): 3.0,
-        id(offer.linear.bias): 3.0,
+    one = EpisodeMaps(rate_factor=3.0)
+    LossInputs(lw.InfoPatchLoss(), InputContext(Conv4((1, 28, 28), width=6, pools=3), None, "classes", 7), [one])
+    assert {id(weight): factor for weight, factor in one.rate_factors().items()} == {
+        id(one.linear.weight): 3.0,
+        id(one.linear.bias): 3.0,
     }
 
 
 def test_without_a_global_loss_there_is_no_classifier():
     encoder = Conv4((1, 28, 28), width=6, pools=3)
-    step, offers, _ = step_of(lw.InfoPatchLoss(global_weight=0), encoder)
-    assert set(offers.arguments(step)[1]) == {"query_maps", "support_maps", "cell_labels"}
-    assert not list(offers.parameters())
+    step, inputs, _ = step_of(lw.InfoPatchLoss(global_weight=0), encoder)
+    assert set(inputs.arguments(step)[1]) == {"query_maps", "support_maps", "cell_labels"}
+    assert not list(inputs.parameters())
 
 
 def test_infopatch_is_the_sum_of_both_parts_by_their_weights():
     torch.manual_seed(0)
     encoder = Conv4((1, 28, 28), width=6, pools=3)
-    step, offers, _ = step_of(lw.InfoPatchLoss(), encoder, mix=True)
-    given = offers.arguments(step)[1]
+    step, inputs, _ = step_of(lw.InfoPatchLoss(), encoder, mix=True)
+    given = inputs.arguments(step)[1]
     maps, means = given["query_maps"], given["support_maps"].mean(dim=(3, 4))
     unit = nn.functional.normalize
     local, count = torch.zeros(()), 0
@@ -521,7 +521,7 @@ def test_infopatch_is_the_sum_of_both_parts_by_their_weights():
 )
 def test_encoders_without_cells_are_refused_before_training(loss, encoder, words):
     with pytest.raises(ValueError, match=words):
-        Offers(loss, Plan(encoder, None, "classes", 7))
+        LossInputs(loss, InputContext(encoder, None, "classes", 7))
 
 
 MAPS, CELLS, LOGITS = torch.ones(1, 2, 4, 3, 3), torch.zeros(1, 2, 3, 3).long(), torch.ones(2, 3, 3, 5)

@@ -45,9 +45,9 @@ def test_the_table_has_every_loss():
         assert kind().last == {}
 
 
-def test_recommended_offers():
+def test_recommended_inputs():
     """Losses that need a momentum encoder, for a queue or targets, recommend it; the others recommend nothing."""
-    wished = {name: kind.recommended_offers for name, kind in PUBLIC.items() if kind.recommended_offers}
+    wished = {name: kind.recommended_inputs for name, kind in PUBLIC.items() if kind.recommended_inputs}
     queue = "Momentum", "KeyQueue"
     assert wished == {"MSCLoss": queue, "NWSLoss": queue, "BYOLLoss": ("Momentum", "Predictor")}
     for name in ("MSCLoss", "NWSLoss"):
@@ -308,9 +308,9 @@ def test_known_sums_of_a_pull_are_its_sums(name, monkeypatch):
     """If a loss knows its pull's row sums, they are those of the weights, and positive where there is support."""
     told, outcome = [], ContrastiveLoss.outcome
 
-    def note(self, rows, *, pull=None, **others):
-        told.append(pull)
-        return outcome(self, rows, pull=pull, **others)
+    def note(self, rows, problem, *others):
+        told.append(problem.pull)
+        return outcome(self, rows, problem, *others)
 
     monkeypatch.setattr(ContrastiveLoss, "outcome", note)
     evaluate(LOSSES[name].make(), LOSSES[name].batch(7, draw(13)))

@@ -15,7 +15,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from likewise.cli import main
-from likewise.data import EpisodeDraw, EpisodeShape, parts_of_run
+from likewise.data import EpisodeSampler, EpisodeShape, parts_of_run
 from likewise.evaluation import (
     FeatureParts,
     Features,
@@ -57,12 +57,14 @@ def three(classes=12, **options):
 
 def rows_of(test, episodes, ways=5):
     """The rows of one-shot episodes with six queries."""
-    return EpisodeDraw(test.classes, test.names, EpisodeShape(episodes, ways, 1, 6))(torch.Generator().manual_seed(0))
+    return EpisodeSampler(test.classes, test.names, EpisodeShape(episodes, ways, 1, 6))(
+        torch.Generator().manual_seed(0)
+    )
 
 
 def by_loop(train, test, shape, distance, seed=0):
     """Return the accuracy of each episode, a query at a time."""
-    rows = EpisodeDraw(test.classes, test.names, shape)(torch.Generator().manual_seed(seed))
+    rows = EpisodeSampler(test.classes, test.names, shape)(torch.Generator().manual_seed(seed))
     vectors = test.vectors.double()
     if distance == "centred cosine":
         vectors = vectors - train.vectors.double().mean(dim=0)
@@ -124,7 +126,7 @@ def test_a_logistic_regression_in_each_episode_is_scikit_learns(distance):
     found = FewShot(5, 3, 6, 15, distance=distance, classifier="logistic regression", penalty=0.5)(
         train, validation, test
     )
-    rows = EpisodeDraw(test.classes, test.names, shape)(torch.Generator().manual_seed(0))
+    rows = EpisodeSampler(test.classes, test.names, shape)(torch.Generator().manual_seed(0))
     unit = (test.vectors / test.vectors.norm(dim=1, keepdim=True)).double().numpy()
     expected = []
     for episode in rows.numpy():
@@ -627,16 +629,16 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
         (["--loss", "SupConLoss", "--batches", "Episodes", "--batches.mix", "true"], "which takes no cell_labels"),
         (
             ["--loss", "InfoPatchLoss", "--batches", "Views"],
-            "expected batches of episodes for InfoPatchLoss, got Views",
+            "expected Episodes as batches for InfoPatchLoss, got Views",
         ),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.ways", "17"], "at least 17 classes"),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower batches.queries"),
         (
             ["--loss", "InfoPatchLoss", "--encoder.pools", "4"],
-            "as by --encoder.pools 3 of Conv4, or mask none, by --offers EpisodeMaps --offers.mask false",
+            "as by --encoder.pools 3 of Conv4, or mask none, by --inputs EpisodeMaps --inputs.mask false",
         ),
         (
-            ["--loss", "InfoPatchLoss", "--encoder.pools", "4", "--offers", "EpisodeMaps", "--offers.mask", "false"],
+            ["--loss", "InfoPatchLoss", "--encoder.pools", "4", "--inputs", "EpisodeMaps", "--inputs.mask", "false"],
             "expected feature maps of at least 2 cells for mixed queries, got 1 x 1",
         ),
         (

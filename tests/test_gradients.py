@@ -9,7 +9,7 @@ import torch
 import likewise as lw
 from likewise.diagnostics import Snapshot, anchor_gradients, hardest_shares, save_snapshots, strength_by_similarity
 from likewise.report import Subject
-from likewise.report.sections import gradients
+from likewise.report.sections import GradientsSection, gradients
 from likewise.runs import Run
 
 TAU = 0.2
@@ -303,7 +303,7 @@ def run_with(folder, kind="SupConLoss", parts=None, **given):
 @pytest.mark.parametrize(("kind", "given"), [("SupConLoss", {}), ("SupConLoss", {"form": "in"}), ("NTXentLoss", {})])
 def test_a_section_tells_what_the_hardest_supply(kind, given, tmp_path):
     run, batches = run_with(tmp_path, kind, **given)
-    page = gradients.section([Subject(run)])
+    page = GradientsSection().content([Subject(run)])
     assert page.body.count('id="pull-and-push"') == 1
     for batch in batches.values():
         labels = batch.labels if kind == "SupConLoss" else None
@@ -321,7 +321,7 @@ def test_a_section_tells_what_the_hardest_supply(kind, given, tmp_path):
 def test_a_section_compares_the_first_run_of_each_setting(tmp_path):
     runs = [run_with(tmp_path / str(number))[0] for number in range(7)]
     subjects = [Subject(run, setting=f"setting {max(0, number - 1)}") for number, run in enumerate(runs)]
-    page = gradients.section(subjects)
+    page = GradientsSection().content(subjects)
     assert page.body.count("the least similar tenth") == 2 * gradients.MOST_SETTINGS
     assert "setting 3, epoch 3" in page.body
     assert "setting 4" not in page.body
@@ -334,7 +334,7 @@ def test_a_section_says_which_rows_it_is_about(tmp_path, monkeypatch):
     first = batches["first"]
     with run.writing(run.batches.name) as path:
         save_snapshots(path, {"first": Snapshot(first.embeddings, first.sample_index, first.labels, 1, 4, 50, 0.1)})
-    body = gradients.section([Subject(run)]).body
+    body = GradientsSection().content([Subject(run)]).body
     assert "14 of 40 rows are the anchors" in body
     assert "among the 20 of 50 samples that were kept" in body
 
@@ -344,7 +344,7 @@ def test_collapsed_embeddings_have_a_section_that_says_so(tmp_path):
     first = batches["first"]
     with run.writing(run.batches.name) as path:
         save_snapshots(path, {"first": Snapshot(torch.ones(20, 2, 8), first.sample_index, first.labels, 1, 4, 20, 0.1)})
-    assert "all embeddings have the same direction" in gradients.section([Subject(run)]).body
+    assert "all embeddings have the same direction" in GradientsSection().content([Subject(run)]).body
 
 
 @pytest.mark.parametrize(
@@ -352,21 +352,21 @@ def test_collapsed_embeddings_have_a_section_that_says_so(tmp_path):
     [
         ("RASCALLoss", {}),
         ("SupConLoss", {"normalize": False}),
-        ("SupConLoss", {"parts": {"offers": [{"class_path": "likewise.training.offers.Momentum"}]}}),
+        ("SupConLoss", {"parts": {"inputs": [{"class_path": "likewise.training.inputs.Momentum"}]}}),
     ],
 )
 def test_losses_with_other_weights_or_references_have_no_section(kind, options, tmp_path):
-    assert gradients.section([Subject(run_with(tmp_path, kind, **options)[0])]) is None
+    assert GradientsSection().content([Subject(run_with(tmp_path, kind, **options)[0])]) is None
 
 
 def test_a_run_without_batches_has_no_section(tmp_path):
     run, _ = run_with(tmp_path)
     run.batches.unlink()
-    assert gradients.section([Subject(run)]) is None
+    assert GradientsSection().content([Subject(run)]) is None
 
 
 def test_a_damaged_file_is_told(tmp_path):
     run, _ = run_with(tmp_path)
     run.write(run.batches.name, b"PK")
     with pytest.raises(ValueError, match=r"expected the snapshots of a training in .*batches.npz, got a file"):
-        gradients.section([Subject(run)])
+        GradientsSection().content([Subject(run)])

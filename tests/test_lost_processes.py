@@ -134,7 +134,9 @@ def test_processes_that_count_differently_are_told_so(tmp_path):
             assert f"got processes {first} on rank 0 and {second} on rank 1" in _told(tmp_path, rank)
 
 
-@pytest.mark.parametrize(("rank", "expected"), [(0, "got no word from rank 1"), (1, "expected somebody at 127.0.0.1:")])
+@pytest.mark.parametrize(
+    ("rank", "expected"), [(0, "got no answer from rank 1"), (1, "expected the first process at 127.0.0.1:")]
+)
 def test_a_process_that_was_never_started_is_missed(rank, expected, tmp_path):
     save_few(tmp_path)
     place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}

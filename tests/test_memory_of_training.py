@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 MEASURED = """
 import resource, sys
-from likewise.cli import training
+from likewise.workflows import training
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 from likewise.training import assembly, fitting
 before = peak()

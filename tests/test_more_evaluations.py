@@ -31,7 +31,7 @@ from likewise.evaluation.calibration import binned, calibration_error, temperatu
 from likewise.evaluation.intervals import resampled
 from likewise.evaluation.mahalanobis import Mahalanobis
 from likewise.evaluation.separation import auroc, false_positives
-from likewise.report.words import remarks
+from likewise.report.formatting import remarks
 from likewise.runs import Run
 
 pytestmark = [

@@ -22,7 +22,9 @@ VERSION = likewise.__version__
 INFO = f"likewise-{VERSION}.dist-info"
 DATA = [  # what the package reads at run time, besides its modules
     "py.typed",
-    "report/page.html",
+    "report/templates/page.html",
+    "report/templates/page.css",
+    "diagnostics/plots/figures.js",
     "training/recipes/methods/supcon.yaml",
     "training/recipes/both/simclr-cifar10.yaml",
     "training/recipes/data/digits.yaml",
@@ -112,7 +114,7 @@ def links():
 
 def test_every_link_of_the_readme_leads_to_a_file():
     if not (ROOT / ".github").is_dir():
-        pytest.skip("no clone: a source distribution has no benchmarks")
+        pytest.skip("no clone: a source distribution has no results of benchmarks")
     assert [link for link in links() if not (ROOT / link.partition("#")[0]).exists()] == []
 
 
@@ -127,7 +129,13 @@ def test_the_source_distribution_builds_the_same_wheel(built):
         *(".gitignore", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO", "README.md"),
         *("conftest.py", "mkdocs.yml", "pyproject.toml"),
     }
-    assert {name.partition("/")[0] for name in names if "/" in name} == {"src", "tests", "examples", "docs"}
+    assert {name.partition("/")[0] for name in names if "/" in name} == {
+        "src",
+        "tests",
+        "examples",
+        "docs",
+        "benchmarks",
+    }
     assert {"tests/test_packaging.py", "examples/README.md", "docs/index.md"} <= names
 
 

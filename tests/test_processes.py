@@ -43,7 +43,7 @@ def _train(folder, arguments, processes):
     [
         ["--loss", "RASCALLoss"],
         [
-            *("--loss", "InfoNCELoss", "--offers", "Momentum", "--offers+", "KeyQueue", "--offers.size", "200"),
+            *("--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs+", "KeyQueue", "--inputs.size", "200"),
             *("--log", "tensorboard"),
         ],
         [

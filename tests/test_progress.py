@@ -6,12 +6,13 @@ import sys
 import pytest
 import torch
 
-from likewise.cli import printing, sweeping
-from likewise.cli.plan import Planned
+from likewise.cli import printing
 from likewise.data import Parts, Samples
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.report import Subject, write_page
 from likewise.runs import Run
+from likewise.workflows import sweeps
+from likewise.workflows.plan import Planned
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(stream, seconds, monke
     said = stream()
     monkeypatch.setattr(sys, "stderr", said)
     monkeypatch.setattr(printing, "SECONDS", seconds)
-    assert list(printing.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
+    assert list(printing.TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
     drawn = said.getvalue()
     assert bool(drawn) == (stream is Terminal and seconds == 0)
     if drawn:
@@ -69,15 +70,15 @@ def test_a_page_tells_what_it_takes_long_over(labels, tmp_path):
 
 def test_a_sweep_says_how_long_it_still_takes(tmp_path, monkeypatch, capsys):
     clock = iter([0.0, 100.0, 100.0, 300.0, 300.0, 300.0, 310.0, 310.0])
-    monkeypatch.setattr(sweeping.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sweeps.time, "monotonic", lambda: next(clock))
 
-    def train(words):
-        if words == ["2"]:
+    def train(config, **_):
+        if config == {"run": "2"}:
             raise ValueError("it diverged")
         return Run(tmp_path)
 
-    monkeypatch.setattr(sweeping.training, "run", train)
-    work = sweeping._Work(4)  # noqa: SLF001 - without training anything
+    monkeypatch.setattr(sweeps.training, "train", train)
+    work = sweeps._Work(4, lambda words: {"run": words[0]}, printing.TERMINAL)  # noqa: SLF001 - without training anything
     list(work.done([Planned("a", f"run {n}", tmp_path / str(n), [str(n)], []) for n in range(4)]))
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("run ")]
     assert said == [

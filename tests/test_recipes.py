@@ -12,11 +12,11 @@ from sklearn.datasets import load_digits
 
 from likewise.cli import main
 from likewise.cli.options import options, parse, plain
-from likewise.cli.plan import Sweep
 from likewise.cli.recipes import names, recipe, studies, study, with_recipe
 from likewise.data import LongTail, parts_of
 from likewise.parts import build
 from likewise.runs import Run
+from likewise.workflows.plan import Sweep
 from test_sources import write_fashion
 
 pytestmark = [
@@ -117,7 +117,7 @@ def test_what_is_added_to_a_list_of_a_recipe_leaves_the_others_there():
     assert said[0]["init_args"]["imbalance"] == 100
     said = parsed("--recipe", "supcon-cifar100-20-lt10", "--subset", "Fraction", "--subset.fraction", "0.5")["subset"]
     assert said["class_path"] == "likewise.data.Fraction"
-    assert recipe("moco-cifar100-20-lt50")["offers"][1]["init_args"] == {"size": 512}  # that of its likeness
+    assert recipe("moco-cifar100-20-lt50")["inputs"][1]["init_args"] == {"size": 512}  # that of its likeness
 
 
 def test_the_recipe_that_is_recorded_is_the_one_that_was_used(tmp_path):
@@ -132,7 +132,7 @@ def test_a_file_of_options_may_name_a_recipe(tmp_path):
     file.write_text("recipe: byol-digits\ntrainer:\n  max_epochs: 3\n")
     said = parsed("--config", str(file))
     assert said["loss"]["class_path"] == "likewise.losses.BYOLLoss"
-    assert [offer["class_path"].rpartition(".")[2] for offer in said["offers"]] == ["Momentum", "Predictor"]
+    assert [one["class_path"].rpartition(".")[2] for one in said["inputs"]] == ["Momentum", "Predictor"]
     assert said["trainer"]["max_epochs"] == 3
 
 

@@ -20,8 +20,8 @@ from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrie
 from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.label_scores import COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
-from likewise.report.sections import choices, classes, confusion, curves, labels, maps, scores
-from likewise.report.words import settings_words
+from likewise.report.formatting import settings_words
+from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, choices, classes, maps, scores, training
 from likewise.runs import Run
 from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
 
@@ -113,7 +113,7 @@ def whole(tmp_path_factory):
     """A run with everything, its parts, and its page."""
     run = Run.create(tmp_path_factory.mktemp("runs"), "a <b>run<b>")
     loss = {"class_path": "likewise.losses.SupConLoss", "init_args": {"temperature": 0.1, "odd": "<i>"}}
-    facts = {"parts": {"loss": loss, "offers": None}, "labels": {"kind": "classes", "names": NAMES}, "seed": 7}
+    facts = {"parts": {"loss": loss, "inputs": None}, "labels": {"kind": "classes", "names": NAMES}, "seed": 7}
     run.describe(facts | {"versions": {"likewise": "0"}, "seconds": {"training": 1.5, "evaluation": 0.25}})
     run.write("metrics.csv", b"step,epoch,loss,rate\n0,1,2.0,0.1\n1,1,1.0,\n2,2,0.5,0.2\n")
     run.write("histograms.csv", b"rank_drift_histogram,1,3,1,0\nrank_drift_histogram,2,0,4,4\n")
@@ -164,7 +164,7 @@ def test_the_page_may_fetch_nothing(page):
 
 def test_the_page_holds_every_picture_and_the_library_once(page):
     pictures = ["map", "map-data", "wrong", "scores", "errors-kNN-accuracy", "errors-linear-probe-accuracy"]
-    pictures += ["confusion", "similarities", "spectrum", "noted", "curves", "validation", "choices"]
+    pictures += ["confusion", "similarities", "spectrum", "histograms", "curves", "validation", "choices"]
     assert drawn_ids(page) == pictures
     assert list(figures_of(page)) == pictures[3:]
     assert len(set(page.ids)) == len(page.ids)
@@ -279,7 +279,7 @@ def test_a_map_says_how_many_samples_it_shows(whole, monkeypatch):
     monkeypatch.setattr(maps, "MAPPED", 12)
     monkeypatch.setattr(maps, "PICTURED", 20)
     monkeypatch.setattr(maps, "MOST", 30)
-    section = maps.section([Subject(whole[0], whole[1])])
+    section = MapSection().content([Subject(whole[0], whole[1])])
     assert "12 of 45 test samples" in section.sentence
     assert "By PCA there are 30. 20 of them have a picture" in section.sentence
     said = data_of(Elements(section.body), "map-data")
@@ -309,7 +309,7 @@ def test_what_was_chosen_is_shown_however_much_was_tried(tmp_path):
     score = Score("mine", ACCURACY, 0.5, 0.4, 0.6, 10, part="validation")
     tried = [replace(score, settings={"width": 1000 - of}) for of in range(900)]
     run.add(Result((*tried, replace(score, settings={"width": 101}, part="test"))))
-    found = choices.section([Subject(run)])
+    found = ChoicesSection().content([Subject(run)])
     first, _, every = found.body.partition("All that was tried")
     assert "<td>50.00 % [40.0, 60.0]</td>" in first
     assert "width=101<" in first
@@ -337,9 +337,9 @@ def test_curves_are_what_was_logged_and_what_validation_found(page):
 
 
 def test_a_long_curve_keeps_its_ends(monkeypatch):
-    monkeypatch.setattr(curves, "MOST_POINTS", 10)
+    monkeypatch.setattr(training, "MOST_POINTS", 10)
     points = [(step, float(step)) for step in range(95)]
-    thinned = curves.thinned(points)
+    thinned = training.thinned(points)
     assert thinned[0] == points[0]
     assert thinned[-1] == points[-1]
     assert 8 <= len(thinned) <= 11
@@ -347,7 +347,7 @@ def test_a_long_curve_keeps_its_ends(monkeypatch):
 
 
 def test_the_drift_histogram_is_a_share_of_each_epoch(page):
-    (heat,) = figures_of(page)["noted"]
+    (heat,) = figures_of(page)["histograms"]
     assert heat["x"] == [1, 2]
     assert heat["z"] == [[75, 0], [25, 50], [0, 50]]
 
@@ -360,7 +360,7 @@ def pixels_of(figure):
 def test_wrong_predictions_are_shown_with_their_nearest_training_images(page, whole):
     """The first pictures of each row are the test image itself, and the training image nearest to it."""
     run, parts, features = whole
-    (rows,) = re.findall(r'<div id="wrong">(.*?)</div></section>', page.text)
+    (rows,) = re.findall(r'<div id="wrong">(.*?)</section>', page.text, flags=re.DOTALL)
     shown = [
         [int(tile) for tile in re.findall(r'data-tile="(\d+)"', row)] for row in rows.split('<div class="row">')[1:]
     ]
@@ -380,7 +380,7 @@ def test_the_gallery_shows_the_hardest_pairs(page, whole):
     units = torch.nn.functional.normalize(test.vectors.double())
     cosines, same = units @ units.T, test.labels.unsqueeze(1) == test.labels
     others = ~torch.eye(len(test), dtype=torch.bool)
-    positives, negatives = re.findall(r'<div class="gallery">(.*?)</div></div>', page.text)
+    positives, negatives = re.findall(r'<div class="gallery">(.*?)</div>\n</div>', page.text, flags=re.DOTALL)
     for shown, values in ((positives, cosines[same & others].min()), (negatives, cosines[~same].max())):
         rows = [int(row) for row in re.findall(r">row (\d+)</span>", shown)]
         assert len(rows) == len(set(rows))
@@ -499,7 +499,7 @@ def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
     said = data_of(page, "map-data")
     assert said["most"] < len(said["colours"]["class"]["names"]) == 300  # without a legend
     (heat,) = figures_of(page)["confusion"]
-    assert len(heat["z"]) == confusion.MOST
+    assert len(heat["z"]) == classes.MOST
 
 
 def test_features_that_know_the_class_beat_inputs_that_do_not(whole):
@@ -530,7 +530,7 @@ def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
     each = [Score("kNN", F1, 0.4, 0.3, 0.5, 9, group=Group("label", name)) for name in ("oil", "tail labels")]
     run.add(Result((*found, *each)))
     run.add(Result(tuple(raw)))
-    section = labels.section([Subject(run)])
+    section = LabelsSection().content([Subject(run)])
     assert "third with the most training samples" in section.sentence
     first = section.body.partition("<h3>")[0]
     assert re.findall(r"<t[hd](?: [^>]*)?>([^<]*)", first) == [

@@ -662,7 +662,7 @@ def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path,
 KILLED = """
 import os, signal, sys
 from likewise.cli import main
-from likewise.data import hub
+from likewise.data import table_reader
 def read(items, *_):
     assert [of for of in os.listdir(os.environ["TMPDIR"]) if of.startswith("likewise-")] and items.tables.cache
     if sys.argv[2] == "forked" and os.fork():
@@ -671,7 +671,7 @@ def read(items, *_):
         sys.stdin.read()
         os._exit(0)
     os.kill(os.getpid(), getattr(signal, sys.argv[2]))
-hub.read_images = read
+table_reader.read_images = read
 sys.exit(main(["train", "--data", "Hub", "--data.path", sys.argv[1], "--runs", os.environ["TMPDIR"] + "/../runs"]))
 """
 
@@ -814,8 +814,11 @@ WRONG = {
     "all unreadable": (only_broken, r"got 2 files that cannot be read as images, the first .*0\.png"),
     "sizes": (two_sizes, r"got 2 sizes from 16 by 12 to 30 by 20 pixels: set data\.size"),
     "parts without classes": (unlabelled_parts, r"in each part, one per class, got none: .*data\.label to none"),
-    "no label": (table(columns={"a": [1, 2], "b": [3, 4]}), r"none of these names among a, b: name it in data\.label"),
-    "wrong label": (table(label="color"), "got no 'color' among petal, sepal, class"),
+    "no label": (
+        table(columns={"a": [1, 2], "b": [3, 4]}),
+        r"labels \(label, labels, .*got a, b: name it in data\.label",
+    ),
+    "wrong label": (table(label="color"), r"labels \(color\) in t\.csv, got petal, sepal, class: name it"),
     "wrong input": (table(inputs=["leaf"]), "got 'leaf': choose from petal, sepal, class"),
     "several texts": (table(columns=TEXTS), r"got title \(text\), note \(text\): name it in data\.inputs"),
     "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"got class \(text\): name it in"),

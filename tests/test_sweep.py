@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from likewise.cli import main, training
-from likewise.cli.plan import Sweep
+from likewise.cli import main
 from likewise.cli.settings import tuned
 from likewise.evaluation import KNN
 from likewise.runs import Run
+from likewise.workflows import training
+from likewise.workflows.plan import Sweep
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,14 +43,14 @@ SETTINGS = ["--setting", "SupCon: --loss SupConLoss", "--setting", "--loss NTXen
 
 def test_a_sweep_that_was_interrupted_goes_on_where_it_was(few, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "sweep"
-    train, count = training.run, iter(range(100))
+    train, count = training.train, iter(range(100))
 
-    def interrupted(arguments):
+    def interrupted(*arguments, **named):
         if next(count) == 2:
             raise KeyboardInterrupt
-        return train(arguments)
+        return train(*arguments, **named)
 
-    monkeypatch.setattr(training, "run", interrupted)
+    monkeypatch.setattr(training, "train", interrupted)
     assert main(["sweep", "--seeds", "2", *SETTINGS, "--output", str(folder), *few]) == 130
     assert f"likewise sweep --resume {folder}" in capsys.readouterr().err
     done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/encoder.safetensors")}
@@ -96,11 +97,11 @@ def test_a_sweep_that_trained_nothing_removes_nothing_that_is_not_its_own(few, t
     monkeypatch.chdir(folder)
     words = ["--seeds", "1", *SETTINGS, "--output", ".", *few]
 
-    def noted(*_):
+    def noted(*_, **__):
         (folder / "notes.txt").write_text("mine")
         raise ValueError("expected views")
 
-    monkeypatch.setattr(training, "run", noted)
+    monkeypatch.setattr(training, "train", noted)
     assert "expected views" in refused(capsys, "sweep", *words)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 

@@ -99,11 +99,11 @@ def test_a_loss_receives_prototypes_and_class_logits_that_are_learned_with_the_r
     module, _ = _fit(loss, data=_data(views=3), max_steps=1)
     z, logits, prototypes, labels, index, other = loss.calls[0]
     assert (z.shape, logits.shape, other) == ((64, 3, 5), (64, 3, 10), None)
-    assert prototypes is module.offers.by_class["LabelPrototypes"].rows.weight
+    assert prototypes is module.inputs.by_class["LabelPrototypes"].rows.weight
     assert prototypes.shape == (10, 5)
     assert torch.equal(labels, _train().labels[index])
     learned = {id(of) for group in module.optimizers().param_groups for of in group["params"]}
-    for of in (prototypes, module.offers.by_class["Classifier"].linear.weight):
+    for of in (prototypes, module.inputs.by_class["Classifier"].linear.weight):
         assert id(of) in learned
         assert of.grad.abs().sum() > 0
 
@@ -114,7 +114,7 @@ def test_prototypes_and_a_classifier_are_made_only_for_losses_that_take_them():
 
 def test_a_loss_of_only_logits_has_no_head():
     names = {name.split(".")[0] for name in _pretraining(CrossEntropyLoss()).state_dict()}
-    assert names == {"encoder", "offers"}
+    assert names == {"encoder", "inputs"}
 
 
 @pytest.mark.parametrize("loss", [ProxyNCALoss(), PaCoLoss()])
@@ -226,8 +226,8 @@ def test_a_training_without_end_is_refused():
     ("make", "held"),
     [
         (SupConLoss, set()),
-        (ProxyNCALoss, {"offers.by_class.LabelPrototypes.rows.weight"}),
-        (PaCoLoss, {"offers.by_class.Classifier.linear.weight"}),
+        (ProxyNCALoss, {"inputs.by_class.LabelPrototypes.rows.weight"}),
+        (PaCoLoss, {"inputs.by_class.Classifier.linear.weight"}),
         (lambda: RASCALLoss(1213, 5), {"loss.cache.features", "loss.cache.valid"}),
     ],
 )
@@ -244,9 +244,9 @@ def test_a_checkpoint_restores_features_and_the_state_of_the_loss(make, held, tm
 
 def test_the_schedule_multiplies_each_group_by_its_own_factor():
     """Decay only for matrices; prototypes at ten times the rate; linear warm-up, then half a cosine."""
-    offers = [LabelPrototypes(rate_factor=10.0)]
+    inputs = [LabelPrototypes(rate_factor=10.0)]
     schedule = Cosine(warmup_epochs=1, end=0.1)
-    module = _pretraining(ProxyNCALoss(), offers=offers, schedule=schedule)
+    module = _pretraining(ProxyNCALoss(), inputs=inputs, schedule=schedule)
     rates, decays = [], []
 
     class Watch(lightning.Callback):
@@ -292,16 +292,16 @@ def test_an_optimizer_that_evaluates_the_loss_several_times_is_refused():
 
 
 def test_momentum_moves_with_the_optimizers_steps_and_keys_are_queued_with_every_batch():
-    module = _pretraining(InfoNCELoss(), offers=[Momentum(0.9), KeyQueue(1000)])
+    module = _pretraining(InfoNCELoss(), inputs=[Momentum(0.9), KeyQueue(1000)])
     _fit(None, module=module, max_steps=2, accumulate_grad_batches=3)
-    assert module.offers.momentum.slow.step == 2
-    assert len(module.offers.by_class["KeyQueue"].ring) == 6 * 64
+    assert module.inputs.momentum.slow.step == 2
+    assert len(module.inputs.by_class["KeyQueue"].ring) == 6 * 64
 
 
 def test_a_rising_momentum_ends_at_one():
-    module = _pretraining(BYOLLoss(), offers=[Momentum(0.9, rising=True)])
+    module = _pretraining(BYOLLoss(), inputs=[Momentum(0.9, rising=True)])
     _fit(None, module=module, max_steps=4)
-    assert module.offers.momentum.slow.momentum == 1.0
+    assert module.inputs.momentum.slow.momentum == 1.0
 
 
 def test_a_batch_and_its_views_depend_only_on_seed_and_step():

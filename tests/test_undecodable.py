@@ -13,7 +13,7 @@ from command_worker import start_together
 from likewise.cli import main
 from likewise.data import Balanced, Episodes, Hub, Samples, Stratified, Views, mixed, parts_of_run, some_inputs
 from likewise.data.rotations import rotated
-from likewise.data.unreadable import readable, unreadable
+from likewise.data.rows import readable, unreadable
 from likewise.evaluation import load_features, raw_features
 from likewise.evaluation.features import features_of
 from likewise.losses import SupConLoss

@@ -5,6 +5,8 @@ only subclasses of the class expected there.
 """
 
 import inspect
+import re
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, TypedDict, get_args, get_origin, get_type_hints
@@ -76,6 +78,23 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
     found = class_of(spec["class_path"], base)
     arguments = {name: _made(value, found, name) for name, value in (spec.get("init_args") or {}).items()}
     return found(**arguments | filled)
+
+
+def renamed(text: str) -> str:
+    r"""Return the text of a config.yaml or run.json with today's names in place of those of earlier releases.
+
+    Example:
+        >>> renamed("offers:\n- class_path: likewise.training.offers.Momentum")
+        'inputs:\n- class_path: likewise.training.inputs.Momentum'
+    """
+    text = re.sub(r'^(    ")?offers("?):', r"\1inputs\2:", text, flags=re.MULTILINE)
+    return text.replace("likewise.training.offers.", "likewise.training.inputs.")
+
+
+def warn_renamed(old: str, new: str, level: int = 3) -> None:
+    """Warn that a public name has another now."""
+    told = f"{old} is now {new}, and the old name goes with the next release"
+    warnings.warn(told, DeprecationWarning, stacklevel=level)
 
 
 def is_spec(value: Any) -> bool:

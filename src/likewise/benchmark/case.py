@@ -10,7 +10,6 @@ from torch import Tensor
 from likewise.benchmark.prediction import Growth
 
 CLASSES, LABELS, LABELS_OF_ONE = 100, 64, 3.4  # labels per row on average
-
 QUADRATIC = Growth()
 Batch = tuple[Any, ...]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -77,7 +76,6 @@ class Contender:
         growth: How time and memory grow with the size, to predict them.
         first: Whether it goes first where the budget does not suffice for all.
         apart: Whether its threads keep spinning, so that it must not alternate with others.
-        in_graph: Whether its steps are captured in a CUDA graph and replayed.
         largest: The largest number of rows to measure it with.
         module: The module of another library that it imports.
     """
@@ -90,7 +88,6 @@ class Contender:
     growth: Growth = QUADRATIC
     first: bool = False
     apart: bool = False
-    in_graph: bool = False
     largest: int | None = None
     module: str = ""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import cycle
-from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ WARM = 3
 COPIES = 64  # of the inputs at most, so that they do not stay in the cache
 
 
-@final
 class CudaMeter:
     """Measures steps on the current GPU, on inputs that rotate."""
 
@@ -36,7 +34,7 @@ class CudaMeter:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-            seconds = _timed(lambda: run(step, batch))
+            seconds = timed(lambda: run(step, batch))
             return Peak(torch.cuda.max_memory_allocated() - before, seconds)
         except Exception as error:
             raise Failed(Failed.words(error)) from error
@@ -45,9 +43,7 @@ class CudaMeter:
 
     def turns(self, contender: Contender, case: Case, expected: float) -> Callable[[], float]:
         """Return a function that runs a step on the next copy of the inputs and returns its seconds."""
-        step, batches = contender.make(case), self._copies(contender, case)
-        if contender.in_graph:
-            return _replayed(step, batches)
+        step, batches = contender.make(case), self.copies(contender, case)
         for batch in batches[: WARM if expected < 1 else 1]:
             run(step, batch)
         following = cycle(batches)
@@ -55,11 +51,11 @@ class CudaMeter:
         def turn() -> float:
             batch = next(following)
             forget(batch)
-            return _timed(lambda: run(step, batch))
+            return timed(lambda: run(step, batch))
 
         return turn
 
-    def _copies(self, contender: Contender, case: Case) -> list[Batch]:
+    def copies(self, contender: Contender, case: Case) -> list[Batch]:
         """Return batches that together are twice as large as the cache, at most COPIES of them."""
         first = contender.batch(Sampler(case))
         size = sum(part.nbytes for part in first if isinstance(part, Tensor))
@@ -67,7 +63,8 @@ class CudaMeter:
         return [first, *(contender.batch(Sampler(case, seed)) for seed in range(1, count))]
 
 
-def _timed(step: Callable[[], None]) -> float:
+def timed(step: Callable[[], None]) -> float:
+    """Run a step and return its seconds."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start.record()
@@ -75,20 +72,3 @@ def _timed(step: Callable[[], None]) -> float:
     end.record()
     torch.cuda.synchronize()
     return start.elapsed_time(end) / 1e3
-
-
-def _replayed(step: Callable[..., Any], batches: list[Batch]) -> Callable[[], float]:
-    """Capture a step for each batch in one CUDA graph; return a function that replays it and returns seconds a step."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for batch in batches * WARM:
-            run(step, batch)
-    torch.cuda.current_stream().wait_stream(side)
-    for batch in batches:
-        forget(batch)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for batch in batches:
-            run(step, batch)
-    return lambda: _timed(graph.replay) / len(batches)

@@ -1,7 +1,7 @@
-"""Every public loss and the two primitives, in every backend, and what others offer for the same."""
+"""Every public loss in every backend, and what others offer for the same."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -10,50 +10,38 @@ from torch import Tensor, nn
 from likewise import losses as public
 from likewise.benchmark import rivals
 from likewise.benchmark.case import CLASSES, LABELS, Batch, Case, Contender, Dtype, Sampler
-from likewise.benchmark.measurement import DTYPES, Timed, option
-from likewise.benchmark.prediction import Growth
-from likewise.operator import Backend, contrast, log_sum_exp, no_triton
-from likewise.pairs import NotSelf, PairWeight, SameClass, SharesLabel
+from likewise.benchmark.measurement import DTYPES, Measurement, option
+from likewise.benchmark.prediction import DENSE, Growth
+from likewise.operator import Backend, no_triton
 
-TEMPERATURE = 0.1
-GRAPH_ROWS = 4096  # with fewer rows the launches of a step take a noticeable part of its time
 CELLS = 16  # of a feature map
 WAYS = 5
 
-
-class Entry(NamedTuple):
-    """A loss: a batch for it, and how it is made if that takes more than options."""
-
-    batch: Callable[[Sampler], Batch]
-    pairwise: bool = True
-    """Whether it contrasts all rows with all others, so that it has backends and its time grows with N²."""
-    make: Callable[..., Callable[..., Tensor]] | None = None
-
-
-def _views(sampler: Sampler) -> Batch:
-    return sampler.embeddings(sampler.rows // 2), sampler.embeddings(sampler.rows // 2)
-
-
-def _pairs(sampler: Sampler) -> Batch:
-    return sampler.embeddings(sampler.rows), sampler.embeddings(sampler.rows)
-
-
-def classes(sampler: Sampler) -> Batch:
-    """Return embeddings and their classes."""
-    return sampler.embeddings(sampler.rows), sampler.classes(sampler.rows)
+INPUTS: dict[str, Callable[[Sampler], Tensor]] = {
+    "rows": lambda of: of.embeddings(of.rows),
+    "view": lambda of: of.embeddings(of.rows // 2),
+    "views": lambda of: of.embeddings(of.rows // 2, 2),
+    "keys": lambda of: of.embeddings(of.rows, learned=False),
+    "classes": lambda of: of.classes(of.rows),
+    "classes of samples": lambda of: of.classes(of.rows // 2),
+    "samples": lambda of: torch.arange(of.rows // 2, device=of.case.device),
+    "label sets": lambda of: of.label_sets(of.rows),
+    "class prototypes": lambda of: of.embeddings(CLASSES),
+    "label prototypes": lambda of: of.embeddings(LABELS),
+    "class logits": lambda of: of.values(of.rows, CLASSES),
+    "label logits": lambda of: of.values(of.rows, LABELS),
+}
+"""What losses are given."""
 
 
-def _sets(sampler: Sampler) -> Batch:
-    return sampler.embeddings(sampler.rows), sampler.label_sets(sampler.rows)
+def batch_of(*inputs: str) -> Callable[[Sampler], Batch]:
+    """Return what samples a batch of some `INPUTS`.
 
-
-def _sets_with_prototypes(sampler: Sampler) -> Batch:
-    return *_sets(sampler), sampler.embeddings(LABELS)
-
-
-def _sample_views(sampler: Sampler) -> Batch:
-    samples = sampler.rows // 2
-    return sampler.embeddings(samples, 2), sampler.classes(samples), torch.arange(samples, device=sampler.case.device)
+    Example:
+        >>> [part.shape for part in batch_of("rows", "classes")(Sampler(Case(8, 4, "float32", "cpu")))]
+        [torch.Size([8, 4]), torch.Size([8])]
+    """
+    return lambda sampler: tuple(INPUTS[name](sampler) for name in inputs)
 
 
 def _episode(sampler: Sampler) -> Batch:
@@ -62,28 +50,24 @@ def _episode(sampler: Sampler) -> Batch:
     return *maps, sampler.classes(queries).view(1, -1, 1, 1).expand(1, queries, side, side) % WAYS
 
 
-def _info_patch(case: Case, **options: Any) -> Callable[..., Tensor]:
-    loss = public.InfoPatchLoss(**options).to(case.device)
-    return lambda queries, supports, labels, logits, classes: loss(
-        queries, supports, labels, map_logits=logits, map_labels=classes
-    )
-
-
-def _cells(sampler: Sampler) -> Batch:
-    """Return an episode's maps, and the logits of every cell."""
+def _episode_and_cells(sampler: Sampler) -> Batch:
+    """Sample an episode's maps, and the logits of every cell."""
     queries, supports, labels = _episode(sampler)
     cells = labels.flatten(0, 1)
     return queries, supports, labels, sampler.values(*cells.shape, CLASSES), cells
 
 
-def _features_of_episode(sampler: Sampler) -> Batch:
-    """Return features of an episode's queries and class means."""
+def _episode_features(sampler: Sampler) -> Batch:
+    """Sample features of an episode's queries and class means."""
     queries, means = (sampler.values(1, count, sampler.case.features) for count in (sampler.rows, WAYS))
     return queries, means, sampler.classes(sampler.rows).view(1, -1) % WAYS
 
 
-def _tagged(sampler: Sampler) -> Batch:
-    return sampler.values(sampler.rows, LABELS), sampler.label_sets(sampler.rows)
+def _info_patch(case: Case, **options: Any) -> Callable[..., Tensor]:
+    loss = public.InfoPatchLoss(**options).to(case.device)
+    return lambda queries, supports, labels, logits, classes: loss(
+        queries, supports, labels, map_logits=logits, map_labels=classes
+    )
 
 
 def _nws(case: Case, **options: Any) -> Callable[..., Tensor]:
@@ -96,50 +80,42 @@ def _rascal(case: Case, **options: Any) -> nn.Module:
     return public.RASCALLoss(case.rows // 2, case.features, **options).to(case.device)
 
 
+class Entry(NamedTuple):
+    """A loss: a batch for it, and how it is made if that takes more than options."""
+
+    batch: Callable[[Sampler], Batch]
+    pairwise: bool = True
+    """Whether it contrasts all rows with all others, so that it has backends and its time grows with N²."""
+    make: Callable[..., Callable[..., Tensor]] | None = None
+
+
 ENTRIES: dict[str, Entry] = {
-    "SupConLoss": Entry(classes),
-    "NTXentLoss": Entry(_views),
-    "InfoNCELoss": Entry(_pairs),
-    "AsymmetricLoss": Entry(_tagged, pairwise=False),
-    "BCELoss": Entry(_tagged, pairwise=False),
-    "BCLLoss": Entry(lambda sampler: (*classes(sampler), sampler.embeddings(CLASSES))),
-    "BYOLLoss": Entry(
-        lambda sampler: (sampler.embeddings(sampler.rows), sampler.embeddings(sampler.rows, learned=False)),
-        pairwise=False,
-    ),
-    "CrossEntropyLoss": Entry(
-        lambda sampler: (sampler.values(sampler.rows, CLASSES), sampler.classes(sampler.rows)),
-        pairwise=False,
-    ),
-    "DCLLoss": Entry(_views),
-    "HardNegativeLoss": Entry(_views),
-    "KCLLoss": Entry(classes),
-    "MSCLoss": Entry(_sets_with_prototypes),
-    "MulSupConLoss": Entry(_sets),
-    "NPairsLoss": Entry(_pairs),
-    "NWSLoss": Entry(
-        lambda sampler: (*_sets_with_prototypes(sampler), sampler.embeddings(sampler.rows, learned=False)),
-        make=_nws,
-    ),
-    "PaCoLoss": Entry(lambda sampler: (*classes(sampler), sampler.values(sampler.rows, CLASSES))),
+    "SupConLoss": Entry(batch_of("rows", "classes")),
+    "NTXentLoss": Entry(batch_of("view", "view")),
+    "InfoNCELoss": Entry(batch_of("rows", "rows")),
+    "AsymmetricLoss": Entry(batch_of("label logits", "label sets"), pairwise=False),
+    "BCELoss": Entry(batch_of("label logits", "label sets"), pairwise=False),
+    "BCLLoss": Entry(batch_of("rows", "classes", "class prototypes")),
+    "BYOLLoss": Entry(batch_of("rows", "keys"), pairwise=False),
+    "CrossEntropyLoss": Entry(batch_of("class logits", "classes"), pairwise=False),
+    "DCLLoss": Entry(batch_of("view", "view")),
+    "HardNegativeLoss": Entry(batch_of("view", "view")),
+    "KCLLoss": Entry(batch_of("rows", "classes")),
+    "MSCLoss": Entry(batch_of("rows", "label sets", "label prototypes")),
+    "MulSupConLoss": Entry(batch_of("rows", "label sets")),
+    "NPairsLoss": Entry(batch_of("rows", "rows")),
+    "NWSLoss": Entry(batch_of("rows", "label sets", "label prototypes", "keys"), make=_nws),
+    "PaCoLoss": Entry(batch_of("rows", "classes", "class logits")),
     "PatchLoss": Entry(_episode, pairwise=False),
-    "InfoPatchLoss": Entry(_cells, pairwise=False, make=_info_patch),
-    "PrototypicalLoss": Entry(_features_of_episode, pairwise=False),
-    "ProxyNCALoss": Entry(lambda sampler: (*classes(sampler), sampler.embeddings(CLASSES)), pairwise=False),
-    "RASCALLoss": Entry(_sample_views, make=_rascal),
-    "TripletLoss": Entry(lambda sampler: (*_pairs(sampler), sampler.embeddings(sampler.rows)), pairwise=False),
+    "InfoPatchLoss": Entry(_episode_and_cells, pairwise=False, make=_info_patch),
+    "PrototypicalLoss": Entry(_episode_features, pairwise=False),
+    "ProxyNCALoss": Entry(batch_of("rows", "classes", "class prototypes"), pairwise=False),
+    "RASCALLoss": Entry(batch_of("views", "classes of samples", "samples"), make=_rascal),
+    "TripletLoss": Entry(batch_of("rows", "rows", "rows"), pairwise=False),
 }
 """Every public loss, the ones most often compared first."""
 
-PUSHES: dict[str, Callable[[Sampler], PairWeight]] = {
-    "plain": lambda sampler: NotSelf(sampler.rows),
-    "class labels": lambda sampler: SameClass(sampler.classes(sampler.rows)) & NotSelf(sampler.rows),
-    f"label sets, L = {LABELS}": lambda sampler: SharesLabel(sampler.label_sets(sampler.rows)),
-    "label sets, L = 128": lambda sampler: SharesLabel(sampler.label_sets(sampler.rows, 128)),
-}
-"""Weights that cost a kernel more or less."""
-
-NAMES = (*ENTRIES, "contrast", "log_sum_exp")
+NAMES = tuple(ENTRIES)
 
 
 def backends(device: str) -> list[str]:
@@ -147,29 +123,9 @@ def backends(device: str) -> list[str]:
     return [name for name in get_args(Backend) if name != "auto" and (name != "triton" or device == "cuda")]
 
 
-def ours(name: str, backend: str, device: str) -> Iterator[Contender]:
-    """Return the library's own contenders for a loss or a primitive with a backend."""
-    growth = Growth(memory=2, matrices=8) if backend == "dense" else Growth()
-    if name == "log_sum_exp":
-        for weight, push in PUSHES.items():
-            made = _mean_of(backend)
-            yield Contender(
-                name, weight, backend, made, lambda sampler, push=push: (_unit(sampler), push(sampler)), growth
-            )
-        return
-    if name == "contrast":
-        made = _contrast(backend)
-        found = Contender(name, "SupCon's weights", backend, made, _sup_con_weights, growth, first=True)
-    else:
-        found = _of_loss(name, backend, growth)
-    yield found
-    if device == "cuda" and (name == "contrast" or found.key == ("SupConLoss", "likewise", "triton")):
-        largest = GRAPH_ROWS if name == "contrast" else 4 * GRAPH_ROWS
-        yield replace(found, name=f"{found.name}, in a CUDA graph", in_graph=True, largest=largest)
-
-
-def _of_loss(name: str, backend: str, growth: Growth) -> Contender:
-    entry = ENTRIES[name]
+def ours(name: str, backend: str) -> Contender:
+    """Return the library's own way to compute a loss, with a backend."""
+    entry, growth = ENTRIES[name], DENSE if backend == "dense" else Growth()
     if not entry.pairwise:
         backend, growth = "", Growth(time=1)
     options = {"backend": backend} if backend else {}
@@ -180,48 +136,20 @@ def _of_loss(name: str, backend: str, growth: Growth) -> Contender:
     return Contender(name, "likewise", backend, make, entry.batch, growth, first=name == "SupConLoss")
 
 
-def _unit(sampler: Sampler) -> Tensor:
-    """Return embeddings of length 1, normalised outside the step."""
-    rows = sampler.embeddings(sampler.rows, learned=False)
-    return nn.functional.normalize(rows, dim=1).requires_grad_()
-
-
-def _sup_con_weights(sampler: Sampler) -> tuple[Tensor, PairWeight, PairWeight]:
-    """Return rows of length 1, and SupCon's pull and push for them, made outside the step."""
-    not_self = NotSelf(sampler.rows)
-    return _unit(sampler), (SameClass(sampler.classes(sampler.rows)) & not_self).mean_over_row(), not_self
-
-
-def _contrast(backend: Any) -> Callable[[Case], Callable[..., Tensor]]:
-    return lambda _: (
-        lambda z, pull, push: contrast(
-            z, pull=pull, push=push, temperature=TEMPERATURE, reduction="mean", backend=backend
-        )
-    )
-
-
-def _mean_of(backend: Any) -> Callable[[Case], Callable[..., Tensor]]:
-    def mean(z: Tensor, push: PairWeight) -> Tensor:
-        found = log_sum_exp(z, push=push, temperature=TEMPERATURE, backend=backend)
-        return torch.where(found.isfinite(), found, 0).mean()
-
-    return lambda _: mean
-
-
 def contenders(names: list[str], chosen: list[str], device: str) -> list[Contender]:
-    """Return the contenders for losses and primitives: the library's own in each backend, and others.
+    """Return the contenders for losses: the library's own in each backend, and others.
 
     Example:
         >>> [str(each) for each in contenders(["TripletLoss", "InfoNCELoss"], ["tiled"], "cpu")]
         ['TripletLoss likewise', 'InfoNCELoss likewise tiled', 'InfoNCELoss dense form']
     """
-    own = (each for name in names for backend in chosen for each in ours(name, backend, device))
+    own = (ours(name, backend) for name in names for backend in chosen)
     batches = {name: entry.batch for name, entry in ENTRIES.items() if name in names}
     return [*{each.key: each for each in own}.values(), *rivals.rivals(batches, device)]
 
 
 @dataclass(kw_only=True)
-class Measure(Timed):
+class Losses(Measurement):
     """Measure time and peak memory of every loss and backend on this machine, forward and backward.
 
     So are the dense form as it is usually written, torch.compile on it, and other libraries if they are installed. A
@@ -229,7 +157,7 @@ class Measure(Timed):
     at any time.
     """
 
-    losses: tuple[str, ...] = option(NAMES, "Which losses and primitives.", choices=NAMES)
+    losses: tuple[str, ...] = option(NAMES, "Which losses.", choices=NAMES)
     backends: tuple[str, ...] = option((), "Which backends.", choices=get_args(Backend))
     sizes: tuple[int, ...] = option((256, 1024, 4096, 16384, 65536, 262144, 1048576), "Numbers of rows.", least=32)
     features: int = option(128, "Features of a row.", least=1)

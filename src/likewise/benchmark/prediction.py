@@ -16,49 +16,48 @@ UNTOLD = 4 << 30  # bytes assumed to be free where the system does not report it
 
 
 class Growth(NamedTuple):
-    """How a contender's time and memory grow with rows.
-
-    Args:
-        time: The power of N with which its time grows.
-        memory: The power of N with which its memory grows.
-        matrices: How many times N^memory float32 values it holds at its peak, if memory > 1.
-        setup: Seconds before its first step at each size.
-    """
+    """How time and memory of a step grow with rows."""
 
     time: int = 2
+    """The power of N with which its time grows."""
     memory: int = 1
+    """The power of N with which its memory grows."""
     matrices: float = 0
+    """How many times N^memory float32 values it holds at its peak, if memory > 1."""
     setup: float = 0
+    """Seconds before its first step at each size."""
+
+    def seconds(self, earlier: Mapping[int, float], rows: int) -> float:
+        """Predict the seconds of a step from the largest smaller size that was measured; 0 if there is none.
+
+        Example:
+            >>> Growth().seconds({256: 0.5, 2048: 1.0}, 4096)
+            4.0
+            >>> Growth().seconds({256: 0.5}, 1024)
+            0.5
+        """
+        smaller = max((n for n in earlier if n < rows), default=0)
+        return earlier[smaller] * (max(rows, FLAT) / max(smaller, FLAT)) ** self.time if smaller else 0.0
+
+    def bytes(self, earlier: Mapping[int, int], rows: int, features: int) -> int:
+        """Predict the peak memory of a step from the largest smaller size, or from what its formula holds.
+
+        Example:
+            >>> DENSE.bytes({}, 16384, 128) > 8 * 16384**2 * 4
+            True
+            >>> DENSE.bytes({4096: 1 << 30}, 16384, 128) == 16 << 30
+            True
+        """
+        prior = 4 * (self.matrices * rows**self.memory + WHOLE_ROWS * rows * features) + TILES * (self.memory == 1)
+        smaller = max((n for n in earlier if n < rows), default=0)
+        if not smaller:
+            return int(prior)
+        scaled = earlier[smaller] * (rows / smaller) ** self.memory
+        return int(scaled if earlier[smaller] >= HIDDEN else max(scaled, prior))
 
 
-def seconds(earlier: Mapping[int, float], rows: int, growth: Growth) -> float:
-    """Predict the seconds of a step from the largest smaller size that was measured; 0 if there is none.
-
-    Example:
-        >>> seconds({256: 0.5, 2048: 1.0}, 4096, Growth())
-        4.0
-        >>> seconds({256: 0.5}, 1024, Growth())
-        0.5
-    """
-    smaller = max((n for n in earlier if n < rows), default=0)
-    return earlier[smaller] * (max(rows, FLAT) / max(smaller, FLAT)) ** growth.time if smaller else 0.0
-
-
-def memory(earlier: Mapping[int, int], rows: int, features: int, growth: Growth) -> int:
-    """Predict the peak bytes of a step from the largest smaller size, or from what its formula holds.
-
-    Example:
-        >>> memory({}, 16384, 128, Growth(memory=2, matrices=8)) > 8 * 16384**2 * 4
-        True
-        >>> memory({4096: 1 << 30}, 16384, 128, Growth(memory=2, matrices=8)) == 16 << 30
-        True
-    """
-    prior = 4 * (growth.matrices * rows**growth.memory + WHOLE_ROWS * rows * features) + TILES * (growth.memory == 1)
-    smaller = max((n for n in earlier if n < rows), default=0)
-    if not smaller:
-        return int(prior)
-    scaled = earlier[smaller] * (rows / smaller) ** growth.memory
-    return int(scaled if earlier[smaller] >= HIDDEN else max(scaled, prior))
+DENSE = Growth(memory=2, matrices=8)
+"""Of a loss with a few N x N matrices."""
 
 
 def why_not(needed: int, free: int, takes: float, left: float) -> str | None:
@@ -86,10 +85,8 @@ def in_units(size: float) -> str:
         >>> in_units(34.4 * 2**30), in_units(11.8 * 2**20), in_units(100)
         ('34 GiB', '12 MiB', '0.0 MiB')
     """
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB")):
-        if size >= unit:
-            return f"{size / unit:,.{0 if size >= 10 * unit else 1}f} {name}"
-    return f"{size / (1 << 20):.{0 if size >= 10 << 20 else 1}f} MiB"
+    power, name = next((each for each in ((40, "TiB"), (30, "GiB")) if size >= 1 << each[0]), (20, "MiB"))
+    return f"{size / (1 << power):,.{0 if size >= 10 << power else 1}f} {name}"
 
 
 def free_bytes(device: str, root: Path = Path("/")) -> int:

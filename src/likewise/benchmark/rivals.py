@@ -10,36 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention import flex_attention as flex
 
 from likewise.benchmark.case import Case, Contender, Sampler
-from likewise.benchmark.prediction import Growth
+from likewise.benchmark.prediction import DENSE, Growth
 
 TEMPERATURE, NT_XENT, INFO_NCE = 0.1, 0.5, 0.07  # the default temperatures of our losses
 
 Loss = Callable[..., Tensor]
 Making = Callable[[Case], Loss]
-
-
-class Library(NamedTuple):
-    """A library that computes some of the losses."""
-
-    install: str
-    """What pip installs; its module has the same name."""
-    device: str
-    """Where it runs: "" for everywhere, or "cuda"."""
-    losses: dict[str, tuple[Making, Growth]]
-    """How it computes each loss, and how time and memory grow."""
-
-    @property
-    def module(self) -> str:
-        """What is imported."""
-        return self.install.replace("-", "_")
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether it can be imported."""
-        return find_spec(self.module) is not None
 
 
 def dense_sup_con(embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -67,25 +45,19 @@ def dense_info_nce(queries: Tensor, keys: Tensor) -> Tensor:
     return functional.cross_entropy(logits, torch.arange(len(queries), device=queries.device))
 
 
-def flex_sup_con(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Return SupCon with FlexAttention's log-sum-exp for the push, and class sums for the linear pull."""
-    z = functional.normalize(embeddings, dim=1)
-    rows = z[None, None]
-
-    def not_self(score: Tensor, _: Tensor, __: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return torch.where(query == key, -torch.inf, score)
-
-    _, found = flex.flex_attention(
-        rows, rows, rows, score_mod=not_self, scale=1 / TEMPERATURE, return_aux=flex.AuxRequest(lse=True)
-    )
-    lse = torch.as_tensor(found.lse)[0, 0]
-    own = functional.one_hot(labels).to(z)
-    positives = (own @ (own.T @ z) - z) / (own @ own.sum(dim=0) - 1)[:, None]
-    return (lse - (z * positives).sum(dim=1) / TEMPERATURE).mean()
+def _imported(module: str, name: str, temperature: float) -> Making:
+    return lambda _: getattr(import_module(module), name)(temperature=temperature)
 
 
-def _imported(module: str, name: str, **options: Any) -> Making:
-    return lambda _: getattr(import_module(module), name)(**options)
+def compiled(loss: Loss) -> Making:
+    """Return how a loss is made that torch.compile compiles, for one size."""
+
+    def make(_: Case) -> Loss:
+        warnings.filterwarnings("ignore", module=r"torch\._(inductor|dynamo).*")
+        logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "no CUDA runtime is found"
+        return torch.compile(loss, dynamic=False)
+
+    return make
 
 
 def _metric_nt_xent(_: Case) -> Loss:
@@ -113,62 +85,68 @@ def _cut_cross_entropy(_: Case) -> Loss:
     return loss
 
 
-DENSE = Growth(memory=2, matrices=8)
-LIBRARIES = (
-    Library(
-        "pytorch-metric-learning",
-        "",
-        {
-            "SupConLoss": (
-                _imported("pytorch_metric_learning.losses", "SupConLoss", temperature=TEMPERATURE),
-                Growth(memory=2, matrices=16),
-            ),
-            # every positive pair is stored with every negative pair of the batch
-            "NTXentLoss": (_metric_nt_xent, Growth(time=3, memory=3, matrices=8)),
-        },
+class Rival(NamedTuple):
+    """How somebody else computes one of our losses.
+
+    Args:
+        loss: Which.
+        name: How, or by which library: what pip installs.
+        make: Returns the loss for a case.
+        growth: How its time and memory grow.
+        library: Whether it is a library's, whose module has the same name.
+        device: Where it runs: "" for everywhere, or "cuda".
+    """
+
+    loss: str
+    name: str
+    make: Making
+    growth: Growth
+    library: bool = False
+    device: str = ""
+
+    @property
+    def module(self) -> str:
+        """The module that it imports."""
+        return self.name.replace("-", "_") if self.library else ""
+
+    def is_missing(self) -> bool:
+        """Whether its library is not installed."""
+        return self.library and find_spec(self.module) is None
+
+
+METRIC = "pytorch-metric-learning"
+RIVALS = (
+    Rival("SupConLoss", "dense form", lambda _: dense_sup_con, DENSE),
+    Rival("NTXentLoss", "dense form", lambda _: dense_nt_xent, DENSE),
+    Rival("InfoNCELoss", "dense form", lambda _: dense_info_nce, DENSE),
+    Rival("SupConLoss", "torch.compile", compiled(dense_sup_con), Growth(memory=2, matrices=2, setup=30)),
+    Rival(
+        *("SupConLoss", METRIC, _imported("pytorch_metric_learning.losses", "SupConLoss", TEMPERATURE)),
+        Growth(memory=2, matrices=16),
+        library=True,
     ),
-    Library(
-        "lightly",
-        "",
-        {
-            "NTXentLoss": (_imported("lightly.loss", "NTXentLoss", temperature=NT_XENT), DENSE),
-            "DCLLoss": (_imported("lightly.loss", "DCLLoss", temperature=TEMPERATURE), DENSE),
-        },
-    ),
-    Library("inf-cl", "cuda", {"InfoNCELoss": (_inf_cl, Growth())}),
-    Library("cut-cross-entropy", "cuda", {"InfoNCELoss": (_cut_cross_entropy, Growth())}),
+    # every positive pair is stored with every negative pair of the batch
+    Rival("NTXentLoss", METRIC, _metric_nt_xent, Growth(time=3, memory=3, matrices=8), library=True),
+    Rival("NTXentLoss", "lightly", _imported("lightly.loss", "NTXentLoss", NT_XENT), DENSE, library=True),
+    Rival("DCLLoss", "lightly", _imported("lightly.loss", "DCLLoss", TEMPERATURE), DENSE, library=True),
+    Rival("InfoNCELoss", "inf-cl", _inf_cl, Growth(), library=True, device="cuda"),
+    Rival("InfoNCELoss", "cut-cross-entropy", _cut_cross_entropy, Growth(), library=True, device="cuda"),
 )
 
 
 def missing(device: str) -> dict[str, str]:
     """Return the libraries that would run on the device but are not installed, with the command that installs each."""
-    absent = (each for each in LIBRARIES if each.device in {"", device} and not each.is_installed)
-    return {library.install: f"pip install {library.install}" for library in absent}
+    return {each.name: f"pip install {each.name}" for each in _on(device) if each.is_missing()}
 
 
 def rivals(batches: Mapping[str, Callable[[Sampler], tuple[Any, ...]]], device: str) -> Iterator[Contender]:
     """Return what others offer for losses, given a batch for each."""
-
-    def contender(loss: str, name: str, make: Making, growth: Growth, **more: Any) -> Iterator[Contender]:
-        if loss in batches:
-            yield Contender(loss, name, "", make, batches[loss], growth, first=loss == "SupConLoss", **more)
-
-    for loss, form in ("SupConLoss", dense_sup_con), ("NTXentLoss", dense_nt_xent), ("InfoNCELoss", dense_info_nce):
-        yield from contender(loss, "dense form", lambda _, form=form: form, DENSE)
-    growth, apart = Growth(memory=2, matrices=2, setup=30), device == "cpu"
-    yield from contender("SupConLoss", "torch.compile", _compiled(dense_sup_con), growth, apart=apart)
-    if device == "cuda":
-        yield from contender("SupConLoss", "FlexAttention", _compiled(flex_sup_con), Growth(setup=30))
-    for library in LIBRARIES:
-        if library.device in {"", device} and library.is_installed:
-            for loss, (make, growth) in library.losses.items():
-                yield from contender(loss, library.install, make, growth, module=library.module)
+    for each in _on(device):
+        if each.loss in batches and not each.is_missing():
+            first, apart = each.loss == "SupConLoss", each.name == "torch.compile" and device == "cpu"
+            named = each.loss, each.name, "", each.make, batches[each.loss], each.growth
+            yield Contender(*named, first=first, apart=apart, module=each.module)
 
 
-def _compiled(loss: Loss) -> Making:
-    def make(_: Case) -> Loss:
-        warnings.filterwarnings("ignore", module=r"torch\._(inductor|dynamo).*")
-        logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "no CUDA runtime is found"
-        return torch.compile(loss, dynamic=False)
-
-    return make
+def _on(device: str) -> list[Rival]:
+    return [each for each in RIVALS if each.device in {"", device}]

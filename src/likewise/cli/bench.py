@@ -1,4 +1,4 @@
-"""`likewise bench`: one measurement on this machine, its results as they come, a file and a plot."""
+"""`likewise bench`: time and memory of losses on this machine, results as they come, a file and a plot."""
 
 import argparse
 import inspect
@@ -8,26 +8,18 @@ from dataclasses import Field, asdict, fields
 from datetime import datetime
 from difflib import get_close_matches
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from likewise.benchmark import MEASUREMENTS, find
+from likewise.benchmark.losses import Losses
 from likewise.benchmark.measurement import Measurement
-from likewise.benchmark.results import Result, machine, thread_words, write
-from likewise.benchmark.table import HEAD, line
-from likewise.diagnostics import plots
+from likewise.benchmark.results import HEAD, Result, line, machine, thread_words, write
 
 EXAMPLES = """
-measurements:
-{measurements}
-
 examples:
   likewise bench                                         every loss, in about eight minutes
   likewise bench --losses SupConLoss --sizes 1024 4096   one loss, two sizes
-  likewise bench rascal --sizes 4096                     another measurement
-  likewise bench rascal --help                           its options
 """
 KINDS: dict[type, str] = {int: "an integer", float: "a number"}
 
@@ -40,44 +32,67 @@ def run(arguments: Sequence[str]) -> None:
         KeyboardInterrupt: The user ended it; a note says where the results are.
     """
     words = list(arguments)
-    name = words.pop(0) if words and not words[0].startswith("-") else "losses"
-    _check("a measurement to be one of", name, MEASUREMENTS)
-    measurement, out = _parsed(name, words)
+    if words[:1] == ["losses"]:  # its name when it was one of several
+        del words[0]
+    if words and not words[0].startswith("-"):
+        raise ValueError(
+            f"expected options, got {words[0]}: see likewise bench --help; what developers of likewise measure is run "
+            f"in a clone of its repository, by python -m benchmarks {words[0]}"
+        )
+    measure("losses", Losses, words, program="likewise bench", examples=EXAMPLES)
+
+
+def measure(name: str, kind: type[Measurement], words: Sequence[str], *, program: str, examples: str = "") -> None:
+    """Measure, print results as they come, and write them with a plot.
+
+    Args:
+        name: What the file calls the measurement.
+        kind: The measurement, whose fields are options.
+        words: The options.
+        program: What the user has typed before them.
+        examples: Shown below the options.
+
+    Raises:
+        ValueError: An option is not as expected.
+        KeyboardInterrupt: The user ended it; a note says where the results are.
+    """
+    measurement, folder = _parsed(kind, words, program, examples)
     about = machine(measurement.device)
-    path = _path(out, about["device"])
+    path = _path(folder, about["device"])
     facts = {**about, "measurement": name, "settings": asdict(measurement), "not_installed": measurement.missing()}
     _say_facts(facts, measurement, path)
     results: list[Result] = []
     write(path, facts, results)
     try:
-        with tqdm(total=measurement.total(), unit="result", file=sys.stderr, disable=None) as bar:  # only on a terminal
-            for result in measurement.results(bar.set_description_str):
-                if not results or result.rows != results[-1].rows:
-                    bar.write(HEAD, file=sys.stdout)
-                results.append(result)
-                write(path, facts, results)
-                bar.write(line(result), file=sys.stdout)
-                sys.stdout.flush()
-                bar.update()
+        for result in measurement.results(lambda doing: _tell(f"{len(results)}/{measurement.total()} {doing}")):
+            _tell("")
+            if not results or result.rows != results[-1].rows:
+                print(HEAD)
+            results.append(result)
+            write(path, facts, results)
+            print(line(result), flush=True)
     except KeyboardInterrupt as error:
         error.add_note(f"{len(results)} results are in {path}")
         raise
     print(f"\n{measurement.summary(results)}\n\nresults: {path}")
     if any(each.milliseconds is not None for each in results):
         _plot(path.with_suffix(".html"), about, results)
-        print(f"plot: {path.with_suffix('.html')}")
 
 
-def _parsed(name: str, arguments: list[str]) -> tuple[Measurement, Path]:
+def _tell(doing: str) -> None:
+    """Show on a terminal what is being done, in a line that the next one replaces."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{doing}", end="", file=sys.stderr, flush=True)
+
+
+def _parsed(kind: type[Measurement], words: Sequence[str], program: str, examples: str) -> tuple[Measurement, Path]:
     """Return the measurement with its options, and the folder for its results."""
-    kind = find(name)
     options = [each for each in fields(kind) if each.metadata]
-    listed = "\n".join(f"  {each:<12}{summary}" for each, summary in MEASUREMENTS.items())
     parser = argparse.ArgumentParser(
-        prog=f"likewise bench {name}",
-        usage="likewise bench [MEASUREMENT] [OPTIONS]",
+        prog=program,
+        usage=f"{program} [OPTIONS]",
         description=inspect.cleandoc(kind.__doc__ or ""),
-        epilog=EXAMPLES.format(measurements=listed),
+        epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         exit_on_error=False,
         allow_abbrev=False,
@@ -90,11 +105,11 @@ def _parsed(name: str, arguments: list[str]) -> tuple[Measurement, Path]:
         parser.add_argument(f"--{each.name}", help=f"{each.metadata['help']} Default: {shown or 'all'}.", **more)
     parser.add_argument("--out", type=Path, default=Path("bench"), help="The folder for the results. Default: bench.")
     try:
-        given, unknown = parser.parse_known_args(arguments)
+        given, unknown = parser.parse_known_args(words)
     except argparse.ArgumentError as error:
-        raise ValueError(f"{error}: see likewise bench {name} --help") from error
+        raise ValueError(f"{error}: see {program} --help") from error
     if unknown:
-        raise ValueError(f"unrecognized arguments: {' '.join(unknown)}: see likewise bench {name} --help")
+        raise ValueError(f"unrecognized arguments: {' '.join(unknown)}: see {program} --help")
     values = {each.name: getattr(given, each.name) for each in options}
     return kind(**{each.name: _value(each, values[each.name]) for each in options if values[each.name]}), given.out
 
@@ -115,13 +130,14 @@ def _one(option: "Field[Any]", word: str, kind: type) -> Any:
     least, choices = option.metadata["least"], option.metadata["choices"]
     if choices:
         among = "among" if isinstance(option.default, tuple) else "one of"
-        _check(f"--{option.name} to be {among}", value, choices)
+        check(f"--{option.name} to be {among}", value, choices)
     if least is not None and not least <= value < float("inf"):
         raise ValueError(f"expected --{option.name} to be {least} or more, got {value:g}")
     return value
 
 
-def _check(expected: str, value: Any, choices: Any) -> None:
+def check(expected: str, value: Any, choices: Any) -> None:
+    """Raise a ValueError with the nearest choice unless a value is one of them."""
     if value not in choices:
         words = [str(each) for each in choices]
         near = get_close_matches(str(value), words, n=1)
@@ -148,13 +164,18 @@ def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> N
 
 
 def _plot(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
-    """Write the plot as a page that needs no other file."""
+    """Write the plot as a page that needs no other file, if there is a library to draw it."""
+    if find_spec("plotly") is None:
+        print("no plot, as plotly is not installed: pip install 'likewise[train]'")
+        return
+    from likewise.diagnostics import plots  # noqa: PLC0415 - with the core alone the rest works without it
+
     measured: dict[str, dict[str, list[tuple[int, float, float | None]]]] = {}
     for loss in dict.fromkeys(result.loss for result in results):
         for result in sorted((each for each in results if each.loss == loss), key=lambda each: each.rows):
             if result.milliseconds is not None:
-                line = measured.setdefault(loss, {}).setdefault(result.who, [])
-                line.append((result.rows, result.milliseconds, result.peak_bytes))
+                points = measured.setdefault(loss, {}).setdefault(result.who, [])
+                points.append((result.rows, result.milliseconds, result.peak_bytes))
     title = escape(
         f"likewise bench: {about['device']}, {thread_words(about['threads'])}, torch {about['versions']['torch']}"
     )
@@ -165,3 +186,4 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
         f"{plots.script()}{figure}</html>\n",
         encoding="utf-8",
     )
+    print(f"plot: {path}")

@@ -3,13 +3,12 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from likewise.cli.explanation import explained
 from likewise.cli.options import LISTS, NESTED, add_evaluations, plain
-from likewise.cli.printing import tell
+from likewise.cli.printing import TERMINAL
 
 DESCRIPTION = """Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
 
@@ -55,13 +54,6 @@ def run(arguments: Sequence[str]) -> None:
         config = parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ValueError(explained(parser, str(error), list(arguments), LISTS | NESTED, (), verb="evaluate")) from error
-    from likewise.cli.evaluating import Settings  # noqa: PLC0415 - once the arguments are understood
-    from likewise.cli.evaluation import evaluate_file, evaluate_run  # noqa: PLC0415 - likewise
+    from likewise.workflows import evaluate  # noqa: PLC0415 - once the arguments are understood
 
-    settings = Settings.of(plain(parser, config))
-    source: Path = config.source
-    if source.suffix == ".npz":
-        made: Any = evaluate_file(source, config.runs, settings)
-    else:
-        made = evaluate_run(source, config.runs, settings, config.device)
-    tell(f"\nreport: {made.report}")
+    evaluate(config.source, plain(parser, config), progress=TERMINAL)

@@ -3,14 +3,10 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
-from likewise.cli.printing import tell
+from likewise.cli.printing import TERMINAL
 
-if TYPE_CHECKING:
-    from likewise.models import Encoder
-
-FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
+FORMATS = ("safetensors", "onnx")
 DESCRIPTION = """Write a run's encoder as a file for elsewhere.
 
     likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
@@ -37,20 +33,6 @@ def run(arguments: Sequence[str]) -> None:
         given = parser.parse_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ValueError(f"{error}: see likewise export --help") from error
-    _export(given.run, given.output, given.format)
+    from likewise.workflows import export  # noqa: PLC0415 - once the arguments are understood
 
-
-def _export(folder: Path, output: Path | None, kind: str | None) -> None:
-    from likewise.models import to_onnx  # noqa: PLC0415 - once the arguments are understood
-    from likewise.runs import Run  # noqa: PLC0415 - likewise
-
-    opened = Run.open(folder)
-    by_name = {ending: of for of, ending in FORMATS.items()}
-    kind = kind or by_name.get(output.suffix if output else "", "safetensors")
-    path = output or opened.folder.with_name(opened.name + FORMATS[kind])
-    encoder = opened.encoder()
-    if kind == "onnx":
-        to_onnx(cast("Encoder", encoder), path)
-    else:
-        path.write_bytes(opened.weights.read_bytes())
-    tell(f"{kind}: {path}")
+    export(given.run, given.output, format=given.format, progress=TERMINAL)

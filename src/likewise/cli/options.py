@@ -15,13 +15,14 @@ from torch.optim import Optimizer
 from likewise.cli.explanation import explained, subclasses
 from likewise.cli.recipes import with_recipe
 from likewise.cli.trainer_help import trainer_help
-from likewise.cli.words import classes_first, given_in, in_files, option_of
+from likewise.cli.words import classes_first, current, given_in, in_files, option_of
 from likewise.data import Batches, Source, Split, Subset
 from likewise.evaluation import Evaluation
 from likewise.losses import ContrastiveLoss, Loss
 from likewise.models import Encoder, Head
 from likewise.parts import class_of, is_spec
-from likewise.training.offers import Asked, Offer
+from likewise.training.inputs import LossInput
+from likewise.training.inputs.resolution import batches_of
 from likewise.training.schedule import Schedule
 
 PARTS: dict[str, tuple[type, str]] = {
@@ -48,8 +49,6 @@ DEFAULTS: dict[str, Any] = {
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
-# of Lightning's; those that part the model, or start processes of their own, are not among them
-STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 # what a part is told by the parts before it, whatever the arguments say
 FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes", "params"}
 TOLD = {
@@ -74,20 +73,20 @@ CHUNKS = (
     "activations; the loss is that of the whole batch. Default: all."
 )
 SUBSET = "Fewer training samples: a long tail, a fraction, some classes; with --subset+ several. Default: all samples."
-OFFERS = "Further inputs of the loss, such as a queue: --offers Momentum --offers+ KeyQueue."
+INPUTS = "Further inputs of the loss, such as a queue: --inputs Momentum --inputs+ KeyQueue."
 LISTS: dict[str, tuple[type, str]] = {
     "subset": (Subset, SUBSET),
-    "offers": (Offer, OFFERS),
+    "inputs": (LossInput, INPUTS),
     "evaluations": (Evaluation, EVALUATIONS),
 }
 # options that name a class within one of these
 NESTED: dict[str, tuple[type, str]] = {"evaluations.outside": (Source, "")}
 # a run without records is none, and where they go is the run's matter
 WITHOUT: set[str | int] = {"default_root_dir", "barebones"}
-# a value that only Python can give, with its many subclasses; offers that are always there
+# a value that only Python can give, with its many subclasses; inputs that are always there
 UNTOLD = re.compile(
-    r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*|likewise\.training\.Offer,\s*"
-    r"|likewise\.training\.offers\.(?:Batch|Pairs),\s*|,\s*likewise\.training\.offers\.(?:Batch|Pairs)"
+    r"\s+\|\s+Tensor\b|,\s+known\s+subclasses:\s+torch\.Tensor,[^)]*|likewise\.training\.LossInput,\s*"
+    r"|likewise\.training\.inputs\.(?:BatchInputs|Pairs),\s*|,\s*likewise\.training\.inputs\.(?:BatchInputs|Pairs)"
 )
 DESCRIPTION = """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
 
@@ -96,12 +95,12 @@ Every part is a class, chosen by name and configured by its own parameters:
 
     likewise train --loss NTXentLoss --loss.temperature 0.5 --trainer.max_epochs 100
     likewise train --data Arrays --data.path flowers.npz --encoder MLP --encoder.width 512
-    likewise train --loss InfoNCELoss --offers Momentum --offers.momentum 0.999 --offers+ KeyQueue   MoCo
+    likewise train --loss InfoNCELoss --inputs Momentum --inputs.momentum 0.999 --inputs+ KeyQueue   MoCo
     likewise train --loss.help NTXentLoss                 the parameters of a class
     likewise train --config runs/RUN/config.yaml          repeat a run
     likewise train --resume runs/RUN.partial              resume an interrupted run
 
-A second --offers without + replaces the first; --offers [] means no offers. Your own classes are given by import path,
+A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
 also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.
 """
 
@@ -156,7 +155,7 @@ def options(arguments: Sequence[str]) -> ArgumentParser:
         if part == "data":
             parser.add_argument("--subset", type=Subset | list[Subset] | None, default=None, help=SUBSET)
         if part == "loss":
-            parser.add_argument("--offers", type=Offer | list[Offer] | None, default=None, help=OFFERS)
+            parser.add_argument("--inputs", type=LossInput | list[LossInput] | None, default=None, help=INPUTS)
     if not asks_for_help(arguments):
         _add_trainer(parser)
     for name, group in (parser.groups or {}).items():
@@ -174,7 +173,7 @@ def arranged(arguments: Sequence[str]) -> list[str]:
         >>> arranged(["--loss.temperature", "0.2", "--loss", "NTXentLoss"])
         ['--loss', 'NTXentLoss', '--loss.temperature', '0.2']
     """
-    return classes_first(with_recipe(arguments), PARTS)
+    return classes_first(with_recipe(current(arguments)), PARTS)
 
 
 def add_evaluations(parser: ArgumentParser) -> None:
@@ -221,6 +220,17 @@ def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
     return config
 
 
+def read_train(arguments: Sequence[str]) -> dict[str, Any]:
+    """Read a command line of `likewise train` into a configuration: every option, as plain values.
+
+    Raises:
+        ValueError: See `arranged` and `parse`.
+    """
+    words = arranged(arguments)
+    parser = options(words)
+    return plain(parser, parse(parser, words))
+
+
 def _gathers(loss: type) -> bool:
     """Tell whether a loss has the option to gather; somebody's own may have left it out."""
     taken = inspect.signature(loss).parameters
@@ -242,24 +252,6 @@ def _spell_out(config: Namespace) -> None:
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, Namespace):
                 _spell_out(one)
-
-
-def trainer_options(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
-    """Make what the trainer is given, callbacks and loggers among it; the other parts are made of plain values.
-
-    Raises:
-        ValueError: The strategy is the name of one that parts the model or starts processes of its own.
-    """
-    strategy = config.trainer.get("strategy")
-    if isinstance(strategy, str) and strategy not in STRATEGIES:
-        raise ValueError(
-            f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "
-            "whole model; to start several, see likewise train --help, and for memory --chunk_size"
-        )
-    alone = config.clone()
-    for part in (*PARTS, *LISTS):
-        alone.pop(part, None)
-    return parser.instantiate(alone).trainer.as_dict()
 
 
 def _add_trainer(parser: ArgumentParser) -> None:
@@ -311,9 +303,9 @@ def _loss(arguments: Sequence[str], chosen: Mapping[str, Any]) -> type[Loss] | N
 def _default(part: str, arguments: Sequence[str]) -> Any:
     """Return the default of a part: of batches those that the loss needs."""
     loss = _loss(arguments, _in_files(arguments)) if part == "batches" else None
-    if loss is None or not Asked.by(loss).of_episodes:
-        return DEFAULTS[part]
-    return {"class_path": "likewise.data.Episodes"}
+    needed = Batches if loss is None else batches_of(loss)
+    room = "likewise.data" if needed.__module__.startswith("likewise.") else needed.__module__
+    return DEFAULTS[part] if needed is Batches else {"class_path": f"{room}.{needed.__name__}"}
 
 
 def _chosen(arguments: Sequence[str]) -> set[str]:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any, TextIO, final
 
 from tqdm import tqdm
 
@@ -12,32 +12,48 @@ SECONDS = 2.0  # what takes less has no bar
 
 def tell(result: str) -> None:
     """Print a result; a reader that has gone, such as a pipe that is closed, is no reason to stop."""
-    try:
-        print(result, flush=True)
-    except BrokenPipeError:
-        _silence(sys.stdout)
+    _print(result, sys.stdout)
 
 
 def say(doing: str) -> None:
     """Say what is going on, before it takes its time, where the training's progress stands too."""
+    _print(doing, sys.stderr)
+
+
+@final
+class Terminal:
+    """The `Progress` of the command: bars on a terminal alone, on the stream of what is going on."""
+
+    def say(self, doing: str) -> None:
+        """Say what is going on."""
+        say(doing)
+
+    def tell(self, result: str) -> None:
+        """Print a result."""
+        tell(result)
+
+    def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
+        """Show a bar for what takes over two seconds, with its rate and the time left.
+
+        Example:
+            >>> list(Terminal().bar(range(3), "counting"))
+            [0, 1, 2]
+        """
+        return tqdm(walked, desc=doing, delay=SECONDS, leave=False, file=sys.stderr, disable=None)
+
+    def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
+        """Open a bar over steps."""
+        return tqdm(total=total, unit="step", desc=doing, file=sys.stderr) if sys.stderr.isatty() else None
+
+
+TERMINAL = Terminal()
+
+
+def _print(words: str, stream: TextIO) -> None:
+    """Print words; if nobody reads them, let the stream lead nowhere, so that no later flush fails either."""
     try:
-        print(doing, file=sys.stderr, flush=True)
+        print(words, file=stream, flush=True)
     except BrokenPipeError:
-        _silence(sys.stderr)
-
-
-def bar(walked: Iterable[Any], doing: str) -> Iterable[Any]:
-    """Show a bar for what takes over two seconds, with its rate and the time left, on a terminal.
-
-    Example:
-        >>> list(bar(range(3), "counting"))
-        [0, 1, 2]
-    """
-    return tqdm(walked, desc=doing, delay=SECONDS, leave=False, file=sys.stderr, disable=not sys.stderr.isatty())
-
-
-def _silence(stream: TextIO) -> None:
-    """Let a stream lead nowhere from now on, so that nothing fails when it is flushed at the end either."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -1,7 +1,7 @@
 """Recipes: the configurations that come with likewise, named METHOD-DATA, and the studies that sweep over them.
 
 A recipe is two files, one on top of the other: that of the data set (data, split, batches, encoder, head, optimizer,
-epochs), and that of the method (loss and offers). A third file, named after both, is for what belongs to the pair. A
+epochs), and that of the method (loss and inputs). A third file, named after both, is for what belongs to the pair. A
 data set whose file says "like: NAME" has what the other one has, and what belongs to its pairs, unless it says
 otherwise.
 """

@@ -99,17 +99,6 @@ def tuned(
     return left, trials
 
 
-def words_of(options: Sequence[str]) -> str:
-    """Write options in a line.
-
-    Example:
-        >>> words_of(["--loss.temperature", "0.1", "--optimizer.lr", "1"])
-        'loss.temperature=0.1, optimizer.lr=1'
-    """
-    pairs = zip(options[::2], options[1::2], strict=True)
-    return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
-
-
 def parted(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
     """Part options from what one of them says, each time that it is there.
 

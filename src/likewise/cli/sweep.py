@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from likewise.cli.plan import PLAN, Sweep, read, remove_traces, standing, write
-from likewise.cli.printing import say, tell
+from likewise.cli.printing import TERMINAL
 from likewise.cli.recipes import names, studies, study, unknown
 from likewise.cli.settings import combined, parted, tuned
+from likewise.workflows.plan import PLAN, Sweep, read
 
 OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
@@ -41,29 +41,10 @@ def run(arguments: Sequence[str]) -> None:
         SystemExit: Help was asked for, or SIGTERM ended it.
     """
     sweep, folder = _parsed(arguments)
-    from likewise.cli.sweeping import carry_out, check  # noqa: PLC0415 - imports Lightning, which help has no need of
-    from likewise.report.words import counted  # noqa: PLC0415 - imports torch
+    from likewise.cli.options import read_train  # noqa: PLC0415 - imports torch, which help has no need of
+    from likewise.workflows.sweeps import carry_out  # noqa: PLC0415 - imports Lightning
 
-    if not (folder / PLAN).is_file():
-        check(sweep)
-        write(sweep, folder)
-    tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
-    settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
-    say(f"{settings} x {seeds}{tuned} in {folder}")
-    counts = {name: len(sweep.trials.get(name, [[]])) for name in sweep.settings}
-    if len(set(counts.values())) > 1:
-        each = ", ".join(f"{name} {count}" for name, count in counts.items())
-        say(f"settings have unequal numbers of trials ({each}): differences between them are also those of tuning")
-    try:
-        page = carry_out(sweep, folder)
-    except BaseException as error:
-        if any(standing(one.root) for one in sweep.everything(folder)):
-            error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
-        else:
-            remove_traces(sweep, folder)
-        raise
-    if not page.is_file():
-        tell(f"\nsweep: {folder}; fewer than two runs have scores to compare")
+    carry_out(sweep, folder, read_train, TERMINAL)
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:

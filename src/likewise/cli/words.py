@@ -1,11 +1,15 @@
 """The words of a command line before the parser has seen them: which options they name, with which values."""
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+
+from likewise.parts import renamed
 
 
 class Given(NamedTuple):
@@ -26,8 +30,8 @@ def given_in(words: Sequence[str]) -> list[Given]:
     """Return the options of a command line.
 
     Example:
-        >>> [tuple(given) for given in given_in(["--seed", "3", "--offers+=KeyQueue"])]
-        [('seed', '3', False), ('offers', 'KeyQueue', True)]
+        >>> [tuple(given) for given in given_in(["--seed", "3", "--inputs+=KeyQueue"])]
+        [('seed', '3', False), ('inputs', 'KeyQueue', True)]
         >>> given_in(["train"])
         []
     """
@@ -39,12 +43,29 @@ def given_in(words: Sequence[str]) -> list[Given]:
     ]
 
 
+def current(words: Sequence[str]) -> list[str]:
+    """Put today's names in place of those of earlier releases, in the words of a command line and in its files.
+
+    Example:
+        >>> current(["--offers", "likewise.training.offers.Momentum", "--offers+=KeyQueue"])
+        ['--inputs', 'likewise.training.inputs.Momentum', '--inputs+=KeyQueue']
+    """
+    words = [re.sub(r"^--offers(?=[.+=]|$)", "--inputs", renamed(word)) for word in words]
+    for given in given_in(words):
+        if given.option == "config" and not given.value.startswith("{") and Path(given.value).is_file():
+            text = Path(given.value).read_text(encoding="utf-8", errors="replace")
+            if renamed(text) != text:
+                inline = json.dumps(yaml.safe_load(renamed(text)))
+                words = [word.replace(given.value, inline) if given.value in word else word for word in words]
+    return words
+
+
 def option_of(word: str) -> str:
     """Return an option's name without dashes and value, and without the middle name that a file gives arguments.
 
     Example:
-        >>> option_of("--loss.init_args.temperature=0.1"), option_of("--offers+"), option_of("0.1")
-        ('loss.temperature', 'offers', '')
+        >>> option_of("--loss.init_args.temperature=0.1"), option_of("--inputs+"), option_of("0.1")
+        ('loss.temperature', 'inputs', '')
     """
     if not word.startswith("--"):
         return ""

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise.data.formats import PART_NAMES
 from likewise.data.image_arrays import as_images
-from likewise.data.samples import PART_NAMES, Samples
+from likewise.data.samples import Samples
 from likewise.data.source import Source, check_size
 from likewise.pickled import pickled
 
@@ -60,7 +61,6 @@ class Arrays(Source):
         self.size = size
 
     def load(self) -> Samples:
-        """Read the file."""
         arrays = self._read()
         kind = "images" if "images" in arrays else "vectors"
         if arrays[kind].size == 0:
@@ -88,28 +88,28 @@ class Arrays(Source):
             raise ValueError(f"expected an .npz file, got {self.path}, {objects}")
         try:
             with np.load(self.path, allow_pickle=False) as file:
-                _check_keys(file.files, self.path)
-                return {key: _plain(file, key) for key in file.files if key in {*_INPUTS, *_OPTIONAL}}
-        except _RefusedError as error:
-            raise ValueError(str(error)) from error
+                keys = file.files
+                arrays = {key: _plain(file, key) for key in keys if key in {*_INPUTS, *_OPTIONAL}}
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
             raise ValueError(
                 f"expected an .npz file of plain arrays, got {self.path}, which is not one: write it with numpy.savez"
             ) from error
-
-
-class _RefusedError(ValueError):
-    """The file can be read, but its content is refused."""
+        _check_keys(keys, self.path)
+        for key, array in arrays.items():
+            if array.dtype.hasobject:
+                remedy = "labels.astype(str) or labels.astype(int)" if key == "labels" else f"{key}.astype(float)"
+                raise ValueError(f"expected {key} of plain values, got Python objects: save {remedy}")
+        return arrays
 
 
 def _plain(file: Any, key: str) -> NDArray[Any]:
+    """Return an array; an empty one in the place of one that holds objects, which are not loaded."""
     try:
         return file[key]
     except ValueError as error:
         if "Object arrays" not in str(error):
             raise
-        remedy = "labels.astype(str) or labels.astype(int)" if key == "labels" else f"{key}.astype(float)"
-        raise _RefusedError(f"expected {key} of plain values, got Python objects: save {remedy}") from error
+        return np.empty(0, dtype=object)
 
 
 def _check_keys(keys: Sequence[str], path: Path) -> None:
@@ -119,7 +119,7 @@ def _check_keys(keys: Sequence[str], path: Path) -> None:
         return
     got = "both" if len(kinds) == 2 else ", ".join(sorted(keys)) or "none"
     save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"
-    raise _RefusedError(
+    raise ValueError(
         f"expected one of the keys 'images', 'vectors' (optional: {', '.join(map(repr, _OPTIONAL))}) in {path}, "
         f"got {got}: {'keep one' if len(kinds) == 2 else save}"
     )
@@ -135,12 +135,7 @@ def _vectors(vectors: NDArray[Any]) -> Tensor:
 
 
 def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor, tuple[str, ...]]:
-    """Return classes (N,), int64, or label sets (N, L), boolean, and their names.
-
-    Example:
-        >>> labels_of(np.array(["dog", "cat"]), None)
-        (tensor([1, 0]), ('cat', 'dog'))
-    """
+    """Return classes (N,), int64, or label sets (N, L), boolean, and their names."""
     known = None if names is None else tuple(names.astype(str).tolist())
     sets = labels.ndim == 2 and labels.dtype.kind in "uib" and labels.shape[1] > 0
     if sets and bool(((labels == 0) | (labels == 1)).all()):
@@ -175,12 +170,7 @@ def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tup
 
 
 def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
-    """Return the part of each sample, (N,): 0 train, 1 validation, 2 test; None where the arrays don't say.
-
-    Example:
-        >>> parts_of_arrays({"test": np.array([False, True])})
-        tensor([0, 2])
-    """
+    """Return the part of each sample, (N,): 0 train, 1 validation, 2 test; None where the arrays don't say."""
     if "test" in arrays and "parts" in arrays:
         raise ValueError("expected one of the keys 'test' and 'parts', got both: keep one")
     if "test" in arrays:

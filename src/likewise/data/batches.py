@@ -2,18 +2,19 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from typing import NamedTuple, NotRequired, TypedDict, final
+from collections.abc import Collection
+from typing import Any, NamedTuple, NotRequired, TypedDict, final
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
-from likewise.data.episode_draw import EpisodeShape
+from likewise.data.episode_sampler import EpisodeShape
 from likewise.data.patch_mix import Mix
+from likewise.data.rows import readable, unreadable
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
-from likewise.data.unreadable import readable, unreadable
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
 
@@ -64,9 +65,12 @@ class Batches(ABC):
 
     Attributes:
         batch_size: Samples per batch over all processes, B.
+        together: How many samples in a row belong together, as an episode's do: one that takes another's place is of
+            the same class. None: each is alone.
     """
 
     batch_size: int
+    together: int | None = None
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
@@ -78,6 +82,18 @@ class Batches(ABC):
 
     def fit(self, samples: Samples) -> None:  # noqa: B027 - most batches have nothing to fit
         """Fit to the training part, once before training."""
+
+    def suit(self, loss: str, arguments: Collection[str]) -> None:  # noqa: B027 - most batches suit every loss
+        """Settle what depends on the loss, by its name and the arguments of its forward, once before training.
+
+        Raises:
+            ValueError: The loss would take something in these batches for something else.
+        """
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Arguments that `suit` has settled, by name: a run records them."""
+        return {}
 
 
 @final

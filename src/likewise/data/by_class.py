@@ -12,8 +12,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from likewise.data.formats import PART_NAMES, PARTS
 from likewise.data.rotations import rotated
-from likewise.data.samples import PART_NAMES, PARTS, Samples
+from likewise.data.samples import Samples
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
 
@@ -71,18 +72,15 @@ class ByClass(Split):
             if size <= 0 or (size >= 1 and size != int(size)):
                 raise ValueError(
                     f"expected {part} as a fraction of the classes below 1, or a number of classes, got {size:g}: "
-                    "every part needs some, validation to choose by; 0.64, 0.16 and 0.2 is usual"
+                    "every part needs classes, validation for model selection; 0.64, 0.16 and 0.2 is usual"
                 )
         self.file = file
         self.seed = seed
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
-        """Split the samples."""
         numbers = len(samples) if samples.rows is None or not len(samples) else int(samples.rows.max()) + 1
         samples = whole_classes(samples, subset)
-        if samples.labels is None or samples.label_kind != "classes":
-            kind = samples.label_kind or "no labels"
-            raise ValueError(f"ByClass expected samples with one class each, got {kind}: choose Stratified")
+        labels = samples.classes_for("ByClass", "choose Stratified")
         chosen = self._classes(samples)
         for part, classes in zip(PARTS, chosen, strict=True):
             if len(classes) < 2:
@@ -93,7 +91,7 @@ class ByClass(Split):
                 )
         if self.file is not None:
             _warn_of_others(samples.names, torch.cat(chosen).tolist(), _found(Path(self.file)))
-        train, validation, test = (torch.isin(samples.labels, classes) for classes in chosen)
+        train, validation, test = (torch.isin(labels, classes) for classes in chosen)
         if subset is not None and not subset.every_part:
             rest = (train | validation).nonzero().flatten()
             kept = torch.zeros(len(samples), dtype=torch.bool)
@@ -137,7 +135,7 @@ def _given(samples: Samples) -> tuple[Tensor, ...] | None:
 
 def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
     numbers = {name: label for label, name in enumerate(samples.names)}
-    names = {part: [of for name in names[part] for of in _matching(name, samples.names)] for part in PARTS}
+    names = {part: [match for name in names[part] for match in _matching(name, samples.names)] for part in PARTS}
     unknown = [name for part in PARTS for name in names[part] if name not in numbers]
     if unknown:
         near = get_close_matches(unknown[0], samples.names, n=1)
@@ -186,8 +184,7 @@ def _read(file: Path) -> Mapping[str, Sequence[str]]:
     """Read the class names of each part."""
     if file.suffix == ".json":
         return _of_parts(_text(file), file)
-    lines = {part: _text(_beside(file, part)).splitlines() for part in PARTS}
-    return {part: [line.strip() for line in lines[part] if line.strip()] for part in PARTS}
+    return {part: [line.strip() for line in _text(_beside(file, part)).splitlines() if line.strip()] for part in PARTS}
 
 
 def _text(file: Path) -> str:
@@ -201,28 +198,27 @@ def _text(file: Path) -> str:
 
 def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
     """Read lists of class names, one for each part, from JSON."""
-    parts: dict[str, Sequence[str]] = {}
+    lists: dict[str, Sequence[str]] = {}
     try:
         content: Any = json.loads(text)
+        invalid = ""
     except ValueError as error:
-        got = f"invalid JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
-    else:
-        if isinstance(content, dict):
-            given = [name for name in content if name in PART_NAMES]
-            if len({PART_NAMES[name] for name in given}) < len(given):
-                raise ValueError(f"expected one list for each part in {file}, got {', '.join(given)}: keep one")
-            parts = {
-                PARTS[PART_NAMES[name]]: names
-                for name, names in content.items()
-                if name in PART_NAMES and isinstance(names, list)
-            }
-        got = f"no list for {', '.join(part for part in PARTS if part not in parts)}"
-    if set(parts) != set(PARTS):
+        content = None
+        invalid = f"invalid JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
+    for name, names in content.items() if isinstance(content, dict) else ():
+        if name in PART_NAMES and isinstance(names, list):
+            part = PARTS[PART_NAMES[name]]
+            if part in lists:
+                given = ", ".join(one for one in content if one in PART_NAMES)
+                raise ValueError(f"expected one list for each part in {file}, got {given}: keep one")
+            lists[part] = [str(one) for one in names]
+    missing = ", ".join(part for part in PARTS if part not in lists)
+    if missing:
         raise ValueError(
-            f"expected a list of class names for each part in {file}, got {got}: "
+            f"expected a list of class names for each part in {file}, got {invalid or f'no list for {missing}'}: "
             'write {"train": [...], "validation": [...], "test": [...]}'
         )
-    return {part: [str(name) for name in names] for part, names in parts.items()}
+    return lists
 
 
 def _beside(file: Path, part: str) -> Path:
@@ -231,9 +227,11 @@ def _beside(file: Path, part: str) -> Path:
         raise ValueError(
             f'expected a file of the training classes, with "train" in its name, got {file}: rename it, or write JSON'
         )
-    others = [name for name, number in PART_NAMES.items() if PARTS[number] == part]
-    found = [path for path in (file.with_name(file.name.replace("train", name)) for name in others) if path.is_file()]
-    if not found:
-        name = file.name.replace("train", part)
-        raise ValueError(f"expected a file of the {part} classes next to {file}, got none: name it {name}")
-    return found[0]
+    names = [file.name.replace("train", name) for name, number in PART_NAMES.items() if PARTS[number] == part]
+    found = next((file.with_name(name) for name in names if file.with_name(name).is_file()), None)
+    if found is None:
+        raise ValueError(
+            f"expected a file of the {part} classes next to {file}, got none: "
+            f"name it {file.name.replace('train', part)}"
+        )
+    return found

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from likewise.data.samples import Rows
+from likewise.data.rows import Rows
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _ROUNDING = 1e-4  # tolerance around [0, 1]
@@ -95,15 +95,7 @@ CORRUPTIONS: Mapping[str, tuple[Change, tuple[float, ...]]] = {
 
 
 def corruption_named(name: str) -> str:
-    """Return the name of a corruption, which may be written with underscores.
-
-    Raises:
-        ValueError: There is none of this name.
-
-    Example:
-        >>> corruption_named("gaussian_noise")
-        'gaussian noise'
-    """
+    """Return the name of a corruption, which may be written with underscores."""
     spaced = name.replace("_", " ")
     if spaced in CORRUPTIONS:
         return spaced
@@ -179,26 +171,14 @@ class CorruptedRows(Rows):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, channels, height, width)."""
         return tuple(self.images.shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the corrupted images."""
         return torch.float32
 
-    def __len__(self) -> int:
-        """Count the images."""
-        return len(self.images)
-
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """Read and corrupt the images given by their indices, (n,)."""
         return corrupted(self.images[rows], self.rows[rows], self.corruption, self.severity, self.seed)
-
-    def take(self, rows: Tensor) -> "CorruptedRows":
-        """Return a subset of the images, given by their indices, without reading them."""
-        images = self.images[rows] if isinstance(self.images, Tensor) else self.images.take(rows)
-        return CorruptedRows(images, self.rows[rows], self.corruption, self.severity, self.seed)
 
 
 def _sampled(images: Tensor, seeds: Sequence[int], sample: Callable[[Tensor, Generator], Tensor]) -> Tensor:

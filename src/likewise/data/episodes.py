@@ -1,6 +1,7 @@
 """Batches of episodes, as few-shot learning trains: some classes, with samples to learn from and others to classify."""
 
-from typing import final
+from collections.abc import Collection
+from typing import Any, final
 
 import torch
 from jaxtyping import Int
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw
 from likewise.data.batches import FITTED_ON, Batch, Batches, Share, mixed, some_inputs
-from likewise.data.episode_draw import EpisodeDraw, EpisodeShape
+from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.samples import Samples
 
@@ -66,24 +67,34 @@ class Episodes(Batches):
         self.shape.check()
         if steps is not None and steps < 1:
             raise ValueError(f"expected steps of at least 1 batch an epoch, got {steps}: leave it out for one pass")
-        self.batch_size = episodes * self.shape.samples
+        self.together = self.shape.samples
+        self.batch_size = episodes * self.together
         self.steps = steps
         self.mix = mix
         self.augmentation = augmentation
 
-    def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch."""
-        if samples.labels is None or samples.label_kind != "classes":
+    def suit(self, loss: str, arguments: Collection[str]) -> None:
+        """Mix queries for losses of cells, unless `mix` says; refuse it for others, which would take them for whole."""
+        cells = "cell_labels" in arguments
+        if self.mix and not cells:
             raise ValueError(
-                f"Episodes expected samples with one class each, got {samples.label_kind or 'no labels'}: choose Views"
+                f"expected queries that show one class each for {loss}, which takes no cell_labels, got mixed ones: "
+                "leave batches.mix out"
             )
-        draw = EpisodeDraw(samples.labels, samples.names, self.shape)
+        self.mix = cells if self.mix is None else self.mix
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Whether queries are mixed."""
+        return {"mix": self.mix}
+
+    def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
+        sampled = EpisodeSampler(samples.classes_for("Episodes", "choose Views"), samples.names, self.shape)
         steps = self.steps or max(1, len(samples) // self.batch_size)
         seeds = (torch.Generator().manual_seed(mixed(seed, epoch, step)) for step in range(steps))
-        return torch.stack([draw(generator).flatten() for generator in seeds])
+        return torch.stack([sampled(generator).flatten() for generator in seeds])
 
     def fit(self, samples: Samples) -> None:
-        """Fit the augmentation to some of the training part."""
         if self.augmentation is not None:
             self.augmentation.fit(some_inputs(samples, FITTED_ON))
 

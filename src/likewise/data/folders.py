@@ -3,11 +3,11 @@
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from likewise.data.image_files import UNREAD
-from likewise.data.samples import PART_NAMES, PARTS
+from likewise.data.formats import PART_NAMES, PARTS, UNREAD
 
 _NAMED = 3
 _FIRST = {**dict.fromkeys(UNREAD, "converted to JPEG or PNG"), ".zip": "unpacked"}
@@ -80,17 +80,7 @@ def warn_of(lost: Lost, where: Path) -> None:
 
 
 def image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: bool) -> dict[str, Any]:
-    """Return a table of each part: the paths of its images, and their classes.
-
-    Args:
-        where: The folder.
-        images: Its images, relative to it.
-        lost: What is left out.
-        labelled: Whether the folders in it, or in its parts, are classes.
-
-    Raises:
-        RefusedError: Folders can be read in two ways, there are fewer than two classes, or a part has no images.
-    """
+    """Return a table of each part: the paths of its images, and their classes."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
     parts = parts_of(images)
@@ -105,13 +95,13 @@ def image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: b
             raise empty(PARTS[part], where / top)
     depth = 1 if parts else 0
     features: dict[str, Any] = {"image": datasets.Image()}
-    columns = {part: {"image": [str(image) for image in of]} for part, of in within.items()}
+    columns = {part: {"image": list(map(str, own))} for part, own in within.items()}
     if labelled:
-        features["label"] = datasets.ClassLabel(names=_classes(where, [i for of in within.values() for i in of], depth))
-        for part, of in within.items():
-            columns[part]["label"] = [image.parts[depth] for image in of]
+        features["label"] = datasets.ClassLabel(names=_classes(where, list(chain(*within.values())), depth))
+        for part, own in within.items():
+            columns[part]["label"] = [image.parts[depth] for image in own]
     kinds = datasets.Features(features)
-    return {part: datasets.Dataset.from_dict(of, features=kinds) for part, of in columns.items()}
+    return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
 
 
 def parts_of(images: Sequence[Path]) -> dict[str, str]:

@@ -1,36 +1,11 @@
 """Data that the `datasets` library reads: folders of images, CSV, JSON lines and Parquet, and data sets on the Hub."""
 
-import warnings
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, final
+from typing import final
 
-import torch
-
-from likewise.data.columns import (
-    ColumnKind,
-    check_separator,
-    finite_rows,
-    in_words,
-    is_list,
-    kind_of,
-    labels_of,
-    names_in,
-    vectors_of,
-    words_like,
-)
-from likewise.data.image_cells import ImageCells
-from likewise.data.image_files import UNREAD, image_suffixes, read_images
-from likewise.data.samples import PART_NAMES, Samples
-from likewise.data.source import Source, check_size
-from likewise.data.tables import Tables, open_tables
-from likewise.data.texts import Texts
-
-_LABELS = ("label", "labels", "fine_label", "target", "class")
-_IMAGES = ("image", "img")
-_TEXTS = ("text", "sentence", "document", "body")
-# row numbers that pandas adds to the columns
-_ROW_NUMBERS = ("Unnamed: ", "__index_level_")
+from likewise.data.samples import Samples
+from likewise.data.source import Source
+from likewise.data.table_reader import TableReader
+from likewise.data.tables import open_tables
 
 
 @final
@@ -72,6 +47,7 @@ class Hub(Source):
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> folder = tempfile.TemporaryDirectory()
         >>> table = Path(folder.name) / "flowers.csv"
         >>> _ = table.write_text("petal,sepal,class\n1.4,5.1,lily\n4.7,7.0,rose\n")
@@ -94,156 +70,7 @@ class Hub(Source):
     ) -> None:
         self.path = path
         self.config = config
-        self.inputs = inputs
-        self.label = label
-        check_size(size, memory)
-        self.size = size
-        self.memory = memory
-        check_separator(separator)
-        self.separator = separator
+        self.reader = TableReader(path, inputs, label, size, memory, separator)
 
     def load(self) -> Samples:
-        """Read the data set."""
-        tables = open_tables(self.path, self.config, labelled=self.label != "none")
-        label = self._label(next(iter(tables.splits.values())).features)
-        inputs, kind = self._inputs(tables, label)
-        _check_columns(self.path, tables.splits, inputs, label)
-        given = _parts(self.path, tables, label)
-        splits = [tables.splits[name] for name in given]
-        rows = [len(split) for split in splits]
-        labels, names = None, ()
-        if label is not None:
-            features = [split.features[label] for split in splits]
-            each = [list(_values(split, label)) for split in splits]
-            feature = features[0]
-            if len({names_in(feature) for feature in features}) > 1:  # parts that number their labels differently
-                each = [in_words(values, feature) for values, feature in zip(each, features, strict=True)]
-                feature = words_like(feature)
-            labels, names = labels_of([value for values in each for value in values], feature, self.separator)
-        numbers = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(rows))
-        parts = numbers if len(given) > 1 else None
-        if kind == "numbers":
-            if self.size is not None:
-                raise ValueError(f"expected no size for columns of numbers, got {self.size}: leave out data.size")
-            vectors = vectors_of(splits, inputs)
-            kept = finite_rows(vectors, self.path)
-            _check_filled(self.path, {name: int((numbers[kept] == part).sum()) for name, part in given.items()})
-            labels, parts = (None if known is None else known[kept] for known in (labels, parts))
-            return Samples(vectors[kept], labels, names, parts)
-        if kind == "text":
-            if self.size is not None:
-                raise ValueError(f"expected no size for texts, got {self.size}: leave out data.size")
-            strings = ["" if value is None else str(value) for split in splits for value in _values(split, inputs[0])]
-            if blank := sum(not string.strip() for string in strings):
-                warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=2)
-            return Samples(Texts(strings), labels, names, parts)
-        images, kept = read_images(ImageCells(tables, list(given), inputs[0]), self.size, self.memory)
-        labels, parts = (None if known is None else known[kept] for known in (labels, parts))
-        return Samples(images, labels, names, parts)
-
-    def _label(self, features: Mapping[str, Any]) -> str | None:
-        """Return the column of labels."""
-        if self.label == "none":
-            return None
-        found = [name for name in ([self.label] if self.label else _LABELS) if name in features]
-        if not found:
-            got = f"no {self.label!r} among" if self.label else "none of these names among"
-            raise ValueError(
-                f"expected a column of labels ({self.label or ', '.join(_LABELS)}), got {got} {', '.join(features)}: "
-                "name it in data.label, or set that to none"
-            )
-        return found[0]
-
-    def _inputs(self, tables: Tables, label: str | None) -> tuple[list[str], ColumnKind]:
-        """Return the input columns, and what they hold: one column of images or texts, or several of numbers."""
-        table = next(iter(tables.splits.values()))
-        unknown = [name for name in self.inputs or [] if name not in table.features]
-        if unknown:
-            raise ValueError(
-                f"expected columns of {self.path} in data.inputs, got {unknown[0]!r}: "
-                f"choose from {', '.join(table.features)}"
-            )
-        wanted = self.inputs or [name for name in table.features if name != label and not name.startswith(_ROW_NUMBERS)]
-        kinds = {name: kind_of(table.features[name]) for name in wanted}
-        if "images" not in kinds.values():
-            kinds |= {name: "images" for name in wanted if kinds[name] == "text" and _are_paths(table, name)}
-        images = [name for name, kind in kinds.items() if kind == "images"]
-        if len(images) > 1 and self.inputs is None:
-            images = [name for name in images if name in _IMAGES] or images
-        if images:
-            if len(images) > 1 or (self.inputs and len(self.inputs) > 1):
-                raise ValueError(
-                    f"expected one column of images, got {', '.join(self.inputs or images)}: name it in data.inputs"
-                )
-            return images, "images"
-        texts = [name for name, kind in kinds.items() if kind == "text"]
-        if self.inputs is None:
-            texts = [name for name in texts if name in _TEXTS] or (texts if len(texts) == 1 == len(kinds) else [])
-        if len(texts) == 1 and (self.inputs is None or len(self.inputs) == 1):
-            return texts, "text"
-        odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
-        if len(odd) == len(kinds) or (self.inputs and odd):
-            got = ", ".join(f"{name} ({kind})" for name, kind in odd.items()) or "only the labels"
-            raise ValueError(
-                f"expected columns of numbers, or one of images or texts, in {self.path}, got {got}: "
-                "name it in data.inputs"
-            )
-        return [name for name in kinds if name not in odd], "numbers"
-
-
-def _parts(path: str, tables: Tables, label: str | None) -> dict[str, int]:
-    """Return each split's part, as a number, without splits of hidden labels or of other names."""
-    _check_filled(path, {name: len(split) for name, split in tables.splits.items() if name.lower() in PART_NAMES})
-    shown = [
-        name
-        for name, split in tables.splits.items()
-        if len(split) and (label is None or any(value not in {None, -1} for value in _hidden(split, label)))
-    ]
-    if len(shown) == 1:
-        return {shown[0]: 0}
-    numbers = {name: PART_NAMES[name.lower()] for name in shown if name.lower() in PART_NAMES}
-    if 0 not in numbers.values():
-        got = ", ".join(tables.splits) or "nothing"
-        raise ValueError(f"expected a split called train, with samples and labels, got {got}: rename one")
-    tested = 2 in numbers.values()
-    return {name: 2 if number == 1 and not tested else number for name, number in numbers.items()}
-
-
-def _check_filled(path: str, counts: Mapping[str, int]) -> None:
-    """Raise where a part has no sample; it would be cut from the training part unnoticed."""
-    empty = next((part for part, count in counts.items() if count == 0), None)
-    if empty is not None:
-        raise ValueError(f"expected samples in the {empty} part of {path}, got none: fill it, or remove it")
-
-
-def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: str | None) -> None:
-    """Raise unless every part has the columns, and lists of labels where the others have lists."""
-    for part, split in splits.items():
-        for column in [*inputs, *([] if label is None else [label])]:
-            if column not in split.features:
-                raise ValueError(
-                    f"expected a column {column!r} in the {part} part of {path}, got {', '.join(split.features)}: "
-                    "add it, or leave the part out"
-                )
-    lists = {} if label is None else {part: is_list(split.features[label]) for part, split in splits.items()}
-    if len(set(lists.values())) > 1:
-        single = next(part for part, of in lists.items() if not of)
-        raise ValueError(
-            f"expected lists of labels in every part of {path} or in none, got single labels in the {single} part: "
-            "write them as lists too"
-        )
-
-
-def _hidden(split: Any, label: str) -> Sequence[Any]:
-    """Return the labels, if they may be hidden (None or -1): lists and strings never are."""
-    return _values(split, label) if kind_of(split.features[label]) == "classes" else [0]
-
-
-def _values(split: Any, column: str) -> Sequence[Any]:
-    return split.select_columns([column])[:][column]
-
-
-def _are_paths(table: Any, column: str) -> bool:
-    """Decide whether a column's strings are paths of images, judged by the first."""
-    first = table.select_columns([column])[0][column] if len(table) else None
-    return isinstance(first, str) and Path(first).suffix.lower() in {*image_suffixes(), *UNREAD}
+        return self.reader.samples(open_tables(self.path, self.config, labelled=self.reader.label != "none"))

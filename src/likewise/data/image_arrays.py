@@ -12,19 +12,7 @@ _ROUNDING = 1e-4  # tolerance around [0, 1] for floating-point images; half prec
 
 
 def as_images(images: NDArray[Any], size: int | None = None) -> Tensor:
-    """Return images as a tensor (N, channels, height, width): uint8 if they are integers or booleans, else float32.
-
-    Args:
-        images: (N, height, width), (N, height, width, channels) or (N, channels, height, width), 1 or 3 channels.
-            Integers lie from 0 to 255, floating values from 0 to 1.
-        size: Side of the square that images are center-cropped and resized to, in pixels. None: keep their size.
-
-    Raises:
-        ValueError: The shape is another one, or could mean two layouts; or values are outside their range.
-
-    Memory:
-        A copy of uint8 images while channels are moved first.
-    """
+    """Return images as a tensor (N, channels, height, width): uint8 if they are integers or booleans, else float32."""
     tensor = _channels_first(torch.from_numpy(_pixels(images)))
     return tensor.contiguous() if size is None else squares(tensor, size)
 

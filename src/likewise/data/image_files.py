@@ -18,28 +18,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from likewise.data.samples import Rows
-from likewise.data.unreadable import Unreadable
+from likewise.data.formats import UNREAD, image_suffixes
+from likewise.data.rows import Rows, Unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 _GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}
 _CHUNK = 256
-# images that Pillow does not read, or only a newer one, or with an extension
-UNREAD = (".heic", ".heif", ".hif", ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
-_NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
 
 
 @final
 @dataclass(frozen=True)
 class Encoded:
-    """The content of an image file that is stored within another file.
-
-    Args:
-        name: Its name in messages.
-        content: The bytes.
-    """
+    """The content of an image file that is stored within another file, and its name in messages."""
 
     name: str
     content: bytes
@@ -52,16 +44,9 @@ Item = Path | Encoded
 class ImageFiles(Rows):
     """Images decoded on demand, uint8, channels first.
 
-    Args:
-        items: The files, or any sequence of them; subsets made by `take` share it.
-        shape: (channels, height, width) of every image; 3 channels, or 1 for grey images.
-        square: Whether to crop the central square and resize it to that shape; otherwise images have it already.
-        rows: Indices of the items, (N,).
-        lost: Items found to be undecodable, which subsets share.
-
-    Returns:
-        Indexing with (n,) returns (n, channels, height, width). A file that cannot be decoded becomes a black image,
-        which `unreadable` tells from others, and a warning names the first.
+    With `square`, their central square is resized to the shape; otherwise they have it already. A file that cannot be
+    decoded becomes a black image, which `unreadable` tells from others, and a warning names the first. Subsets share
+    the items, and those that were found to be undecodable, `lost`.
     """
 
     def __init__(
@@ -81,20 +66,13 @@ class ImageFiles(Rows):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, channels, height, width)."""
         return (len(self.rows), *self._shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Always uint8."""
         return torch.uint8
 
-    def __len__(self) -> int:
-        """Count the images."""
-        return len(self.rows)
-
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """Decode the images given by their indices, (n,)."""
         images = torch.zeros(len(rows), *self._shape, dtype=torch.uint8)
         for image, row in zip(images, self.rows[rows].tolist(), strict=True):
             item = self.items[row]
@@ -110,14 +88,12 @@ class ImageFiles(Rows):
         return images
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
-        """Return those of the images given by their indices, (n,), that were found to be undecodable."""
         if not self._lost:
             return []
         items = enumerate(self.rows[rows].tolist())
         return [Unreadable(place, item, _name(self.items[item])) for place, item in items if item in self._lost]
 
     def take(self, rows: Tensor) -> "ImageFiles":
-        """Return a subset of the images, given by their indices, without reading them."""
         return ImageFiles(self.items, self._shape, square=self._square, rows=self.rows[rows], lost=self._lost)
 
     def decode(self, item: Item) -> NDArray[np.uint8] | None:
@@ -175,19 +151,8 @@ def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple
     """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
     Every file's header is read either way. Files that cannot be read are left out; a warning counts them and names the
-    first three. If images are decoded on demand, an error beyond the header shows only then.
-
-    Args:
-        items: The files.
-        size: Side of the square that images are center-cropped and resized to, in pixels. None: all have the same size.
-        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
-
-    Returns:
-        The images, (n, channels, height, width), uint8, with one channel if all are grey; and the indices of their
-        items, (n,).
-
-    Raises:
-        ValueError: No image can be read, or they differ in size and size is None.
+    first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
+    (n, channels, height, width), uint8, with one channel if all are grey, and the indices of their items, (n,).
     """
     kinds = _headers(items, upright=size is None)
     readable = [row for row, kind in enumerate(kinds) if kind is not None]
@@ -221,14 +186,6 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
         raise ValueError(
             f"expected images of one size, got {len(sizes)} sizes from {small} to {large} pixels: set data.size"
         )
-
-
-def image_suffixes() -> set[str]:
-    """Return the suffixes of the image files that can be read, with their dots."""
-    from PIL import Image  # noqa: PLC0415 - only images in files need it
-
-    suffixes = Image.registered_extensions().items()  # which completes Image.OPEN
-    return {suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES}
 
 
 def _headers(items: Sequence[Item], *, upright: bool) -> list[tuple[bool, int, int] | None]:

@@ -24,7 +24,7 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
     Args:
         specs: A `Spec` for each of data and split, and for subset a `Spec`, several, or None. Of several subsets, those
             of every part come first.
-        check: Looks at all samples before they are split, and raises what a split would complain of less clearly.
+        check: Called with all samples before they are split, to raise a clearer error than the split would.
 
     Returns:
         The parts, and whether the validation part is trained on too.
@@ -52,9 +52,6 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
 
 def parts_of_run(run: Run) -> tuple[Parts, bool]:
     """Load and split the data of a run again.
-
-    Args:
-        run: The run.
 
     Returns:
         The parts, and whether the validation part was trained on too.
@@ -90,7 +87,6 @@ class _InTurn(Subset):
         self.subsets = subsets
 
     def __call__(self, samples: Samples) -> Tensor:
-        """Return the rows to keep."""
         rows = torch.arange(len(samples))
         for subset in self.subsets:
             rows = rows[subset(samples[rows])]

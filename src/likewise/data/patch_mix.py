@@ -28,12 +28,6 @@ def drawn(draw: Draw, queries: int, height: int, width: int) -> Mix:
     With λ uniform from 0 to 1 the box has the sides ⌊S √(1 − λ)⌋, halved by integer division, around a centre that is
     uniform in the image, and is cut off at its edges: 31 % of the pixels of 84 x 84 on average.
 
-    Args:
-        draw: Random numbers, a row an episode.
-        queries: Queries of an episode, Q.
-        height: Of the images, in pixels.
-        width: Of the images.
-
     Example:
         >>> mix = drawn(Draw(0, rows=2), queries=3, height=28, width=28)
         >>> mix.boxes.shape, mix.partners.sort(dim=1).values

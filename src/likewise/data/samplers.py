@@ -43,7 +43,6 @@ class Shuffled(Sampler):
     """
 
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch."""
         size = min(batch_size, len(samples))
         order = torch.randperm(len(samples), generator=_generator(seed, epoch))
         return order[: len(samples) // size * size].view(-1, size)
@@ -75,7 +74,6 @@ class SimilarLength(Sampler):
         self.portion = portion
 
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch."""
         if not isinstance(samples.inputs, TokenRows):
             raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
                 "SimilarLength expected texts, got other inputs, which all have one length: choose Shuffled"
@@ -117,13 +115,7 @@ class Balanced(Sampler):
         self.samples_per_class = samples_per_class
 
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch."""
-        labels, each = samples.labels, self.samples_per_class
-        if labels is None or samples.label_kind != "classes":
-            raise ValueError(
-                f"Balanced expected samples with one class each, got {samples.label_kind or 'no labels'}: "
-                "choose Shuffled"
-            )
+        labels, each = samples.classes_for("Balanced", "choose Shuffled"), self.samples_per_class
         occurring = samples.counts.nonzero().flatten()
         self._check(batch_size, len(occurring))
         generator = _generator(seed, epoch)

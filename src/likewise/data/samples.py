@@ -3,52 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, Protocol, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from likewise.data.unreadable import readable
+from likewise.data.rows import Rows, readable
 
-Part = Literal["train", "validation", "test"]
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
-# what data sets call their parts, and our number of the part
-PART_NAMES: Mapping[str, int] = {
-    **dict.fromkeys(("train", "training"), 0),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), 1),
-    **dict.fromkeys(("test", "testing"), 2),
-}
 LabelKind = Literal["classes", "label sets"]
-
-
-class Rows(Protocol):
-    """Inputs that are not in memory and are read on demand: indexing returns a tensor.
-
-    Where some of them may turn out to be unreadable, a method `unreadable` tells which; see `ImageFiles`.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(N, ...), as for a tensor of all rows."""
-        ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the rows."""
-        ...
-
-    def __len__(self) -> int:
-        """Count the rows."""
-        ...
-
-    def __getitem__(self, rows: Tensor) -> Tensor:
-        """Read the rows given by their indices, (n,), as a tensor (n, ...)."""
-        ...
-
-    def take(self, rows: Tensor) -> "Rows":
-        """Return a subset of the rows, given by their indices, without reading them."""
-        ...
 
 
 @final
@@ -83,7 +46,7 @@ class Samples:
 
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""
-        object.__setattr__(self, "names", _distinct(self.names))
+        object.__setattr__(self, "names", distinct_names(self.names))
         given: Mapping[str, Tensor | None] = {"labels": self.labels, "parts": self.parts, "rows": self.rows}
         for name, rows in given.items():
             if rows is not None and len(rows) != len(self.inputs):
@@ -98,7 +61,6 @@ class Samples:
                 raise ValueError(f"expected finite inputs, got NaN or infinity in {wrong} of {len(self)}: clean them")
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self.inputs)
 
     def __getitem__(self, rows: Tensor) -> "Samples":
@@ -113,7 +75,7 @@ class Samples:
         )
 
     def readable(self) -> "Samples":
-        """Return the samples, all of which have been read, without those whose inputs could not be; see `Rows`."""
+        """Return the samples without those that turned out to be unreadable when they were read; see `Rows`."""
         could = readable(self.inputs, torch.arange(len(self)))
         return self if bool(could.all()) else self.numbered()[could]
 
@@ -132,8 +94,7 @@ class Samples:
         """
         if len(self) <= most:
             return self
-        classes = self.labels if whole_classes and self.label_kind == "classes" else None
-        return self[some_rows(len(self), most, seed, classes)]
+        return self[some_rows(len(self), most, seed, self.classes if whole_classes else None)]
 
     def fewer_of_each(self, most: int, least: int = 1, seed: int = 0) -> "Samples":
         """Return at most so many samples, as many of each class, chosen at random, in their order.
@@ -151,13 +112,12 @@ class Samples:
             >>> samples.fewer_of_each(7).counts, samples.fewer_of_each(7, least=5).counts
             (tensor([3, 3]), tensor([5, 4]))
         """
-        if self.labels is None or self.label_kind != "classes":
-            raise ValueError(f"expected samples with one class each, got {self.label_kind or 'no labels'}: use fewer")
+        classes = self.classes_for("fewer_of_each", "use fewer")
         if len(self) <= most:
             return self
         each = max(least, most // int((self.counts > 0).sum()))
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
-        chosen = [order[rows[:each]] for rows in rows_by_class(self.labels[order], len(self.names))]
+        chosen = [order[rows[:each]] for rows in rows_by_class(classes[order], len(self.names))]
         return self[torch.cat(chosen).sort().values]
 
     def numbered(self) -> "Samples":
@@ -175,6 +135,19 @@ class Samples:
         if self.labels is None:
             return None
         return "classes" if self.labels.ndim == 1 else "label sets"
+
+    @property
+    def classes(self) -> Int[Tensor, " n"] | None:
+        """The class of each sample, (N,); None where samples do not have one class each."""
+        return self.labels if self.label_kind == "classes" else None
+
+    def classes_for(self, who: str, remedy: str) -> Int[Tensor, " n"]:
+        """Return the class of each sample, or raise a ValueError that says who needs them and what to do."""
+        if self.classes is None:
+            raise ValueError(
+                f"{who} expected samples with one class each, got {self.label_kind or 'no labels'}: {remedy}"
+            )
+        return self.classes
 
     @property
     def counts(self) -> Int[Tensor, " c"]:
@@ -208,14 +181,15 @@ class Samples:
             raise ValueError(f"expected classes from 0, got {int(labels.min())}: drop samples without a class")
 
 
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+def distinct_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Number the names that occur again: two classes called crane become "crane" and "crane (2)"."""
     if len(set(names)) == len(names):
         return names
     distinct: dict[str, None] = {}
     for name in names:
         numbered = (f"{name} ({number})" for number in count(2))
-        distinct[name if name not in distinct else next(of for of in numbered if of not in {*names, *distinct})] = None
+        free = (new for new in numbered if new not in {*names, *distinct})
+        distinct[name if name not in distinct else next(free)] = None
     return tuple(distinct)
 
 
@@ -226,21 +200,7 @@ def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, 
 
 
 def some_rows(count: int, most: int, seed: int, classes: Int[Tensor, " n"] | None = None) -> Int[Tensor, " m"]:
-    """Choose at most so many rows at random; or, of whole classes, as many classes as fit, and at least one.
-
-    Args:
-        count: How many rows there are.
-        most: How many to choose at most.
-        seed: Seed of the choice.
-        classes: The class of each row, where whole classes are chosen.
-
-    Returns:
-        The rows, in order.
-
-    Example:
-        >>> some_rows(6, 4, 0, torch.tensor([0, 1, 2, 0, 1, 2]))
-        tensor([0, 2, 3, 5])
-    """
+    """Choose at most so many rows at random; or, of whole classes, as many classes as fit, and at least one."""
     generator = torch.Generator().manual_seed(seed)
     if classes is None:
         return torch.randperm(count, generator=generator)[:most].sort().values

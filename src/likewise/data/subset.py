@@ -19,7 +19,7 @@ class Subset(ABC):
 
     @abstractmethod
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        """Return the rows of the samples to keep, (k,)."""
+        """Return the rows of the samples to keep, (k,), sorted."""
 
 
 @final
@@ -34,9 +34,6 @@ class LongTail(Subset):
         imbalance: Size of the largest class divided by that of the smallest.
         form: "exponential" or "step".
         seed: Seed of the choice. A subset of higher imbalance is contained in one of lower imbalance.
-
-    Returns:
-        Calling it with samples of N returns the rows to keep, sorted.
 
     Raises:
         ValueError: imbalance is below 1, or so large that a class would keep no sample; or samples do not have one
@@ -63,8 +60,7 @@ class LongTail(Subset):
         self.seed = seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        """Return the rows to keep."""
-        labels = _classes(samples, "LongTail")
+        labels = samples.classes_for("LongTail", "choose Fraction")
         counts = samples.counts.tolist()
         shares = self._shares(len(counts))
         largest = min(count / share for count, share in zip(counts, shares, strict=True))
@@ -88,9 +84,6 @@ class LongTail(Subset):
 class Labelled(Subset):
     """Only samples with a label, where samples have label sets.
 
-    Returns:
-        Calling it with samples of N returns the rows to keep, sorted.
-
     Raises:
         ValueError: Samples don't have label sets, or none has a label.
 
@@ -101,7 +94,6 @@ class Labelled(Subset):
     """
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        """Return the rows to keep."""
         if samples.labels is None or samples.label_kind != "label sets":
             raise ValueError(f"Labelled expected label sets, got {samples.label_kind or 'no labels'}: leave it out")
         rows = samples.labels.any(dim=1).nonzero().flatten()
@@ -117,9 +109,6 @@ class Fraction(Subset):
     Args:
         fraction: The fraction to keep, above 0 and at most 1. A class keeps at least one sample.
         seed: Seed of the choice. A smaller fraction is contained in a larger one.
-
-    Returns:
-        Calling it with samples of N returns the rows to keep, sorted.
 
     Raises:
         ValueError: fraction is outside (0, 1].
@@ -137,9 +126,7 @@ class Fraction(Subset):
         self.seed = seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        """Return the rows to keep."""
-        one = torch.zeros(len(samples), dtype=torch.int64)
-        labels = samples.labels if samples.labels is not None and samples.label_kind == "classes" else one
+        labels = torch.zeros(len(samples), dtype=torch.int64) if samples.classes is None else samples.classes
         kept = [min(count, max(1, round(count * self.fraction))) for count in torch.bincount(labels).tolist()]
         return _of_each_class(labels, kept, self.seed)
 
@@ -151,9 +138,6 @@ class Classes(Subset):
     Args:
         names: The classes to keep, by name.
         count: How many classes to keep, from the first, instead of names.
-
-    Returns:
-        Calling it with samples of N returns the rows to keep, sorted.
 
     Raises:
         ValueError: Neither names nor count is given, or both; fewer than two classes are kept; a class does not exist;
@@ -178,8 +162,7 @@ class Classes(Subset):
         self.count = count
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        """Return the rows to keep."""
-        labels = _classes(samples, "Classes")
+        labels = samples.classes_for("Classes", "choose Fraction")
         names = samples.names[: self.count] if self.names is None else self.names
         if self.count is not None and self.count > len(samples.names):
             raise ValueError(
@@ -191,14 +174,6 @@ class Classes(Subset):
                 raise ValueError(f"expected names of classes, got {name!r}: did you mean {near[0]!r}?")
         kept = torch.tensor([label for label, name in enumerate(samples.names) if name in set(names)])
         return torch.isin(labels, kept).nonzero().flatten()
-
-
-def _classes(samples: Samples, who: str) -> Tensor:
-    if samples.labels is None or samples.label_kind != "classes":
-        raise ValueError(
-            f"{who} expected samples with one class each, got {samples.label_kind or 'no labels'}: choose Fraction"
-        )
-    return samples.labels
 
 
 def _of_each_class(labels: Tensor, kept: list[int], seed: int) -> Tensor:

@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, final
 
+from likewise.data.detection import SAVED, exists, expanded, may_be_on_the_hub, near
 from likewise.data.folders import (
     RefusedError,
     empty,
@@ -25,19 +25,9 @@ from likewise.data.folders import (
     parts_of,
     warn_of,
 )
-from likewise.data.image_files import UNREAD, image_suffixes
-from likewise.data.samples import PART_NAMES, PARTS
+from likewise.data.formats import PART_NAMES, PARTS, TABLES, image_suffixes
 from likewise.pickled import pickled
 
-_BUILDERS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
 LOCK = f"lock-{socket.gethostname()}"  # processes of one machine see each other's locks
 NO_DATA = "corresponds to no data"  # what the library says of a table without rows
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -60,13 +50,7 @@ class TemporaryFolder:
 @final
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a data set, by the names of its splits.
-
-    Args:
-        splits: Each split's table.
-        folder: What paths in a column are relative to; None if there is no such folder.
-        cache: The folder that must exist while the tables are read.
-    """
+    """The tables of a data set, by the names of its splits."""
 
     splits: Mapping[str, Any]
     folder: Path | None
@@ -74,30 +58,19 @@ class Tables:
 
 
 def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
-    """Open the data at a path, or the data set of that name on the Hub.
-
-    Args:
-        path: A file, a folder, or a name.
-        config: The configuration, for a data set on the Hub with several.
-        labelled: Whether the folders of images are classes.
-
-    Raises:
-        ValueError: The path does not exist, or what is there cannot be read.
-    """
-    where = Path(path)
-    with suppress(RuntimeError):  # nobody of that name has a home folder
-        where = where.expanduser()
-    if not _exists(where) and not _may_be_on_the_hub(path):
+    """Open the data at a path, or the data set of that name on the Hub."""
+    where = expanded(path)
+    if not exists(where) and not may_be_on_the_hub(path):
         raise ValueError(
             f"expected a file, a folder or a data set on the Hub, got {path}, which does not exist: check data.path"
-            f"{_near(where)}"
+            f"{near(where)}"
         )
     with _quiet():
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
         from datasets.exceptions import DatasetsError  # noqa: PLC0415
 
         try:
-            if (where / "dataset_dict.json").is_file() or (where / "state.json").is_file():
+            if any((where / name).is_file() for name in SAVED):
                 return Tables(_splits(datasets.load_from_disk(str(where))), where, None)
             if not where.exists():
                 return Tables(_splits(datasets.load_dataset(path, config)), None, None)
@@ -132,46 +105,17 @@ def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, An
     return read
 
 
-def _exists(where: Path) -> bool:
-    try:
-        return where.exists()
-    except OSError:  # too long a name, or a folder that may not be opened
-        return False
-
-
-def _may_be_on_the_hub(path: str) -> bool:
-    """Tell whether what does not exist here may be a name on the Hub: user/name, or name."""
-    files = {*_BUILDERS, *image_suffixes(), *UNREAD, ".npz", ".npy", ".txt", ".zip", ".tar", ".gz", ".tgz"}
-    name = re.fullmatch(r"(?=.{,96}$)(\w[\w.-]*/)?\w[\w.-]*", path, re.ASCII)
-    return name is not None and Path(path).suffix.lower() not in files and not (name[1] and _exists(Path(name[1])))
-
-
-def _near(where: Path) -> str:
-    """Return what is near a path that does not exist, to be added to a remedy."""
-    try:
-        if where.is_symlink():
-            return f"; it is a link to {where.readlink()}"
-        missing = where.resolve()
-        while not _exists(missing.parent):
-            missing = missing.parent
-        names = {place.name.lower(): place for place in sorted(missing.parent.iterdir())}
-    except (OSError, RuntimeError):  # a folder that may not be opened, or links in a circle
-        return ""
-    near = get_close_matches(missing.name.lower(), names, 1)
-    return f"; did you mean {names[near[0]]}?" if near else f"; the nearest folder is {missing.parent}"
-
-
 def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]]:
     """Choose the builder of a file or a folder, and its options; or open a folder of images."""
     if where.is_file():
-        if where.suffix.lower() not in _BUILDERS:
+        if where.suffix.lower() not in TABLES:
             told = pickled(where) or "which is none: convert it"
-            raise RefusedError(f"expected one of {', '.join(_BUILDERS)} or a folder, got {where}, {told}")
+            raise RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
         return _builder(where.suffix), {"data_files": {"train": [glob.escape(str(where))]}, **_format(where.suffix)}
     files, lost = files_in(where)
     suffixes = image_suffixes()
     images = [file for file in files if file.suffix.lower() in suffixes]
-    tables = [file for file in files if file.suffix.lower() in _BUILDERS]
+    tables = [file for file in files if file.suffix.lower() in TABLES]
     if images and any(file.name in _METADATA for file in tables):
         patterns: dict[str, list[str]] = {}
         for top, part in (parts_of(images) or {"": "train"}).items():
@@ -184,7 +128,7 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
         got = ", ".join(sorted({file.suffix for file in tables or files})) or "an empty folder"
         got = got if tables or not lost else f"only {'; '.join(in_words(lost, where))}"
         remedy = "keep only one kind in the folder" if tables else "mend these" if lost else "check data.path"
-        kinds = ", ".join(_BUILDERS)
+        kinds = ", ".join(TABLES)
         raise RefusedError(f"expected images, or tables of one kind ({kinds}), in {where}, got {got}: {remedy}")
     warn_of(lost, where)
     if images:
@@ -193,7 +137,7 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
 
 
 def _builder(suffix: str) -> str:
-    return _BUILDERS[suffix.lower()]
+    return TABLES[suffix.lower()]
 
 
 def _format(suffix: str) -> dict[str, Any]:
@@ -233,8 +177,8 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
     what = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if where.exists():
         return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: repair the file"
-    near = _near(where)
-    remedy = f"check data.path and data.config, or your connection{near if near.endswith('?') else ''}"
+    similar = near(where)
+    remedy = f"check data.path and data.config, or your connection{similar if similar.endswith('?') else ''}"
     return f"expected a file, a folder or a data set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"
 
 

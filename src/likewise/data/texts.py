@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.samples import Rows
+from likewise.data.rows import Rows
 
 PADDING = 0
 """Fills a row of tokens after its last one."""
@@ -39,21 +39,14 @@ class Texts(Rows):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the bytes."""
         return torch.uint8
 
-    def __len__(self) -> int:
-        """Count the texts."""
-        return len(self.strings)
-
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """Return the bytes of some texts, (n, T)."""
         encoded = [self.strings[row].encode(errors="surrogatepass") for row in rows.tolist()]
         longest = max(map(len, encoded), default=0)
         return torch.tensor([[*text, *[PADDING] * (longest - len(text))] for text in encoded], dtype=torch.uint8)
 
     def take(self, rows: Tensor) -> "Texts":
-        """Return some of the texts, given by their indices."""
         return Texts(self.strings[row] for row in rows.tolist())
 
 
@@ -100,7 +93,6 @@ class TokenRows(Rows):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the rows."""
         return torch.int64
 
     @property
@@ -108,12 +100,7 @@ class TokenRows(Rows):
         """Number of tokens of each row, (N,)."""
         return self._starts[self._rows + 1] - self._starts[self._rows]
 
-    def __len__(self) -> int:
-        """Count the rows."""
-        return len(self._rows)
-
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """Return some rows, (n, T), padded to the longest of them."""
         return self.padded(rows, int(self.lengths[rows].max()) if len(rows) else 0)
 
     def padded(self, rows: Tensor, length: int) -> Int[Tensor, "n t"]:
@@ -125,5 +112,4 @@ class TokenRows(Rows):
         return torch.where(inside, tokens, PADDING).long()
 
     def take(self, rows: Tensor) -> "TokenRows":
-        """Return some of the rows, given by their indices."""
         return TokenRows(self._tokens, self._starts, self._rows[rows], self.cut)

@@ -2,18 +2,18 @@
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from likewise.data.formats import with_test_part
 from likewise.data.image_arrays import as_images
 from likewise.data.image_files import check_one_size, plain_image, read_images
-from likewise.data.samples import Samples
+from likewise.data.samples import Samples, distinct_names
 from likewise.data.source import Source, check_size
 
 # torchvision's names of parts, by our numbers
@@ -21,9 +21,7 @@ _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: (
 _NAMES = ("classes", "categories", "attr_names", "_characters")
 
 
-@final
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """One part of a data set: its images or their files, and its targets."""
 
     number: int
@@ -73,7 +71,6 @@ class Torchvision(Source):
         self.memory = memory
 
     def load(self) -> Samples:
-        """Read the data set."""
         parts = [part for part in self._parts() if len(part.targets)]
         if not parts:
             raise ValueError(
@@ -81,8 +78,8 @@ class Torchvision(Source):
             )
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         labels = torch.cat([_renamed(part, names) for part in parts])
-        tested = any(part.number == 2 for part in parts)
-        numbers = torch.cat([torch.full((len(part.targets),), _role(part.number, tested=tested)) for part in parts])
+        roles = with_test_part([part.number for part in parts])
+        numbers = torch.cat([torch.full((len(part.targets),), role) for role, part in zip(roles, parts, strict=True)])
         given = None if len(parts) == 1 else numbers
         tensors = [part.images for part in parts if isinstance(part.images, Tensor)]
         if tensors:
@@ -159,11 +156,6 @@ def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]
     return [(0, [{}])]
 
 
-def _role(number: int, *, tested: bool) -> int:
-    """Return a part's number. Without a test part, the validation part is used for testing."""
-    return 2 if number == 1 and not tested else number
-
-
 def _read(part: Any, number: int, size: int | None, name: str) -> _Part:
     names = _names(part)
     data = torch.as_tensor(part.data) if isinstance(getattr(part, "data", None), (np.ndarray, Tensor)) else None
@@ -190,9 +182,7 @@ def _read(part: Any, number: int, size: int | None, name: str) -> _Part:
 def _names(part: Any) -> tuple[str, ...]:
     found = next((getattr(part, name) for name in _NAMES if getattr(part, name, None)), ())
     # ImageNet's names have synonyms, and crane is a bird and a machine; CelebA's end with an empty name
-    names = [name if isinstance(name, str) else ", ".join(name) for name in found if name]
-    again = [names[:place].count(name) for place, name in enumerate(names)]
-    return tuple(f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True))
+    return distinct_names(tuple(name if isinstance(name, str) else ", ".join(name) for name in found if name))
 
 
 def _numbers(targets: Tensor) -> tuple[str, ...]:

@@ -2,14 +2,15 @@
 
 from likewise.diagnostics.cells import cell_matches
 from likewise.diagnostics.geometry import (
+    Hubness,
     alignment,
     class_distances,
+    hubness,
     similarity_histogram,
     uniformity,
 )
 from likewise.diagnostics.gradients import AnchorGradients, anchor_gradients
 from likewise.diagnostics.hard_pairs import HardPairs, hardest_pairs
-from likewise.diagnostics.hubs import Hubness, hubness
 from likewise.diagnostics.label_sets import grouped, push_weights
 from likewise.diagnostics.layout import two_dimensional_map
 from likewise.diagnostics.mining import HardestShares, hardest_shares, strength_by_similarity

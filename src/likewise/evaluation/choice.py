@@ -1,8 +1,10 @@
 """Which evaluations apply: all that the labels allow, or those that were asked for."""
 
 from collections.abc import Sequence
+from copy import copy
 
-from likewise.data.episode_draw import EpisodeShape, fitting, fitting_words, shortage
+from likewise.data import Batches, Episodes, Parts
+from likewise.data.episode_sampler import EpisodeShape, fitting, fitting_words, shortage
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts
 from likewise.evaluation.few_shot import FewShot
@@ -11,6 +13,7 @@ from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.own_classifier import OwnClassifier
 from likewise.evaluation.retrieval import Retrieval
 
+VALIDATED_EPISODES = 600
 USUAL: tuple[type[Evaluation], ...] = (KNN, LinearProbe, OwnClassifier, Retrieval)
 
 
@@ -80,3 +83,47 @@ def usual_episodes(parts: FeatureParts) -> tuple[FewShot | None, str]:
     words += f"; without {' and '.join(left)} shots" if left else ""
     episodes = FewShot(smallest.ways, [shape.shots for shape in fit], smallest.queries)
     return episodes, f"few-shot is {words}" if words else ""
+
+
+def while_training(
+    parts: Parts, batches: Batches, asked: Sequence[Evaluation] | None = None
+) -> tuple[list[Evaluation], str]:
+    """Return what to try on the validation part while an encoder is trained, the first that applies to be used.
+
+    That is 600 episodes, where episodes are evaluated after the training, or trained on; of several sizes the first.
+    Where validation has fewer classes or samples, they have as many.
+
+    Args:
+        parts: The samples.
+        batches: What is trained on.
+        asked: The evaluations after the training. None: the usual ones.
+
+    Returns:
+        The evaluations; and what there is to say of episodes, or nothing.
+
+    Example:
+        >>> import torch
+        >>> from likewise.data import Samples, Views
+        >>> part = Samples(torch.eye(4), torch.tensor([0, 0, 1, 1]), ("a", "b"))
+        >>> evaluations, _ = while_training(Parts(part, part, part), Views(), [FewShot(2, 1, 1)])
+        >>> [evaluation.name for evaluation in evaluations]
+        ['few-shot', 'own classifier', 'kNN', 'retrieval']
+    """
+    others: list[Evaluation] = [OwnClassifier(), KNN(20, "similarity"), Retrieval()]
+    validation = parts.validation
+    wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
+    if asked is None and validation.label_kind == "classes" and parts.new_in_validation:
+        wanted = FewShot()
+    elif wanted is None and isinstance(batches, Episodes):
+        wanted = FewShot(batches.shape.ways, batches.shape.shots, batches.shape.queries)
+    if wanted is None:
+        return others, ""
+    counts, names, first = validation.counts, validation.names, wanted.shapes[0]
+    shape = fitting(counts, first)
+    if shape is None:
+        why = "they need 2 classes, and more samples of each than shots"
+        return others, f"validation during training is not by episodes: {why}"
+    words = fitting_words(counts, names, first, shape)
+    episodes = copy(wanted)
+    episodes.shapes = (shape._replace(episodes=VALIDATED_EPISODES),)
+    return [episodes, *others], f"validation during training is {words}" if words else ""

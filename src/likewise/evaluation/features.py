@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data.rotations import unturned
-from likewise.data.samples import LabelKind, Rows, Samples, some_rows
-from likewise.data.unreadable import readable
+from likewise.data.rows import Rows, readable
+from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.evaluation.origin import Origin
 from likewise.scores import ENCODER
 

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.data import EpisodeDraw, EpisodeShape
-from likewise.data.episode_draw import fitting, shortage
+from likewise.data import EpisodeSampler, EpisodeShape
+from likewise.data.episode_sampler import fitting, shortage
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
@@ -153,7 +153,7 @@ class FewShot(Evaluation):
     def _scored(
         self, train: Features, part: Features, shape: EpisodeShape, distance: Distance, progress: Progress
     ) -> tuple[Score, Outcomes]:
-        draw = EpisodeDraw(part.classes, part.names, shape, "evaluations")
+        draw = EpisodeSampler(part.classes, part.names, shape, "evaluations")
         rows = draw(torch.Generator().manual_seed(self.seed))
         vectors = as_compared(part.vectors, train.vectors, distance)
         if self.classifier == "logistic regression" and distance == "cosine":

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.samples import Rows, Samples
+from likewise.data.rows import Rows
+from likewise.data.samples import Samples
 
 
 @final

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from likewise.data import Samples, Source
-from likewise.data.unreadable import files_of, in_words, readable, unreadable
+from likewise.data.rows import files_of, in_words, readable, unreadable
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
 from likewise.evaluation.mahalanobis import Mahalanobis

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.data import Parts, Samples, Texts
-from likewise.data.samples import Rows
+from likewise.data.rows import Rows
 from likewise.evaluation.features import FeatureParts, Features
 from likewise.evaluation.logistic_regression import CONSTANT
 from likewise.evaluation.origin import Origin

@@ -45,7 +45,7 @@ class BYOLLoss(Loss):
         tensor(1.)
     """
 
-    recommended_offers = ("Momentum", "Predictor")
+    recommended_inputs = ("Momentum", "Predictor")
     whole = True
 
     def forward(

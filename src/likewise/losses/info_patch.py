@@ -10,8 +10,7 @@ from likewise.losses.base import Loss
 from likewise.losses.checks import check_classes, check_number, check_tensor
 from likewise.losses.patch import PatchLoss
 from likewise.operator import Backend
-from likewise.operator.contrast import check_finite
-from likewise.operator.inputs import check_floating
+from likewise.operator.inputs import check_finite, check_floating
 
 
 @final
@@ -24,7 +23,7 @@ class InfoPatchLoss(Loss):
 
     The local loss is `PatchLoss`: identify the class of a query's cell among the classes of its episode. The global
     loss is a classifier's cross-entropy: identify the class of every cell, of supports and queries, among all training
-    classes. How supports are masked and queries mixed is the matter of the batches and offers that it is trained with.
+    classes. How supports are masked and queries mixed is decided by the batches and inputs that it is trained with.
 
     Args:
         scale: 1/τ > 0 of the local loss.

@@ -1,10 +1,8 @@
-"""Encoders, one per file, the heads used in training, and ONNX export."""
+"""Encoders, the heads used in training, and ONNX export."""
 
-from likewise.models.bag_of_tokens import BagOfTokens
 from likewise.models.cell_grid import CellGrid
 from likewise.models.chunks import in_chunks
-from likewise.models.conv4 import Conv4
-from likewise.models.conv_net import ConvNet
+from likewise.models.conv_net import Conv4, ConvNet
 from likewise.models.encoder import Encoder
 from likewise.models.from_run import FromRun
 from likewise.models.heads import Head, NoHead, PredictionHead, ProjectionHead
@@ -15,7 +13,7 @@ from likewise.models.resnet import ResNet
 from likewise.models.resnet12 import ResNet12
 from likewise.models.text_encoder import TextEncoder
 from likewise.models.timm_encoder import Timm
-from likewise.models.transformer import Transformer
+from likewise.models.transformer import BagOfTokens, Transformer
 from likewise.models.wrapped import Wrapped
 
 __all__ = [

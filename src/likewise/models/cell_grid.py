@@ -1,11 +1,13 @@
 """Where the cells of feature maps lie in the image, followed through the operations of one forward pass."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from likewise.models.rows import parts_of
 
 # operations that leave cells where they are, besides those that torch tags as of one number at a time
 COPIES = {"clone", "_to_copy", "copy_", "detach", "alias", "cat", "view", "_unsafe_view"}
@@ -45,13 +47,8 @@ def followed(maps: Callable[[Tensor], Tensor], images: Tensor) -> CellGrid | Non
 
     Padding and slices move and thin cells. Operations of one number at a time, normalisation and copies keep them.
 
-    Args:
-        maps: From images to maps (N, D, H, W).
-        images: (N, channels, height, width), of which only shape, dtype and device matter.
-
-    Returns:
-        The grid. None if an operation is any other, such as a patch embedding's reshaping, or paths through the
-        network disagree, or height and width do.
+    The result is None if an operation is any other, such as a patch embedding's reshaping, or paths through the network
+    disagree, or height and width do.
 
     Source:
         A. Araujo, W. Norris and J. Sim, Computing Receptive Fields of Convolutional Neural Networks, 2019.
@@ -136,9 +133,6 @@ def _named(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, 
 
 def _moved(name: str, given: dict[str, Any], grid: _Grid) -> _Grid | None:
     """Return the grid after an operation that moves or thins cells."""
-    if name in PADS:
-        before = (given["pad" if name == "constant_pad_nd" else "padding"] + [0, 0])[2::-2]
-        return _both(grid, (1, 1), (1, 1), before, (1, 1))
     if name == "slice":
         axis, size = given["dim"] % 4 - 2, given["self"].shape[given["dim"]]
         if axis < 0:
@@ -146,35 +140,19 @@ def _moved(name: str, given: dict[str, Any], grid: _Grid) -> _Grid | None:
         begin, _, step = slice(given["start"], None, given["step"]).indices(size)
         moved = grid[axis].windows(1, step, -begin)
         return (moved, grid[1]) if axis == 0 else (grid[0], moved)
-    if name == "convolution":
+    if name in PADS:
+        values = [1], [1], (given["pad" if name == "constant_pad_nd" else "padding"] + [0, 0])[2::-2], [1]
+    elif name == "convolution":
         if given["transposed"]:
             return None
-        return _both(grid, given["weight"].shape[2:], given["stride"], given["padding"], given["dilation"])
-    kernel = _pair(given["kernel_size"])
-    return _both(
-        grid, kernel, _pair(given["stride"]) or kernel, _pair(given["padding"]), _pair(given.get("dilation", [1]))
-    )
-
-
-def _both(
-    grid: _Grid, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
-) -> _Grid:
-    height, width = (
-        axis.windows(d * (k - 1) + 1, s, p)
-        for axis, k, s, p, d in zip(grid, kernel, stride, padding, dilation, strict=True)
-    )
+        values = given["weight"].shape[2:], given["stride"], given["padding"], given["dilation"]
+    else:
+        kernel = given["kernel_size"]
+        values = kernel, given["stride"] or kernel, given["padding"], given.get("dilation", [1])
+    windows = zip(*((list(of) * 2)[:2] for of in values), strict=True)
+    height, width = (axis.windows(d * (k - 1) + 1, s, p) for axis, (k, s, p, d) in zip(grid, windows, strict=True))
     return height, width
 
 
-def _pair(values: Sequence[int]) -> Sequence[int]:
-    return list(values) * 2 if len(values) == 1 else values
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
-    elif isinstance(values, (list, tuple)):
-        for some in values:
-            yield from _tensors(some)
+def _tensors(values: Any) -> list[Tensor]:
+    return [part for _, part in parts_of(values) if isinstance(part, Tensor)]

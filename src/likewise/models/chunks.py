@@ -31,9 +31,9 @@ def in_chunks(
 ) -> Any:
     """Return a network's outputs, computed a chunk at a time, without keeping activations for the backward.
 
-    The gradient is that of the whole batch; parameters, and inputs that require one, receive it once, as a sum. A chunk
-    meets the same random numbers of torch in both passes. What the network counts or averages in its buffers is changed
-    by the first pass alone, chunk after chunk; a scalar integer, such as DropBlock's count of steps, by the first chunk
+    The gradient is that of the whole batch; parameters, and inputs that require one, receive it once, as a sum. Each
+    chunk reuses its random state in the second pass. What the network counts or averages in its buffers is changed by
+    the first pass alone, chunk after chunk; a scalar integer, such as DropBlock's count of steps, by the first chunk
     alone. Batch normalisation normalises each chunk by itself. Hooks on modules run in both passes, chunk after chunk.
     Activation checkpointing within the network must be of the kind `use_reentrant=False`.
 
@@ -173,7 +173,7 @@ class _Passes:
                 "call backward() before the optimizer's step()"
             )
         learned = [torch.zeros_like(of) if of.requires_grad else None for of in tensors]
-        sums = _Sums(self._leaves)
+        sums = _GradientSums(self._leaves)
         with ExitStack() as stack:
             for context in (by_themselves(self._network), lent(self._before), torch.enable_grad(), *self._autocasts):
                 stack.enter_context(context)
@@ -191,7 +191,7 @@ class _Passes:
                         (into[rows] if into.ndim else into).add_(of.grad)
         return [*sums.result(), *learned]
 
-    def _send(self, ends: list[tuple[Tensor, Tensor]], sums: "_Sums", cut: list[Tensor]) -> None:
+    def _send(self, ends: list[tuple[Tensor, Tensor]], sums: "_GradientSums", cut: list[Tensor]) -> None:
         """Send gradients back from a chunk's outputs, and add up what arrives at leaves."""
         outputs, gradients = zip(*ends, strict=True)
         if self._sharded:
@@ -206,7 +206,7 @@ class _Passes:
             of.grad = gradient
 
 
-class _Sums:
+class _GradientSums:
     """Gradients of leaves, large ones added up as soon as each is there, so that not all of a chunk's are held."""
 
     def __init__(self, leaves: Sequence[Any]) -> None:

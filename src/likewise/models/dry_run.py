@@ -11,22 +11,9 @@ REMEDY = "wrap it in a module whose forward returns them"
 
 
 def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tensor:
-    """Run two inputs of zeros through a module in evaluation mode, and restore its buffers.
+    """Return features (2, D) or maps (2, D, H, W) of two inputs of zeros, in evaluation mode; buffers are restored.
 
-    Args:
-        module: Takes (N, *input_shape), in the dtype of its weights. Lazy parameters get their shapes here.
-        input_shape: The shape of one input.
-        name: The name of the module in errors.
-
-    Returns:
-        The output, features (2, D) or feature maps (2, D, H, W).
-
-    Raises:
-        ValueError: The module fails, for example because images are too small for its depth, or returns something else.
-
-    Example:
-        >>> dry_run(nn.Linear(3, 8), (3,), "Linear").shape
-        torch.Size([2, 8])
+    Lazy parameters get their shapes here. A module that fails, or returns something else, is a ValueError.
     """
     weight = weight_like(module)
     try:

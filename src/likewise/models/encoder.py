@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from likewise.models.cell_grid import CellGrid, followed
 
 if TYPE_CHECKING:
-    from likewise.data.samples import Rows
+    from likewise.data.rows import Rows
 
 CHUNK = 1024  # images that `observe` reads at a time
 MOST_INPUTS = 1024  # encoded at a time
@@ -260,6 +260,21 @@ class Encoder(nn.Module, ABC):
         return len(self.input_shape) == 3
 
 
+class MapEncoder(Encoder):
+    """Abstract: an encoder that defines `maps`, and sets the length of its features when it is made."""
+
+    _feature_dim: int
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self._feature_dim
+
+    def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
+        """Encode a batch of images."""
+        return self.pool(self.maps(inputs))
+
+
 @contextmanager
 def frozen(module: nn.Module) -> Generator[None]:
     """Put a module into evaluation mode, without gradient, and restore the mode of every submodule at the end."""
@@ -276,7 +291,7 @@ def frozen(module: nn.Module) -> Generator[None]:
 @contextmanager
 def kept_buffers(module: nn.Module) -> Generator[None]:
     """Restore every buffer and its values at the end."""
-    kept = [
+    kept = [  # not lent: in inference mode, copies could not be changed in place outside it
         (part, name, buffer, buffer.clone())
         for part in module.modules()
         for name, buffer in part.named_buffers(recurse=False)

@@ -6,7 +6,7 @@ from typing import Any, final
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from likewise.data.samples import Rows
+from likewise.data.rows import Rows
 from likewise.models.encoder import Encoder
 from likewise.parts import Spec
 from likewise.runs import Run

@@ -22,8 +22,33 @@ class Head(nn.Module, ABC):
         """Map a batch of features."""
 
 
+class _Layers(Head):
+    """Hidden layers and a linear layer."""
+
+    def __init__(self, inputs: int, hidden_dim: int | None, outputs: int, count: int, *, batch_norm: bool) -> None:
+        super().__init__()
+        hidden = inputs if hidden_dim is None else hidden_dim
+        check_sizes(inputs=inputs, hidden_dim=hidden, out_dim=outputs, layers=count)
+        layers: list[nn.Module] = []
+        for level in range(count):
+            # batch norm would cancel a bias
+            layers.append(nn.Linear(hidden if level else inputs, hidden, bias=not batch_norm))
+            layers += [nn.BatchNorm1d(hidden), nn.ReLU()] if batch_norm else [nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(hidden, outputs))
+        self._embedding_dim = outputs
+
+    @property
+    def embedding_dim(self) -> int:
+        """Length of an embedding, E."""
+        return self._embedding_dim
+
+    def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+        """Map a batch of features."""
+        return self.layers(features)
+
+
 @final
-class ProjectionHead(Head):
+class ProjectionHead(_Layers):
     """Hidden layers and a linear layer; with one hidden layer z = W₂ · relu(W₁ h), as in SimCLR.
 
     With other sizes, the default is the head of SimCLR and MoCo v2. BYOL's has hidden_dim 4096, out_dim 256 and
@@ -57,22 +82,11 @@ class ProjectionHead(Head):
         layers: int = 1,
         batch_norm: bool = False,
     ) -> None:
-        super().__init__()
-        self.layers = _layers(feature_dim, hidden_dim, out_dim, count=layers, batch_norm=batch_norm)
-        self._embedding_dim = out_dim
-
-    @property
-    def embedding_dim(self) -> int:
-        """Length of an embedding, E."""
-        return self._embedding_dim
-
-    def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
-        """Project a batch of features."""
-        return self.layers(features)
+        super().__init__(feature_dim, hidden_dim, out_dim, layers, batch_norm=batch_norm)
 
 
 @final
-class PredictionHead(Head):
+class PredictionHead(_Layers):
     """BYOL's predictor, from the embeddings of one network to those of the other: one hidden layer, E to E.
 
     Args:
@@ -93,18 +107,7 @@ class PredictionHead(Head):
     """
 
     def __init__(self, embedding_dim: int, hidden_dim: int | None = None, batch_norm: bool = True) -> None:
-        super().__init__()
-        self.layers = _layers(embedding_dim, hidden_dim, embedding_dim, count=1, batch_norm=batch_norm)
-        self._embedding_dim = embedding_dim
-
-    @property
-    def embedding_dim(self) -> int:
-        """Length of an embedding, E."""
-        return self._embedding_dim
-
-    def forward(self, features: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
-        """Predict a batch of embeddings."""
-        return self.layers(features)
+        super().__init__(embedding_dim, hidden_dim, embedding_dim, 1, batch_norm=batch_norm)
 
 
 @final
@@ -133,14 +136,3 @@ class NoHead(Head):
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Return the features."""
         return features
-
-
-def _layers(inputs: int, hidden_dim: int | None, outputs: int, *, count: int, batch_norm: bool) -> nn.Sequential:
-    hidden = inputs if hidden_dim is None else hidden_dim
-    check_sizes(inputs=inputs, hidden_dim=hidden, out_dim=outputs, layers=count)
-    layers: list[nn.Module] = []
-    for level in range(count):
-        # batch norm would cancel a bias
-        layers.append(nn.Linear(hidden if level else inputs, hidden, bias=not batch_norm))
-        layers += [nn.BatchNorm1d(hidden), nn.ReLU()] if batch_norm else [nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(hidden, outputs))

@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likewise.models.encoder import check_images, check_sizes
-from likewise.models.map_encoder import MapEncoder
+from likewise.models.encoder import MapEncoder, check_images, check_sizes
 
 # blocks per stage; four stages from width 64, or three from width 16 for small images
 STAGES = {

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.data.samples import Rows
+from likewise.data.rows import Rows
 from likewise.data.texts import PADDING, Texts, TokenRows
 from likewise.models.encoder import Encoder, check_sizes
 
@@ -140,9 +140,3 @@ def mean_of_tokens(vectors: Float[Tensor, "n t d"], tokens: Int[Tensor, "n t"]) 
     """Average vectors over tokens that are not padding; zero for a row of padding."""
     inside = (tokens != PADDING).to(vectors.dtype).unsqueeze(-1)
     return (vectors * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise a ValueError unless it is at least 0 and below 1."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"expected dropout of at least 0 and below 1, got {dropout}: 0.1 is usual")

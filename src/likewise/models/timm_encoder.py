@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from likewise.models.dry_run import dry_run, shortened
 from likewise.models.encoder import Encoder, check_images
-from likewise.models.hub_weights import hub_weights
 from likewise.pickled import pickled
 
 Shapes = Mapping[str, torch.Size]
 _WORDS = re.compile(r"[a-z]+|[0-9]+")
+PATIENCE = 3.0  # seconds to wait for a server; the hub's library retries for most of a minute
+FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 @final
@@ -70,7 +71,7 @@ class Timm(Encoder):
             raise ValueError(f"expected the stem model or small, got {stem}: choose one of them")
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise ValueError(f"expected checkpoint to be a file of weights, got {checkpoint}: no such file")
-        file = hub_weights(name) if pretrained and checkpoint is None else checkpoint
+        file = _hub_weights(name) if pretrained and checkpoint is None else checkpoint
         self.model = _make(name, self.input_shape, file)
         if file is not None:
             self._take_statistics()
@@ -231,3 +232,35 @@ def _shrink_stem(model: Any, name: str) -> None:
     model.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, 1, 1, bias=first.bias is not None)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     model.maxpool = nn.Identity()
+
+
+def _hub_weights(name: str) -> str:
+    """Return the path of a file with a network's published weights, downloaded unless it is cached."""
+    import timm  # noqa: PLC0415 - timm is optional, and brings huggingface_hub
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
+    from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
+
+    configuration = timm.get_pretrained_cfg(name)
+    repository = configuration.hf_hub_id if configuration else None
+    if not repository:
+        url = configuration.url if configuration else None
+        remedy = f"download {url} and give its path as checkpoint" if url else "leave out pretrained"
+        raise ValueError(f"expected a network with weights on the Hugging Face hub, got {name}: {remedy}")
+    for file in FILES:
+        cached = try_to_load_from_cache(repository, file)
+        if isinstance(cached, str):
+            return cached
+    for file in FILES:
+        try:
+            get_hf_file_metadata(hf_hub_url(repository, file), timeout=PATIENCE)
+            return hf_hub_download(repository, file)
+        except EntryNotFoundError:
+            continue
+        except Exception as error:
+            raise ValueError(
+                f"expected the weights of {name} from the Hugging Face hub, {repository}, got {type(error).__name__}: "
+                f"{shortened(str(error))}: check the connection, or give a file of weights as checkpoint"
+            ) from error
+    raise ValueError(
+        f"expected {' or '.join(FILES)} in {repository}, got neither: give a file of weights as checkpoint"
+    )

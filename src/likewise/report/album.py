@@ -1,18 +1,15 @@
 """The pictures of a page: thumbnails of samples, each of them once, in one mosaic."""
 
-import base64
-import io
 import math
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
-from jaxtyping import Float, Int
-from PIL import Image
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
 from likewise.diagnostics import plots
-from likewise.diagnostics.plots.images import thumbnails
+from likewise.diagnostics.plots.images import image_address, thumbnails
 
 LARGEST = 64  # pixels of a thumbnail's longer side
 PIXELS = 3_000_000  # of all thumbnails
@@ -22,13 +19,21 @@ NONE = -1
 AT_ONCE = 256  # images that are loaded together
 
 
+class Thumbnail(NamedTuple):
+    """A sample on a page: its number in the album, -1 for none, and words about it."""
+
+    tile: int
+    name: str
+    place: str
+    text: str = ""
+
+
 @final
 class Album:
     """Thumbnails that sections ask for and a page shows; each sample has one, however often it is asked for.
 
     Args:
-        inputs_of: Returns images (N, channels, height, width) from 0 to 1 of a part's samples by their rows, or None
-            where these are no images or can't be loaded.
+        inputs_of: See `Subject.inputs_of`.
 
     Example:
         >>> album = Album(lambda part, rows: torch.rand(len(rows), 1, 8, 8))
@@ -44,12 +49,7 @@ class Album:
         self._there: dict[str, bool] = {}
 
     def tiles(self, part: str, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Return the numbers of samples' thumbnails, (N,): -1 where there are no images.
-
-        Args:
-            part: "train", "validation" or "test".
-            rows: The samples' rows in their source, (N,).
-        """
+        """Return the numbers of thumbnails of a part's samples by their rows, (N,): -1 where there are no images."""
         if not len(rows) or not self._has(part, rows[:1]):
             return torch.full((len(rows),), NONE)
         return torch.tensor([self._tiles.setdefault((part, row), len(self._tiles)) for row in rows.tolist()])
@@ -65,7 +65,10 @@ class Album:
         grid = functional.pad(small, (0, 0, 0, 0, 0, 0, 0, rest)).unflatten(0, (-1, columns))
         picture = grid.permute(0, 3, 1, 4, 2).flatten(2, 3).flatten(0, 1)
         height, width = small.shape[-2:]
-        said = {"source": webp(picture), "columns": columns, "width": width, "height": height}
+        exact = picture.shape[0] * picture.shape[1] <= EXACT
+        pixels = (255 * picture.clamp(0, 1)).round().to(torch.uint8)
+        source = image_address(pixels, "webp", lossless=exact, quality=QUALITY)
+        said = {"source": source, "columns": columns, "width": width, "height": height}
         return plots.as_data(said, "album")
 
     def _has(self, part: str, row: Tensor) -> bool:
@@ -87,17 +90,3 @@ class Album:
                 ):
                     small[number] = image
         return torch.stack(small)
-
-
-def webp(picture: Float[Tensor, "h w 3"]) -> str:
-    """Return a picture as the address of a WebP image that holds it; a small one is kept without loss.
-
-    Example:
-        >>> webp(torch.zeros(2, 2, 3))[:23]
-        'data:image/webp;base64,'
-    """
-    content = io.BytesIO()
-    pixels = (255 * picture.clamp(0, 1)).round().to(torch.uint8).numpy()
-    exact = pixels.shape[0] * pixels.shape[1] <= EXACT
-    Image.fromarray(pixels).save(content, "WEBP", lossless=exact, quality=QUALITY)
-    return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -7,12 +7,13 @@ import torch
 
 from likewise.evaluation import Difference, paired_difference
 from likewise.evaluation.intervals import student
-from likewise.report.row import Over, Row
-from likewise.report.settings import Setting
+from likewise.report.rows import Over, Row
+from likewise.report.setting import Setting
 from likewise.report.subject import Subject
 from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Outcomes, Score
 
 OTHER_SAMPLES = "other test samples"
+LACKING = "the first setting lacks it"
 OTHER_DATA = "evaluated on other data"
 
 
@@ -42,23 +43,12 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
 def difference(
     first: Setting, other: Setting, evaluation: str, metric: str, group: Group = ALL
 ) -> tuple[Difference, Over] | str:
-    """Compare a setting with the first one, in pairs.
-
-    Args:
-        first: The setting to compare with.
-        other: The setting.
-        evaluation: See `Score`.
-        metric: The name of the metric.
-        group: All samples; a class; or classes or labels by their frequency.
-
-    Returns:
-        The difference, other less first, and what was paired; or why nothing was.
-    """
+    """Return the difference of a setting's score to the first one's, and what was paired; or why nothing was."""
+    key = (evaluation, metric, ENCODER, group)
     if len(first.subjects) == len(other.subjects) == 1:
         if group in FREQUENCIES:
             return "single runs"
         return _by_sample(other.subjects[0], first.subjects[0], evaluation, metric, group)
-    key = (evaluation, metric, ENCODER, group)
     ours, theirs = other.by_seed, first.by_seed
     seeds = [seed for seed in ours if seed in theirs]
     seeds = [seed for seed in seeds if key in ours[seed].test_scores and key in theirs[seed].test_scores]
@@ -86,17 +76,17 @@ def same_test(first: Subject, second: Subject) -> bool:
 
 def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Group) -> Iterator[Row]:
     key = (evaluation, metric, ENCODER, group)
-    having = [setting for setting in settings if any(key in subject.test_scores for subject in setting.subjects)]
-    for setting in having:
+    first = settings[0]
+    lacking = all(key not in subject.test_scores for subject in first.subjects)
+    for setting in settings:
         scores = [subject.test_scores[key] for subject in setting.subjects if key in subject.test_scores]
+        if not scores:
+            continue
         row = replace(_of_scores(setting.name, scores), seconds=_seconds(setting))
-        if setting is settings[0]:
+        if setting is first:
             yield row
             continue
-        if settings[0] not in having:
-            yield replace(row, unpaired="the first setting lacks it")
-            continue
-        found = difference(settings[0], setting, evaluation, metric, group)
+        found = LACKING if lacking else difference(first, setting, evaluation, metric, group)
         if isinstance(found, str):
             yield replace(row, unpaired=found)
         else:
@@ -108,16 +98,14 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Grou
 def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
     """Return the mean of the scores of a setting's runs."""
     one = scores[0]
-    if len(scores) == 1:
-        over = Over(one.count, one.counted) if one.classes is None else Over(one.classes, "class")
-        return Row(setting, one.evaluation, one.metric, 1, one.value, one.low, one.high, over, group=one.group)
-    values = [score.value for score in scores]
-    low, high = student(values)
-    mean = sum(values) / len(values)
-    if one.metric.is_share:
-        low, high = max(0.0, low), min(1.0, high)
-    over = Over(len(values), "seed")
-    return Row(setting, one.evaluation, one.metric, len(values), mean, low, high, over, group=one.group)
+    mean, low, high = one.value, one.low, one.high
+    over = Over(one.count, one.counted) if one.classes is None else Over(one.classes, "class")
+    if len(scores) > 1:
+        values = [score.value for score in scores]
+        mean, over, (low, high) = sum(values) / len(values), Over(len(values), "seed"), student(values)
+        if one.metric.is_share:
+            low, high = max(0.0, low), min(1.0, high)
+    return Row(setting, one.evaluation, one.metric, len(scores), mean, low, high, over, group=one.group)
 
 
 def _seconds(setting: Setting) -> float | None:

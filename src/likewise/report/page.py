@@ -1,27 +1,32 @@
 """A page: one file that holds the sections of one run or several, the numbers behind them and what draws them."""
 
 from collections.abc import Sequence
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
+from typing import Any
 
 from likewise.diagnostics import plots
-from likewise.report.sections import SECTIONS, scores
+from likewise.report.elements import templates
+from likewise.report.sections import SECTIONS
+from likewise.report.sections.scores import lead
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 
 
-def write_page(path: Path, subjects: Sequence[Subject], title: str | None = None) -> None:
+def write_page(
+    path: Path, subjects: Sequence[Subject], title: str | None = None, *, sections: Sequence[Section] | None = None
+) -> None:
     """Write a page about runs; it needs no other file and no network.
 
     Args:
         path: Where the page goes; a file there is replaced.
         subjects: One run, or several to compare.
         title: The page's title. None: the run's name, or "Comparison".
+        sections: Its sections in their order; those that are for another number of runs are left out. None: those that
+            come with likewise, `[kind() for kind in SECTIONS]`.
 
     Raises:
         OSError: The page can't be written.
-        ValueError: A file of a run is damaged.
+        ValueError: A file of a run is damaged, or a section returns something else than a `Content`.
 
     Memory:
         The features of a run, and one tile of similarities.
@@ -37,20 +42,24 @@ def write_page(path: Path, subjects: Sequence[Subject], title: str | None = None
         True
         >>> root.cleanup()
     """
-    title = title or (subjects[0].run.name if len(subjects) == 1 else "Comparison")
-    found = [section(subjects) for section in subjects[0].progress(SECTIONS, "report")]
-    sections = [section for section in found if section is not None]
-    page = Template(_file("page.html")).substitute(
-        title=escape(title),
-        style=_file("page.css").strip(),
-        contents="\n".join(section.link for section in sections),
-        lead=scores.lead(subjects),
-        sections="\n".join(section.html for section in sections),
-        album="".join(subject.album.html for subject in subjects[:1]),
-        script=f"{plots.script()}\n<script>\n{_file('page.js')}</script>",
+    first, *others = subjects
+    given = [kind() for kind in SECTIONS] if sections is None else sections
+    chosen = [section for section in given if section.fits(len(subjects))]
+    contents: list[Content] = []
+    for section in first.progress(chosen, "report"):
+        content: Any = section.content(subjects)
+        if content is not None and not isinstance(content, Content):
+            raise ValueError(
+                f"expected a Content or None from {type(section).__name__}.content, got {type(content).__name__}: "
+                'return Content("A heading", "a sentence", body)'
+            )
+        contents += [] if content is None else [content]
+    page = templates().get_template("page.html")
+    text = page.render(
+        title=title or ("Comparison" if others else first.run.name),
+        contents=contents,
+        lead=lead(subjects),
+        album=first.album.html,
+        drawing=plots.script(),
     )
-    path.write_text(page, encoding="utf-8")
-
-
-def _file(name: str) -> str:
-    return files("likewise.report").joinpath(name).read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")

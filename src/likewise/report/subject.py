@@ -1,5 +1,6 @@
 """A run as sections read it: each of its files is loaded once, when it is first needed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -14,12 +15,15 @@ from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
 from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.label_words import label_words
+from likewise.evaluation.raw import LONGEST
 from likewise.records import ClassMean, Curves
-from likewise.report.album import Album
+from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
 from likewise.scores import ALL, ENCODER, RAW, Group, Outcomes, Score, same_rows
 
 KINDS = (ENCODER, RAW)
+LETTERS = 240  # of a text
 
 
 @final
@@ -82,11 +86,6 @@ class Subject:
         """The histograms that the loss recorded."""
         return self.run.histograms
 
-    @property
-    def batches(self) -> Mapping[str, Snapshot]:
-        """What the loss received in a step of the first epoch and in one of the last; empty where there is no file."""
-        return load_snapshots(self.run.batches) if self.run.batches.is_file() else {}
-
     @cached_property
     def class_means(self) -> list[ClassMean]:
         """What the loss recorded of its anchors, by class and epoch."""
@@ -96,6 +95,11 @@ class Subject:
     def label_similarity(self) -> Float[Tensor, "l l"] | None:
         """The similarity of labels that the loss was given; None where it took none."""
         return self.run.label_similarity
+
+    @property
+    def batches(self) -> Mapping[str, Snapshot]:
+        """What the loss received in a step of the first epoch and in one of the last; empty where there is no file."""
+        return load_snapshots(self.run.batches) if self.run.batches.is_file() else {}
 
     @cached_property
     def class_sizes(self) -> dict[str, int]:
@@ -184,6 +188,26 @@ class Subject:
         """Return the texts of samples, N of them; None where samples are no texts, or can't be loaded."""
         samples = self._samples_of(part, rows)
         return samples.inputs.strings if samples is not None and isinstance(samples.inputs, Texts) else None
+
+    def raw_vectors(self, features: Features) -> Float[Tensor, "n d"] | None:
+        """Return the inputs of samples as vectors; None where there are none, or they are too long to say anything."""
+        if self.parts is None or math.prod(self.parts.test.input_shape) > LONGEST:
+            return None
+        inputs = self.inputs_of(features.part, features.numbers)
+        return None if inputs is None else inputs.flatten(1)
+
+    def lines_of(self, features: Features, letters: int = LETTERS) -> list[str]:
+        """Return samples' texts in one line of so many letters each; "" where samples are no texts."""
+        texts = self.texts_of(features.part, features.numbers) or [""] * len(features)
+        lines = (" ".join(text.split()) for text in texts)
+        return [line if len(line) <= letters else f"{line[: letters - 1]}…" for line in lines]
+
+    def thumbnails_of(self, features: Features, letters: int = LETTERS) -> list[Thumbnail]:
+        """Return what a page shows of samples: picture, class or labels, row, and so many letters of a text."""
+        tiles = self.album.tiles(features.part, features.numbers).tolist()
+        places = [f"row {row}" for row in features.numbers.tolist()]
+        texts = self.lines_of(features, letters)
+        return list(map(Thumbnail, tiles, label_words(features), places, texts))
 
     def _samples_of(self, part: str, rows: Int[Tensor, " n"]) -> Samples | None:
         if self.parts is None or len(rows) == 0:

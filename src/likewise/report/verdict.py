@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from likewise.report.row import Over, Row
-from likewise.report.words import marked
+from likewise.report.formatting import marked
+from likewise.report.rows import Over, Row
 from likewise.scores import ALL, Metric
 
 FEWEST = 2  # seeds that can be paired at all

@@ -1,4 +1,4 @@
-"""Training: offers, the Lightning module that combines encoder, head, loss and offers, and checkpoints.
+"""Training: the Lightning module that combines encoder, head, loss and its inputs, and checkpoints.
 
 Names are imported on first use: Lightning takes seconds to import, and the command's help does not need it.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from likewise.training.checkpoints import Checkpoints, Terminated
     from likewise.training.collapse import Collapse
     from likewise.training.data import TrainingData
-    from likewise.training.offers import KeyQueue, LabelPrototypes, Momentum, Offer, Plan, Predictor
+    from likewise.training.inputs import InputContext, KeyQueue, LabelPrototypes, LossInput, Momentum, Predictor
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
     from likewise.training.snapshots import Snapshots
@@ -25,11 +25,11 @@ __all__ = [
     "Collapse",
     "Constant",
     "Cosine",
+    "InputContext",
     "KeyQueue",
     "LabelPrototypes",
+    "LossInput",
     "Momentum",
-    "Offer",
-    "Plan",
     "Predictor",
     "Pretraining",
     "Schedule",
@@ -47,7 +47,7 @@ _MODULES = {
     "checkpoints": ("Checkpoints", "Terminated"),
     "collapse": ("Collapse",),
     "data": ("TrainingData",),
-    "offers": ("KeyQueue", "LabelPrototypes", "Momentum", "Offer", "Plan", "Predictor"),
+    "inputs": ("InputContext", "KeyQueue", "LabelPrototypes", "LossInput", "Momentum", "Predictor"),
     "pretraining": ("Pretraining",),
     "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
     "snapshots": ("Snapshots",),
@@ -59,6 +59,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import the module that defines a name."""
+    if name in {"Offer", "Plan"}:  # old names, for one release
+        return import_module("likewise.training.offers").renamed(name, 4)
     for module, names in _MODULES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f"likewise.training.{module}"), name)

@@ -1,7 +1,7 @@
 """Assembly: from a configuration to a training that is ready; each part is given what earlier parts determine."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from likewise.data import (
     Batches,
-    Episodes,
     Parts,
     Rows,
     Samples,
@@ -28,9 +27,9 @@ from likewise.models import Encoder, FromRun, Head, TextEncoder
 from likewise.parts import Spec, build, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
+from likewise.training.inputs import LossInput
+from likewise.training.inputs.resolution import check_labels, reads_embeddings
 from likewise.training.notes import notes
-from likewise.training.offers import Asked, Offer
-from likewise.training.offers.choice import check_labels
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
@@ -46,7 +45,7 @@ class Assembled:
         parts: The samples for training, validation and test.
         trained: The samples to train on: the training part, followed by the validation part in a refit.
         refit: Whether to train on the validation part too.
-        module: Encoder, head, loss and offers.
+        module: Encoder, head, loss and its inputs.
         data: Batches of the training part.
         specs: The class and the arguments of each part.
         notes: What a user should know about the data, a sentence each.
@@ -77,7 +76,7 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
 
     Args:
         chosen: A `Spec` for each of data, subset, split, batches, encoder, head, loss, optimizer and schedule, and a
-            list of them for offers; None if a part is left out.
+            list of them for inputs of the loss; None if a part is left out.
         seed: Seed of weights, order, views and dropout.
         chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
 
@@ -87,62 +86,48 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
     Raises:
         ValueError: A part refuses its arguments, the data, or the parts before it.
     """
-    specs = {part: _normal(spec) for part, spec in chosen.items()}
+    specs = {"inputs" if part == "offers" else part: _normal(spec) for part, spec in chosen.items()}  # its old name
     kind = class_of(specs["loss"]["class_path"], Loss)
     parts, refit = parts_of(specs, lambda samples: check_labels(kind, samples.label_kind, samples.names))
     train = parts.refitted().train if refit else parts.train
     if kind.label_kinds and train.label_kind == "label sets" and not train.counts.any():
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
-    known: list[str] = []
-    if issubclass(class_of(specs["encoder"]["class_path"], Encoder), FromRun):
-        specs["from_run"] = str(specs["encoder"]["init_args"].get("run"))
-        known = _of_earlier_run(Run.open(specs["from_run"]), specs["data"], parts)
-    encoder, specs["encoder"] = _encoder(specs["encoder"], train)
-    head = None
-    if Asked.by(kind).of_embeddings:
-        specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim)
-        head = build(specs["head"], Head)
-    else:
+    before = _earlier_run(specs, parts)
+    encoder = _encoder(specs, train)
+    head = _head(specs, encoder) if reads_embeddings(kind) else None
+    if head is None:
         specs["head"] = None
-    loss, specs["loss"] = _loss(specs["loss"], train, head.embedding_dim if head else encoder.feature_dim)
-    offers = None if specs.get("offers") is None else [build(spec, Offer) for spec in _as_list(specs["offers"])]
-    optimizer = class_of(specs["optimizer"]["class_path"], Optimizer)
+    given = specs.get("inputs")
     module = Pretraining(
         encoder,
         head,
-        loss,
-        partial(optimizer, **specs["optimizer"]["init_args"]),
-        offers,
+        _loss(specs, train, head.embedding_dim if head else encoder.feature_dim),
+        partial(class_of(specs["optimizer"]["class_path"], Optimizer), **specs["optimizer"]["init_args"]),
+        given if given is None else [build(of, LossInput) for of in (given if isinstance(given, list) else [given])],
         samples=train,
         schedule=build(specs["schedule"], Schedule),
         chunk_size=chunk_size,
     )
-    if chunk_size is not None and any(isinstance(layer, _BatchNorm) for layer in encoder.modules()):
-        known.append(f"batch normalisation in the encoder normalises each chunk of {chunk_size:,} by itself")
-    ready = prepared(encoder, train)
+    data = _data(specs, module, train, seed)
+    known = [*before, *_of_chunks(encoder, chunk_size), *notes(data.samples, module.inputs.all, parts.test)]
+    return Assembled(parts, train, refit, module, data, specs, tuple(known))
+
+
+def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int) -> TrainingData:
+    """Make the batches, which are to suit the loss, its inputs and the samples."""
     batches = build(specs["batches"], Batches)
-    if isinstance(batches, Episodes) and batches.mix is None:
-        batches.mix = "cell_labels" in module.offers.asked.names
-        specs["batches"]["init_args"]["mix"] = batches.mix
-    _check_batches(batches, module.offers.asked)
-    if isinstance(batches, Episodes) and batches.mix:
-        _check_cells(encoder)
-    data = TrainingData(ready, batches, seed=seed)
+    batches.suit(module.inputs.signature.loss, module.inputs.signature.names)
+    specs["batches"]["init_args"] |= batches.recorded
+    module.inputs.check_batches(batches)
+    data = TrainingData(prepared(module.encoder, train), batches, seed=seed)
     data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
-    return Assembled(parts, train, refit, module, data, specs, (*known, *notes(ready, module.offers.all, parts.test)))
+    return data
 
 
-def _check_cells(encoder: Encoder) -> None:
-    """Raise unless an encoder has cells that can show parts of mixed images, and says where they lie."""
-    height, width = encoder.map_shape[1:]
-    if height * width < 2:
-        raise ValueError(
-            f"expected feature maps of at least 2 cells for mixed queries, got {height} x {width} for images "
-            f"{encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mix none, by "
-            "--batches.mix false"
-        )
-    _ = encoder.cell_grid  # or an error that says what to do
+def _of_chunks(encoder: Encoder, size: int | None) -> Iterator[str]:
+    if size is not None and any(isinstance(layer, _BatchNorm) for layer in encoder.modules()):
+        yield f"batch normalisation in the encoder normalises each chunk of {size:,} by itself"
 
 
 def prepared(encoder: Encoder, samples: Samples) -> Samples:
@@ -152,14 +137,18 @@ def prepared(encoder: Encoder, samples: Samples) -> Samples:
     return samples
 
 
-def _of_earlier_run(run: Run, data: Spec, parts: Parts) -> list[str]:
+def _earlier_run(specs: dict[str, Any], parts: Parts) -> list[str]:
     """Say how many validation samples an earlier run on the same data has learned from; of other data nothing is known.
 
     Raises:
         ValueError: It has learned from test samples.
     """
+    if not issubclass(class_of(specs["encoder"]["class_path"], Encoder), FromRun):
+        return []
+    specs["from_run"] = str(specs["encoder"]["init_args"].get("run"))
+    run = Run.open(specs["from_run"])
     facts = run.facts
-    if facts.get("parts", {}).get("data") != data or facts["samples"]["fingerprint"] == fingerprint(parts):
+    if facts.get("parts", {}).get("data") != specs["data"] or facts["samples"]["fingerprint"] == fingerprint(parts):
         return []
     before, refit = parts_of_run(run)
     learned = before.refitted().train if refit else before.train
@@ -179,17 +168,18 @@ def _shared(first: Samples, second: Samples) -> int:
     return 0 if ours is None or theirs is None else int(torch.isin(ours, theirs).sum())
 
 
-def _encoder(spec: Spec, train: Samples) -> tuple[Encoder, Spec]:
-    """Make the encoder and the Spec that rebuilds it; for FromRun, the Spec is that of the run's encoder."""
-    spec = _filled(spec, Encoder, input_shape=list(train.input_shape))
+def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:
+    """Make the encoder, and note the Spec that rebuilds it; for FromRun, that is the one of the run's encoder."""
+    spec = specs["encoder"] = _filled(specs["encoder"], Encoder, input_shape=list(train.input_shape))
     encoder = build(spec, Encoder)
     if isinstance(encoder, FromRun):
-        return encoder.encoder, encoder.spec
+        specs["encoder"] = encoder.spec
+        return encoder.encoder
     inputs = train.inputs if isinstance(train.inputs, Tensor | Texts) else some_inputs(train, OBSERVED)
     encoder.observe(inputs)
     _check_features(encoder, inputs.take(torch.arange(2)) if isinstance(inputs, Texts) else inputs[[0, -1]])
     spec["init_args"] |= encoder.recorded
-    return encoder, spec
+    return encoder
 
 
 def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:
@@ -210,29 +200,22 @@ def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:
         )
 
 
-def _check_batches(batches: Batches, asked: Asked) -> None:
-    """Raise unless the batches have what the loss reads, and nothing that it would take for something else."""
-    episodes = isinstance(batches, Episodes)
-    if asked.of_episodes and not episodes:
-        raise ValueError(
-            f"expected batches of episodes for {asked.loss}, got {type(batches).__name__}: choose Episodes"
-        )
-    if episodes and batches.mix and "cell_labels" not in asked.names:
-        raise ValueError(
-            f"expected queries that show one class each for {asked.loss}, which takes no cell_labels, got mixed ones: "
-            "leave batches.mix out"
-        )
+def _head(specs: dict[str, Any], encoder: Encoder) -> Head:
+    specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim)
+    return build(specs["head"], Head)
 
 
-def _loss(spec: Spec, train: Samples, embedding_dim: int) -> tuple[Loss, Spec]:
-    spec = _filled(spec, Loss, num_samples=len(train), feature_dim=embedding_dim, num_classes=len(train.names))
+def _loss(specs: dict[str, Any], train: Samples, width: int) -> Loss:
+    known = {"num_samples": len(train), "feature_dim": width, "num_classes": len(train.names)}
+    spec = specs["loss"] = _filled(specs["loss"], Loss, **known)
     similarity = spec["init_args"].get("label_similarity")
     if not isinstance(similarity, str):
-        return build(spec, Loss), spec
-    if train.label_kind != "label sets":
+        return build(spec, Loss)
+    if train.label_kind != "label sets" or train.labels is None:
         name, has = spec["class_path"].rpartition(".")[2], train.label_kind or "no labels"
         raise ValueError(f"expected label sets as labels for {name}, got {has}: choose a loss that takes {has}")
-    return build(spec, Loss, label_similarity=label_pair_similarity(train.labels, similarity)), spec  # pyright: ignore[reportArgumentType]
+    table = label_pair_similarity(train.labels, similarity)  # pyright: ignore[reportArgumentType] - it checks the word
+    return build(spec, Loss, label_similarity=table)
 
 
 def _filled(spec: Spec, base: type, **known: Any) -> Spec:
@@ -248,7 +231,3 @@ def _normal(spec: Any) -> Any:
     if isinstance(spec, list):
         return [_normal(one) for one in spec]
     return {"init_args": {}, **spec} if is_spec(spec) else spec
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

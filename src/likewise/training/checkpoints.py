@@ -54,7 +54,7 @@ class Checkpoints(lightning.Callback):
         self.minutes = minutes
         self.saves = True
         self.told_to_end = False
-        self._curves = Curves(run)
+        self._curves = MetricsFile(run)
         self._last = time.monotonic()
         self._steps = 0
 
@@ -124,12 +124,8 @@ class Checkpoints(lightning.Callback):
 
 
 @final
-class Curves:
-    """The rows of a run's metrics, buffered before they are written.
-
-    Args:
-        run: The run to write to.
-    """
+class MetricsFile:
+    """The rows of a run's metrics, buffered before they are written."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -162,10 +158,10 @@ class Curves:
         self._written = time.monotonic()
         if not self._waiting:
             return
-        rows: list[dict[str, Any]] = []
-        for batch, epoch, values in self._waiting:
-            row = {name: repr(float(value)) for name, value in values.items()}
-            rows.append({"step": batch, "epoch": epoch, **row})
+        rows: list[dict[str, Any]] = [
+            {"step": batch, "epoch": epoch} | {name: repr(float(value)) for name, value in values.items()}
+            for batch, epoch, values in self._waiting
+        ]
         self._waiting.clear()
         path = self._run.metrics_file
         new = [name for row in rows for name in row if name not in self._columns]
@@ -194,12 +190,7 @@ def _lines(columns: list[str], rows: list[dict[str, Any]], *, head: bool) -> str
 
 
 def readable(checkpoint: Path) -> bool:
-    """Return whether a checkpoint can be read.
-
-    Example:
-        >>> readable(Path("nowhere.ckpt"))
-        False
-    """
+    """Return whether a checkpoint can be read."""
     try:
         with zipfile.ZipFile(checkpoint) as file:
             if file.testzip() is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.data import Batch, Batches, Samples, Views, mixed
-from likewise.data.unreadable import in_words
+from likewise.data.rows import in_words
 from likewise.training.loader import Loader, Place
 
 DROPOUT = 2  # purpose of a seed

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from likewise.data import Samples
-from likewise.data.unreadable import Unreadable, files_of, unreadable
+from likewise.data.rows import Unreadable, files_of, unreadable
 
 NOBODY = -1
 
@@ -26,26 +26,19 @@ class Fetched(NamedTuple):
 
 @final
 class Fetching(Dataset[Fetched]):
-    """The batches of an epoch, each read by one indexing operation.
+    """The batches of an epoch: rows (batches, B), of which this process reads its own, each by one indexing operation.
 
     Where an input cannot be read, another sample of its class takes its place; without classes any other. Which one is
     a function of the batch and its seed alone, whoever reads it. One that is not drawn already comes first; where many
     are broken, two places may get the same.
-
-    Args:
-        samples: The training part, with inputs on demand.
-        order: Rows of every batch over all processes, (batches, B).
-        own: Which of them this process reads.
-        seeds: A seed for each batch.
-        episode: How many samples in a row are an episode. None: there are no episodes.
     """
 
-    def __init__(self, samples: Samples, order: Tensor, own: slice, seeds: Sequence[int], episode: int | None) -> None:
+    def __init__(self, samples: Samples, order: Tensor, own: slice, seeds: Sequence[int], together: int | None) -> None:
         self._samples = samples
         self._order = order
         self._own = own
         self._seeds = seeds
-        self._episode = episode
+        self._together = together
 
     def __len__(self) -> int:
         return len(self._order)
@@ -75,9 +68,10 @@ class Fetching(Dataset[Fetched]):
 
         Those of its class that are not drawn with it are shuffled and dealt to all places of the class, so that two
         places get different ones even if neither knows of the other. Then come those dealt to other places, and those
-        that are drawn already. At last come those of other classes, but not in episodes, where a place has a class.
+        that are drawn already. At last come those of other classes, but not where samples belong
+        together, and a place has a class.
         """
-        together = self._episode or len(batch)
+        together = self._together or len(batch)
         first, own = place // together * together, place % together
         drawn = batch[first : first + together]
         labels = self._samples.labels
@@ -91,7 +85,7 @@ class Fetching(Dataset[Fetched]):
         yield from alike[~taken][places.index(own) :: len(places)]
         yield from alike[~taken]
         yield from alike[taken]
-        if self._episode is None:
+        if self._together is None:
             yield from torch.randperm(len(labels), generator=generator)
 
 

@@ -53,16 +53,7 @@ class Monitored(lightning.Callback):
 def trainer_of(
     options: Mapping[str, Any], callbacks: Sequence[lightning.Callback], checkpoints: Checkpoints | None
 ) -> lightning.Trainer:
-    """Make the trainer from the user's options and the number of processes launched.
-
-    Args:
-        options: The arguments of Lightning's trainer.
-        callbacks: Further callbacks.
-        checkpoints: The callback that saves checkpoints, or None.
-
-    Raises:
-        ValueError: The options ask for more processes than were launched, or for other places of them.
-    """
+    """Make the trainer from the user's options, or raise a ValueError unless they fit the processes launched."""
     given = dict(options)
     theirs = as_list(given.pop("callbacks", None))
     given["logger"] = given.get("logger") or False  # otherwise Lightning makes one
@@ -113,7 +104,7 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
     checkpoint = _agreed(run)
     if compiled:
         torch.compiler.reset()  # earlier runs in this process count towards the limit of recompilations
-        momentum = ready.module.offers.momentum
+        momentum = ready.module.inputs.momentum
         for part in (ready.module.encoder, ready.module.head, None if momentum is None else momentum.slow):
             if part is not None:
                 part.compile()
@@ -136,11 +127,7 @@ def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compil
 
 
 def last_whole(run: Run) -> str | None:
-    """Return the newest readable checkpoint of a run, or None if it has no checkpoint.
-
-    Raises:
-        ValueError: There are checkpoints, but none can be read.
-    """
+    """Return the newest checkpoint of a run, None if it has none; a ValueError if none can be read."""
     there = [path for path in (run.checkpoint, run.checkpoint_before) if path.exists()]
     for path in there:
         if readable(path):

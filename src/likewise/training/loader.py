@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from likewise.data import Batch, Batches, Episodes, Samples, Share, TokenRows, mixed
+from likewise.data import Batch, Batches, Samples, Share, TokenRows, mixed
 from likewise.training.fetching import NOBODY, Fetching, as_fetched
 
 ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
@@ -128,9 +128,8 @@ class Loader:
         """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
         _check_sockets(self.workers)
         seeds = [mixed(self.seed, INSTEAD, place.epoch, place.batch + step) for step in range(len(left))]
-        episode = self.batches.shape.samples if isinstance(self.batches, Episodes) else None
         fetched = DataLoader(
-            Fetching(self.samples, left, own, seeds, episode),
+            Fetching(self.samples, left, own, seeds, self.batches.together),
             batch_size=None,
             num_workers=self.workers,
             collate_fn=as_fetched,

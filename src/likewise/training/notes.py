@@ -5,18 +5,13 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor
 
 from likewise.data import Samples, TokenRows
-from likewise.training.offers import KeyQueue, Offer
+from likewise.training.inputs import KeyQueue, LossInput
 
 NAMED = 3  # labels that a sentence names
 
 
-def notes(samples: Samples, offers: Iterable[Offer] = (), test: Samples | None = None) -> Iterator[str]:
+def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
     """Yield what is unusual about the training part: texts cut, samples without labels, constant labels, long queues.
-
-    Args:
-        samples: The training part, texts as tokens.
-        offers: What it is trained with.
-        test: The test part, which may have no label.
 
     Example:
         >>> import torch
@@ -31,7 +26,7 @@ def notes(samples: Samples, offers: Iterable[Offer] = (), test: Samples | None =
             f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "
             "cut: raise --encoder.length to read more of them"
         )
-    for queue in (offer for offer in offers if isinstance(offer, KeyQueue)):
+    for queue in (one for one in inputs if isinstance(one, KeyQueue)):
         if queue.size > len(samples):
             yield (
                 f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "

@@ -1,7 +1,8 @@
-"""Pretraining: encoder, head, loss and offers as one Lightning module."""
+"""Pretraining: encoder, head, loss and inputs as one Lightning module."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -18,7 +19,9 @@ from likewise.evaluation import Features
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
-from likewise.training.offers import Asked, Offer, Offers, Plan
+from likewise.parts import warn_renamed
+from likewise.training.inputs import InputContext, LossInput, LossInputs
+from likewise.training.inputs.resolution import reads_embeddings
 from likewise.training.optimization import OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
 from likewise.training.statistics import BY_ANCHOR, HISTOGRAM
@@ -33,29 +36,30 @@ class Pretraining(lightning.LightningModule):
 
         z = g(f(views)),   minimise loss(what its forward names)
 
-    The `offers` supply those arguments: embeddings, queries, keys, labels, prototypes, a queue, class_logits and more;
-    see `likewise.training.offers`.
+    The `inputs` supply those arguments: embeddings, queries, keys, labels, prototypes, a queue, class_logits and more;
+    see `likewise.training.inputs`.
 
     Args:
         encoder: f, which is kept.
         head: g, used only in training. It is dropped if the loss does not read embeddings. None: no head.
         loss: The loss. The values in its `last` are logged, vectors by their mean; those for `Statistics` are not.
         optimizer: Makes the optimizer, such as `torch.optim.AdamW` or a partial of it.
-        offers: Offers beyond what every batch has and what the loss requires. None: what the loss recommends.
+        inputs: Inputs of the loss beyond what every batch has and what it requires. None: what it recommends.
         samples: The training part, for the kind and number of its labels. None: labels are of the loss's kind, and
             there are no prototypes.
         schedule: Schedule of the learning rate. None: a cosine to 0.
         chunk_size: Inputs that are encoded at a time, so that a batch may be larger than the memory for its
             activations; the loss is that of the whole batch. See `likewise.models.in_chunks`. None: all.
+        offers: The old name of inputs.
 
     Attributes:
-        offers: The `Offers` in force.
+        inputs: The `LossInputs` in force.
         observer: Called with each step after its loss, if it is set.
 
     Raises:
-        ValueError: The loss is not reduced, has an argument that no offer supplies, or takes other labels; see
-            `Offers`. In training: a loss of two views gets another number of views, embeddings or loss are not finite,
-            or the trainer has no limit.
+        ValueError: The loss is not reduced, has an argument that no input supplies, or takes other labels; see
+            `LossInputs`. In training: a loss of two views gets another number of views, embeddings or loss are not
+            finite, or the trainer has no limit.
 
     Example:
         >>> import likewise as lw
@@ -71,19 +75,23 @@ class Pretraining(lightning.LightningModule):
         head: Head | None,
         loss: Loss,
         optimizer: OptimizerCallable,
-        offers: Sequence[Offer] | None = None,
+        inputs: Sequence[LossInput] | None = None,
         *,
         samples: Samples | None = None,
         schedule: Schedule | None = None,
         chunk_size: int | None = None,
+        offers: Sequence[LossInput] | None = None,
     ) -> None:
         super().__init__()
+        if offers is not None:
+            inputs = offers
+            warn_renamed("Pretraining(offers=)", "inputs=")
         if getattr(loss, "reduction", "mean") == "none":
             raise ValueError("expected a loss with reduction mean or sum, one value per batch, got none: choose mean")
         self.encoder = encoder
-        self.head = head if Asked.by(type(loss)).of_embeddings else None
+        self.head = head if reads_embeddings(type(loss)) else None
         self.loss = loss
-        self.offers = Offers(loss, _plan(encoder, self.head, loss, samples), offers)
+        self.inputs = LossInputs(loss, _context(encoder, self.head, loss, samples), inputs)
         self.schedule = Cosine() if schedule is None else schedule
         self.chunk_size = chunk_size
         self.observer: Callable[[Step], None] | None = None
@@ -94,9 +102,21 @@ class Pretraining(lightning.LightningModule):
         return self.encoder(inputs)
 
     @property
+    def offers(self) -> LossInputs:
+        """The old name of `inputs`."""
+        warn_renamed("Pretraining.offers", "inputs")
+        return self.inputs
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load weights, also those saved when the inputs were called offers."""
+        return super().load_state_dict(
+            {re.sub(r"^offers\.", "inputs.", of): state_dict[of] for of in state_dict}, strict, assign
+        )
+
+    @property
     def predicts(self) -> bool:
         """Whether something is trained to classify features; see `with_predictions`."""
-        return any(type(offer).predicted is not Offer.predicted for offer in self.offers.all)
+        return any(type(one).predicted is not LossInput.predicted for one in self.inputs.all)
 
     @torch.no_grad()
     def with_predictions(self, features: Features) -> Features:
@@ -106,24 +126,24 @@ class Pretraining(lightning.LightningModule):
         """
         with frozen(self):
             vectors = features.vectors.to(self.encoder.mean.device, self.encoder.mean.dtype)
-            for offer in self.offers.all:
-                scores = offer.predicted(vectors, self.head)
+            for one in self.inputs.all:
+                scores = one.predicted(vectors, self.head)
                 if scores is not None:
-                    return replace(features, predictions=scores.float().cpu(), logits=offer.predicts_logits)
+                    return replace(features, predictions=scores.float().cpu(), logits=one.predicts_logits)
         return features
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss of one batch."""
-        momentum = self.offers.momentum
+        momentum = self.inputs.momentum
         step = Step(
             batch,
             self.encoder,
             self.head,
             slow=None if momentum is None else momentum.slow,
-            keyed=self.offers.asked.keyed,
+            keyed=self.inputs.signature.keyed,
             chunk_size=self.chunk_size,
         )
-        views, named = self.offers.arguments(step)
+        views, named = self.inputs.arguments(step)
         for name, value in {"embeddings": views, **named}.items():
             for rows in value if isinstance(value, tuple) else (value,):
                 if isinstance(rows, Tensor) and rows.requires_grad:  # what the network makes; the rest can't diverge
@@ -132,17 +152,17 @@ class Pretraining(lightning.LightningModule):
         if loss.ndim:
             raise ValueError(f"expected one loss per batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
         self._check_finite("loss", loss, batch_idx)
-        for offer in self.offers.all:
-            offer.after_loss(step)
+        for one in self.inputs.all:
+            one.after_loss(step)
         if self.observer is not None:
             self.observer(step)
         self._tell(loss, len(batch["inputs"]))
         return loss
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """Take the optimizer's step, then update the offers."""
+        """Take the optimizer's step, then update the inputs."""
         super().optimizer_step(*args, **kwargs)
-        self.offers.after_update()
+        self.inputs.after_update()
 
     def configure_optimizers(self) -> Any:
         """Make the optimizer and its schedule, which steps with every optimizer step."""
@@ -151,8 +171,8 @@ class Pretraining(lightning.LightningModule):
             raise ValueError(
                 "expected a training of finite length, got no limit: set trainer.max_epochs, max_steps or max_time"
             )
-        for offer in self.offers.all:
-            offer.start(0 if math.isinf(steps) else int(steps))
+        for one in self.inputs.all:
+            one.start(0 if math.isinf(steps) else int(steps))
         optimizer = optimizer_of(self, self._make_optimizer, self._rate_factors())
         schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -176,7 +196,7 @@ class Pretraining(lightning.LightningModule):
         return next((timer for timer in timers if timer.time_remaining() is not None), None)
 
     def _rate_factors(self) -> dict[nn.Parameter, float]:
-        return {parameter: by for offer in self.offers.all for parameter, by in offer.rate_factors().items()}
+        return {parameter: by for one in self.inputs.all for parameter, by in one.rate_factors().items()}
 
     def _tell(self, loss: Tensor, count: int) -> None:
         """Log the loss, the learning rate and the loss's `last`, averaged over all processes."""
@@ -198,8 +218,8 @@ class Pretraining(lightning.LightningModule):
             )
 
 
-def _plan(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples | None) -> Plan:
+def _context(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples | None) -> InputContext:
     if samples is not None:
-        return Plan(encoder, head, samples.label_kind, len(samples.names))
+        return InputContext(encoder, head, samples.label_kind, len(samples.names))
     kinds = loss.label_kinds
-    return Plan(encoder, head, "classes" if "classes" in kinds else "label sets" if kinds else None)
+    return InputContext(encoder, head, "classes" if "classes" in kinds else "label sets" if kinds else None)

@@ -1,8 +1,8 @@
 """The processes of a training: as a launcher started them, compared with one another, and joined in a group.
 
 torchrun tells each process its place by environment variables; SLURM's own are translated into them. Before the group
-is made, the processes exchange what must be the same on all of them through its store. So processes that differ even in
-their number, which no collective would survive, are told so.
+is made, the processes exchange what must be the same on all of them through its store, so that mismatches are reported
+before a collective can hang.
 """
 
 import json
@@ -32,41 +32,22 @@ LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so t
 
 
 def processes() -> int:
-    """Return the number of processes that a launcher such as torchrun has started for this training.
-
-    Example:
-        >>> processes() >= 1
-        True
-    """
+    """Return the number of processes that a launcher such as torchrun has started for this training."""
     return _number("WORLD_SIZE", 1)
 
 
 def rank() -> int:
-    """Return which of the launched processes this is; 0 is the first, which alone writes files and evaluates.
-
-    Example:
-        >>> 0 <= rank() < processes()
-        True
-    """
+    """Return which of the launched processes this is; 0 is the first, which alone writes files and evaluates."""
     return _number("RANK", 0) if processes() > 1 else 0
 
 
 def local_processes() -> int:
-    """Return how many of the launched processes are on this machine.
-
-    Example:
-        >>> 1 <= local_processes() <= processes()
-        True
-    """
+    """Return how many of the launched processes are on this machine."""
     return _number("LOCAL_WORLD_SIZE", processes())
 
 
 def from_slurm() -> None:
-    """Set torchrun's variables from SLURM's, if `srun` started this process as one of several.
-
-    Example:
-        >>> from_slurm()
-    """
+    """Set torchrun's variables from SLURM's, if `srun` started this process as one of several."""
     if _number("SLURM_STEP_NUM_TASKS", 1) < 2 or "WORLD_SIZE" in os.environ:
         return
     nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST", "127.0.0.1")
@@ -83,14 +64,7 @@ def from_slurm() -> None:
 
 
 def check_alone(verb: str) -> None:
-    """Raise if a launcher has started several processes of a verb that is done by one.
-
-    Raises:
-        ValueError: There are several.
-
-    Example:
-        >>> check_alone("evaluate")
-    """
+    """Raise a ValueError if a launcher has started several processes of a verb that is done by one."""
     from_slurm()
     if processes() > 1:
         raise ValueError(
@@ -118,10 +92,6 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
 
     Raises:
         ValueError: Facts differ, or a process does not answer, or ends, or the launcher's variables are no numbers.
-
-    Example:
-        >>> with joined({"seed": "0"}, minutes=1):
-        ...     pass
     """
     if not minutes > 0:
         raise ValueError(f"expected --timeout_minutes above 0, got {minutes}: 30 is the default")
@@ -151,11 +121,7 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
 
 
 def leave() -> None:
-    """Leave the group, if there is one: what follows is done by this process alone.
-
-    Example:
-        >>> leave()
-    """
+    """Leave the group, if there is one: what follows is done by this process alone."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -163,14 +129,11 @@ def leave() -> None:
 def _store(minutes: float) -> Store:
     """Connect to the store of all processes: torchrun's, or else the first process's own."""
     theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    host, port, own = (
-        os.environ.get("MASTER_ADDR", "127.0.0.1"),
-        _number("MASTER_PORT", 29500),
-        rank() == 0 and not theirs,
-    )
+    host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), _number("MASTER_PORT", 29500)
+    own = rank() == 0 and not theirs
     until = time.monotonic() + 60 * minutes
     while not own and not _listens(host, port):  # PyTorch would print its stack
-        _wait(until, f"somebody at {host}:{port}, where the first process is to be,", "got nobody", minutes)
+        _wait(until, f"the first process at {host}:{port},", "got no process that listens there", minutes)
     store = TCPStore(host, port, is_master=own, timeout=timedelta(minutes=minutes), wait_for_workers=False)
     attempt = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     return PrefixStore(f"likewise/{attempt}", store)
@@ -190,7 +153,7 @@ def _compare(store: Store, facts: Mapping[str, str], minutes: float) -> None:
 
     def heard(name: str, of: int) -> str:
         while not store.check([name]):
-            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no word from rank {of}", minutes)
+            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no answer from rank {of}", minutes)
         return store.get(name).decode()
 
     store.set(f"facts/{rank()}", json.dumps(facts))

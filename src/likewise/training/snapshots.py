@@ -11,8 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from likewise.data import Batch
 from likewise.diagnostics import Snapshot, load_snapshots, save_snapshots
 from likewise.runs import Run
-from likewise.training.offers import Asked
-from likewise.training.offers.asked import EMBEDDINGS
+from likewise.training.inputs.signature import EMBEDDINGS, LossSignature
 
 MOST_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
 FIRST, LAST = "first", "last"
@@ -46,7 +45,7 @@ class Snapshots(lightning.Callback):
         del batch
         self._forget()
         loss: Any = pl_module.loss
-        if _is_last(trainer, batch_idx) and EMBEDDINGS in Asked.by(type(loss)).names:
+        if _is_last(trainer, batch_idx) and EMBEDDINGS in LossSignature.by(type(loss)).names:
             self._hook = loss.register_forward_pre_hook(self._receive, with_kwargs=True)
 
     def on_train_batch_end(

@@ -1,4 +1,4 @@
-"""One batch and its results from encoder and head, computed once and shared by all offers."""
+"""One batch and its results from encoder and head, computed once and shared by all inputs of the loss."""
 
 from functools import cached_property
 from typing import Any, final
@@ -61,7 +61,7 @@ class Step:
         """Classes (B,) or label sets (B, L)."""
         labels = self.batch.get("labels")
         if labels is None:
-            raise RuntimeError("this batch has no labels")  # offers are checked before training
+            raise RuntimeError("this batch has no labels")  # inputs are checked before training
         return labels
 
     @cached_property
@@ -117,7 +117,7 @@ class Step:
     def targets(self) -> Float[Tensor, "b v e"]:
         """Embeddings of all views by the momentum encoder."""
         if self.slow is None:
-            raise RuntimeError("targets need a momentum encoder")  # offers are checked before training
+            raise RuntimeError("targets need a momentum encoder")  # inputs are checked before training
         return self._followed(self.slow, self.inputs.flatten(0, 1)).unflatten(0, self.inputs.shape[:2])
 
     @torch.no_grad()

@@ -1,15 +1,11 @@
 """How a view differs from its sample: augmentations of a whole batch at once, on the batch's device."""
 
-from likewise.data.augmentation.affine import RandomAffine
-from likewise.data.augmentation.augmentation import Augmentation
+from likewise.data.augmentation.affine import RandomAffine, RandomShift
+from likewise.data.augmentation.augmentation import Augmentation, Chain, Draw, ImageAugmentation
 from likewise.data.augmentation.blur import GaussianBlur
-from likewise.data.augmentation.chain import Chain
 from likewise.data.augmentation.colour import ColourJitter
 from likewise.data.augmentation.crop import RandomResizedCrop
-from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.shift import RandomShift
-from likewise.data.augmentation.tokens import TokenDropout
-from likewise.data.augmentation.vectors import FeatureDropout
+from likewise.data.augmentation.dropout import FeatureDropout, TokenDropout
 from likewise.data.augmentation.views import SimCLRViews
 
 __all__ = [
@@ -19,6 +15,7 @@ __all__ = [
     "Draw",
     "FeatureDropout",
     "GaussianBlur",
+    "ImageAugmentation",
     "RandomAffine",
     "RandomResizedCrop",
     "RandomShift",
@@ -30,16 +27,6 @@ __all__ = [
 
 def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:
     """Return the default augmentation for inputs of a shape: colour images, other images, vectors, texts.
-
-    Args:
-        input_shape: One input's shape: (channels, height, width) of an image, (F,) of a vector, () of a text.
-
-    Returns:
-        `SimCLRViews` for images with 3 channels, `RandomAffine` for other images, `FeatureDropout` for vectors,
-        `TokenDropout` for texts.
-
-    Raises:
-        ValueError: The shape is neither an image's nor a vector's.
 
     Example:
         >>> type(usual_augmentation((1, 28, 28))).__name__

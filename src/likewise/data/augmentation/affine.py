@@ -1,21 +1,18 @@
-"""Small random rotations, shifts, changes of size and shears, different for every image."""
+"""Small random rotations, shifts, changes of size and shears, and random shifts by whole pixels."""
 
 import math
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.data.augmentation.augmentation import Augmentation
-from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, full_precision, returned, uniform
-from likewise.data.augmentation.parameters import check_size
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size, uniform
 
 
 @final
-class RandomAffine(Augmentation):
+class RandomAffine(ImageAugmentation):
     """Small random rotations, shifts, changes of size and shears, with noise.
 
     Args:
@@ -27,8 +24,7 @@ class RandomAffine(Augmentation):
         padding: What lies outside the image: "zeros", its "border", or its "reflection".
 
     Returns:
-        Calling it with images (N, channels, height, width), uint8 or from 0 to 1, returns images of the same shape from
-        0 to 1, of the inputs' dtype; uint8 becomes float32.
+        Calling it with images (N, channels, height, width) returns images of the same shape; see `ImageAugmentation`.
 
     Raises:
         ValueError: A parameter is out of range, or the input is not a batch of images.
@@ -62,12 +58,10 @@ class RandomAffine(Augmentation):
         self.noise = noise
         self.padding = padding
 
-    @full_precision
-    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
-        """Transform every image independently; the shape stays the same."""
-        images = floating(inputs, "RandomAffine")
+    def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
+        """Transform every image independently."""
         if not len(images):  # affine_grid refuses an empty batch
-            return returned(images, inputs)
+            return images
         height, width = images.shape[-2:]
         maps = self._maps(uniform(draw, images, 5), height, width).to(images.dtype)
         grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
@@ -75,7 +69,7 @@ class RandomAffine(Augmentation):
         if self.noise:
             spread = images.flatten(1).std(dim=1, correction=0)[:, None, None, None]
             moved = torch.addcmul(moved, spread, draw.normal(*images.shape[1:]).to(images.dtype), value=self.noise)
-        return returned(moved.clamp_(0, 1), inputs)
+        return moved.clamp_(0, 1)
 
     def _maps(self, numbers: Float[Tensor, "n 5"], height: int, width: int) -> Float[Tensor, "n 2 3"]:
         """Return affine maps from output to input coordinates, in grid_sample's units of half a side."""
@@ -88,3 +82,46 @@ class RandomAffine(Augmentation):
         top = torch.stack([cos, (cos * slant - sin) * height / width, right * 2 * self.translate], dim=-1)
         bottom = torch.stack([sin * width / height, sin * slant + cos, down * 2 * self.translate], dim=-1)
         return torch.stack([top, bottom], dim=1)
+
+
+@final
+class RandomShift(ImageAugmentation):
+    """Images padded with zeros and cropped to their own size at a random place, some of them flipped.
+
+    Args:
+        padding: Pixels on each side, so that an image moves by up to as many.
+        flip: Probability of a horizontal flip.
+
+    Returns:
+        Calling it with images (N, channels, height, width) returns images of the same shape; see `ImageAugmentation`.
+
+    Raises:
+        ValueError: padding is negative, flip is outside [0, 1], or the input is not a batch of images.
+
+    Memory:
+        The padded images.
+
+    Example:
+        >>> RandomShift(padding=4)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), Draw(0, rows=2)).shape
+        torch.Size([2, 3, 32, 32])
+    """
+
+    def __init__(self, *, padding: int = 4, flip: float = 0.5) -> None:
+        if padding < 0:
+            raise ValueError(f"expected padding of at least 0 pixels, got {padding}: 4 is usual for 32 pixels")
+        check_probability("flip", flip)
+        self.padding = padding
+        self.flip = flip
+
+    def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
+        """Shift every image by its own random number of pixels."""
+        numbers = uniform(draw, images, 3)
+        height, width = images.shape[-2:]
+        top, left = (numbers[:, :2] * (2 * self.padding + 1)).long().clamp(max=2 * self.padding).T.unsqueeze(2)
+        padded = functional.pad(images, [self.padding] * 4)
+        rows = top + torch.arange(height, device=images.device)
+        columns = left + torch.arange(width, device=images.device)
+        columns = torch.where(numbers[:, 2:] < self.flip, columns.flip(1), columns)
+        own = torch.arange(len(images), device=images.device).view(-1, 1, 1, 1)
+        channels = torch.arange(images.shape[1], device=images.device).view(1, -1, 1, 1)
+        return padded[own, channels, rows[:, None, :, None], columns[:, None, None, :]]

@@ -4,21 +4,18 @@ from functools import lru_cache
 from typing import final
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Augmentation
-from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, full_precision, returned, uniform
-from likewise.data.augmentation.parameters import check_probability, check_range
-from likewise.data.augmentation.separable import separable
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_range, uniform
+from likewise.data.augmentation.crop import separable
 
 SHARP = 1e4
 """Makes a kernel of only its middle: exp(−10,000) is 0."""
 
 
 @final
-class GaussianBlur(Augmentation):
+class GaussianBlur(ImageAugmentation):
     """Gaussian blur of some images, with a random width each and a mirrored border: two matrix products per image.
 
     Args:
@@ -28,8 +25,7 @@ class GaussianBlur(Augmentation):
             least 3.
 
     Returns:
-        Calling it with images (N, channels, height, width), uint8 or from 0 to 1, returns images of the same shape from
-        0 to 1, of the inputs' dtype; uint8 becomes float32.
+        Calling it with images (N, channels, height, width) returns images of the same shape; see `ImageAugmentation`.
 
     Raises:
         ValueError: A range is invalid, a probability is outside [0, 1], the size is even, or the input is not a batch
@@ -57,12 +53,9 @@ class GaussianBlur(Augmentation):
         self.probability = probability
         self.size = size
 
-    @full_precision
-    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
+    def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         """Blur some of the images."""
-        images = floating(inputs, "GaussianBlur")
-        blurred = separable(images, *self.weights(images, draw, images.shape[-2:]))
-        return returned(blurred.clamp_(0, 1), inputs)
+        return separable(images, *self.weights(images, draw, images.shape[-2:])).clamp_(0, 1)
 
     def weights(
         self, images: Tensor, draw: Draw, sides: tuple[int, ...]

@@ -8,11 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Augmentation
-from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.hue import turned_hue
-from likewise.data.augmentation.images import floating, full_precision, returned, uniform
-from likewise.data.augmentation.parameters import check_probability, check_size
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size, uniform
 
 LUMA = (0.2989, 0.587, 0.114)
 """The weights of red, green and blue in a pixel's grey, as in torchvision."""
@@ -22,14 +18,7 @@ HueForm = Literal["affine", "exact"]
 
 
 class Jitter(NamedTuple):
-    """One change of colours for each image.
-
-    Args:
-        factors: Brightness, contrast and saturation, where 1 changes nothing, and the hue shift in full turns, where 0
-            changes nothing: (N, 4).
-        turns: The order in which the four are applied, smallest first, (N, 4).
-        grey: Which images are made grey at the end, (N,).
-    """
+    """One change of colours for each image."""
 
     factors: Float[Tensor, "n 4"]
     turns: Float[Tensor, "n 4"]
@@ -37,7 +26,7 @@ class Jitter(NamedTuple):
 
 
 @final
-class ColourJitter(Augmentation):
+class ColourJitter(ImageAugmentation):
     """Random changes of brightness, contrast, saturation and hue, in random order, and random grey.
 
     The "affine" form is one affine map per sample, x ↦ M x + t, clamped once. It differs from "exact", which applies
@@ -56,9 +45,8 @@ class ColourJitter(Augmentation):
         hue_form: "affine", or "exact", which makes the default recipe four times slower.
 
     Returns:
-        Calling it with images (N, 3 or 1, height, width), uint8 or from 0 to 1, returns images of the same shape from
-        0 to 1, of the inputs' dtype; uint8 becomes float32. Images with one channel change in brightness and
-        contrast only.
+        Calling it with images (N, 3 or 1, height, width) returns images of the same shape; see `ImageAugmentation`.
+        Images with one channel change in brightness and contrast only.
 
     Raises:
         ValueError: A parameter is out of range, or the input is not a batch of images with 1 or 3 channels.
@@ -94,11 +82,9 @@ class ColourJitter(Augmentation):
         self.grey = grey
         self.hue_form: HueForm = hue_form
 
-    @full_precision
-    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
+    def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         """Change the colours of every image independently."""
-        images = floating(inputs, "ColourJitter")
-        return returned(self.changed(images, self.drawn(images, draw)), inputs)
+        return self.changed(images, self.drawn(images, draw))
 
     def drawn(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Jitter:
         """Sample a change for each image."""
@@ -138,10 +124,6 @@ def affine_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Te
     uᵀ and vᵀ map the original colours to the grey that saturation and contrast see. uᵀ is wᵀ if saturation comes before
     hue, wᵀH after it. vᵀ is wᵀ, or s wᵀH + (1 − s) uᵀ if contrast comes after hue. Brightness commutes with everything.
     For a grey image each row of H is wᵀH.
-
-    Args:
-        images: Images (N, 3 or 1, height, width) from 0 to 1.
-        change: A change for each image.
     """
     bright, contrast, saturation, angle = change.factors.split(1, dim=1)
     means = images.mean((2, 3))
@@ -178,10 +160,6 @@ def exact_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Ten
     Brightness, contrast and saturation are blends x ↦ f x + (1 − f) y of the image with black, with its mean grey, and
     with its grey. All three are applied in their order both before and after the hue, with the factor 1 where they do
     not belong. This way, no value has to be read from the device.
-
-    Args:
-        images: Images (N, 3 or 1, height, width) from 0 to 1.
-        change: A change for each image.
     """
     kinds = change.turns[:, :3].argsort(dim=1)
     before = change.turns.gather(1, kinds) < change.turns[:, 3:]
@@ -211,3 +189,25 @@ def _grey(images: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n 1 h w"]:
         return images
     red, green, blue = images.split(1, dim=1)
     return torch.add(LUMA[0] * red, green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
+
+
+def turned_hue(images: Float[Tensor, "n 3 h w"], turns: Float[Tensor, " n"]) -> Float[Tensor, "n 3 h w"]:
+    """Shift every image's hue in HSV by its own fraction of a full turn; the largest and smallest values stay the same.
+
+    Hue is a position on the circle red, yellow, green, cyan, blue, magenta, of length 6. A channel has the value
+    l + c clamp(d − 1, 0, 1), where d is the distance of the hue from the channel's opposite (cyan for red), l is the
+    pixel's smallest value, and c is the largest value minus the smallest.
+    """
+    red, green, blue = images.split(1, dim=1)
+    least = torch.minimum(torch.minimum(red, green), blue)
+    most = torch.maximum(torch.maximum(red, green), blue)
+    chroma = most - least
+    unit = chroma.clamp(min=torch.finfo(images.dtype).tiny)  # the hue of a grey pixel does not matter: its chroma is 0
+    of_red = (green - blue).div_(unit)
+    of_green = (blue - red).div_(unit).add_(2)
+    of_blue = (red - green).div_(unit).add_(4)
+    hue = torch.where(most == red, of_red, torch.where(most == green, of_green, of_blue))
+    hue = hue.add_(6 * turns.to(images.dtype)[:, None, None, None]).remainder_(6)
+    colours = torch.arange(0, 6, 2, dtype=images.dtype, device=images.device)[:, None, None]
+    from_opposite = torch.sub(hue, colours).abs_().sub_(3).abs_()
+    return torch.addcmul(least, chroma, from_opposite.sub_(1).clamp_(0, 1))

@@ -8,18 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Augmentation
-from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, full_precision, returned, uniform
-from likewise.data.augmentation.parameters import check_probability, check_range
-from likewise.data.augmentation.separable import bilinear, separable
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_range, uniform
 
 TRIES = 10
 """How many boxes are tried before the centre is taken."""
 
 
 @final
-class RandomResizedCrop(Augmentation):
+class RandomResizedCrop(ImageAugmentation):
     """Crops of random size, shape and position, resized to one size, some of them flipped.
 
     Boxes are sampled as in torchvision: an area, and an aspect ratio uniform in its logarithm, until the box fits into
@@ -33,8 +29,8 @@ class RandomResizedCrop(Augmentation):
         flip: Probability of a horizontal flip.
 
     Returns:
-        Calling it with images (N, channels, height, width), uint8 or from 0 to 1, returns images (N, channels, size,
-        size) from 0 to 1, of the inputs' dtype; uint8 becomes float32.
+        Calling it with images (N, channels, height, width) returns images (N, channels, size, size); see
+        `ImageAugmentation`.
 
     Raises:
         ValueError: A range is invalid, a probability is outside [0, 1], or the input is not a batch of images.
@@ -67,11 +63,9 @@ class RandomResizedCrop(Augmentation):
         self.ratio = ratio
         self.flip = flip
 
-    @full_precision
-    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
+    def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
         """Crop every image by its own random box."""
-        images = floating(inputs, "RandomResizedCrop")
-        return returned(separable(images, *self.weights(images, draw)).clamp_(0, 1), inputs)
+        return separable(images, *self.weights(images, draw)).clamp_(0, 1)
 
     def weights(
         self, images: Float[Tensor, "n ch h w"], draw: Draw
@@ -92,14 +86,7 @@ def resized_crop(
 ) -> Float[Tensor, "n ch new_h new_w"]:
     """Resize a box of each image, bilinear and antialiased: `RandomResizedCrop` with given boxes.
 
-    Args:
-        images: Images (N, channels, height, width), floating.
-        boxes: Each image's box in pixels, (N, 4): top, left, height, width.
-        size: Height and width of the output.
-        flip: Which images are flipped horizontally, (N,). None: none of them.
-
-    Returns:
-        Images (N, channels, *size).
+    A box is top, left, height and width in pixels.
 
     Example:
         >>> image = torch.arange(16.0).view(1, 1, 4, 4)
@@ -167,3 +154,40 @@ def _ranges(
         torch.tensor([[float(height)], [float(width)]], device=device),
         torch.tensor([[-1.0], [1.0]], device=device),
     )
+
+
+def separable(
+    images: Float[Tensor, "n ch h w"], rows: Float[Tensor, "n new_h h"], columns: Float[Tensor, "n new_w w"]
+) -> Float[Tensor, "n ch new_h new_w"]:
+    """Multiply every image's rows and columns by its own matrices: Y = R X Cᵀ for each channel."""
+    count, channels, height, width = images.shape
+    # contiguous: on a CPU the product with a transposed view takes twice as long
+    across = columns.mT.contiguous().to(images.dtype)
+    narrow = torch.bmm(images.reshape(count, channels * height, width), across).unflatten(1, (channels, height))
+    rows, changed = rows.to(images.dtype), images.new_empty(count, channels, rows.shape[1], across.shape[2])
+    for channel in range(channels):  # a single product would copy the row weights for each channel
+        torch.bmm(rows, narrow[:, channel], out=changed[:, channel])
+    return changed
+
+
+def bilinear(
+    start: Float[Tensor, "*n"], length: Float[Tensor, "*n"], direction: Float[Tensor, "*n"], old: int, new: int
+) -> Float[Tensor, "*n new old"]:
+    """Return antialiased bilinear weights that resize a section of pixels.
+
+    A new pixel at c weights the old pixel at p in proportion to max(0, s − |p − c|), for p within the section, where
+    s = max(1, length / new) is the reach. Positions are measured from the section's middle, so that a flip is the
+    direction −1. c is split into a whole number and a remainder, which keeps p − c as accurate in large images as in
+    small ones.
+    """
+    half = length / 2
+    places = torch.arange(0.5, old, device=start.device) - (start + half)[..., None]
+    places = places.masked_fill(places.abs() > half[..., None], math.inf)
+    # new · c is exact, since starts and lengths are whole
+    centres = torch.arange(0.5 - new / 2, new / 2, device=start.device) * (length * direction)[..., None]
+    whole = (centres / new).round_()
+    rest = centres.sub_(whole, alpha=new).div_(new)
+    # the negative weights: division by their sum restores the sign, which saves an operation
+    shares = torch.sub(places[..., None, :], whole[..., None]).sub_(rest[..., None]).abs_()
+    shares = shares.sub_((length / new).clamp_(min=1)[..., None, None]).clamp_(max=0)
+    return shares.div_(shares.sum(-1, keepdim=True))

@@ -3,21 +3,17 @@
 from typing import final
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Augmentation
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size
 from likewise.data.augmentation.blur import GaussianBlur
 from likewise.data.augmentation.colour import ColourJitter, HueForm
-from likewise.data.augmentation.crop import RandomResizedCrop
-from likewise.data.augmentation.draw import Draw
-from likewise.data.augmentation.images import floating, full_precision, returned
-from likewise.data.augmentation.parameters import check_probability, check_size
-from likewise.data.augmentation.separable import separable
+from likewise.data.augmentation.crop import RandomResizedCrop, separable
 
 
 @final
-class SimCLRViews(Augmentation):
+class SimCLRViews(ImageAugmentation):
     """SimCLR's augmentations: random crop, flip, colour jitter, grey, and optionally blur.
 
     It samples the same numbers as `Chain([RandomResizedCrop(...), ColourJitter(...), GaussianBlur(...)])` and makes the
@@ -35,8 +31,8 @@ class SimCLRViews(Augmentation):
         hue_form: "affine" or "exact"; see `ColourJitter`.
 
     Returns:
-        Calling it with images (N, 3 or 1, height, width), uint8 or from 0 to 1, returns images (N, channels, size,
-        size) from 0 to 1, of the inputs' dtype; uint8 becomes float32.
+        Calling it with images (N, 3 or 1, height, width) returns images (N, channels, size, size); see
+        `ImageAugmentation`.
 
     Raises:
         ValueError: A parameter is out of range, or the input is not a batch of images with 1 or 3 channels.
@@ -78,13 +74,11 @@ class SimCLRViews(Augmentation):
         )
         self.blur = GaussianBlur(probability=blur) if blur else None
 
-    @full_precision
-    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
+    def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
         """Make a view of every image."""
-        images = floating(inputs, "SimCLRViews")
         rows, columns = self.crop.weights(images, draw)
         change = self.colour.drawn(images, draw)
         if self.blur is not None:
             blur_rows, blur_columns = self.blur.weights(images, draw, (rows.shape[1], columns.shape[1]))
             rows, columns = torch.bmm(blur_rows, rows), torch.bmm(blur_columns, columns)
-        return returned(self.colour.changed(separable(images, rows, columns), change), inputs)
+        return self.colour.changed(separable(images, rows, columns), change)

@@ -2,15 +2,18 @@
 
 import base64
 import gzip
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 import plotly.graph_objects as go
+from markupsafe import Markup
 from plotly.colors import qualitative
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
+from plotly.subplots import make_subplots
 
 COLORS = ("#1f77b4", "#b0721e")  # the first is what a run made, the second what it is compared with
 BUTTONS = ["toImage", "zoom2d", "pan2d", "resetScale2d"]  # none that leads out of the page
@@ -18,10 +21,11 @@ CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtons": [BUTTONS]}
 GREY = "#8a8f99"
 GRID = "rgba(128,128,128,0.25)"
 LONGEST = 48  # characters of a name in a figure
+COLUMNS = 2  # of panels
 
 
 @cache
-def script() -> str:
+def script() -> Markup:
     """Return the elements that draw figures, to stand once on a page: the drawing library, compressed, and its use.
 
     Example:
@@ -30,10 +34,10 @@ def script() -> str:
     """
     library = base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
     drawing = files("likewise.diagnostics.plots").joinpath("figures.js").read_text(encoding="utf-8")
-    return f'<script type="text/plain" id="plotly">{library}</script>\n<script>\n{drawing}</script>'
+    return Markup(f'<script type="text/plain" id="plotly">{library}</script>\n<script>\n{drawing}</script>')  # noqa: S704 - our own
 
 
-def as_html(figure: go.Figure, name: str) -> str:
+def as_html(figure: go.Figure, name: str) -> Markup:
     """Return a figure as an HTML element that is drawn when it is seen, where the script stands on the page.
 
     Args:
@@ -44,14 +48,12 @@ def as_html(figure: go.Figure, name: str) -> str:
         >>> 'id="empty"' in as_html(go.Figure(), "empty")
         True
     """
-    said: dict[str, Any] = {**figure.to_plotly_json(), "config": CONFIG}
-    height = said["layout"].get("height", 450)
-    words = escape(name.replace("-", " "))
-    named = f'id="{escape(name)}" role="figure" aria-label="{words}"'
-    return f'<div class="figure" {named} style="height:{height}px"></div>{as_data(said)}'
+    data: dict[str, Any] = {**figure.to_plotly_json(), "config": CONFIG}
+    element = Markup('<div class="figure" id="{}" role="figure" aria-label="{}" style="height:{}px"></div>{}\n')
+    return element.format(name, name.replace("-", " "), data["layout"].get("height", 450), as_data(data))
 
 
-def as_data(value: Any, name: str = "") -> str:
+def as_data(value: Any, name: str = "") -> Markup:
     r"""Return data as an element that a page's scripts read, without a letter that ends it.
 
     Args:
@@ -59,11 +61,12 @@ def as_data(value: Any, name: str = "") -> str:
         name: The element's id; "" for none.
 
     Example:
-        >>> as_data({"a": "</b>"})
-        '<script type="application/json">{"a":"\\u003c\\u002fb\\u003e"}</script>'
+        >>> print(as_data({"a": "</b>"}))
+        <script type="application/json">{"a":"\u003c\u002fb\u003e"}</script>
     """
-    of = f' id="{escape(name)}"' if name else ""
-    return f'<script type="application/json"{of}>{to_json_plotly(value)}</script>'
+    named = Markup(' id="{}"').format(name) if name else ""
+    json = Markup(to_json_plotly(value))  # noqa: S704 - Plotly's JSON has no <, > or /
+    return Markup('<script type="application/json"{}>{}</script>').format(named, json)
 
 
 def told(text: str, most: int = LONGEST) -> str:
@@ -95,6 +98,18 @@ def palette(count: int) -> list[str]:
         (10, 24)
     """
     return list(qualitative.D3 if count <= len(qualitative.D3) else qualitative.Dark24)
+
+
+def grid(titles: Sequence[str], columns: int = COLUMNS) -> tuple[go.Figure, list[dict[str, Any]]]:
+    """Return a figure of panels on axes of their own, and the row and column of each.
+
+    Example:
+        >>> grid(["loss", "rate", "norm"])[1]
+        [{'row': 1, 'col': 1}, {'row': 1, 'col': 2}, {'row': 2, 'col': 1}]
+    """
+    rows = max(1, -(-len(titles) // columns))
+    figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.28 / rows, horizontal_spacing=0.09)
+    return figure, [{"row": place // columns + 1, "col": place % columns + 1} for place in range(len(titles))]
 
 
 def styled(figure: go.Figure, **layout: Any) -> go.Figure:

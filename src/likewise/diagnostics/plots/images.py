@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 import torch
@@ -35,7 +36,7 @@ def image_rows(images: Float[Tensor, "r k ch h w"], captions: Sequence[str], col
     """
     picture = montage(images)
     rows, height = len(images), picture.shape[0] / max(1, len(images))
-    figure = go.Figure(go.Image(source=png(picture), hoverinfo="skip"))
+    figure = go.Figure(go.Image(source=image_address(picture), hoverinfo="skip"))
     middles = [(row + 0.5) * height - GAP / 2 - 0.5 for row in range(rows)]
     figure = styled(figure, height=80 + 52 * rows)
     figure.update_yaxes(tickvals=middles, ticktext=[told(caption) for caption in captions], showgrid=False, ticks="")
@@ -89,16 +90,13 @@ def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n
     return functional.interpolate(colour, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
-def png(picture: UInt8[Tensor, "height width 4"]) -> str:
-    """Return a picture as the address of a PNG image that holds it.
-
-    Args:
-        picture: Red, green, blue and opacity, (height, width, 4).
+def image_address(picture: UInt8[Tensor, "height width ch"], kind: str = "png", **options: Any) -> str:
+    """Return an address that holds a picture, of three channels, or of four with opacity.
 
     Example:
-        >>> png(torch.zeros(2, 2, 4, dtype=torch.uint8))[:22]
+        >>> image_address(torch.zeros(2, 2, 4, dtype=torch.uint8))[:22]
         'data:image/png;base64,'
     """
     content = io.BytesIO()
-    Image.fromarray(picture.numpy()).save(content, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+    Image.fromarray(picture.numpy()).save(content, kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -1,14 +1,16 @@
-"""Numbers with their intervals: dots with whiskers, and bars."""
+"""Numbers with their intervals: dots with whiskers, bars, reliability diagrams, and what was tried."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from likewise.diagnostics.plots.figure import GREY, color, styled, told
 
 MOST_TICKS = 40  # names on an axis
+MOST_SETTINGS = 10  # that are named on an axis; of more, powers of ten are
 
 
 class Dot(NamedTuple):
@@ -18,6 +20,16 @@ class Dot(NamedTuple):
     low: float
     high: float
     words: str = ""
+
+
+class Tried(NamedTuple):
+    """A setting that was tried: its value, its score in percent with the interval, and whether it was chosen."""
+
+    setting: float
+    value: float
+    low: float
+    high: float
+    chosen: bool
 
 
 def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = False) -> go.Figure:
@@ -42,17 +54,15 @@ def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = Fal
     for place, kind in enumerate(kinds):
         shown = [(row, of[kind]) for row, of in enumerate(rows.values()) if kind in of]
         shade = color(place, len(kinds))
-        figure.add_trace(
-            go.Scatter(
-                x=[dot.value for _, dot in shown],
-                y=[row + apart * (place - (len(kinds) - 1) / 2) for row, _ in shown],
-                error_x=whiskers([dot for _, dot in shown]) | {"color": shade},
-                name=told(kind),
-                mode="markers",
-                marker={"color": shade, "size": 11 if len(kinds) <= 2 else 8},
-                hovertext=[told(dot.words, 200) for _, dot in shown],
-                hoverinfo="text+name",
-            )
+        figure.add_scatter(
+            x=[dot.value for _, dot in shown],
+            y=[row + apart * (place - (len(kinds) - 1) / 2) for row, _ in shown],
+            error_x=whiskers([dot for _, dot in shown]) | {"color": shade},
+            name=told(kind),
+            mode="markers",
+            marker={"color": shade, "size": 11 if len(kinds) <= 2 else 8},
+            hovertext=[told(dot.words, 200) for _, dot in shown],
+            hoverinfo="text+name",
         )
     figure.update_yaxes(
         tickvals=list(range(len(rows))), ticktext=[told(row) for row in rows], range=[len(rows) - 0.5, -0.5]
@@ -82,16 +92,14 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
     figure = go.Figure()
     names = list(dict.fromkeys(name for of in kinds.values() for name in of))
     for place, (kind, of) in enumerate(kinds.items()):
-        figure.add_trace(
-            go.Bar(
-                x=[names.index(name) for name in of],
-                y=[dot.value for dot in of.values()],
-                error_y=whiskers(list(of.values())) | {"color": GREY},
-                name=told(kind),
-                marker={"color": color(place, len(kinds))},
-                hovertext=[told(f"{name}: {dot.words}", 200) for name, dot in of.items()],
-                hoverinfo="text+name",
-            )
+        figure.add_bar(
+            x=[names.index(name) for name in of],
+            y=[dot.value for dot in of.values()],
+            error_y=whiskers(list(of.values())) | {"color": GREY},
+            name=told(kind),
+            marker={"color": color(place, len(kinds))},
+            hovertext=[told(f"{name}: {dot.words}", 200) for name, dot in of.items()],
+            hoverinfo="text+name",
         )
     shown = names if len(names) <= MOST_TICKS else []
     figure.update_xaxes(
@@ -102,7 +110,84 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
     return styled(figure, height=340, showlegend=len(kinds) > 1)
 
 
-def whiskers(shown: Sequence[Dot]) -> dict[str, Any]:
+def reliability(lines: Mapping[str, Sequence[tuple[float, Dot]]]) -> go.Figure:
+    """Draw the accuracy of bins over their mean confidence, with intervals, and the diagonal of perfect calibration.
+
+    Args:
+        lines: For each classifier its bins: the mean confidence in percent, and the accuracy.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> reliability({"encoder": [(55.0, Dot(50, 40, 60)), (95.0, Dot(90, 85, 94))]}).data[1].x
+        (55.0, 95.0)
+    """
+    figure = go.Figure()
+    diagonal = {"color": GREY, "width": 1, "dash": "dot"}
+    figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=diagonal, showlegend=False, hoverinfo="skip")
+    for place, (name, bins) in enumerate(lines.items()):
+        shade = color(place, len(lines))
+        figure.add_scatter(
+            x=[confidence for confidence, _ in bins],
+            y=[dot.value for _, dot in bins],
+            error_y=whiskers([dot for _, dot in bins]) | {"color": shade},
+            name=told(name),
+            mode="lines+markers",
+            line={"color": shade, "width": 1.6},
+            hovertext=[told(dot.words, 200) for _, dot in bins],
+            hoverinfo="text+name",
+        )
+    figure.update_xaxes(title_text="mean confidence, %")
+    figure.update_yaxes(title_text="accuracy, %")
+    return styled(figure, height=420, showlegend=len(lines) > 1)
+
+
+def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> go.Figure:
+    """Draw validation scores over the settings, on a logarithmic axis; a star marks what was chosen.
+
+    Args:
+        panels: For each title, the name of the setting, and for each curve what was tried.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> tried = [Tried(1.0, 90, 88, 92, True), Tried(10.0, 80, 78, 82, False)]
+        >>> choices({"kNN": ("k", {"encoder": tried})}).data[0].marker.symbol
+        ('star', 'circle')
+    """
+    figure = make_subplots(1, max(1, len(panels)), subplot_titles=[told(title) for title in panels])
+    kinds = list(dict.fromkeys(kind for _, lines in panels.values() for kind in lines))
+    named: set[str] = set()
+    for column, (setting, lines) in enumerate(panels.values(), start=1):
+        for kind, tried in lines.items():
+            shade = color(kinds.index(kind), len(kinds))
+            line = go.Scatter(
+                x=[one.setting for one in tried],
+                y=[one.value for one in tried],
+                error_y=whiskers(tried) | {"thickness": 1},
+                name=told(kind),
+                legendgroup=kind,
+                showlegend=kind not in named,
+                mode="lines+markers",
+                line={"color": shade, "width": 1.6},
+                marker={
+                    "symbol": ["star" if one.chosen else "circle" for one in tried],
+                    "size": [16 if one.chosen else 7 for one in tried],
+                },
+            )
+            named.add(kind)
+            figure.add_trace(line, row=1, col=column)
+        figure.update_xaxes(type="log", exponentformat="power", title_text=told(setting), row=1, col=column)
+        values = sorted({one.setting for tried in lines.values() for one in tried})
+        if len(values) <= MOST_SETTINGS:
+            figure.update_xaxes(tickvals=values, ticktext=[f"{value:g}" for value in values], row=1, col=column)
+    figure.update_yaxes(title_text="validation score, %", col=1)
+    return styled(figure, height=380).update_layout(margin={"t": 96})  # the legend may take two lines
+
+
+def whiskers(shown: Sequence[Dot | Tried]) -> dict[str, Any]:
     """Return Plotly's error bars; an interval without an end has no whisker.
 
     Example:

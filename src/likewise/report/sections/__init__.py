@@ -1,60 +1,65 @@
-"""The sections of a page, in their order: each is a function of the runs that the page is about.
+"""The sections that come with likewise, in their order on a page."""
 
-It returns None where it has nothing to show, such as pictures of a run whose samples are vectors.
-"""
+from likewise.report.sections.choices import ChoicesSection
+from likewise.report.sections.classes import ClassesSection, ConfusionSection, LabelsSection
+from likewise.report.sections.comparison import ClassDifferencesSection, ComparisonSection
+from likewise.report.sections.episode import EpisodeSection
+from likewise.report.sections.facts import FactsSection
+from likewise.report.sections.geometry import GeometrySection, LabelSimilaritySection
+from likewise.report.sections.gradients import AnchorSection, GradientsSection
+from likewise.report.sections.maps import MapSection
+from likewise.report.sections.samples import HardestPairsSection, MistakesSection, NearestTextsSection
+from likewise.report.sections.scores import CalibrationSection, RobustnessSection, ScoresSection
+from likewise.report.sections.section import Section
+from likewise.report.sections.training import ClassMeansSection, CurvesSection, HistogramsSection
 
-from collections.abc import Callable, Sequence
-
-from likewise.report.section import Section
-from likewise.report.sections import (
-    anchors,
-    calibration,
-    choices,
-    class_differences,
-    class_means,
-    classes,
-    compared,
-    confusion,
-    curves,
-    episode,
-    errors,
-    facts,
-    geometry,
-    gradients,
-    hardest,
-    label_similarity,
-    labels,
-    maps,
-    noted,
-    robustness,
-    scores,
-    text_neighbours,
-)
-from likewise.report.subject import Subject
-
-SECTIONS: tuple[Callable[[Sequence[Subject]], Section | None], ...] = (
-    compared.section,
-    maps.section,
-    hardest.section,
-    errors.section,
-    episode.section,
-    text_neighbours.section,
-    scores.section,
-    class_differences.section,
-    classes.section,
-    confusion.section,
-    labels.section,
-    calibration.section,
-    robustness.section,
-    geometry.section,
-    gradients.section,
-    anchors.section,
-    label_similarity.section,
-    noted.section,
-    class_means.section,
-    curves.section,
-    choices.section,
-    facts.section,
+SECTIONS: tuple[type[Section], ...] = (
+    ComparisonSection,
+    MapSection,
+    HardestPairsSection,
+    MistakesSection,
+    EpisodeSection,
+    NearestTextsSection,
+    ScoresSection,
+    ClassDifferencesSection,
+    ClassesSection,
+    ConfusionSection,
+    LabelsSection,
+    CalibrationSection,
+    RobustnessSection,
+    GeometrySection,
+    GradientsSection,
+    AnchorSection,
+    LabelSimilaritySection,
+    HistogramsSection,
+    ClassMeansSection,
+    CurvesSection,
+    ChoicesSection,
+    FactsSection,
 )
 
-__all__ = ["SECTIONS"]
+__all__ = [
+    "SECTIONS",
+    "AnchorSection",
+    "CalibrationSection",
+    "ChoicesSection",
+    "ClassDifferencesSection",
+    "ClassMeansSection",
+    "ClassesSection",
+    "ComparisonSection",
+    "ConfusionSection",
+    "CurvesSection",
+    "EpisodeSection",
+    "FactsSection",
+    "GeometrySection",
+    "GradientsSection",
+    "HardestPairsSection",
+    "HistogramsSection",
+    "LabelSimilaritySection",
+    "LabelsSection",
+    "MapSection",
+    "MistakesSection",
+    "NearestTextsSection",
+    "RobustnessSection",
+    "ScoresSection",
+]

@@ -4,37 +4,36 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from likewise.diagnostics import plots
-from likewise.report.section import Section, folded, table
+from likewise.report.elements import folded, sentence, table
+from likewise.report.formatting import score_words, settings_words
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
-from likewise.report.words import score_words, settings_words
 from likewise.scores import ALL, Score
 
 MOST = 400  # rows of a table
-SENTENCE = (
-    "The validation score of every setting that was tried, with 95 % intervals. Test samples played no part. A star "
-    "marks what was chosen. Of equal scores, kNN takes the smallest k, the linear probe the lowest cross-entropy."
-)
 Tried = Mapping[tuple[str, str], Sequence[Score]]
 """For each evaluation with its metric, and each kind of features, the candidates."""
 Chosen = Mapping[tuple[str, str], Mapping[str, Any]]
 """For each of them the settings that were chosen."""
 
 
-def section(subjects: Sequence[Subject]) -> Section | None:
-    """Show what a single run's evaluations chose among."""
-    if len(subjects) != 1:
-        return None
-    groups = _tried(subjects[0])
-    if not groups:
-        return None
-    chosen = {_key(score): score.settings for score in subjects[0].test_scores.values()}
-    panels = _panels(groups, chosen)
-    figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
-    return Section("Choices", SENTENCE, figure + _tables(groups, chosen))
+class ChoicesSection(Section):
+    """The validation score of every setting that an evaluation tried, and which it chose."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        groups = _tried(subjects[0])
+        if not groups:
+            return None
+        chosen = {_key(score): score.settings for score in subjects[0].test_scores.values()}
+        panels = _panels(groups, chosen)
+        figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
+        return Content("Choices", sentence("choices"), figure + _tables(groups, chosen))
 
 
-def _tables(groups: Tried, chosen: Chosen) -> str:
+def _tables(groups: Tried, chosen: Chosen) -> Markup:
     """Return a table of what was chosen, and one of all that was tried to open."""
     best: list[list[str]] = []
     every: list[list[str]] = []

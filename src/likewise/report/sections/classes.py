@@ -1,42 +1,47 @@
-"""Errors by class, and by how many training samples a class has."""
+"""Classes and labels of one run: errors of each, which are taken for which, and the scores of labels."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Int
+from markupsafe import Markup
+from torch import Tensor
 
 from likewise.diagnostics import plots
-from likewise.report.section import Section, table
+from likewise.evaluation import KNN
+from likewise.evaluation.label_scores import F1, THIRDS
+from likewise.report.elements import heading, sentence, table
+from likewise.report.formatting import counted, dot_of, score_words, slug
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
-from likewise.report.words import dot_of, score_words, slug
 from likewise.scores import ALL, ENCODER, Group, Score
 
-MOST = 40  # classes that are shown
-Found = Mapping[tuple[str, str, str], Mapping[Group, Score]]
+MOST = 40  # classes or labels that are shown
+PAIRS = 12  # of classes that are confused, in a table
+ByGroup = Mapping[tuple[str, str, str], Mapping[Group, Score]]
 """For evaluation, metric and features the score of each group."""
 
 
-def section(subjects: Sequence[Subject]) -> Section | None:
-    """Show the errors of a single run."""
-    if len(subjects) != 1:
-        return None
-    found = _by_group(subjects[0])
-    groups = list(dict.fromkeys(group for of in found.values() for group in of))
-    classes = [group for group in groups if group.kind == "class"]
-    tail = [group for group in groups if group.kind != "class"]
-    if not classes:
-        return None
-    shown = _worst(classes, [of for (*_, kind), of in found.items() if kind == ENCODER])
-    sentence = (
-        "What each class lacks to 100 %, with 95 % intervals: shorter is better. The table has the scores themselves."
-    )
-    if tail:
-        sentence += " Many stands for classes with over 100 training samples, few for those with under 20."
-    if len(shown) < len(classes):
-        sentence += f" Shown are the {MOST} of {len(classes):,} classes with the lowest scores."
-    body = "".join(_figure(found, evaluation, metric, shown) for evaluation, metric in _names(found))
-    return Section("Classes", sentence, body + _table(found, [*tail, *shown]))
+class ClassesSection(Section):
+    """Errors by class, and by how many training samples a class has."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        found = _by_group(subjects[0])
+        groups = list(dict.fromkeys(group for of in found.values() for group in of))
+        classes = [group for group in groups if group.kind == "class"]
+        tail = [group for group in groups if group.kind != "class"]
+        if not classes:
+            return None
+        shown = _worst(classes, [of for (*_, kind), of in found.items() if kind == ENCODER])
+        said = sentence("classes", tail=tail, shown=len(shown), classes=len(classes))
+        names = dict.fromkeys((evaluation, metric) for evaluation, metric, _ in found)
+        figures = Markup().join(_errors(found, *name, shown) for name in names)
+        columns = {", ".join(of): scores for of, scores in found.items()}
+        counts = {group: max(of[group].count for of in found.values() if group in of) for group in (*tail, *shown)}
+        return Content("Classes", said, figures + _table(columns, counts, "samples", MOST + 3))
 
 
-def _by_group(subject: Subject) -> Found:
+def _by_group(subject: Subject) -> ByGroup:
     """Return the shares of groups, of evaluations with scores by class."""
     found: dict[tuple[str, str, str], dict[Group, Score]] = {}
     for (evaluation, metric, kind, group), score in subject.test_scores.items():
@@ -45,20 +50,14 @@ def _by_group(subject: Subject) -> Found:
     return {of: groups for of, groups in found.items() if any(group.kind == "class" for group in groups)}
 
 
-def _names(found: Found) -> Iterable[tuple[str, str]]:
-    return dict.fromkeys((evaluation, metric) for evaluation, metric, _ in found)
-
-
 def _worst(classes: Sequence[Group], scores: Sequence[Mapping[Group, Score]]) -> list[Group]:
     """Return the classes with the lowest sums of scores, in their order."""
-    if len(classes) <= MOST:
-        return list(classes)
     sums = {name: sum(of[name].value for of in scores if name in of) for name in classes}
     lowest = set(sorted(classes, key=lambda name: sums[name])[:MOST])
     return [name for name in classes if name in lowest]
 
 
-def _figure(found: Found, evaluation: str, metric: str, shown: Sequence[Group]) -> str:
+def _errors(found: ByGroup, evaluation: str, metric: str, shown: Sequence[Group]) -> Markup:
     drawn = {
         kind: {one.name: dot_of(of[one], missed=True) for one in shown if one in of}
         for kind in KINDS
@@ -66,17 +65,108 @@ def _figure(found: Found, evaluation: str, metric: str, shown: Sequence[Group]) 
     }
     up = "wrong, %" if metric == "accuracy" else f"100 % less {metric}, %"
     figure = plots.as_html(plots.bars(drawn, "class", up), slug("errors", evaluation, metric))
-    return f"<h3>{escape(f'{evaluation}, {metric}')}</h3>\n{figure}"
+    return heading(f"{evaluation}, {metric}") + figure
 
 
-def _table(found: Found, groups: Sequence[Group]) -> str:
-    head = ["", *(f"{evaluation}, {metric}, {kind}" for evaluation, metric, kind in found), "samples"]
+def _table(columns: Mapping[str, Mapping[Group, Score]], counts: Mapping[Group, int], of: str, most: int) -> Markup:
+    """Return a table of scores with a row for each group, and its number of samples."""
+    rows: list[list[str]] = []
+    for group, count in counts.items():
+        name = group.name if group.kind == "label" else str(group)
+        cells = [score_words(scores[group]) if group in scores else "" for scores in columns.values()]
+        rows.append([name, *cells, f"{count:,}"])
+    return table(["", *columns, of], rows, most=most)
+
+
+class ConfusionSection(Section):
+    """Which classes kNN takes for which others."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        test = subjects[0].test_part
+        predicted = subjects[0].outcomes.get((KNN.name, "prediction", ENCODER, "test"))
+        if test is None or test.label_kind != "classes" or predicted is None:
+            return None
+        known = dict(zip(test.numbers.tolist(), test.classes.tolist(), strict=True))
+        if not set(predicted.rows.tolist()) <= set(known):
+            return None
+        labels = torch.tensor([known[row] for row in predicted.rows.tolist()], dtype=torch.long)
+        counts = confusion(labels, predicted.values.long(), len(test.names))
+        wrong = counts.clone().fill_diagonal_(0)
+        if not wrong.any():
+            return None
+        mistakes = wrong.sum(dim=0) + wrong.sum(dim=1)  # made, or attracted
+        shown = mistakes.argsort(descending=True, stable=True)[:MOST].sort().values
+        names = [test.names[label] for label in shown.tolist()]
+        shares = counts.double() / counts.sum(dim=1, keepdim=True).clamp(min=1)
+        some = len(shown) < int((counts.sum(dim=1) > 0).sum())
+        said = sentence("confusion", shown=len(shown), some=some, classes=len(test.names))
+        figure = plots.as_html(plots.matrix(shares[shown][:, shown], names, "share"), "confusion")
+        return Content("Confusion", said, figure + _confused(wrong, counts, test.names))
+
+
+def confusion(labels: Int[Tensor, " n"], predictions: Int[Tensor, " n"], classes: int) -> Int[Tensor, "c c"]:
+    """Count samples by their class, in rows, and what was predicted, in columns.
+
+    Example:
+        >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2)
+        tensor([[1, 1],
+                [0, 1]])
+    """
+    return torch.bincount(labels * classes + predictions, minlength=classes * classes).view(classes, classes)
+
+
+def _confused(wrong: Tensor, counts: Tensor, names: tuple[str, ...]) -> Markup:
+    """Return a table of the pairs of classes that are confused most often."""
+    order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
     rows = [
-        [
-            str(group),
-            *(score_words(of[group]) if group in of else "" for of in found.values()),
-            f"{max(of[group].count for of in found.values() if group in of):,}",
-        ]
-        for group in groups
+        [names[true], names[said], f"{int(wrong[true, said]):,}", f"{int(counts[true].sum()):,}"]
+        for true, said in (divmod(place, len(names)) for place in order)
+        if wrong[true, said]
     ]
-    return table(head, rows, most=MOST + 3)
+    return table(["class", "taken for", "samples", "of"], rows)
+
+
+class LabelsSection(Section):
+    """F1 and average precision of each label, by how many training samples have it."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        scores, sizes = subjects[0].test_scores, subjects[0].class_sizes
+        found: dict[str, dict[Group, Score]] = {}
+        for (evaluation, metric, kind, group), score in scores.items():
+            if kind == ENCODER and group.kind == "label":
+                found.setdefault(f"{evaluation}, {metric}", {})[group] = score
+        if not found:
+            return None
+        drawn = [_label_scores(of, sizes) for of in found.values() if next(iter(of.values())).metric.name == F1.name]
+        first = next(iter(found.values()))
+        worst = sorted(first, key=lambda group: first[group].value)
+        thirds = _thirds(scores)
+        counts = {group: sizes.get(group.name, 0) for group in worst}
+        body = thirds + Markup().join(drawn) + _table(found, counts, "training samples", MOST)
+        return Content("Labels", sentence("labels", thirds=thirds), body)
+
+
+def _thirds(scores: Mapping[tuple[str, str, str, Group], Score]) -> Markup:
+    """Return a table of the means over frequent and rare labels, a column for each evaluation; empty without them."""
+    found = {key: score for key, score in scores.items() if key[3] in THIRDS}
+    columns = list(dict.fromkeys(key[:3] for key in found))
+    lines = [
+        [str(group), *(score_words(found[*column, group]) if (*column, group) in found else "" for column in columns)]
+        for group in dict.fromkeys(group for *_, group in found)
+    ]
+    head = ["", *(", ".join(column[:2] if column[2] == ENCODER else column) for column in columns)]
+    return table(head, lines) if lines else Markup()
+
+
+def _label_scores(scores: Mapping[Group, Score], sizes: Mapping[str, int]) -> Markup:
+    """Draw the score of each label over the number of its training samples."""
+    one = next(iter(scores.values()))
+    points: list[plots.Point] = []
+    for group, of in scores.items():
+        size = sizes.get(group.name, 0)
+        words = f"{group.name}: {score_words(of)}, {counted(size, 'sample')}"
+        points.append(plots.Point(max(1, size), 100 * of.value, words))
+    up = f"{one.metric}, %"
+    figure = plots.scatter({one.evaluation: points}, "training samples with the label", up, logarithmic=True)
+    named = slug("labels", one.evaluation, str(one.metric))
+    return heading(f"{one.evaluation}, {one.metric}") + plots.as_html(figure, named)

@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.data import EpisodeDraw, EpisodeShape
+from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.diagnostics import cell_matches, plots
 from likewise.evaluation import FeatureParts, FewShot
 from likewise.evaluation.few_shot import DISTANCES, Distance, as_compared, nearest_means
 from likewise.models import Encoder
-from likewise.report.section import Section, table
+from likewise.report.elements import sentence, table
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER
 
@@ -22,44 +23,49 @@ TINT = (1.0, 0.55, 0.0)  # orange
 STRENGTH = 0.65
 
 
-def section(subjects: Sequence[Subject]) -> Section | None:
-    """Show an episode of a single run that was evaluated few-shot, where samples are images."""
-    if len(subjects) != 1 or not any(score.evaluation == FewShot.name for score in subjects[0].scores):
-        return None
-    features = subjects[0].features
-    if features is None or not subjects[0].run.weights.is_file():
-        return None
+class EpisodeSection(Section):
+    """An episode of few-shot learning in pictures."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        subject = subjects[0]
+        features = subject.features
+        if features is None or not _can_be_shown(subject, features):
+            return None
+        distance = _distance(subject)
+        rows, predicted = _episode(features, distance)
+        images = subject.inputs_of("test", features.test.numbers[rows.flatten()])
+        if images is None or images.ndim != 4:
+            return None
+        truth = _truth()
+        right = predicted == truth
+        order = right.long().argsort(stable=True)  # the wrong ones first
+        chosen = torch.cat([order[: SHOWN // 2], order[-(SHOWN // 2) :]])
+        names = [features.test.names[label] for label in features.test.classes[rows[:, 0]].tolist()]
+        columns = [f"class {place}" for place in range(1, SHAPE.ways + 1)]
+        pairs = list(zip(truth[chosen].tolist(), predicted[chosen].tolist(), strict=True))
+        captions = ["supports", *(_caption(place, *classes) for place, classes in enumerate(pairs, 1))]
+        supports = [[column, name, ""] for column, name in zip(columns, names, strict=True)]
+        queries = [[f"query {place}", names[true], names[found]] for place, (true, found) in enumerate(pairs, 1)]
+        picture = _looks(subject, images.unflatten(0, rows.shape), chosen)
+        figure = plots.as_html(plots.image_rows(picture, captions, ["", *columns]), "episode")
+        counts = {"ways": SHAPE.ways, "episodes": SHAPE.episodes, "right": int(right.sum()), "queries": len(right)}
+        said = sentence("episode", distance=distance, **counts)
+        return Content("An episode", said, figure + table(["", "class", "predicted"], [*supports, *queries]))
+
+
+def _can_be_shown(subject: Subject, features: FeatureParts) -> bool:
+    """Tell whether the run was evaluated few-shot, and has its encoder and enough test samples of enough classes."""
+    if not any(score.evaluation == FewShot.name for score in subject.scores) or not subject.run.weights.is_file():
+        return False
     counts = features.test.counts
-    if int((counts > 0).sum()) < SHAPE.ways or int(counts[counts > 0].min()) < SHAPE.each:
-        return None
-    distance = _distance(subjects[0])
-    rows, predicted = _episode(features, distance)
-    images = subjects[0].inputs_of("test", features.test.numbers[rows.flatten()])
-    if images is None or images.ndim != 4:
-        return None
-    images = images.unflatten(0, rows.shape)
-    encoder: Any = subjects[0].run.encoder()
+    return int((counts > 0).sum()) >= SHAPE.ways and int(counts[counts > 0].min()) >= SHAPE.each
+
+
+def _looks(subject: Subject, images: Float[Tensor, "n s ch h w"], chosen: Tensor) -> Float[Tensor, "r k 3 h w"]:
+    """Return the picture of an episode, tinted by what the run's encoder makes of its cells."""
+    encoder: Any = subject.run.encoder()
     shares = _shares(encoder, images)
-    truth = _truth()
-    right = predicted == truth
-    order = right.long().argsort(stable=True)  # the wrong ones first
-    chosen = torch.cat([order[: SHOWN // 2], order[-(SHOWN // 2) :]])
-    names = [features.test.names[label] for label in features.test.classes[rows[:, 0]].tolist()]
-    columns = [f"class {place}" for place in range(1, SHAPE.ways + 1)]
-    said = list(zip(truth[chosen].tolist(), predicted[chosen].tolist(), strict=True))
-    captions = ["supports", *(_caption(place, *classes) for place, classes in enumerate(said, 1))]
-    supports = [[column, name, ""] for column, name in zip(columns, names, strict=True)]
-    queries = [[f"query {place}", names[true], names[found]] for place, (true, found) in enumerate(said, 1)]
-    sentence = (
-        f"An episode of {SHAPE.ways} test classes, one image each to learn from, in the first row, and under it images "
-        f"to classify. It is the first of {SHAPE.episodes} that has a wrong one: by the distance {distance} the "
-        f"encoder's pooled features get {int(right.sum())} of {len(right)} right; wrong ones come first, with the "
-        "class that was predicted. Orange shows how much each cell of an image looks like the class above it, from 0, "
-        "no orange, to 1: the softmax of scaled cosines to the class's mean features."
-    )
-    picture = _picture(images, shares, chosen, _cell_of_pixels(encoder, images, shares))
-    figure = plots.as_html(plots.image_rows(picture, captions, ["", *columns]), "episode")
-    return Section("An episode", sentence, figure + table(["", "class", "predicted"], [*supports, *queries]))
+    return _picture(images, shares, chosen, _cell_of_pixels(encoder, images, shares))
 
 
 def _caption(place: int, true: int, found: int) -> str:
@@ -77,7 +83,7 @@ def _distance(subject: Subject) -> Distance:
 def _episode(features: FeatureParts, distance: Distance) -> tuple[Int[Tensor, "n s"], Int[Tensor, " q"]]:
     """Return the rows of the first of some episodes in which a query is classified wrongly, and what is predicted."""
     test = features.test
-    drawn = EpisodeDraw(test.classes, test.names, SHAPE)(torch.Generator().manual_seed(0))
+    drawn = EpisodeSampler(test.classes, test.names, SHAPE)(torch.Generator().manual_seed(0))
     vectors = as_compared(test.vectors, features.train.vectors, distance)[drawn]
     support, queries = vectors[:, :, : SHAPE.shots].mean(dim=2), vectors[:, :, SHAPE.shots :].flatten(1, 2)
     predicted = nearest_means(support, queries, distance).argmax(dim=2)

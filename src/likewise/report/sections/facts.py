@@ -3,24 +3,27 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from likewise.report.section import Section, definitions, table
+from likewise.report.elements import definitions, sentence, table
+from likewise.report.formatting import counted, part_words
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
-from likewise.report.words import counted, part_words
 
 PARTS = ("train", "validation", "test")
 
 
-def section(subjects: Sequence[Subject]) -> Section | None:
-    """List what a single run was made of; of several, what they share, and which run is which."""
-    if len(subjects) == 1:
-        return Section("Run", "", definitions(_pairs(subjects[0])))
-    pairs = [dict(_pairs(subject)) for subject in subjects]
-    shared = [(name, value) for name, value in pairs[0].items() if all(of.get(name) == value for of in pairs)]
-    rows = [
-        [subject.setting, "" if subject.seed is None else str(subject.seed), subject.run.name] for subject in subjects
-    ]
-    sentence = "What all runs share, and the setting and seed of each. Runs of one setting differ in the seed only."
-    return Section("Runs", sentence, definitions(shared) + table(["setting", "seed", "run"], rows, most=len(rows)))
+class FactsSection(Section):
+    """What the run was made of; of several, what they share, and which run is which."""
+
+    runs = "any"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        if len(subjects) == 1:
+            return Content("Run", "", definitions(_pairs(subjects[0])))
+        pairs = [dict(_pairs(subject)) for subject in subjects]
+        shared = [(name, value) for name, value in pairs[0].items() if all(of.get(name) == value for of in pairs)]
+        rows = [[of.setting, "" if of.seed is None else str(of.seed), of.run.name] for of in subjects]
+        listed = table(["setting", "seed", "run"], rows, most=len(rows))
+        return Content("Runs", sentence("runs"), definitions(shared) + listed)
 
 
 def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:

@@ -1,59 +1,61 @@
-"""The geometry of the test samples' features on the unit sphere."""
+"""The geometry of one run: of its features on the unit sphere, and of its labels."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
+from markupsafe import Markup
 from torch import Tensor
 
 from likewise.diagnostics import (
     alignment,
     class_distances,
     collapsed,
+    grouped,
     hubness,
     plots,
+    push_weights,
     similarity_histogram,
     singular_values,
     uniformity,
 )
 from likewise.diagnostics.spectrum import rank_of
-from likewise.report.inputs import how_many, raw_vectors
-from likewise.report.section import Section, folded, table
+from likewise.report.elements import folded, sentence, table
+from likewise.report.formatting import how_many
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER, RAW
 
 NEIGHBOURS = 10
 PAIRS = 10  # of classes
 MEASURED = 2000  # samples; all their pairs are looked at
-COLLAPSED = "Collapsed: all features point in the same direction, up to rounding, so every similarity is 1. "
+MOST_LABELS = 120  # that are drawn: the most frequent
+SAMPLES = 1000  # whose pairs are counted for the push
+BINS = 40
 
 
-def section(subjects: Sequence[Subject]) -> Section | None:
-    """Measure the features of a single run."""
-    if len(subjects) != 1 or subjects[0].features is None or len(subjects[0].features.test) < 2:
-        return None
-    test = subjects[0].features.test
-    some = test.fewer(MEASURED)
-    raw = raw_vectors(subjects[0], some)
-    vectors = {ENCODER: some.vectors} | ({} if raw is None else {RAW: raw})
-    classes = some.labels if some.label_kind == "classes" else None
-    sentence = COLLAPSED if collapsed(some.vectors) else ""
-    if classes is not None:
-        sentence += (
-            "Alignment is the mean squared distance between samples of one class on the unit sphere; the distance of "
-            "two classes is that between a sample of one and one of the other, averaged over all pairs of classes. "
+class GeometrySection(Section):
+    """The geometry of the test samples' features on the unit sphere."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        features = subjects[0].features
+        if features is None or len(features.test) < 2:
+            return None
+        some = features.test.fewer(MEASURED)
+        raw = subjects[0].raw_vectors(some)
+        vectors = {ENCODER: some.vectors} | ({} if raw is None else {RAW: raw})
+        classes = some.labels if some.label_kind == "classes" else None
+        said = sentence(
+            "geometry",
+            collapsed=collapsed(some.vectors),
+            classes=classes is not None,
+            neighbours=NEIGHBOURS,
+            shown=how_many(len(some), len(features.test)),
         )
-    sentence += (
-        "Uniformity is the logarithm of the mean Gaussian potential of all pairs. The effective rank "
-        "is the number of directions that the features use: the exponential of the entropy of their singular values. "
-        f"Hubs are samples that are among the {NEIGHBOURS} nearest neighbours of very many others: with a skewness "
-        "above 1 they dominate retrieval, and many samples are nobody's neighbours. "
-    )
-    if classes is not None:
-        sentence += "Below them, the cosine similarities of pairs. "
-    return Section("Geometry", f"{sentence}{how_many(len(some), len(test))}.", _body(vectors, classes, some.names))
+        return Content("Geometry", said, _measured(vectors, classes, some.names))
 
 
-def _body(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequence[str]) -> str:
+def _measured(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequence[str]) -> Markup:
     spectrum = {kind: singular_values(of) for kind, of in vectors.items()}
     hubs = {kind: hubness(of, NEIGHBOURS) for kind, of in vectors.items()}
     rows = [
@@ -62,7 +64,7 @@ def _body(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequence
         ["skewness of hubs (lower is better)", *(f"{of.skewness:.2f}" for of in hubs.values())],
         ["nobody's neighbours (lower is better)", *(f"{100 * of.never:.1f} %" for of in hubs.values())],
     ]
-    body = ""
+    body = Markup()
     if classes is not None:
         distances = {kind: class_distances(of, classes, len(names)) for kind, of in vectors.items()}
         rows.insert(0, ["alignment (lower is better)", *(f"{alignment(of, classes):.3f}" for of in vectors.values())])
@@ -91,3 +93,29 @@ def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:
             rows.append([names[one], names[other], f"{between[at]:.3f}", *(f"{of:.3f}" for of in within)])
     head = ["class", "and", "squared distance", "within the first", "within the second"]
     return folded("The classes nearest to each other", table(head, rows)) if rows else ""
+
+
+class LabelSimilaritySection(Section):
+    """How alike labels are in the training part, and how little similar samples push each other because of it."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        features, similarity = subjects[0].features, subjects[0].label_similarity
+        if features is None or similarity is None:
+            return None
+        train = features.train
+        if train.label_kind != "label sets" or len(similarity) != len(train.names):
+            return None
+        frequent = train.counts.argsort(descending=True, stable=True)[:MOST_LABELS]
+        some = similarity[frequent][:, frequent]
+        order = grouped(some)
+        names = [train.names[label] for label in frequent[order].tolist()]
+        body = plots.as_html(plots.matrix(some[order][:, order], names, "similarity"), "label-similarity")
+        said = sentence("label_similarity", shown=len(frequent), labels=len(train.names))
+        arguments: dict[str, Any] = (subjects[0].facts.get("parts", {}).get("loss") or {}).get("init_args") or {}
+        aggregation: Any = arguments.get("aggregation", "mean")
+        weights = push_weights(train.fewer(SAMPLES).sets, similarity, aggregation)
+        if len(weights):
+            counts = torch.histc(weights.float(), BINS, 0, 1)
+            shares = {"push": (torch.linspace(0, 1, BINS + 1), counts / counts.sum())}
+            body += plots.as_html(plots.histogram(shares, "weight", "pairs, %"), "push-weights")
+        return Content("Similarity of labels", said, body)

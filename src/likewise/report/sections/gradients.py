@@ -1,7 +1,13 @@
-"""What pulls and pushes: the gradient of SupCon and NT-Xent in a batch of the first epoch and of the last."""
+"""The gradient of SupCon and NT-Xent: what pulls and pushes in a batch, and what acts on one anchor."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from markupsafe import Markup
+from torch import Tensor
 
 from likewise.diagnostics import (
     AnchorGradients,
@@ -12,87 +18,161 @@ from likewise.diagnostics import (
     plots,
     strength_by_similarity,
 )
+from likewise.evaluation import Features
 from likewise.losses.sup_con import Form
-from likewise.report.section import Section, paragraphs
+from likewise.report.elements import drawn_by_script, paragraphs, sentence
+from likewise.report.formatting import short_name
+from likewise.report.sections.section import Content, Section
+from likewise.report.setting import settings_of
 from likewise.report.subject import Subject
-from likewise.report.words import short_name
 
 MOST_SETTINGS = 4
 MOST_ANCHORS = 512  # evenly spaced rows of a batch, all of which are their references
+ANCHORS = 40  # that can be chosen
+REFERENCES = 8  # of each kind, the strongest
+LETTERS = 80  # of a text
 LOSSES = {"SupConLoss", "NTXentLoss"}
-SENTENCE = (
-    "How strongly each positive and negative acts on its anchor: the length of its part of the gradient, averaged over "
-    "pairs with about the same cosine, in the last batch of the first and of the last epoch. The length is |P − X|/τ "
-    "for a positive and P/τ for a negative, times sqrt(1 − cosine²). τ is the temperature, P the reference's share of "
-    "the anchor's softmax over all other rows of the batch, and X the share that the loss asks of a positive: 1 over "
-    "the number of positives, or with form=in its share of the softmax over positives. Hard positives are on the "
-    "left, hard negatives on the right. Very close references lose strength, since only what is orthogonal to the "
-    "anchor's embedding moves it. Strength has no sign: a positive that is very close can also repel."
-)
 
 
-def section(subjects: Sequence[Subject]) -> Section | None:
-    """Show the gradient of one run, or of the first run of each setting."""
-    firsts = {subject.setting: subject for subject in reversed(subjects)}
-    fitting = [subject for subject in reversed(firsts.values()) if form_of(subject) and subject.run.batches.is_file()]
-    if not fitting:
-        return None
-    panels: dict[str, AnchorGradients] = {}
-    said: list[str] = []
-    for subject in fitting[:MOST_SETTINGS]:
-        for batch in sorted(subject.batches.values(), key=lambda batch: batch.step):
-            title = f"{subject.setting}, epoch {batch.epoch}" if len(firsts) > 1 else f"Epoch {batch.epoch}"
-            panels[title] = _gradients(subject, batch)
-            said.append(f"{title}: {_words(panels[title], batch)}")
-    figure = plots.strengths({title: strength_by_similarity(found) for title, found in panels.items()})
-    sentence = SENTENCE
-    if len(fitting) > MOST_SETTINGS:
-        sentence += f" Shown are the first {MOST_SETTINGS} settings."
-    return Section("What pulls and pushes", sentence, plots.as_html(figure, "pull-and-push") + paragraphs(said))
+class GradientsSection(Section):
+    """What pulls and pushes, by similarity; of several settings in the first run of each."""
+
+    runs = "any"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        settings = settings_of(subjects)
+        fitting = [setting for setting in settings if form_of(setting.first) and setting.first.run.batches.is_file()]
+        panels: dict[str, AnchorGradients] = {}
+        said: list[Markup] = []
+        for setting in fitting[:MOST_SETTINGS]:
+            for batch in sorted(setting.first.batches.values(), key=lambda batch: batch.step):
+                title = f"{setting.name}, epoch {batch.epoch}" if len(settings) > 1 else f"Epoch {batch.epoch}"
+                rows = batch.embeddings.shape[:-1].numel()
+                spaced = list(range(0, rows, -(-rows // MOST_ANCHORS))) if rows else []
+                panels[title] = _gradients(setting.first, batch, spaced)
+                said.append(_words(title, panels[title], batch))
+        if not panels:
+            return None
+        figure = plots.strengths({title: strength_by_similarity(found) for title, found in panels.items()})
+        heading = sentence("gradients", settings=len(fitting), most=MOST_SETTINGS)
+        return Content("What pulls and pushes", heading, plots.as_html(figure, "pull-and-push") + paragraphs(said))
 
 
 def form_of(subject: Subject) -> Form | None:
     """Return SupCon's form; None unless the run's loss is SupCon or NT-Xent, normalised, of the batch only.
 
-    With offers, the references may be the keys of a momentum encoder or a queue, which no file has.
+    With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
     """
     parts = subject.facts.get("parts", {})
     loss = parts.get("loss")
     if not loss or short_name(loss) not in LOSSES or not loss["class_path"].startswith("likewise."):
         return None
     given = loss.get("init_args") or {}
-    if parts.get("offers") or given.get("normalize") is False:
+    if parts.get("inputs") or given.get("normalize") is False:
         return None
     return "in" if given.get("form") == "in" else "out"
 
 
-def _gradients(subject: Subject, batch: Snapshot) -> AnchorGradients:
+def _gradients(subject: Subject, batch: Snapshot, anchors: Tensor | Sequence[int]) -> AnchorGradients:
     labels = batch.labels if short_name(subject.facts["parts"]["loss"]) == "SupConLoss" else None
-    rows = batch.embeddings.shape[:-1].numel()
-    spaced = range(0, rows, -(-rows // MOST_ANCHORS)) if rows else []
-    return anchor_gradients(
-        batch.embeddings, labels, temperature=batch.temperature, form=form_of(subject) or "out", anchors=list(spaced)
-    )
+    form = form_of(subject) or "out"
+    return anchor_gradients(batch.embeddings, labels, temperature=batch.temperature, form=form, anchors=anchors)
 
 
-def _words(found: AnchorGradients, batch: Snapshot) -> str:
+def _words(title: str, found: AnchorGradients, batch: Snapshot) -> Markup:
     """Say what the hardest tenth supplies, and of how many rows."""
     rows = batch.embeddings.flatten(0, -2)
     shares = hardest_shares(found)
-    if collapsed(rows) or math.isnan(shares.pull) or math.isnan(shares.push):
-        words = "all embeddings have the same direction, or nothing pulls or pushes."
-    else:
-        words = (
-            f"the least similar tenth of the positives supplies {100 * shares.pull:.0f} % of the pull, the most "
-            f"similar tenth of the negatives {100 * shares.push:.0f} % of the push; without mining, each would be 10 %."
-        )
     repelling = float((found.coefficients[found.positives] > 0).double().mean())
-    if repelling > 0:
-        words += f" {100 * repelling:.0f} % of the positives are closer than the loss asks for and repel."
-    if len(found.anchors) < len(rows):
-        words += f" {len(found.anchors):,} of {len(rows):,} rows are the anchors."
-    if len(batch.embeddings) < batch.samples:
-        words += (
-            f" The gradient is that among the {len(batch.embeddings):,} of {batch.samples:,} samples that were kept."
-        )
-    return words
+    return sentence(
+        "gradients_of_batch",
+        title=title,
+        undefined=collapsed(rows) or math.isnan(shares.pull) or math.isnan(shares.push),
+        pull=f"{100 * shares.pull:.0f}",
+        push=f"{100 * shares.push:.0f}",
+        repelling=f"{100 * repelling:.0f}" if repelling > 0 else "",
+        anchors=len(found.anchors),
+        rows=len(rows),
+        kept=len(batch.embeddings),
+        samples=batch.samples,
+    )
+
+
+class AnchorSection(Section):
+    """An anchor to choose, and what pulls and pushes it, reference by reference."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        subject = subjects[0]
+        batch = max(subject.batches.values(), key=lambda of: of.step, default=None) if form_of(subject) else None
+        samples = None if batch is None else _samples(subject, batch)
+        if batch is None or samples is None:
+            return None
+        chosen = _chosen(samples)
+        found = _gradients(subject, batch, chosen)
+        said = _said(subject, samples, batch)
+        anchors = [_anchor(found, place, said, len(samples)) for place in range(len(chosen)) if found.active[place]]
+        if not anchors:
+            return None
+        data = {"anchors": anchors, "captions": {"pull": "Positives", "push": "Negatives"}}
+        return Content("One anchor", sentence("anchor"), drawn_by_script("anchors", data))
+
+
+def _samples(subject: Subject, batch: Snapshot) -> Features | None:
+    """Return the samples of a batch; None where the training part isn't at hand."""
+    if subject.parts is None or subject.features is None:
+        return None
+    train = subject.parts.train.numbered()
+    if not len(batch.sample_index) or int(batch.sample_index.max()) >= len(train):
+        return None
+    rows = torch.as_tensor(train.rows)[batch.sample_index]
+    labels = batch.labels if batch.labels is None or batch.labels.ndim == 1 else batch.labels.bool()
+    return Features(torch.zeros(len(rows), 0), labels, train.names, rows, "train")
+
+
+def _chosen(samples: Features) -> Int[Tensor, " a"]:
+    """Return rows of the first view to choose from, a few of each class."""
+    if samples.label_kind != "classes":
+        return torch.arange(len(samples))[:ANCHORS]
+    classes = samples.classes
+    before = torch.stack([(classes[:place] == label).sum() for place, label in enumerate(classes)])
+    few = torch.stack([before, classes, torch.arange(len(classes))]).unique(dim=1)[:, :ANCHORS]
+    return few[2][few[1].argsort(stable=True)]
+
+
+def _said(subject: Subject, samples: Features, batch: Snapshot) -> list[dict[str, Any]]:
+    """Return what is shown of each row of the batch, view by view."""
+    views = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
+    thumbnails = subject.thumbnails_of(samples, LETTERS)
+    return [
+        one._replace(place=f"{one.place}, view {view}" if views > 1 else one.place)._asdict()
+        for view in range(1, views + 1)
+        for one in thumbnails
+    ]
+
+
+def _anchor(found: AnchorGradients, place: int, said: list[dict[str, Any]], samples: int) -> dict[str, Any]:
+    row = int(found.anchors[place])
+    signed = found.strengths[place] * found.coefficients[place].sign() * (1 - 2 * found.positives[place].double())
+
+    def strongest(among: Tensor) -> list[dict[str, Any]]:
+        order = found.strengths[place].where(among, -1).argsort(descending=True)[: min(REFERENCES, int(among.sum()))]
+        return [
+            said[at]
+            | {
+                "cosine": float(found.similarities[place, at]),
+                "strength": float(signed[at]),
+                "note": "another view of it" if at % samples == row % samples else "",
+            }
+            for at in order.tolist()
+        ]
+
+    counts = f"{int(found.positives[place].sum()):,} positives, {int(found.negatives[place].sum()):,} negatives"
+    forces = float(found.pull[place].norm()), float(found.push[place].norm())
+    return said[row] | {
+        "pull": strongest(found.positives[place]),
+        "push": strongest(found.negatives[place]),
+        "total": (
+            f"{said[row]['place']}: {counts}. Together they pull with {forces[0]:.3g} and push with {forces[1]:.3g}, "
+            "of which only what is orthogonal to the anchor moves it."
+        ),
+    }

@@ -6,16 +6,18 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from markupsafe import Markup
 from torch import Tensor
 
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
 from likewise.diagnostics.layout import Method
 from likewise.evaluation import KNN, Features
 from likewise.evaluation.label_words import label_words
-from likewise.report.inputs import how_many, inputs_as_words, order_by_class, order_by_share, raw_vectors
-from likewise.report.section import Section
-from likewise.report.settings import settings_of
+from likewise.report.elements import drawn_by_script, sentence
+from likewise.report.formatting import how_many
+from likewise.report.sections.section import Content, Section
+from likewise.report.setting import settings_of
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER, RAW
 
@@ -30,39 +32,53 @@ MOST_LABELS = 12  # of label sets by which points can be coloured, the most freq
 GREEN_RED = ("#2a9d5c", "#d1495b")
 GREY_BLUE = ("#a4a9b2", plots.COLORS[0])
 WITHOUT_WITH = ("without", "with")
-COLLAPSED = (
-    "Collapsed: the encoder gives all these samples the same features, up to rounding, so it can't tell them apart and "
-    "they all lie on one point. "
-)
 Panels = dict[str, dict[str, Tensor]]
 """For each map's name, and for each layout, the places of the first samples, (N, 2)."""
 
 
-def section(subjects: Sequence[Subject]) -> Section | None:
-    """Lay out the test samples of a single run, or of the first run of some settings."""
-    firsts = [setting.subjects[0] for setting in settings_of(subjects)] if len(subjects) > 1 else list(subjects)
-    tests = {subject: subject.features.test for subject in firsts if subject.features is not None}
-    tests = {subject: of for subject, of in tests.items() if len(of)}
-    test = next(iter(tests.values()), None)
-    shown = {} if test is None else {subject: of for subject, of in tests.items() if _same(test, of)}
-    firsts = list(shown)[:MOST_RUNS]
-    if test is None or len(firsts) < min(2, len(subjects)):
-        return None
-    some = test[_order(test)[:MOST]]
-    panels = (
-        _of_run(firsts[0], some)
-        if len(subjects) == 1
-        else _of_runs({subject: shown[subject] for subject in firsts}, some)
-    )
-    data = plots.as_data(_data(firsts[0], some, panels), "map-data")
-    body = f'<div class="map" id="map" data-of="map-data"></div>{data}'
-    sentence = COLLAPSED if collapsed(some.vectors) else ""
-    return Section("Map", sentence + _sentence(some, test, firsts, len(subjects)), body)
+class MapSection(Section):
+    """The test samples laid out in the plane; of several settings those of the first run of each."""
+
+    runs = "any"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        firsts = [setting.first for setting in settings_of(subjects)]
+        tests = {subject: subject.features.test for subject in firsts if subject.features is not None}
+        tests = {subject: of for subject, of in tests.items() if len(of)}
+        test = next(iter(tests.values()), None)
+        shown = {} if test is None else {subject: of for subject, of in tests.items() if _same(test, of)}
+        shown = dict(list(shown.items())[:MOST_RUNS])
+        if test is None or len(shown) < min(2, len(subjects)):
+            return None
+        some = test[ordered(test, whole=_crowded(test))[:MOST]]
+        first = next(iter(shown))
+        panels = _of_run(first, some) if len(subjects) == 1 else _of_runs(shown, some)
+        said = _sentence(some, test, len(shown) if len(subjects) > 1 else 0)
+        return Content("Map", said, drawn_by_script("map", _data(first, some, panels)))
 
 
-def _order(test: Features) -> Tensor:
-    """Return in which order samples are taken: of very many classes, so that some are there as a whole."""
-    return order_by_class(test) if _crowded(test) else order_by_share(test)
+def ordered(features: Features, seed: int = 0, *, whole: bool) -> Int[Tensor, " n"]:
+    """Return a random order of samples: class by class, or such that any beginning has the same share of each class.
+
+    Example:
+        >>> features = Features(torch.eye(6), torch.tensor([0, 0, 0, 0, 1, 1]))
+        >>> [sorted(features.classes[ordered(features, whole=False)[:n]].tolist()) for n in (3, 6)]
+        [[0, 0, 1], [0, 0, 0, 0, 1, 1]]
+        >>> len(set(features.classes[ordered(features, whole=True)[:2]].tolist()))
+        1
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = torch.randperm(len(features), generator=generator)
+    if features.label_kind != "classes":
+        return shuffled
+    classes = features.classes[shuffled]
+    if whole:
+        return shuffled[torch.randperm(len(features.names), generator=generator)[classes].argsort(stable=True)]
+    counts = torch.bincount(classes, minlength=len(features.names))
+    ranks = torch.empty(len(classes), dtype=torch.double)  # within the class
+    by_class = classes.argsort(stable=True)
+    ranks[by_class] = torch.arange(len(classes)).double() - (counts.cumsum(0) - counts)[classes[by_class]]
+    return shuffled[((ranks + 0.5) / counts[classes]).argsort(stable=True)]
 
 
 def _crowded(test: Features) -> bool:
@@ -75,31 +91,27 @@ def _same(test: Features, other: Features) -> bool:
     return torch.equal(test.numbers, other.numbers) and test.names == other.names
 
 
-def _sentence(some: Features, test: Features, shown: Sequence[Subject], runs: int) -> str:
+def _sentence(some: Features, test: Features, maps: int) -> Markup:
+    """Say what a map shows; of several settings there are so many maps."""
     few = min(MAPPED, len(some))
-    sentence = (
-        f"{how_many(few, len(test))} laid out by t-SNE of their cosine neighbours: which samples are near each other "
-        "means something; the distances between groups and the axes do not. By PCA, distances are kept as well as two "
-        "axes can. Pointing at a point, or tapping it, shows the sample; "
+    by_setting = "each setting" if maps < MOST_RUNS else f"the first {MOST_RUNS} settings"
+    return sentence(
+        "map",
+        collapsed=collapsed(some.vectors),
+        shown=how_many(few, len(test)),
+        label_sets=test.label_kind == "label sets",
+        labels=min(MOST_LABELS, len(test.names)),
+        classes=len(some.classes[:few].unique()) if _crowded(test) and few < len(test) else 0,
+        all_classes=len(test.names),
+        by_pca=len(some) if len(some) > few else 0,
+        pictured=PICTURED if len(some) > PICTURED else 0,
+        settings=by_setting if maps else "",
     )
-    chosen = f"one of the {min(MOST_LABELS, len(test.names))} most frequent labels colours the samples that have it. "
-    sentence += chosen if test.label_kind == "label sets" else "clicking on a class shows it alone. "
-    if _crowded(test) and few < len(test):
-        classes = len(some.classes[:few].unique())
-        sentence += f"By t-SNE they are those of {classes:,} of {len(test.names):,} classes, chosen at random. "
-    if len(some) > few:
-        sentence += f"By PCA there are {len(some):,}. "
-    if len(some) > PICTURED:
-        sentence += f"{PICTURED:,} of them have a picture or text. "
-    if runs > 1:
-        sentence += f"A map for {'each setting' if len(shown) < MOST_RUNS else f'the first {MOST_RUNS} settings'}, of "
-        sentence += "its first run; each begins at the first one's layout, and is turned like it."
-    return sentence.strip()
 
 
 def _of_run(subject: Subject, some: Features) -> Panels:
     """Return the maps of a run's features, and of raw inputs."""
-    raw = raw_vectors(subject, some[torch.arange(min(MOST_RAW, len(some)))])
+    raw = subject.raw_vectors(some[torch.arange(min(MOST_RAW, len(some)))])
     panels = {ENCODER: _layouts(subject, some.vectors)}
     return panels if raw is None else panels | {RAW: _layouts(subject, raw)}
 
@@ -131,10 +143,11 @@ def _layouts(
 def _data(subject: Subject, some: Features, panels: Panels) -> dict[str, Any]:
     """Return what the page's scripts draw."""
     pictured = some[torch.arange(min(PICTURED, len(some)))]
+    texts = subject.lines_of(pictured)
     return {
         "rows": _encoded(some.numbers, torch.int32),
         "tiles": _encoded(subject.album.tiles("test", pictured.numbers), torch.int32),
-        "texts": inputs_as_words(subject, pictured),
+        "texts": texts if any(texts) else [],
         "labels": label_words(pictured) if some.label_kind == "label sets" else [],
         "panels": [
             {

@@ -1,62 +1,57 @@
-"""The scores of one run: all of them in a table, the shares also as dots with whiskers."""
+"""Scores of one run: all of them in a table, the shares also as dots; its calibration; its robustness."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+
+from markupsafe import Markup
 
 from likewise.diagnostics import plots
-from likewise.evaluation import Difference, paired_difference
-from likewise.report.section import Section, folded, table
+from likewise.evaluation import Calibration, Difference, Robustness, paired_difference
+from likewise.evaluation.accuracy import ACCURACY
+from likewise.evaluation.calibration import CONFIDENCE
+from likewise.evaluation.robustness import CLEAN
+from likewise.report.elements import element, folded, sentence, table
+from likewise.report.formatting import (
+    count_words,
+    difference_words,
+    dot_of,
+    marked,
+    remarks,
+    score_words,
+    settings_words,
+)
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
-from likewise.report.words import count_words, difference_words, dot_of, marked, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, RAW, Score
 
-SENTENCE = (
-    "The encoder is frozen and its head left off. Dots are scores on the test part, whiskers 95 % intervals: Wilson's "
-    "for accuracies and precision@1, Student's for other means; where its choices say so, over classes instead of "
-    "samples, of few-shot episodes by the jackknife. The axis does not begin at 0. "
-    "Choices were made on the validation part."
-)
-WITH_ERRORS = (
-    " AUROC has DeLong's interval; calibration error and FPR, whose intervals are by the bootstrap, and other numbers "
-    "of which lower is better are in the table only."
-)
-WITH_RAW = (
-    " Raw inputs go through the same evaluations without an encoder; differences are paired by sample or episode, in "
-    "percentage points."
-)
 
+class ScoresSection(Section):
+    """All scores over the test samples, next to raw inputs."""
 
-def section(subjects: Sequence[Subject]) -> Section | None:
-    """Show the scores of a single run."""
-    if len(subjects) != 1 or not subjects[0].headlines:
-        return None
-    subject = subjects[0]
-    both = dict(_rows(subject))
-    shares = {
-        name: {kind: dot_of(of) for kind, of in kinds.items() if of.metric.is_share and of.metric.better != "lower"}
-        for name, kinds in both.items()
-    }
-    shares = {name: kinds for name, kinds in shares.items() if kinds}
-    figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else ""
-    raw = any(RAW in kinds for kinds in both.values())
-    errors = any(of.metric.better == "lower" for kinds in both.values() for of in kinds.values())
-    sentence = SENTENCE + (WITH_ERRORS if errors else "") + (WITH_RAW if raw else "")
-    return Section("Scores", sentence, figure + _table(subject, both, raw=raw))
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        subject = subjects[0]
+        both = dict(_scores(subject))
+        if not both:
+            return None
+        shares = {
+            name: {kind: dot_of(of) for kind, of in kinds.items() if of.metric.is_share and of.metric.better != "lower"}
+            for name, kinds in both.items()
+        }
+        shares = {name: kinds for name, kinds in shares.items() if kinds}
+        figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else Markup()
+        raw = any(RAW in kinds for kinds in both.values())
+        errors = any(of.metric.better == "lower" for kinds in both.values() for of in kinds.values())
+        return Content("Scores", sentence("scores", errors=errors, raw=raw), figure + _table(subject, both, raw=raw))
 
 
 def lead(subjects: Sequence[Subject]) -> str:
-    """Return a card for each evaluation with the first of its scores, as HTML; empty for several runs.
-
-    Args:
-        subjects: A single run; of several there is no single score.
-    """
+    """Return a card for each evaluation with the first of its scores; empty for several runs."""
     if len(subjects) != 1:
         return ""
-    cards: dict[str, str] = {}
+    firsts: dict[str, str] = {}
     for evaluation, metric in subjects[0].headlines:
-        if evaluation not in cards:
-            cards[evaluation] = _card(subjects[0], evaluation, metric)
-    return f'<div class="cards">{"".join(cards.values())}</div>' if cards else ""
+        firsts.setdefault(evaluation, metric)
+    cards = [_card(subjects[0], *first) for first in firsts.items()]
+    return element("cards", cards) if cards else ""
 
 
 def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Difference | None:
@@ -69,7 +64,8 @@ def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Differen
     return paired_difference(ours, theirs, subject.unseen_classes(ours))
 
 
-def _card(subject: Subject, evaluation: str, metric: str) -> str:
+def _card(subject: Subject, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
+    """Return name, value and further lines of a card."""
     ours = subject.test_scores[evaluation, metric, ENCODER, ALL]
     theirs = subject.test_scores.get((evaluation, metric, RAW, ALL))
     value, _, interval = score_words(ours).partition(" [")
@@ -80,18 +76,16 @@ def _card(subject: Subject, evaluation: str, metric: str) -> str:
         lines.append(f"raw inputs {score_words(theirs)}" + (f", {others}" if others else ""))
         if difference is not None:
             lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
-    said = "".join(f"<span>{escape(line)}</span>" for line in lines)
-    name = marked(f"{evaluation}, {metric}", ours.metric)
-    return f'<div class="card"><span>{escape(name)}</span><b>{escape(value)}</b>{said}</div>'
+    return marked(f"{evaluation}, {metric}", ours.metric), value, lines
 
 
-def _rows(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:
+def _scores(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:
     for evaluation, metric in subject.headlines:
         of = {kind: subject.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS}
         yield f"{evaluation}, {metric}", {kind: score for kind, score in of.items() if score is not None}
 
 
-def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bool) -> str:
+def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bool) -> Markup:
     lines: list[list[str]] = []
     chosen: list[list[str]] = []
     for (evaluation, metric), (name, kinds) in zip(subject.headlines, both.items(), strict=True):
@@ -102,14 +96,55 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
             line.append("" if theirs is None else score_words(theirs))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, count_words(ours)])
-        chosen.append([name, _chosen(ours, theirs)])
+        own, other = remarks(ours), "" if theirs is None else remarks(theirs)
+        choices = own if other in {own, ""} else "; ".join(filter(None, [own, f"raw inputs: {other}"]))
+        chosen += [[name, choices]] if choices else []
     head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "mean of"]
-    chosen = [line for line in chosen if line[1]]
     filled = [place for place in range(len(head)) if any(line[place] for line in lines)]
-    head, lines = [head[place] for place in filled], [[line[place] for place in filled] for line in lines]
-    return table(head, lines) + (folded("Choices", table(["", "choices"], chosen)) if chosen else "")
+    scores = table([head[place] for place in filled], [[line[place] for place in filled] for line in lines])
+    return scores + (folded("Choices", table(["", "choices"], chosen)) if chosen else "")
 
 
-def _chosen(ours: Score, theirs: Score | None) -> str:
-    own, other = remarks(ours), "" if theirs is None else remarks(theirs)
-    return own if other in {own, ""} else "; ".join(filter(None, [own, f"raw inputs: {other}"]))
+class CalibrationSection(Section):
+    """Reliability diagram of the linear probe."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        lines = {kind: _bins(subjects[0], kind) for kind in KINDS}
+        lines = {kind: bins for kind, bins in lines.items() if bins}
+        if not lines:
+            return None
+        return Content("Calibration", sentence("calibration"), plots.as_html(plots.reliability(lines), "reliability"))
+
+
+def _bins(subject: Subject, kind: str) -> list[tuple[float, plots.Dot]]:
+    """Return the mean confidence of each bin, in percent, and its accuracy."""
+    of = {
+        (metric, group): score
+        for (evaluation, metric, features, group), score in subject.test_scores.items()
+        if (evaluation, features, group.kind) == (Calibration.name, kind, CONFIDENCE.name)
+    }
+    bins = sorted({group for _, group in of}, key=lambda group: of[CONFIDENCE.name, group].value)
+    return [(100 * of[CONFIDENCE.name, group].value, dot_of(of[ACCURACY.name, group])) for group in bins]
+
+
+class RobustnessSection(Section):
+    """Accuracy under each corruption and severity."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        found: dict[str, dict[str, Score]] = {}
+        for (evaluation, _, kind, group), score in subjects[0].test_scores.items():
+            if (evaluation, kind, group.kind) == (Robustness.name, ENCODER, "corruption"):
+                severity = f"severity {score.protocol['severity']}"
+                found.setdefault(score.protocol["corruption"], {})[severity] = score
+        clean = subjects[0].test_scores.get((Robustness.name, CLEAN.name, ENCODER, ALL))
+        if not found or clean is None:
+            return None
+        dots = {"clean": {"clean": dot_of(clean)}}
+        dots |= {name: {severity: dot_of(score) for severity, score in of.items()} for name, of in found.items()}
+        severities = sorted({severity for of in found.values() for severity in of})
+        rows = [
+            [name, *(score_words(of[one]) if one in of else "" for one in severities)] for name, of in found.items()
+        ]
+        figure = plots.as_html(plots.dots(dots, "accuracy on the test part, %"), "robustness")
+        said = sentence("robustness", clean=score_words(clean))
+        return Content("Robustness", said, figure + table(["", *severities], rows))

@@ -1,13 +1,11 @@
 """What a training shows in its loggers besides curves: options, views of samples, and what validation encodes."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any, final
 
 import lightning
 import torch
 from jaxtyping import Float, Int, UInt8
-from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from torch import Tensor
 from torch.nn import functional
 
@@ -15,10 +13,7 @@ from likewise.data import Batch, Samples
 from likewise.diagnostics import similarity_histogram, two_dimensional_map
 from likewise.diagnostics.plots.images import montage, thumbnails
 from likewise.evaluation import Features
-from likewise.training.loggers.board import Board, Seen
-from likewise.training.loggers.on_mlflow import OnMLflow
-from likewise.training.loggers.on_tensorboard import OnTensorBoard
-from likewise.training.loggers.on_wandb import OnWandb
+from likewise.training.loggers.boards import Board, OnTensorBoard, Seen, board_of
 
 MOST = 1000  # validation samples that are shown
 SAMPLES, VIEWS = 8, 6  # at most, in the picture of views
@@ -77,13 +72,7 @@ class Drawings(lightning.Callback):
                     board.views(picture)
 
     def show(self, trainer: lightning.Trainer, samples: Samples, features: Features) -> None:
-        """Show what the encoder makes of validation samples.
-
-        Args:
-            trainer: The trainer.
-            samples: The samples.
-            features: Their features.
-        """
+        """Show what the encoder makes of validation samples."""
         if not self._boards:
             return
         rows = torch.linspace(0, len(features) - 1, min(MOST, len(features)), dtype=torch.float64).long()
@@ -99,24 +88,10 @@ class Drawings(lightning.Callback):
             board.epoch(seen)
 
 
-def board_of(logger: Logger) -> Board | None:
-    """Return what draws in a logger's tool; None where nothing does."""
-    if isinstance(logger, TensorBoardLogger) and find_spec("tensorboard") is not None:  # it can do with tensorboardX
-        return OnTensorBoard(logger)
-    if isinstance(logger, WandbLogger):
-        return OnWandb(logger)
-    return OnMLflow(logger) if isinstance(logger, MLFlowLogger) else None
-
-
 def views(samples: Samples, batch: Batch) -> UInt8[Tensor, "h w 4"] | None:
     """Put some samples of a batch into one picture, a row each: the original, and its views as the encoder gets them.
 
-    Args:
-        samples: The training part.
-        batch: A batch of it, with views.
-
-    Returns:
-        Red, green, blue and opacity; None where samples are no images.
+    Red, green, blue and opacity; None where samples are no images.
 
     Example:
         >>> samples = Samples(torch.rand(4, 1, 8, 8))

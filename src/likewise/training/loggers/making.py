@@ -1,16 +1,18 @@
-"""Lightning's loggers for the tools that are asked for."""
+"""Lightning's loggers for the tools that are asked for, and a run's options as their hyper-parameters."""
 
 import logging
 import os
 import secrets
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+import yaml
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
+from likewise.parts import is_spec
 from likewise.runs import Run
 
 PROJECT = "likewise"  # where W&B and MLflow gather runs, unless their variables name another place
@@ -40,7 +42,12 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     Warns:
         UserWarning: MLflow doesn't know the run that was begun before; a new one begins.
     """
-    makers = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "csv": _csv}
+    makers: dict[str, Callable[[Run, str | None], Logger]] = {
+        "tensorboard": lambda of, _: TensorBoardLogger(of.folder, "tensorboard", "", default_hp_metric=False),
+        "wandb": _wandb,
+        "mlflow": _mlflow,
+        "csv": lambda of, _: CSVLogger(of.folder, "csv"),
+    }
     known: dict[str, str] = run.facts.get("logged", {})
     with _quiet():
         made = {tool: makers[tool](run, known.get(tool)) for tool in dict.fromkeys(tools)}
@@ -54,16 +61,6 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     finally:
         if "wandb" in made:
             import_module("wandb").finish(exit_code=failed)  # Lightning leaves its run open, for the next one to find
-
-
-def _tensorboard(run: Run, known: str | None) -> Logger:
-    del known
-    return TensorBoardLogger(run.folder, "tensorboard", "", default_hp_metric=False)
-
-
-def _csv(run: Run, known: str | None) -> Logger:
-    del known
-    return CSVLogger(run.folder, "csv")
 
 
 def _wandb(run: Run, known: str | None) -> Logger:
@@ -100,3 +97,31 @@ def _quiet() -> Generator[None]:
         yield
     finally:
         logging.disable(level)
+
+
+def hyperparameters(run: Run) -> dict[str, Any]:
+    """Return the options that a run began with, by the names that the command line gives them, as numbers and words."""
+    if not run.configuration.is_file():
+        return {}
+    return dict(named(yaml.safe_load(run.configuration.read_text(encoding="utf-8"))))
+
+
+def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield options with their values; of a part its class, and then its arguments.
+
+    Example:
+        >>> dict(named({"seed": 3, "loss": {"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1}}}))
+        {'seed': 3, 'loss': 'SupConLoss', 'loss.temperature': 0.1}
+        >>> dict(named({"inputs": [{"class_path": "likewise.training.Momentum"}], "widths": [64, 128]}))
+        {'inputs.1': 'Momentum', 'widths': '[64, 128]'}
+    """
+    for name, value in options.items():
+        if is_spec(value):
+            yield f"{before}{name}", str(value["class_path"]).rpartition(".")[2]
+            yield from named(value.get("init_args") or {}, f"{before}{name}.")
+        elif isinstance(value, Mapping):
+            yield from named(value, f"{before}{name}.")
+        elif isinstance(value, list) and any(map(is_spec, value)):
+            yield from named({f"{name}.{place}": one for place, one in enumerate(value, start=1)}, before)
+        elif value is not None:
+            yield f"{before}{name}", value if isinstance(value, int | float | str) else str(value)

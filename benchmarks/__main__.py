@@ -1,0 +1,57 @@
+"""Measurements for developers of the library: `python -m benchmarks NAME [OPTIONS]`, from the repository's folder.
+
+To add one, write a module with a class ``Measure``, whose fields are its options, and a line below. If it times steps
+and measures their memory, it defines only its ``contenders``.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from likewise.benchmark.measurement import Measurement
+from likewise.cli import bench
+
+MEASUREMENTS = {
+    "sup-con": "SupCon in all its forms, the matrix products it cannot avoid, and other sets of references",
+    "primitives": "`contrast` and `log_sum_exp`, with weights that cost more or less",
+    "rascal": "RASCAL's rankings and SupCon, with few and many classes",
+    "steps": "a training step of a small network, and its pieces: encoder, views, losses",
+    "label-sets": "losses of label sets with a long queue",
+    "views": "the augmentations, and torchvision's image by image",
+    "evaluation": "the linear probe, kNN and retrieval of frozen features",
+    "texts": "a training step of a small transformer on texts, and its pieces: encoder, losses of label sets",
+    "few-shot": "episodes of ready features, and a training step of Conv-4",
+    "targets": "on a GPU: what the fused operator is expected to reach, and whether it does",
+    "kernels": "registers, spills and shared memory of the compiled GPU kernels; needs no GPU",
+    "tiles": "on a GPU: the kernels in other tile sizes than those chosen for them",
+}
+
+
+def find(name: str) -> type[Measurement]:
+    """Return the measurement with a name."""
+    return import_module(f"benchmarks.{name.replace('-', '_')}").Measure
+
+
+def main(words: Sequence[str]) -> int:
+    """Measure what the words ask for; return the exit status."""
+    if not words or words[0] in {"-h", "--help"}:
+        listed = "\n".join(f"  {name:<12}{summary}" for name, summary in MEASUREMENTS.items())
+        print(
+            f"usage: python -m benchmarks NAME [OPTIONS]\n\n{listed}\n\npython -m benchmarks NAME --help: its options"
+        )
+        return 0
+    name = words[0]
+    try:
+        bench.check("a measurement to be one of", name, MEASUREMENTS)
+        bench.measure(name, find(name), words[1:], program=f"python -m benchmarks {name}")
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print("; ".join(["interrupted", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

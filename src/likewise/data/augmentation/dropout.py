@@ -1,0 +1,118 @@
+"""Vectors with some features replaced by their mean, and token rows with some tokens masked."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.data.augmentation.augmentation import Augmentation, Draw, check_probability, check_size, uniform
+
+PADDING = 0
+"""Fills a row after its last token."""
+
+
+@final
+class FeatureDropout(Augmentation):
+    """Vectors with some features replaced by their mean over the training part, and noise scaled to each feature.
+
+    Args:
+        probability: Probability that a feature is replaced.
+        noise: Standard deviation of Gaussian noise, relative to that of the feature over the training part.
+
+    Returns:
+        Calling it with vectors (N, F), floating, returns vectors of the same shape and dtype.
+
+    Raises:
+        ValueError: A probability is outside [0, 1], noise is negative, the input is not a batch of vectors or has
+            another number of features than in `fit`, or `fit` was not called.
+
+    Example:
+        >>> augmentation = FeatureDropout()
+        >>> augmentation.fit(torch.rand(100, 3))
+        >>> augmentation(torch.zeros(4, 3), Draw(0, rows=4)).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(self, *, probability: float = 0.2, noise: float = 0.1) -> None:
+        check_probability("probability", probability)
+        check_size("noise", noise)
+        self.probability = probability
+        self.noise = noise
+        self._mean_and_spread: Float[Tensor, "2 f"] | None = None
+
+    def fit(self, inputs: Float[Tensor, "n f"]) -> None:
+        """Compute every feature's mean and standard deviation over the training part, (N, F)."""
+        vectors = self._vectors(inputs)
+        self._mean_and_spread = torch.stack([vectors.mean(dim=0), vectors.std(dim=0, correction=0)])
+
+    def __call__(self, inputs: Float[Tensor, "n f"], draw: Draw) -> Float[Tensor, "n f"]:
+        """Change every vector independently; the shape stays the same."""
+        vectors = self._vectors(inputs)
+        mean, spread = self._fitted(vectors)
+        dropped = uniform(draw, vectors, vectors.shape[1]) < self.probability
+        noisy = torch.addcmul(vectors, spread, draw.normal(vectors.shape[1]).to(vectors.dtype), value=self.noise)
+        return torch.where(dropped, mean, noisy).to(inputs.dtype)
+
+    def _fitted(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        if self._mean_and_spread is None:
+            raise ValueError(
+                "FeatureDropout expected fit to be called first, got inputs before it: call fit(training inputs) once"
+            )
+        if self._mean_and_spread.shape[1] != vectors.shape[1]:
+            raise ValueError(
+                f"FeatureDropout expected {self._mean_and_spread.shape[1]} features as in fit, "
+                f"got {vectors.shape[1]}: call fit again"
+            )
+        if self._mean_and_spread.device != vectors.device:  # kept there: a copy in each step would synchronise a GPU
+            self._mean_and_spread = self._mean_and_spread.to(vectors.device)
+        mean, spread = self._mean_and_spread.to(vectors.dtype)
+        return mean, spread
+
+    @staticmethod
+    def _vectors(inputs: Tensor) -> Float[Tensor, "n f"]:
+        """Return vectors in float32, or wider."""
+        if inputs.ndim != 2 or not inputs.is_floating_point():
+            raise ValueError(
+                f"FeatureDropout expected vectors (N, F), floating, got {tuple(inputs.shape)} of {inputs.dtype}: "
+                "choose SimCLRViews or RandomAffine for images, TokenDropout for token rows"
+            )
+        return inputs.float() if inputs.dtype.itemsize < 4 else inputs
+
+
+@final
+class TokenDropout(Augmentation):
+    """Token rows with some tokens replaced by a mask; padding, which is 0, stays.
+
+    Args:
+        probability: Probability that a token is replaced.
+        mask_id: What replaces it: the vocabulary's mask, or its unknown word, above 0.
+
+    Returns:
+        Calling it with token rows (N, T), integers, returns integers of the same shape and dtype; other augmentations
+        return floating-point values.
+
+    Raises:
+        ValueError: A probability is outside [0, 1], mask_id is below 1, or the input is not a batch of token rows.
+
+    Example:
+        >>> TokenDropout(probability=1.0, mask_id=3)(torch.tensor([[5, 7, 0]]), Draw(0, rows=1))
+        tensor([[3, 3, 0]])
+    """
+
+    def __init__(self, *, probability: float = 0.1, mask_id: int = 1) -> None:
+        check_probability("probability", probability)
+        if mask_id <= PADDING:
+            raise ValueError(f"expected mask_id above 0, which is padding, got {mask_id}: use the vocabulary's mask")
+        self.probability = probability
+        self.mask_id = mask_id
+
+    def __call__(self, inputs: Int[Tensor, "n t"], draw: Draw) -> Int[Tensor, "n t"]:
+        """Mask some tokens of each row."""
+        if inputs.ndim != 2 or inputs.is_floating_point() or inputs.dtype == torch.bool:
+            raise ValueError(
+                f"TokenDropout expected token rows (N, T) of integers, got {tuple(inputs.shape)} of {inputs.dtype}: "
+                "choose FeatureDropout for vectors, SimCLRViews or RandomAffine for images"
+            )
+        masked = (uniform(draw, inputs, inputs.shape[1]) < self.probability) & (inputs != PADDING)
+        return inputs.masked_fill(masked, self.mask_id)

@@ -1,0 +1,179 @@
+"""Sampling of episodes: classes of each, and of each class samples to learn from and others to classify."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+CHUNK = 2**22  # random numbers at a time: 32 MiB
+
+Room = Literal["batches", "evaluations"]
+
+
+class EpisodeShape(NamedTuple):
+    """How large episodes are.
+
+    Example:
+        >>> EpisodeShape(4, ways=5, shots=1, queries=15).samples
+        80
+    """
+
+    episodes: int
+    """Episodes, E."""
+    ways: int
+    """Classes of an episode, N."""
+    shots: int
+    """Samples of each class to learn from, K: the support."""
+    queries: int
+    """Samples of each class to classify, Q."""
+
+    @property
+    def each(self) -> int:
+        """Samples of a class, K + Q."""
+        return self.shots + self.queries
+
+    @property
+    def samples(self) -> int:
+        """Samples of an episode, N·(K + Q)."""
+        return self.ways * self.each
+
+    def check(self) -> None:
+        """Raise a ValueError unless there is something to learn from and to classify."""
+        for name, value, least in zip(self._fields, self, (1, 2, 1, 1), strict=True):
+            if value < least or value != int(value):
+                whole = "" if value < least else ", a whole number"
+                raise ValueError(
+                    f"expected {name} of at least {least}{whole}, got {value}: 5 ways, 1 shot, 15 queries is usual"
+                )
+
+
+@final
+class EpisodeSampler:
+    """Samples episodes without replacement: every class of an episode once, every sample of a class once.
+
+    Args:
+        labels: Class of each sample, (M,).
+        names: The classes' names.
+        shape: How large episodes are.
+        room: Whose parameters the shape is, for the message of an error.
+
+    Raises:
+        ValueError: There are fewer classes than ways, or a class has fewer samples than shots and queries.
+
+    Memory:
+        O(M), and 32 MiB.
+
+    Example:
+        >>> labels = torch.arange(40) % 4
+        >>> draw = EpisodeSampler(labels, ["ash", "elm", "fir", "oak"], EpisodeShape(2, ways=3, shots=1, queries=5))
+        >>> rows = draw(torch.Generator().manual_seed(0))
+        >>> rows.shape, bool((labels[rows] == labels[rows[:, :, :1]]).all())
+        (torch.Size([2, 3, 6]), True)
+    """
+
+    def __init__(
+        self, labels: Int[Tensor, " m"], names: Sequence[str], shape: EpisodeShape, room: Room = "batches"
+    ) -> None:
+        shape.check()
+        counts = torch.bincount(labels, minlength=len(names))
+        if len(counts) > len(names):
+            raise ValueError(f"expected a name for each of {len(counts)} classes, got {len(names)}: name them all")
+        lacking = shortage(counts, names, shape, room)
+        if lacking is not None:
+            raise ValueError("expected {}, got {}: {}".format(*lacking))
+        occurring = counts.nonzero().flatten()
+        self.shape = shape
+        self._counts = counts[occurring]
+        self._rows = labels.argsort(stable=True)
+        self._first = self._counts.cumsum(0) - self._counts
+
+    def __call__(self, generator: torch.Generator) -> Int[Tensor, "e n s"]:
+        """Return rows of episodes, (E, N, K + Q), of each class the support first."""
+        shape = self.shape
+        all_of_them = torch.full((shape.episodes,), len(self._counts))
+        classes = distinct(all_of_them, shape.ways, generator)
+        within = distinct(self._counts[classes.flatten()], shape.each, generator)
+        return self._rows[self._first[classes].unsqueeze(2) + within.view(*classes.shape, shape.each)]
+
+
+def shortage(
+    counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape, room: Room
+) -> tuple[str, str, str] | None:
+    """Say what episodes need, what there is, and the remedy; None where there are enough classes and samples.
+
+    Example:
+        >>> shortage(torch.tensor([9, 9]), ["ash", "elm"], EpisodeShape(1, ways=3, shots=1, queries=5), "batches")
+        ('at least 3 classes, as many as an episode has', '2', 'lower batches.ways')
+    """
+    occurring = counts.nonzero().flatten()
+    if len(occurring) < shape.ways:
+        return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), f"lower {room}.ways"
+    fewest = int(occurring[counts[occurring].argmin()])
+    held = int(counts[fewest])
+    if held >= shape.each:
+        return None
+    lower = f"queries or {room}.shots" if held > shape.shots else "shots"
+    words = f"{_counted(shape.shots, 'shot', 'shots')} and {_counted(shape.queries, 'query', 'queries')}"
+    needed = f"at least {shape.each} samples of every class, {words}"
+    return needed, f"{held} of {names[fewest]!r}", f"lower {room}.{lower}, or leave the class out"
+
+
+def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:
+    """Return the shape with no more ways and queries than there are classes and samples; None where 1 is too many.
+
+    Example:
+        >>> fitting(torch.tensor([9, 4, 0]), EpisodeShape(1, ways=5, shots=1, queries=15))
+        EpisodeShape(episodes=1, ways=2, shots=1, queries=3)
+    """
+    occurring = counts[counts > 0]
+    queries = min(shape.queries, int(occurring.min()) - shape.shots) if len(occurring) > 1 else 0
+    return shape._replace(ways=min(shape.ways, len(occurring)), queries=queries) if queries > 0 else None
+
+
+def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: EpisodeShape, fits: EpisodeShape) -> str:
+    """Say how a shape that fits differs from the one that was wanted, and why; nothing where it doesn't.
+
+    Example:
+        >>> counts, wanted = torch.tensor([9, 4]), EpisodeShape(1, ways=5, shots=1, queries=15)
+        >>> fitting_words(counts, ["ash", "elm"], wanted, fitting(counts, wanted))
+        "2-way, as there are 2 classes, and with 3 queries, as there are 4 samples of 'elm'"
+    """
+    occurring = counts.nonzero().flatten()
+    fewest = int(occurring[counts[occurring].argmin()])
+    ways = f"{fits.ways}-way, as there are {len(occurring)} classes"
+    held = int(counts[fewest])
+    queries = f"with {_counted(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
+    said = ((ways, fits.ways != wanted.ways), (queries, fits.queries != wanted.queries))
+    return ", and ".join(words for words, differs in said if differs)
+
+
+def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
+    """Draw k different numbers below each count, (R,) and at least k; every ordered choice is equally likely."""
+    drawn = torch.empty(len(counts), k, dtype=torch.int64)
+    many = counts >= k * k  # then at least 6 of 10 rows have no number twice
+    drawn[many] = _drawn_again(counts[many], k, generator)
+    few = (~many).nonzero().flatten()
+    width = int(counts[few].max()) if len(few) else 1
+    for some in few.split(max(1, CHUNK // width)) if len(few) else ():
+        lots = torch.rand(len(some), width, generator=generator)
+        lots[torch.arange(width) >= counts[some].unsqueeze(1)] = 2
+        drawn[some] = lots.topk(k, dim=1, largest=False).indices
+    return drawn
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _drawn_again(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
+    """Draw k numbers, and again in the rows in which one came twice."""
+    drawn = torch.empty(len(counts), k, dtype=torch.int64)
+    left = torch.arange(len(counts))
+    while len(left):
+        uniform = torch.rand(len(left), k, generator=generator, dtype=torch.float64)
+        drawn[left] = (uniform * counts[left].unsqueeze(1)).long()
+        in_order = drawn[left].sort(dim=1).values
+        left = left[(in_order[:, 1:] == in_order[:, :-1]).any(dim=1)]
+    return drawn

@@ -1,0 +1,136 @@
+"""Inputs that are read on demand: the protocol, some rows of others, two sets as one, and those that are unreadable."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+NAMED = 3  # files that a sentence names
+
+
+class Rows(Protocol):
+    """Inputs that are not in memory and are read on demand: indexing returns a tensor.
+
+    Where some of them may turn out to be unreadable, a method `unreadable` tells which; see `ImageFiles`.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, ...), as for a tensor of all rows."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the rows."""
+        ...
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return self.shape[0]
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """Read the rows given by their indices, (n,), as a tensor (n, ...)."""
+        ...
+
+    def take(self, rows: Tensor) -> "Rows":
+        """Return a subset of the rows, given by their indices, without reading them."""
+        return SomeRows(self, rows)
+
+
+class Unreadable(NamedTuple):
+    """An input that could not be read."""
+
+    place: int
+    """Its place among the rows that were asked about."""
+    item: int
+    """Its number in the source."""
+    name: str
+    """Its file."""
+
+
+def unreadable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> list[Unreadable]:
+    """Return which of some rows turned out to be unreadable when they were read."""
+    asked = getattr(inputs, "unreadable", None)
+    return [] if asked is None else asked(rows)
+
+
+def readable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
+    """Return a mask of some rows: those that were not unreadable when they were read."""
+    could = torch.ones(len(rows), dtype=torch.bool)
+    could[[one.place for one in unreadable(inputs, rows)]] = False
+    return could
+
+
+def files_of(found: Iterable[Unreadable]) -> dict[int, str]:
+    """Return the files that could not be read, by their numbers in the source."""
+    return {one.item: one.name for one in found}
+
+
+def in_words(files: Mapping[Any, str]) -> str:
+    """Say what was left out.
+
+    Example:
+        >>> in_words({7: "cat/7.jpg"})
+        'left out 1 image, which cannot be decoded: cat/7.jpg'
+    """
+    names = ", ".join(list(files.values())[:NAMED]) + (", ..." if len(files) > NAMED else "")
+    return f"left out {len(files):,} image{'s' if len(files) > 1 else ''}, which cannot be decoded: {names}"
+
+
+@final
+class SomeRows(Rows):
+    """Some rows of others, given by their indices, (n,)."""
+
+    def __init__(self, all_rows: Rows, rows: Tensor) -> None:
+        self.all_rows = all_rows
+        self.rows = rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.all_rows.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.all_rows.dtype
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return self.all_rows[self.rows[rows]]
+
+    def unreadable(self, rows: Tensor) -> list[Unreadable]:
+        return unreadable(self.all_rows, self.rows[rows])
+
+    def take(self, rows: Tensor) -> "SomeRows":
+        return SomeRows(self.all_rows, self.rows[rows])
+
+
+@final
+class JoinedRows(Rows):
+    """Rows followed by other rows of the same shape: training and validation samples together."""
+
+    def __init__(self, first: Rows, second: Rows) -> None:
+        self.first = first
+        self.second = second
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.first) + len(self.second), *self.first.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.first.dtype
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        late = rows >= len(self.first)
+        read = torch.empty(len(rows), *self.shape[1:], dtype=self.dtype)
+        read[~late] = self.first[rows[~late]]
+        read[late] = self.second[rows[late] - len(self.first)]
+        return read
+
+    def unreadable(self, rows: Tensor) -> list[Unreadable]:
+        late, found = rows >= len(self.first), list[Unreadable]()
+        for inputs, there, before in ((self.first, ~late, 0), (self.second, late, len(self.first))):
+            places = there.nonzero().flatten().tolist()
+            found += [one._replace(place=places[one.place]) for one in unreadable(inputs, rows[there] - before)]
+        return found

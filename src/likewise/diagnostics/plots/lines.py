@@ -1,0 +1,205 @@
+"""Lines and points: curves over steps, spectra, strengths over similarity, costs over rows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+from jaxtyping import Float
+from plotly.colors import qualitative
+from plotly.subplots import make_subplots
+from torch import Tensor
+
+from likewise.diagnostics.plots.figure import COLORS, color, grid, styled, told
+
+MOST_LABELS = 24  # in a legend
+DECADES = 5.0  # of the axis of strengths; weaker references make no difference
+
+
+class Point(NamedTuple):
+    """A point, and what hovering over it says."""
+
+    x: float
+    y: float
+    words: str = ""
+
+
+def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]]], across: str = "step") -> go.Figure:
+    """Draw curves, each panel on axes of its own, in one colour those with the same label.
+
+    Args:
+        panels: For each title its curves, each a label with (step, value) pairs.
+        across: What the horizontal axis counts.
+
+    Returns:
+        The figure; with several labels it has a legend.
+
+    Example:
+        >>> figure = curves({"loss": [("a", [(0, 2.0), (1, 1.0)]), ("b", [(0, 3.0)])], "rate": [("a", [(0, 0.1)])]})
+        >>> [(line.name, line.showlegend) for line in figure.data]
+        [('a', True), ('b', True), ('a', False)]
+    """
+    figure, places = grid([told(title.replace("_", " ")) for title in panels])
+    labels = list(dict.fromkeys(label for lines in panels.values() for label, _ in lines))
+    named: set[str] = set()
+    for place, lines in zip(places, panels.values(), strict=True):
+        for label, points in lines:
+            line = go.Scatter(
+                x=[step for step, _ in points],
+                y=[value for _, value in points],
+                name=told(label),
+                legendgroup=label,
+                showlegend=label not in named,
+                mode="lines" if len(points) > 1 else "markers",
+                line={"color": color(labels.index(label), len(labels)), "width": 1.6},
+            )
+            named.add(label)
+            figure.add_trace(line, **place)
+    rows = max((place["row"] for place in places), default=1)
+    figure.update_xaxes(title_text=across, row=rows)
+    figure.update_yaxes(exponentformat="power")
+    return styled(figure, height=90 + 210 * rows, showlegend=1 < len(labels) <= MOST_LABELS)
+
+
+def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logarithmic: bool = False) -> go.Figure:
+    """Draw points, those of a kind in one colour.
+
+    Args:
+        kinds: For each kind its points.
+        across: What the horizontal axis shows.
+        up: What the vertical axis shows.
+        logarithmic: Whether the horizontal axis is logarithmic.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> figure = scatter({"a run": [Point(500, 0.1, "cat"), Point(5, 0.3, "dog")]}, "training samples", "drift")
+        >>> figure.data[0].hovertext
+        ('cat', 'dog')
+    """
+    figure = go.Figure()
+    for place, (kind, points) in enumerate(kinds.items()):
+        figure.add_scatter(
+            x=[point.x for point in points],
+            y=[point.y for point in points],
+            name=told(kind),
+            mode="markers",
+            marker={"color": color(place, len(kinds)), "size": 7, "opacity": 0.7},
+            hovertext=[told(point.words, 200) for point in points],
+            hoverinfo="text+name",
+        )
+    figure.update_xaxes(title_text=across, type="log" if logarithmic else "linear")
+    figure.update_yaxes(title_text=up, exponentformat="power")
+    return styled(figure, height=380, showlegend=len(kinds) > 1)
+
+
+def spectra(values: Mapping[str, Float[Tensor, " k"]]) -> go.Figure:
+    """Draw the singular values of several kinds of features.
+
+    Args:
+        values: For each name the values, (K,), largest first; those that are 0 are left out.
+
+    Example:
+        >>> import torch
+        >>> [line.name for line in spectra({"encoder": torch.tensor([0.5, 0.1, 0.0])}).data]
+        ['encoder']
+    """
+    figure = go.Figure()
+    for place, (name, of) in enumerate(values.items()):
+        shown = [value for value in of.tolist() if value > 0]
+        figure.add_scatter(
+            x=list(range(1, len(shown) + 1)),
+            y=shown,
+            name=told(name),
+            mode="lines+markers",
+            marker={"size": 4},
+            line={"width": 1.6, "color": color(place, len(values))},
+            showlegend=True,
+        )
+    figure.update_xaxes(title_text="principal direction")
+    figure.update_yaxes(title_text="standard deviation", type="log", exponentformat="power", dtick=1)
+    return styled(figure, height=320)
+
+
+def strengths(
+    panels: Mapping[str, tuple[Float[Tensor, "edges"], Float[Tensor, "bins"], Float[Tensor, "bins"]]],
+) -> go.Figure:
+    """Draw the mean strength of positives and of negatives over their cosine with the anchor, on logarithmic axes.
+
+    Args:
+        panels: For each title, the edges and means of `likewise.diagnostics.strength_by_similarity`.
+
+    Returns:
+        The figure; all panels have the same axes, which leave out what is 100,000 times weaker than the strongest.
+
+    Example:
+        >>> import torch
+        >>> means = torch.tensor([0.5, 0.1])
+        >>> [line.name for line in strengths({"epoch 1": (torch.linspace(-1, 1, 3), means, 2 * means)}).data]
+        ['positives', 'negatives']
+    """
+    figure, places = grid([told(title, 64) for title in panels])
+    for place, (edges, *means) in zip(places, panels.values(), strict=True):
+        for kind, (name, values) in enumerate(zip(("positives", "negatives"), means, strict=True)):
+            line = go.Scatter(
+                x=((edges[1:] + edges[:-1]) / 2).tolist(),
+                y=[value if value > 0 else None for value in values.tolist()],
+                name=name,
+                legendgroup=name,
+                showlegend=place == places[0],
+                mode="lines+markers",
+                line={"color": COLORS[kind], "width": 1.6},
+                marker={"size": 5},
+            )
+            figure.add_trace(line, **place)
+    rows = max((place["row"] for place in places), default=1)
+    exponents = [math.log10(of) for _, *means in panels.values() for mean in means for of in mean.tolist() if of > 0]
+    top = max(exponents, default=0.0)
+    bottom = max(min(exponents, default=-1.0), top - DECADES)
+    figure.update_xaxes(title_text="cosine similarity", range=[-1, 1], row=rows)
+    figure.update_yaxes(type="log", range=[bottom - 0.1, top + 0.1], exponentformat="power", dtick=1)
+    figure.update_yaxes(title_text="mean strength", col=1)
+    return styled(figure, height=90 + 250 * rows)
+
+
+def costs(measured: Mapping[str, Mapping[str, Sequence[tuple[int, float, float | None]]]]) -> go.Figure:
+    """Draw the time and the peak memory of steps over the number of rows, both axes logarithmic.
+
+    Args:
+        measured: For each loss, for each contender, (rows, milliseconds, peak bytes or None) in order of rows.
+
+    Returns:
+        The figure; it shows one loss, and a menu chooses which.
+
+    Example:
+        >>> figure = costs({"SupConLoss": {"tiled": [(256, 0.9, None), (1024, 6.0, 2.0e6)]}})
+        >>> figure.data[0].y, figure.data[1].x
+        ((0.9, 6.0), (1024,))
+    """
+    figure = make_subplots(1, 2, subplot_titles=["milliseconds a step", "peak MiB over the inputs"])
+    losses = list(measured)
+    owners: list[str] = []
+    for loss, of in measured.items():
+        for place, (name, points) in enumerate(of.items()):
+            memory = [(rows, peak / 2**20) for rows, _, peak in points if peak]
+            for column, line in enumerate(([(rows, time) for rows, time, _ in points], memory), start=1):
+                scatter = go.Scatter(
+                    x=[rows for rows, _ in line],
+                    y=[value for _, value in line],
+                    name=name,
+                    legendgroup=name,
+                    showlegend=column == 1,
+                    visible=loss == losses[0],
+                    mode="lines+markers",
+                    line={"color": qualitative.D3[place % len(qualitative.D3)], "width": 1.6},
+                )
+                figure.add_trace(scatter, row=1, col=column)
+                owners.append(loss)
+    shown = [{"visible": [owner == loss for owner in owners]} for loss in losses]
+    buttons = [{"label": loss, "method": "restyle", "args": [seen]} for loss, seen in zip(losses, shown, strict=True)]
+    figure.update_xaxes(type="log", title_text="rows")
+    figure.update_yaxes(type="log")
+    menu: dict[str, Any] = {"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.2, "yanchor": "top"}
+    figure = styled(figure, height=520)
+    return figure.update_layout(updatemenus=[menu] if losses else [], margin={"t": 110})

@@ -1,0 +1,329 @@
+"""A problem in tiles: its rows, its weights split into factors, and the order in which tiles are visited."""
+
+import math
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from likewise.operator import threads
+from likewise.operator.problem import Problem
+from likewise.operator.sums import OCTAVE, Plain, Running, Sums
+from likewise.operator.threads import Task
+from likewise.pairs.weight import Factors, blocks
+
+TILE = 512
+"""Rows and columns of a tile: 1 MiB in float32, so that it stays in a core's cache between passes."""
+
+LAUNCHES = 8
+"""The factor by which a tile is longer and wider on a GPU: 64 MiB in float32, enough work to hide the launches."""
+
+BLOCKS = 4
+"""The minimum number of blocks of rows if there is more than one tile, so that threads can share them."""
+
+SAFE = {torch.float32: 40.0, torch.float64: 300.0}
+"""The largest |s| for which e^{s}, e^{−s} and their sums are well within the dtype's range."""
+
+
+class Exponentials(Enum):
+    """How a tile holds similarities, as x, and takes exponentials of them."""
+
+    SHARED = "x = s / ln 2: one exponential of each pair for all pushes, without an offset"
+    PLAIN = "x = s / ln 2: one for each push, without an offset"
+    RELATIVE = "x = z·v: relative to running maxima, for sets of pairs"
+    WEIGHTED = "x = s: relative to running maxima, with the logarithms of weights"
+
+
+class Tile(NamedTuple):
+    """Some queries, and some references of one section."""
+
+    rows: slice
+    section: int
+    columns: slice
+    """Within the section."""
+    among_all: slice
+    """Within all references."""
+
+
+class Known(NamedTuple):
+    """The value of each push and of the pull where it is constant over a tile; None if it varies or is not known."""
+
+    pushes: list[float | None]
+    pull: float | None
+
+
+class View(NamedTuple):
+    """A tile, what is known of its weights, its similarities, and the buffers of the thread that works on it."""
+
+    tile: Tile
+    known: Known
+    x: Tensor
+    """Similarities, in the unit of the problem."""
+    buffers: "Buffers"
+
+    def buffer(self, k: int) -> Tensor:
+        """Return the k-th buffer, from 1, as a tile like x; x may be buffer 0."""
+        return self.buffers.tile(k, *self.x.shape)
+
+
+class Buffers:
+    """Reusable memory for the tiles of one thread."""
+
+    def __init__(self, like: Tensor, cells: int) -> None:
+        self._like, self._cells = like, cells
+        self._all: dict[int, Tensor] = {}
+        self._tiles: dict[tuple[int, int, int], Tensor] = {}
+
+    def tile(self, k: int, n: int, r: int) -> Tensor:
+        """Return the k-th buffer as an n x r tile with arbitrary contents."""
+        tile = self._tiles.get((k, n, r))
+        if tile is None:
+            if k not in self._all:
+                self._all[k] = self._like.new_empty(self._cells)
+            tile = self._tiles[k, n, r] = self._all[k][: n * r].view(n, r)
+        return tile
+
+
+@final
+class TiledProblem:
+    """A problem in tiles: prepared queries, (N, D), and references, each (R, D), z itself where they are the queries.
+
+    ``arriving`` yields the number and the rows of each section for a visit, if they are not kept but arrive.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        z: Tensor,
+        sections: tuple[Tensor, ...],
+        temperature: Tensor,
+        arriving: Callable[[], Iterator[tuple[int, Tensor]]] | None = None,
+    ) -> None:
+        self.z, self.sections, self.temperature = z, sections, temperature
+        self._arriving = arriving
+        self.powers = [push.power for push in problem.pushes]
+        self.pushes = [
+            Factors(push.weight)  # a column's sum is over anchors, so their factors stay in the weight
+            if problem.both_ways
+            else push.weight.factors(z.dtype, z.device, of_push=True)
+            for push in problem.pushes
+        ]
+        within = problem.pull is not None and problem.pull.within_tiles
+        self.pull = problem.pull.factors(z.dtype, z.device) if problem.pull is not None and within else None
+        self.streamed = None if within else problem.pull
+        """A pull that is evaluated as pull @ references."""
+        self.exponentials = self._exponentials(problem)
+        self.is_plain = self.exponentials in {Exponentials.SHARED, Exponentials.PLAIN}
+        """Whether exponentials need no offset."""
+        symmetric = all(push.base.is_symmetric for push in self.pushes) and not problem.both_ways
+        self.is_triangle = self.is_plain and symmetric and problem.own == (True,)
+        """Whether a tile is used for both (i, j) and (j, i)."""
+        self.rows, self.columns = self._sides()
+        self._inverse = problem.inverse or 0
+
+    def _exponentials(self, problem: Problem) -> Exponentials:
+        if not all(push.base.is_set for push in self.pushes):
+            return Exponentials.WEIGHTED
+        if steepest(problem, self.z, self.sections) * max(self.powers) > SAFE[self.z.dtype]:
+            return Exponentials.RELATIVE
+        return Exponentials.SHARED if len(set(self.powers)) == 1 else Exponentials.PLAIN
+
+    @property
+    def unit(self) -> Tensor | float:
+        """The value of x at s = 1."""
+        if self.is_plain:
+            return 1 / OCTAVE
+        return self.temperature if self.exponentials is Exponentials.RELATIVE else 1.0
+
+    def _sides(self) -> tuple[int, int]:
+        """Return the rows and columns of a tile; they depend only on N and R, so sums do not depend on threads."""
+        n, most = self.z.shape[0], max(v.shape[0] for v in self.sections)
+        if self.z.device.type != "cpu":
+            return TILE * LAUNCHES, TILE * LAUNCHES
+        if max(n, most) <= TILE and len(self.sections) == 1:
+            return TILE, TILE
+        if self.is_triangle:
+            side = TILE if n > BLOCKS * TILE else max(1, TILE // 2)
+            return side, side
+        step = max(1, TILE // 8)
+        rows = min(TILE, step * max(1, -(-n // (BLOCKS * step))))
+        return rows, min(2 * TILE, TILE * TILE // rows)
+
+    def sums(self, count: int, power: float) -> Sums:
+        """Return empty sums of e^{power·s} for ``count`` rows or columns."""
+        total = self.z.new_zeros(count)
+        if self.is_plain:
+            return Plain(total, power)
+        relative = self.exponentials is Exponentials.RELATIVE
+        return Running(total, self.temperature / power if relative else torch.ones_like(self.temperature))
+
+    def _buffers(self) -> Buffers:
+        """Return the buffers of one thread."""
+        rows = min(self.rows, self.z.shape[0])
+        return Buffers(self.z, rows * min(self.columns, max(v.shape[0] for v in self.sections)))
+
+    def visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
+        """Visit the tiles with any nonzero push or pull, in threads if there are several tiles and rows are on a CPU.
+
+        Args:
+            visit: Called with each tile.
+            owned: Whether it writes only to the tile's rows, not to its columns.
+            skip: Which sections to skip.
+        """
+        if self._arriving is None:
+            self._visit(visit, owned=owned, skip=skip)
+            return
+        absent = self.sections
+        for k, rows in self._arriving():
+            try:
+                self.sections = tuple(rows if j == k else v for j, v in enumerate(absent))
+                self._visit(visit, owned=owned, skip=tuple(j != k for j in range(len(absent))))
+            finally:
+                self.sections = absent
+                del rows  # before the next are made ready
+
+    def _visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...]) -> None:
+        def worker() -> Callable[..., None]:
+            buffers = self._buffers()
+
+            def work(*tiles: Tile) -> None:
+                for tile in tiles:
+                    if (known := self._known(tile)) is not None:
+                        visit(View(tile, known, self._products(tile, buffers), buffers))
+
+            return work
+
+        if not self.z.shape[0] or not any(v.shape[0] for v in self.sections):
+            return
+        apart = self.z.device.type == "cpu" and type(self.z) is Tensor and self.z.shape[0] > self.rows
+        threads.run(self._tasks(owned=owned, skip=skip), worker, count=threads.workers() if apart else 1)
+
+    def _tasks(self, *, owned: bool, skip: tuple[bool, ...]) -> Iterator[Task]:
+        rows = list(blocks(len(self.z), self.rows))
+        if self.is_triangle:
+            for i, j in _tournament(len(rows)):
+                yield Task((i, j), (Tile(rows[i], 0, rows[j], rows[j]),))
+            return
+        columns: list[tuple[int, slice, slice]] = []
+        start = 0
+        for k, v in enumerate(self.sections):
+            parts = blocks(0 if skip and skip[k] else len(v), self.columns)
+            columns += [(k, part, slice(start + part.start, start + part.stop)) for part in parts]
+            start += len(v)
+        if owned:
+            for i, part in enumerate(rows):
+                yield Task((i,), tuple(Tile(part, *others) for others in columns))
+        elif columns and rows:
+            for i, j in _turns(len(rows), len(columns)):
+                yield Task((i, -1 - j), (Tile(rows[i], *columns[j]),))
+
+    def _known(self, tile: Tile) -> Known | None:
+        """Return the weights of a tile that are constant; None if nothing in it pushes or pulls."""
+        pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
+        pull = 0.0 if self.pull is None else self.pull.base.constant(tile.rows, tile.among_all)
+        if pull == 0 and self.pull is not None and not self.pull.is_symmetric and self.is_mirrored(tile):
+            pull = None if self.pull.base.constant(tile.columns, tile.rows) != 0 else 0.0
+        if pull == 0 and not any(push != 0 for push in pushes):
+            return None
+        return Known(pushes, pull)
+
+    def _products(self, tile: Tile, buffers: Buffers) -> Tensor:
+        """Return x of a tile: s / ln 2 if exponentials are plain, z·v for sets of pairs, else s."""
+        z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
+        x = buffers.tile(0, z.shape[0], v.shape[0])
+        if self.is_plain:
+            return rounded(z, v, self._inverse, x)
+        torch.mm(z, v.T, out=x)
+        return x if self.exponentials is Exponentials.RELATIVE else x.div_(self.temperature)
+
+    def pulled(self, view: View, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
+        """Return the pull's weights in a tile without the factors of anchors; None if there are none.
+
+        If mirrored, return the transposed weights of the references as anchors over the queries.
+        """
+        if self.pull is None or (view.known.pull == 0 and not mirrored):
+            return None
+        tile = view.tile
+        rows, columns = (tile.among_all, tile.rows) if mirrored else (tile.rows, tile.among_all)
+        weights = out.view(out.shape[1], out.shape[0]) if mirrored else out
+        self.pull.base.fill(weights, rows, columns)
+        if self.pull.references is not None:
+            weights.mul_(self.pull.references[columns])
+        return weights.T if mirrored else weights
+
+    def weighed(self, k: int, view: View, e: Tensor, out: Tensor) -> Tensor | None:
+        """Return e for the pairs in the k-th push, a set, else 0, in ``out`` or as e itself; None if it has no pair."""
+        inside, base = view.known.pushes[k], self.pushes[k].base
+        if inside is not None:
+            return e if inside else None
+        if out is e:
+            base.weigh(e, view.tile.rows, view.tile.among_all, logits=False)
+            return e
+        base.fill(out, view.tile.rows, view.tile.among_all)
+        return out.mul_(e)
+
+    def logits(self, k: int, view: View, out: Tensor) -> Tensor:
+        """Return in ``out`` x of the k-th push, −∞ outside it; if it is not a set, power·s + log weight."""
+        if out is not view.x:
+            out.copy_(view.x)
+        if self.exponentials is Exponentials.WEIGHTED and self.powers[k] != 1:
+            out.mul_(self.powers[k])
+        weight = view.known.pushes[k]
+        if weight is None:
+            self.pushes[k].base.weigh(out, view.tile.rows, view.tile.among_all, logits=True)
+        elif weight == 0:
+            out.fill_(-torch.inf)
+        elif weight != 1:
+            out.add_(math.log(weight))
+        return out
+
+    def is_mirrored(self, tile: Tile) -> bool:
+        """Return whether a tile is also used with its columns as rows."""
+        return self.is_triangle and tile.rows != tile.columns
+
+
+def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
+    """Return s / ln 2 in ``out``; the factor rounds rows: of the product its rounding error would be in all pairs."""
+    mantissa, exponent = math.frexp(inverse / OCTAVE)
+    return out.addmm_(torch.add(z, z, alpha=mantissa - 1), v.T, beta=0, alpha=math.ldexp(1, exponent))
+
+
+def steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float:
+    """Return an upper bound of |s|, infinity if none is known without waiting for a GPU."""
+    if problem.inverse is None:
+        return math.inf
+    if problem.normalize:
+        return problem.inverse
+    if z.device.type != "cpu":
+        return math.inf
+    if problem.part is not None and problem.part.ring is not None:
+        return math.inf  # nobody sees all rows
+    longest = _longest(z)
+    of_sections = max(longest if v is z else _longest(v) for v in sections)
+    if problem.part is not None:
+        longest = of_sections  # of all queries: processes must find the same
+    return longest * of_sections * problem.inverse
+
+
+def _longest(rows: Tensor) -> float:
+    return float(torch.linalg.vector_norm(rows, dim=1).amax()) if len(rows) else 0.0
+
+
+def _tournament(players: int) -> Iterator[tuple[int, int]]:
+    """Yield every pair i ≤ j: first each player with itself, then rounds in which each player occurs once."""
+    yield from ((i, i) for i in range(players))
+    ring = [*range(players), *[players] * (players % 2)]
+    for _ in range(len(ring) - 1):
+        for one, other in zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True):
+            if max(one, other) < players:
+                yield min(one, other), max(one, other)
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+
+
+def _turns(n: int, m: int) -> Iterator[tuple[int, int]]:
+    """Yield every pair of 0 … n − 1 and 0 … m − 1, in rounds in which no index of either side occurs twice."""
+    for turn in range(max(n, m)):
+        for k in range(min(n, m)):
+            yield (k, (k + turn) % m) if n <= m else ((k + turn) % n, k)

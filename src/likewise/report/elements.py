@@ -1,0 +1,123 @@
+"""What sections are made of: tables, lists and sentences as HTML in which whatever is given stands as text."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from likewise.diagnostics import plots
+
+MOST_ROWS = 40  # of a table; more hide what matters
+LONG = 40  # characters of a cell that is broken into lines
+NUMBER = re.compile(r"[-+±<>=]?\s*[.\d]")  # how a cell of a number begins; others are words
+
+
+@cache
+def templates() -> Environment:
+    """Return the templates of pages; they escape all that they are given, but what is HTML already."""
+    found = Environment(
+        loader=PackageLoader("likewise.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    found.filters["thousands"] = "{:,}".format
+    return found
+
+
+def element(macro: str, *values: Any) -> Markup:
+    r"""Return what a macro of elements.html makes of values.
+
+    Example:
+        >>> element("heading", "<kNN>")
+        Markup('<h3>&lt;kNN&gt;</h3>\n')
+    """
+    return getattr(templates().get_template("elements.html").module, macro)(*values)
+
+
+def sentence(macro: str, **values: Any) -> Markup:
+    """Return what a section says above what it shows: a macro of sentences.html, in one line.
+
+    Example:
+        >>> print(sentence("histograms", shown=6, histograms=7)[-20:])
+        m. 6 of 7 are shown.
+    """
+    said: Markup = getattr(templates().get_template("sentences.html").module, macro)(**values)
+    return Markup(" ").join(said.split())
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_ROWS, file: str = "scores.csv"
+) -> Markup:
+    """Return an HTML table of text.
+
+    Args:
+        head: The names of the columns.
+        rows: The cells of each row.
+        most: How many rows are shown.
+        file: Which file has all rows, if there are more.
+
+    Example:
+        >>> table(["", "value"], [["<a>", "1"], ["b", "2"]], most=1).count("<tr>")
+        2
+        >>> '<th scope="col" class="words">class</th>' in table(["", "class"], [["a", ""], ["b", "oak"]])
+        True
+    """
+    first = [next((row[place] for row in rows if row[place]), "") for place in range(len(head))]
+    heads = [
+        (name, "words" if _kind(cell, place) else "")
+        for place, (name, cell) in enumerate(zip(head, first, strict=True))
+    ]
+    cells = [[(cell, _kind(cell, place)) for place, cell in enumerate(row)] for row in rows]
+    return element("table", heads, cells, most, file)
+
+
+def drawn_by_script(kind: str, data: Any) -> Markup:
+    """Return the place of a kind that page.js draws, "map" or "anchors", and the data for it."""
+    return element("drawn_by_script", kind, plots.as_data(data, f"{kind}-data"))
+
+
+def heading(words: str) -> Markup:
+    """Return a heading within a section."""
+    return element("heading", words)
+
+
+def folded(summary: str, body: str) -> Markup:
+    r"""Return an element that is shown when a reader opens it.
+
+    Example:
+        >>> folded("All <values>", Markup("<p>…</p>"))
+        Markup('<details><summary>All &lt;values&gt;</summary><p>…</p></details>\n')
+    """
+    return element("folded", summary, body)
+
+
+def definitions(pairs: Iterable[tuple[str, str]]) -> Markup:
+    r"""Return names with their values as a list.
+
+    Example:
+        >>> definitions([("seed", "<3")])
+        Markup('<dl><dt>seed</dt><dd>&lt;3</dd></dl>\n')
+    """
+    return element("definitions", pairs)
+
+
+def paragraphs(sentences: Iterable[str], kind: str = "") -> Markup:
+    r"""Return sentences as paragraphs.
+
+    Example:
+        >>> paragraphs(["a < b"], "lead")
+        Markup('<p class="lead">a &lt; b</p>\n')
+    """
+    return element("paragraphs", sentences, kind)
+
+
+def _kind(cell: str, place: int) -> str:
+    """Return the class of a cell: a long one is broken into lines, words in later columns stand on the left."""
+    if len(cell) > LONG:
+        return "long"
+    return "words" if place and cell and NUMBER.match(cell) is None else ""

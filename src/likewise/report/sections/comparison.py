@@ -1,0 +1,106 @@
+"""Several settings next to each other: their scores, and their differences class by class."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from likewise.diagnostics import plots
+from likewise.evaluation import Difference
+from likewise.report.comparison import OTHER_SAMPLES, compared, difference
+from likewise.report.elements import heading, paragraphs, sentence, table
+from likewise.report.formatting import difference_words, marked, slug
+from likewise.report.sections.section import Content, Section
+from likewise.report.setting import Setting, settings_of
+from likewise.report.subject import Subject
+from likewise.report.verdict import verdict
+from likewise.scores import ENCODER, Group
+
+MOST_ROWS = 400  # of the table of scores
+MOST_CLASSES = 40  # that are shown
+MOST_SETTINGS = 6  # that are compared with the first, class by class
+
+
+class ComparisonSection(Section):
+    """The scores of several settings, with paired differences to the first, and a verdict."""
+
+    runs = "several"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        settings = settings_of(subjects)
+        rows = compared(settings)
+        if not rows:
+            return None
+        dots: dict[str, dict[str, plots.Dot]] = {}
+        for row in rows:
+            if row.metric.is_share and row.metric.better != "lower":
+                words = f"{row.score_words}, over {row.interval}"
+                dots.setdefault(row.name, {})[row.setting] = plots.Dot(
+                    100 * row.value, 100 * row.low, 100 * row.high, words
+                )
+        figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "compared") if dots else ""
+        first = settings[0].name
+        head = ["", "setting", "runs", "score", "interval over", f"difference to {first}", "paired over"]
+        lines = [[marked(row.name, row.metric), row.setting, *row.cells] for row in rows]
+        written = table(head, lines, most=MOST_ROWS, file="compare.csv")
+        differences = any(row.difference is not None for row in rows)
+        unpaired = any(row.unpaired == OTHER_SAMPLES for row in rows)
+        said = sentence("comparison", differences=differences, unpaired=unpaired)
+        return Content("Scores", said, paragraphs(verdict(rows), "lead") + figure + written)
+
+
+class ClassDifferencesSection(Section):
+    """What each class gains over the first setting."""
+
+    runs = "several"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        first, *others = settings_of(subjects)
+        keys = dict.fromkeys(key for subject in first.subjects for key in subject.test_scores)
+        classes: dict[tuple[str, str], list[Group]] = {}
+        for evaluation, metric, kind, group in keys:
+            if kind == ENCODER and group.kind == "class":
+                classes.setdefault((evaluation, metric), []).append(group)
+        body, most = Markup(), 0
+        for (evaluation, metric), groups in classes.items():
+            found = {
+                other.name: _by_class(first, other, evaluation, metric, groups) for other in others[:MOST_SETTINGS]
+            }
+            found = {name: of for name, of in found.items() if of}
+            if found:
+                shown = _largest(groups, list(found.values()))
+                most = max(most, len(groups))
+                body += _of_evaluation(evaluation, metric, found, shown)
+        if not body:
+            return None
+        limits = {"most_classes": MOST_CLASSES, "most_settings": MOST_SETTINGS}
+        said = sentence("class_differences", classes=most, others=len(others), **limits)
+        return Content(f"Classes, compared with {first.name}", said, body)
+
+
+def _by_class(
+    first: Setting, other: Setting, evaluation: str, metric: str, groups: Sequence[Group]
+) -> dict[Group, Difference]:
+    found = {group: difference(first, other, evaluation, metric, group) for group in groups}
+    return {group: of[0] for group, of in found.items() if not isinstance(of, str)}
+
+
+def _largest(groups: Sequence[Group], found: Sequence[dict[Group, Difference]]) -> list[Group]:
+    """Return the classes with the largest differences, in their order."""
+    sizes = {group: max((abs(of[group].value) for of in found if group in of), default=0.0) for group in groups}
+    largest = set(sorted(groups, key=lambda group: -sizes[group])[:MOST_CLASSES])
+    return [group for group in groups if group in largest]
+
+
+def _of_evaluation(
+    evaluation: str, metric: str, found: dict[str, dict[Group, Difference]], shown: Sequence[Group]
+) -> Markup:
+    rows: dict[str, dict[str, plots.Dot]] = {group.name: {} for group in shown}
+    for setting, of in found.items():
+        for group in (group for group in shown if group in of):
+            value, low, high = (100 * bound for bound in (of[group].value, of[group].low, of[group].high))
+            rows[group.name][setting] = plots.Dot(value, low, high, difference_words(of[group]))
+    figure = plots.as_html(plots.dots(rows, "difference, points", zero=True), slug("differences", evaluation, metric))
+    lines = [
+        [str(group), *(difference_words(of[group]) if group in of else "" for of in found.values())] for group in shown
+    ]
+    return heading(f"{evaluation}, {metric}") + figure + table(["", *found], lines)

@@ -1,0 +1,60 @@
+"""Sections: the parts that a page is made of."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from likewise.report.formatting import slug
+from likewise.report.subject import Subject
+
+
+@final
+@dataclass(frozen=True)
+class Content:
+    """What a section shows.
+
+    Args:
+        heading: Its heading, as text.
+        sentence: What it shows and how to read it, as text.
+        body: What `likewise.report.table` and its like return, figures by `likewise.diagnostics.plots.as_html`, or your
+            own HTML as `markupsafe.Markup`, joined by `+`. A plain string is shown as text.
+    """
+
+    heading: str
+    sentence: str = ""
+    body: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """The id of the section's element."""
+        return slug("section", self.heading.lower())
+
+
+class Section(ABC):
+    """A section of a page: say in `runs` how many runs it is for, and override `content`.
+
+    Example:
+        >>> class Seeds(Section):
+        ...     runs = "any"
+        ...
+        ...     def content(self, subjects):
+        ...         return Content("Seeds", ", ".join(str(subject.seed) for subject in subjects))
+        >>> Seeds().fits(1), Seeds().fits(7)
+        (True, True)
+    """
+
+    runs: ClassVar[Literal["one", "several", "any"]] = "one"
+    """Whether it stands on the page of one run, on pages that compare several, or on any."""
+
+    @abstractmethod
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        """Return what to show; None where there is nothing, such as pictures of a run whose samples are vectors.
+
+        Args:
+            subjects: The runs that the page is about, one or several, as `runs` says.
+        """
+
+    def fits(self, count: int) -> bool:
+        """Tell whether it is for a page about so many runs."""
+        return self.runs == "any" or (self.runs == "one") == (count == 1)

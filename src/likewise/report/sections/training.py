@@ -1,0 +1,141 @@
+"""What the training recorded: curves over steps and epochs, histograms and means by class that the loss recorded."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import torch
+from markupsafe import Markup
+
+from likewise.diagnostics import plots
+from likewise.evaluation.accuracy import frequency
+from likewise.records import ClassMean
+from likewise.report.elements import heading, sentence
+from likewise.report.formatting import counted, slug
+from likewise.report.sections.section import Content, Section
+from likewise.report.setting import Setting, settings_of
+from likewise.report.subject import Subject
+from likewise.scores import ALL, ENCODER, Score
+
+MOST_POINTS = 2000  # of a curve; a page has no more pixels across
+MOST_HISTOGRAMS = 6  # as heat maps
+MOST_SETTINGS = 6  # with means by class
+Curve = Sequence[tuple[int, float]]
+
+
+class CurvesSection(Section):
+    """What the training logged over its steps, and validation scores over epochs; several runs overlaid."""
+
+    runs = "any"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        training: defaultdict[str, list[tuple[str, Curve]]] = defaultdict(list)
+        validation: defaultdict[str, list[tuple[str, Curve]]] = defaultdict(list)
+        for subject in subjects:
+            for name, points in subject.metrics.items():
+                training[name].append((subject.setting, thinned(points)))
+            for name, points in _over_epochs(subject).items():
+                validation[name].append((subject.setting, points))
+        if not training and not validation:
+            return None
+        figures = [(training, "step", "curves"), (validation, "epoch", "validation")]
+        body = Markup().join(plots.as_html(plots.curves(of, across), name) for of, across, name in figures if of)
+        rank = any(name.endswith("effective rank") for name in validation)
+        long = any(len(points) > MOST_POINTS for subject in subjects for points in subject.metrics.values())
+        said = sentence("curves", validation=validation, rank=rank, most=MOST_POINTS if long else 0)
+        return Content("Training", said, body)
+
+
+def _over_epochs(subject: Subject) -> dict[str, Curve]:
+    """Return the encoder's scores over all samples that were taken during training, shares in percent, by epoch."""
+    curves: defaultdict[str, dict[int, Score]] = defaultdict(dict)
+    for score in subject.scores:
+        if score.epoch is not None and score.group == ALL and score.features == ENCODER:
+            curves[f"{score.evaluation}, {score.metric}"][score.epoch] = score
+    factors = {name: 100 if next(iter(of.values())).metric.is_share else 1 for name, of in curves.items()}
+    return {name: [(epoch, factors[name] * of[epoch].value) for epoch in sorted(of)] for name, of in curves.items()}
+
+
+def thinned(points: Curve) -> Curve:
+    """Return evenly spaced points of a long curve, and its last."""
+    stride = -(-len(points) // MOST_POINTS)
+    return points if stride <= 1 else [*points[:-1:stride], points[-1]]
+
+
+class HistogramsSection(Section):
+    """The histograms that the loss recorded of its steps, such as RASCAL's of rank drift."""
+
+    runs = "any"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        settings = settings_of(subjects)
+        histograms = {
+            (f"{setting.name}: {name}" if len(settings) > 1 else name): pairs
+            for setting in settings
+            for name, pairs in setting.first.histograms.items()
+        }
+        if not histograms:
+            return None
+        some = dict(list(histograms.items())[:MOST_HISTOGRAMS])
+        said = sentence("histograms", shown=len(some), histograms=len(histograms))
+        return Content("Histograms of the loss", said, plots.as_html(plots.heat_maps(some), "histograms"))
+
+
+class ClassMeansSection(Section):
+    """What the loss recorded of its anchors, such as RASCAL's rank drift: by class, by class size, and over epochs."""
+
+    runs = "any"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        shown = [setting for setting in settings_of(subjects) if setting.first.class_means][:MOST_SETTINGS]
+        statistics = dict.fromkeys(mean.statistic for setting in shown for mean in setting.first.class_means)
+        if not statistics:
+            return None
+        body = Markup().join(_of_statistic(statistic, shown) for statistic in statistics)
+        return Content("Recorded by the loss, by class", sentence("class_means"), body)
+
+
+def _of_statistic(statistic: str, settings: Sequence[Setting]) -> Markup:
+    name = statistic.replace("_", " ")
+    curves: dict[str, list[tuple[str, Curve]]] = {}
+    points: dict[str, list[plots.Point]] = {}
+    for setting in settings:
+        own = [mean for mean in setting.first.class_means if mean.statistic == statistic]
+        sizes = setting.first.class_sizes
+        for group, of in _groups(own, sizes).items():
+            curves.setdefault(f"{name}, {group}", []).append((setting.name, _by_epoch(of)))
+        last = max((mean.epoch for mean in own), default=0)
+        points[setting.name] = [
+            plots.Point(size, mean.mean, f"{mean.label}: {mean.mean:.3g}, {counted(size, 'sample')}")
+            for mean in own
+            if mean.epoch == last and (size := sizes.get(mean.label)) is not None
+        ]
+    drawn = plots.as_html(plots.curves(curves, "epoch"), slug("means", statistic))
+    if any(points.values()):
+        figure = plots.scatter(points, "training samples of the class", name, logarithmic=_tail(points))
+        drawn += plots.as_html(figure, slug("sizes", statistic))
+    return heading(name) + drawn
+
+
+def _groups(means: Sequence[ClassMean], sizes: Mapping[str, int]) -> dict[str, Sequence[ClassMean]]:
+    """Return the means of all classes, and of those with many, medium and few samples if there are such."""
+    labels = list(sizes)
+    groups: dict[str, Sequence[ClassMean]] = {}
+    for name, chosen in frequency(torch.tensor([sizes[label] for label in labels])).items():
+        members = {label for label, inside in zip(labels, chosen.tolist(), strict=True) if inside}
+        own = [mean for mean in means if mean.label in members]
+        groups |= {str(name): own} if own else {}
+    return {"all": means} | (groups if len(groups) > 1 else {})
+
+
+def _by_epoch(means: Sequence[ClassMean]) -> Curve:
+    """Return the mean over all anchors of each epoch."""
+    totals: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for mean in means:
+        totals[mean.epoch][0] += mean.mean * mean.count
+        totals[mean.epoch][1] += mean.count
+    return [(epoch, total / count) for epoch, (total, count) in sorted(totals.items())]
+
+
+def _tail(points: Mapping[str, Sequence[plots.Point]]) -> bool:
+    sizes = [point.x for of in points.values() for point in of]
+    return min(sizes) > 0 and max(sizes) >= 5 * min(sizes)

@@ -1,0 +1,206 @@
+"""Settings: runs that differ in the seed only are one setting, which is named by what it does not share with others."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from likewise.evaluation.choice import USUAL
+from likewise.evaluation.features import Progress, silent
+from likewise.parts import is_spec
+from likewise.report.formatting import short_name
+from likewise.report.subject import Subject
+from likewise.runs import Run
+from likewise.scores import ALL, ENCODER
+
+FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # what follows from other parts
+COUNTED = {evaluation.name for evaluation in USUAL}  # evaluations of the test samples, and of no others
+SAMPLES = ".samples"  # how the path of the number of samples of an evaluation ends
+UNTRAINED = {  # options of the trainer that change no training
+    *("callbacks", "default_root_dir", "logger", "log_every_n_steps", "profiler"),
+    *("enable_checkpointing", "enable_model_summary", "enable_progress_bar"),
+}
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """Runs with the same settings.
+
+    Args:
+        name: What the settings are called.
+        subjects: The runs.
+    """
+
+    name: str
+    subjects: tuple[Subject, ...]
+
+    @property
+    def first(self) -> Subject:
+        """The first run."""
+        return self.subjects[0]
+
+    @property
+    def by_seed(self) -> dict[int, Subject]:
+        """The runs by their seeds, those that have one."""
+        return {subject.seed: subject for subject in self.subjects if subject.seed is not None}
+
+
+def settings_of(subjects: Sequence[Subject]) -> list[Setting]:
+    """Gather the runs of each setting, in the order of their first runs."""
+    names = dict.fromkeys(subject.setting for subject in subjects)
+    return [Setting(name, tuple(subject for subject in subjects if subject.setting == name)) for name in names]
+
+
+def in_settings(
+    runs: Sequence[Run], names: Mapping[Path, str] | None = None, *, progress: Progress = silent
+) -> list[Subject]:
+    """Name the setting of each run.
+
+    Args:
+        runs: The runs.
+        names: What the setting of a run's folder is called. None: runs with the same parts and the same data are one
+            setting; it is called by the classes and arguments that others don't share. Several runs with one seed are
+            never one setting, but called by their own names too.
+        progress: Wraps what sections of a page take long over.
+
+    Raises:
+        ValueError: Two runs of a setting that was named have the same seed.
+    """
+    subjects = [Subject(run) for run in runs]
+    if names is None:
+        called = _called(subjects)
+    else:
+        given = {Path(folder).absolute(): name for folder, name in names.items()}
+        called = [given.get(subject.run.folder.absolute(), subject.run.name) for subject in subjects]
+    pairs = zip(subjects, called, strict=True)
+    settings = [Subject(subject.run, setting=name, progress=progress) for subject, name in pairs]
+    for setting in settings_of(settings):
+        seeded = [subject.seed for subject in setting.subjects if subject.seed is not None]
+        if len(set(seeded)) < len(seeded):
+            raise ValueError(
+                f"expected one run for each seed of {setting.name}, got {len(seeded)} runs with the seeds "
+                f"{', '.join(map(str, sorted(seeded)))}: leave out one of each"
+            )
+    return settings
+
+
+def _called(subjects: Sequence[Subject]) -> list[str]:
+    """Return the name of each run's setting."""
+    if any("source" in subject.facts for subject in subjects):  # features from elsewhere have no settings to describe
+        files = [Path(str(subject.facts.get("source", ""))).name or subject.run.name for subject in subjects]
+        return [
+            file if files.count(file) == 1 else f"{file}, {subject.run.name}"
+            for file, subject in zip(files, subjects, strict=True)
+        ]
+    prints = [str(subject.facts.get("samples", {}).get("fingerprint", "")) for subject in subjects]
+    configs = [_config(subject, with_data=len(set(prints)) > 1) for subject in subjects]
+    keys = [json.dumps(key, sort_keys=True) for key in zip(prints, configs, strict=True)]
+    groups = {key: [place for place, one in enumerate(keys) if one == key] for key in keys}
+    differences = diff_configs([configs[places[0]] for places in groups.values()])
+    words = [_words(of) for of in differences]
+    called = [""] * len(subjects)
+    for places, said in zip(groups.values(), words, strict=True):
+        seeds = [subjects[place].seed for place in places]
+        apart = len(places) > 1 and (None in seeds or len(set(seeds)) < len(seeds))
+        for place in places:
+            own = subjects[place if apart else places[0]].run.name
+            called[place] = ", ".join(filter(None, [said, own if apart or not said or words.count(said) > 1 else ""]))
+    return called
+
+
+class ClassName(str):
+    """The class of a part, as a value of a flat configuration."""
+
+    __slots__ = ()
+
+
+def _config(subject: Subject, *, with_data: bool) -> dict[str, str]:
+    """Return what a run was made with as a flat configuration: classes and arguments by their paths."""
+    config: dict[str, str] = {}
+    for part, value in subject.facts.get("parts", {}).items():
+        if part != "data" or with_data:
+            config |= _flat(part, value)
+    for option, value in subject.trainer.items():
+        if option not in UNTRAINED and value is not None:
+            config[f"trainer.{option}"] = _short(value)
+    for score in subject.test_scores.values():
+        if score.group == ALL and score.features == ENCODER and score.evaluation in COUNTED:
+            config[f"{score.evaluation}{SAMPLES}"] = str(score.count)
+    return config
+
+
+def _flat(path: str, value: Any) -> dict[str, str]:
+    specs: list[Any] = value if isinstance(value, list) and value and all(map(is_spec, value)) else [value]
+    if not all(map(is_spec, specs)):
+        return {} if value is None or path.rpartition(".")[2] in FILLED else {path: _short(value)}
+    flat: dict[str, str] = {path: ClassName(" + ".join(map(short_name, specs)))}
+    for spec in specs:
+        owner = path if len(specs) == 1 else f"{path}.{short_name(spec)}"
+        for name, argument in (spec.get("init_args") or {}).items():
+            flat |= _flat(f"{owner}.{name}", argument)
+    return flat
+
+
+def diff_configs(configs: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return what each flat configuration does not share with the others: classes first, then arguments.
+
+    An argument of a part whose class differs is shown only if several configurations have that class. One
+    configuration alone is described by its loss.
+
+    Args:
+        configs: Values by their paths; the value of a part is a `ClassName`, and its arguments lie below its path.
+
+    Returns:
+        For each configuration the values that differ, by path.
+
+    Example:
+        >>> first = {"loss": ClassName("SupConLoss"), "loss.temperature": "0.1", "trainer.max_epochs": "30"}
+        >>> diff_configs([first, first | {"loss.temperature": "0.2"}])
+        [{'loss.temperature': '0.1'}, {'loss.temperature': '0.2'}]
+        >>> diff_configs([first, {"loss": ClassName("NPairsLoss"), "trainer.max_epochs": "30"}])
+        [{'loss': 'SupConLoss'}, {'loss': 'NPairsLoss'}]
+    """
+    parts = {path for config in configs for path, value in config.items() if isinstance(value, ClassName)}
+    classes = [path for path in _differing(configs) if path in parts]
+    classes = [path for path in classes if not _within(path, classes)]
+    if len(configs) == 1:
+        classes = [path for path in ("loss",) if path in parts]
+    arguments = [path for path in _differing(configs) if path not in parts and not _within(path, classes)]
+    of_classes = [{path: config.get(path, ClassName(f"no {path}")) for path in classes} for config in configs]
+    found: list[dict[str, str]] = []
+    for config, own in zip(configs, of_classes, strict=True):
+        peers = [other for other, theirs in zip(configs, of_classes, strict=True) if theirs == own]
+        inside = [path for path in _differing(peers) if path not in parts and _within(path, classes)]
+        found.append(own | {path: config.get(path, "default") for path in [*inside, *arguments]})
+    return found
+
+
+def _differing(configs: Sequence[Mapping[str, str]]) -> list[str]:
+    """Name the paths whose values differ; an evaluation that only some runs had is no difference of settings."""
+    paths = dict.fromkeys(path for config in configs for path in config)
+    values = {path: {of.get(path) for of in configs if path in of or not path.endswith(SAMPLES)} for path in paths}
+    return [path for path in paths if len(values[path]) > 1]
+
+
+def _within(path: str, parts: Sequence[str]) -> bool:
+    return any(path.startswith(f"{part}.") for part in parts)
+
+
+def _words(values: Mapping[str, str]) -> str:
+    """Write classes by themselves, and arguments by their names, or by their whole paths where two have one name."""
+    ends = [path.rpartition(".")[2] for path, value in values.items() if not isinstance(value, ClassName)]
+    said: list[str] = []
+    for path, value in values.items():
+        end = path.rpartition(".")[2]
+        named = f"{end if ends.count(end) == 1 else path}={value}"
+        said.append(value if isinstance(value, ClassName) else named)
+    return ", ".join(said)
+
+
+def _short(value: Any) -> str:
+    """Write a value; of a path its last part."""
+    if isinstance(value, str):
+        return Path(value).name or value
+    return json.dumps(value, default=str)

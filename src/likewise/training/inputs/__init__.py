@@ -1,0 +1,25 @@
+"""Inputs of losses: they supply the arguments of a loss's forward. A new method is a new input, in one file."""
+
+from likewise.training.inputs.batch import BatchInputs, Pairs
+from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
+from likewise.training.inputs.learned import Classifier, LabelPrototypes
+from likewise.training.inputs.loss_input import InputContext, LossInput
+from likewise.training.inputs.momentum import KeyQueue, Momentum, Predictor
+from likewise.training.inputs.resolution import LossInputs
+from likewise.training.inputs.signature import LossSignature
+
+__all__ = [
+    "BatchInputs",
+    "Classifier",
+    "EpisodeMaps",
+    "EpisodeMeans",
+    "InputContext",
+    "KeyQueue",
+    "LabelPrototypes",
+    "LossInput",
+    "LossInputs",
+    "LossSignature",
+    "Momentum",
+    "Pairs",
+    "Predictor",
+]

@@ -1,0 +1,89 @@
+"""What every batch supplies: embeddings, labels, the indices of its samples, and pairs and triplets of its views."""
+
+from typing import final
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.training.inputs.loss_input import InputContext, LossInput
+from likewise.training.step import Step
+
+PARTNERS = frozenset({"keys", "positives"})
+NEGATIVES = 1  # purpose of the random numbers
+
+
+@final
+class BatchInputs(LossInput):
+    """What every batch has.
+
+    embeddings      z of all views, except a key that goes to a momentum encoder, (B, V, E)
+    labels          classes (B,) or label sets (B, L), if the data has labels
+    sample_index    rows in the training part, (B,)
+    """
+
+    of_labels = frozenset({"labels"})
+    without_head = frozenset({"labels", "sample_index"})
+
+    def embeddings(self, step: Step) -> Float[Tensor, "b v e"]:
+        """Return z of the views that the encoder sees."""
+        return step.embeddings
+
+    def labels(self, step: Step) -> Tensor:
+        """Return the labels."""
+        return step.labels
+
+    def sample_index(self, step: Step) -> Int[Tensor, " b"]:
+        """Return the rows in the training part."""
+        return step.batch["sample_index"]
+
+
+@final
+class Pairs(LossInput):
+    """Pairs and triplets from views.
+
+    queries, anchors    z of all views, without the last if the loss needs keys or positives, or if it goes to a
+                        momentum encoder: (B, E) for one view, (B, V, E) for more
+    keys, positives     if the loss needs them: z of the last view, with gradient
+    negatives           z of the last view of another sample, of another class if labels are classes
+    key_labels          the labels, if there are keys
+    """
+
+    only_if_required = frozenset({"keys", "positives", "negatives", "key_labels"})
+    of_labels = frozenset({"key_labels"})
+
+    def build(self, context: InputContext) -> None:
+        """Record whether the last view is the partner of the others."""
+        self._apart = bool(context.signature.required & PARTNERS)
+        self._loss = context.signature.loss
+
+    def queries(self, step: Step) -> Tensor:
+        """Return z of the views that are not partners."""
+        embeddings = step.embeddings
+        if self._apart:
+            if step.views != 2 and not (step.views == 1 and step.slow is not None):
+                raise ValueError(
+                    f"expected two views for {self._loss}, an anchor and its partner, got {step.views}: "
+                    "set batches.views to 2"
+                )
+            embeddings = embeddings[:, :1]
+        return embeddings[:, 0] if embeddings.shape[1] == 1 else embeddings
+
+    def anchors(self, step: Step) -> Tensor:
+        """Return the queries under their other name."""
+        return self.queries(step)
+
+    def keys(self, step: Step) -> Float[Tensor, "b e"]:
+        """Return z of the last view, with gradient."""
+        return step.embeddings[:, -1]
+
+    def positives(self, step: Step) -> Float[Tensor, "b e"]:
+        """Return the keys under their other name."""
+        return self.keys(step)
+
+    def negatives(self, step: Step) -> Float[Tensor, "b e"]:
+        """Return z of the last view of other samples."""
+        return step.embeddings[:, -1][step.others(NEGATIVES)]
+
+    def key_labels(self, step: Step) -> Tensor:
+        """Return the labels of the keys."""
+        return step.labels

@@ -1,0 +1,120 @@
+"""The abstract input of losses: a module that supplies arguments of their forward."""
+
+import inspect
+from abc import ABC
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar, final
+
+from torch import Tensor, nn
+
+from likewise.data import Batches, LabelKind
+from likewise.models import Encoder, Head
+from likewise.training.inputs.signature import LossSignature
+from likewise.training.step import Step
+
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True)
+class InputContext:
+    """What an input of a loss may need to know.
+
+    Args:
+        encoder: f.
+        head: g, or None.
+        label_kind: The kind of labels that the data has, or None.
+        num_labels: Number of classes or labels.
+        signature: The arguments that the loss takes.
+    """
+
+    encoder: Encoder
+    head: Head | None
+    label_kind: LabelKind | None = None
+    num_labels: int = 0
+    signature: LossSignature = field(default_factory=LossSignature)
+
+    @property
+    def embedding_dim(self) -> int:
+        """Length of an embedding, E."""
+        return self.encoder.feature_dim if self.head is None else self.head.embedding_dim
+
+    @property
+    def network(self) -> nn.Sequential:
+        """Encoder and head as one module."""
+        return nn.Sequential(self.encoder, *(() if self.head is None else (self.head,)))
+
+
+class LossInput(nn.Module, ABC):
+    """Abstract: a module whose public methods take a `Step` and supply the loss argument of the same name.
+
+        class Weather(LossInput):
+            def temperature_outside(self, step: Step) -> Tensor: ...
+
+    supplies `temperature_outside` to every loss whose forward takes it. The methods below are not arguments.
+
+    Attributes:
+        only_if_required: Names that it supplies only if the loss requires them.
+        of_labels: Names that it supplies only if the data has labels.
+        without_head: Names that are not computed from embeddings. A loss that requires no other has no head.
+        batches: The kind of batches that it reads.
+        predicts_logits: Whether what it predicts are logits: the sigmoid of each is a label's probability.
+    """
+
+    only_if_required: ClassVar[frozenset[str]] = frozenset()
+    of_labels: ClassVar[frozenset[str]] = frozenset()
+    without_head: ClassVar[frozenset[str]] = frozenset()
+    batches: ClassVar[type[Batches]] = Batches
+    predicts_logits: ClassVar[bool] = False
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """The argument names that the class supplies: its public methods that are not in `LossInput`."""
+        own = {name for kind in cls.__mro__ for name, of in vars(kind).items() if inspect.isfunction(of)}
+        return frozenset(name for name in own if not name.startswith("_") and not hasattr(LossInput, name))
+
+    def build(self, context: InputContext) -> None:
+        """Make parameters and buffers, once, before training."""
+
+    def check_batches(self, batches: Batches, context: InputContext) -> None:
+        """Raise a ValueError unless batches have what it reads."""
+        if not isinstance(batches, self.batches):
+            kind, loss = self.batches.__name__, context.signature.loss
+            raise ValueError(  # noqa: TRY004 - a choice that does not fit, as all others
+                f"expected {kind} as batches for {loss}, got {type(batches).__name__}: choose {kind}"
+            )
+
+    def given_to(self, signature: LossSignature) -> frozenset[str]:
+        """Return the names that it supplies to a loss."""
+        return self.names() & (signature.required | (signature.optional - self.only_if_required))
+
+    def serves(self, signature: LossSignature, supplied: frozenset[str]) -> bool:
+        """Return whether the loss uses it, given the names that all inputs together supply."""
+        del supplied
+        return bool(self.given_to(signature))
+
+    def rate_factors(self) -> dict[nn.Parameter, float]:
+        """Return the factors of its parameters' learning rates that are not 1."""
+        return {}
+
+    def start(self, steps: int) -> None:
+        """Receive the number of steps of the optimizer, when training begins."""
+
+    def predicted(self, features: Tensor, head: nn.Module | None) -> Tensor | None:  # noqa: ARG002 - an override's
+        """Return scores of the classes or labels, (N, C), for features (N, D), if it classifies."""
+        return None
+
+    def after_loss(self, step: Step) -> None:
+        """Store what later batches need, after the loss of a batch is computed."""
+
+    def after_update(self, network: nn.Module) -> None:
+        """Update after a step of the optimizer; `network` is encoder and head."""
+
+
+def final_kinds(base: type[T]) -> Iterator[type[T]]:
+    """Yield the subclasses of a class that have no subclasses themselves."""
+    for kind in base.__subclasses__():
+        yield from final_kinds(kind)
+        if not kind.__subclasses__():
+            yield kind

@@ -1,0 +1,204 @@
+"""Which inputs a loss is trained with, and which of them supplies which argument."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, NamedTuple, final
+
+from torch import Tensor, nn
+
+from likewise.data import Batches, LabelKind
+from likewise.losses import Loss
+from likewise.training.inputs.batch import BatchInputs, Pairs
+from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
+from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
+from likewise.training.inputs.loss_input import InputContext, LossInput, final_kinds
+from likewise.training.inputs.momentum import Momentum, Predictor
+from likewise.training.inputs.signature import EMBEDDINGS, LossSignature
+from likewise.training.step import Step
+
+SEPARATORS = (";", "|", ",")
+MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum, EpisodeMaps, EpisodeMeans)
+
+
+class Resolution(NamedTuple):
+    """The inputs of a loss, those given first, and which of them supplies each of its arguments."""
+
+    inputs: tuple[LossInput, ...]
+    suppliers: dict[str, LossInput]
+
+
+def resolve(signature: LossSignature, given: Sequence[LossInput], *, labelled: bool = True) -> Resolution:
+    """Find an input for each argument of a loss.
+
+    Given inputs take precedence. Inputs for other required arguments are made with defaults. What every batch has
+    comes last.
+
+    Args:
+        signature: The loss's arguments.
+        given: The inputs chosen.
+        labelled: Whether the data has labels.
+
+    Raises:
+        ValueError: Two given inputs supply the same argument, the loss does not take what one supplies, or nothing
+            supplies a required argument.
+
+    Example:
+        >>> import likewise as lw
+        >>> found = resolve(LossSignature.by(lw.InfoNCELoss), [Momentum()])
+        >>> sorted((name, type(one).__name__) for name, one in found.suppliers.items())
+        [('keys', 'Momentum'), ('queries', 'Pairs')]
+    """
+
+    def supplied(inputs: Sequence[LossInput]) -> dict[str, LossInput]:
+        """Name the first supplier of each argument."""
+        without = {one: frozenset[str]() if labelled else one.of_labels for one in inputs}
+        return {name: one for one in reversed(inputs) for name in sorted(one.given_to(signature) - without[one])}
+
+    _check_given(signature, given)
+    every_batch = (BatchInputs(), Pairs())
+    made: list[LossInput] = []
+    for kind in MADE_IF_REQUIRED:
+        missing = signature.required - supplied([*given, *made, *every_batch]).keys()
+        if kind.names() & missing and not any(isinstance(one, kind) for one in given):
+            made.append(kind())
+    inputs = (*given, *made, *every_batch)
+    suppliers = supplied(inputs)
+    if missing := signature.required - suppliers.keys():
+        raise ValueError(_nothing_supplies(missing, signature))
+    return Resolution(inputs, suppliers)
+
+
+@final
+class LossInputs(nn.Module):
+    """The inputs of a training, and which of them supplies each argument of the loss's forward; see `resolve`.
+
+    Args:
+        loss: The loss.
+        context: What inputs may need to know.
+        given: The inputs chosen; an empty list: none. None: the loss's `recommended_inputs`.
+
+    Raises:
+        ValueError: The data has no labels of the loss's kind, or what `resolve` raises.
+    """
+
+    def __init__(self, loss: Loss, context: InputContext, given: Sequence[LossInput] | None = None) -> None:
+        super().__init__()
+        self.signature = LossSignature.of(loss)
+        check_labels(type(loss), context.label_kind)
+        self._context = replace(context, signature=self.signature)
+        chosen = _recommended(loss) if given is None else given
+        inputs, self._suppliers = resolve(self.signature, chosen, labelled=context.label_kind is not None)
+        if context.num_labels < 1 and any(isinstance(one, Learned) for one in inputs):
+            raise ValueError(
+                f"expected labels for {self.signature.loss}, which learns parameters for each of them, got none: "
+                "pass samples= with labels"
+            )
+        for one in inputs:
+            one.build(self._context)
+        self.by_class = nn.ModuleDict({type(one).__name__: one for one in inputs})
+
+    @property
+    def all(self) -> Iterator[LossInput]:
+        """All inputs, those given first."""
+        return (one for one in self.by_class.children() if isinstance(one, LossInput))
+
+    @property
+    def momentum(self) -> Momentum | None:
+        """The momentum encoder, or None."""
+        return next((one for one in self.all if isinstance(one, Momentum)), None)
+
+    def arguments(self, step: Step) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        """Return the loss's arguments, by position and by name."""
+        values = {name: getattr(one, name)(step) for name, one in self._suppliers.items()}
+        return ((values.pop(EMBEDDINGS),) if self.signature.positional else ()), values
+
+    def after_update(self) -> None:
+        """Update all inputs after a step of the optimizer."""
+        network = self._context.network
+        for one in self.all:
+            one.after_update(network)
+
+    def check_batches(self, batches: Batches) -> None:
+        """Raise a ValueError unless batches have what the inputs read."""
+        for one in dict.fromkeys(self._suppliers.values()):
+            one.check_batches(batches, self._context)
+
+
+def reads_embeddings(loss: type[Loss]) -> bool:
+    """Tell whether a loss reads embeddings; if not, a head has no use."""
+    without = frozenset[str]().union(*(kind.without_head for kind in final_kinds(LossInput)))
+    return not LossSignature.by(loss).required <= without
+
+
+def batches_of(loss: type[Loss]) -> type[Batches]:
+    """Return the kind of batches that a loss needs: `Batches` if any will do."""
+    required = LossSignature.by(loss).required
+    needed = (kind.batches for kind in final_kinds(LossInput) if kind.names() & required)
+    return next((kind for kind in needed if kind is not Batches), Batches)
+
+
+def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str] = ()) -> None:
+    """Raise unless the data's labels are of a kind that the loss takes.
+
+    Args:
+        loss: The loss's class.
+        given: The kind of the data's labels.
+        names: Their names, which may show that label sets were read as classes.
+
+    Raises:
+        ValueError: There are no labels, or they are of another kind.
+    """
+    kinds = loss.label_kinds
+    if not kinds or given in kinds:
+        return
+    takes = " or ".join(sorted(kinds))
+    ours = (kind for kind in final_kinds(Loss) if kind.__module__.startswith("likewise."))
+    fitting = sorted(of.__name__ for of in ours if (given in of.label_kinds if given else not of.label_kinds))
+    has, remedy = given or "no labels", f"choose one of {', '.join(fitting)}"
+    several = [(separator, name) for separator in SEPARATORS for name in names if separator in name]
+    if given == "classes" and several:
+        separator, name = several[0]
+        has += f" such as {name!r}"
+        remedy = f"set --data.separator {separator!r} if a cell holds several labels, or {remedy}"
+    raise ValueError(f"expected {takes} as labels for {loss.__name__}, got {has}: {remedy}")
+
+
+def _recommended(loss: Loss) -> list[LossInput]:
+    kinds = {kind.__name__: kind for kind in final_kinds(LossInput)}
+    unknown = [name for name in loss.recommended_inputs if name not in kinds]
+    if unknown:
+        raise ValueError(
+            f"expected recommended_inputs of {type(loss).__name__} among {', '.join(sorted(kinds))}, "
+            f"got {', '.join(unknown)}: import their module"
+        )
+    return [kinds[name]() for name in loss.recommended_inputs]
+
+
+def _check_given(signature: LossSignature, given: Sequence[LossInput]) -> None:
+    for one, other in combinations(given, 2):
+        both = one.names() & other.names() & signature.names
+        if both or type(one) is type(other):
+            raise ValueError(
+                f"expected one input for {' and '.join(sorted(both)) or 'each kind'}, got {type(one).__name__} and "
+                f"{type(other).__name__}: leave one out"
+            )
+    supplied = frozenset[str]().union(*(one.names() for one in given))
+    for one in given:
+        if not one.serves(signature, supplied):
+            raise ValueError(
+                f"expected inputs that {signature.loss} takes, got {type(one).__name__}, which supplies "
+                f"{' and '.join(sorted(one.names()))}, not {', '.join(sorted(signature.names))}: leave it out "
+                "(--inputs [] for none), or choose another loss"
+            )
+
+
+def _nothing_supplies(missing: frozenset[str], signature: LossSignature) -> str:
+    words = " and ".join(sorted(missing))
+    able = [kind.__name__ for kind in final_kinds(LossInput) if kind.names() & missing]
+    if able:
+        return f"expected inputs for all that {signature.loss} needs, got none for {words}: add {' or '.join(able)}"
+    return (
+        f"expected a loss whose arguments are supplied, got {signature.loss}, which needs {words}: write a LossInput "
+        f"with {'these methods' if len(missing) > 1 else 'that method'}, or call the loss in your own loop"
+    )

@@ -1,0 +1,188 @@
+"""The tools that show a training: TensorBoard, Weights & Biases and MLflow, and what each shows besides curves."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import torch
+from jaxtyping import Float, UInt8
+from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from torch import Tensor
+
+from likewise.diagnostics import plots
+from likewise.diagnostics.unit_rows import unit_rows
+from likewise.evaluation import Features
+from likewise.evaluation.label_words import label_words
+
+MOST_NAMED = 24  # classes that have a colour of their own
+PAIRS = ("same class", "different classes")
+COMPONENTS = 50  # of features, which the projector lays out
+TAG = "validation"
+
+
+@final
+@dataclass(frozen=True)
+class Seen:
+    """The encoder's features of some validation samples, after an epoch.
+
+    Args:
+        epoch: Epochs trained so far.
+        step: The last step of the epoch.
+        features: The features.
+        places: Where each sample lies on a map, (N, 2).
+        pictures: Small pictures of the samples, in colour, from 0 to 1, (N, 3, height, width); None where they are no
+            images.
+        similarities: Edges of bins between −1 and 1, and the share of each bin among pairs of one class and among pairs
+            of two, see `similarity_histogram`; None where samples have no classes.
+    """
+
+    epoch: int
+    step: int
+    features: Features
+    places: Float[Tensor, "n 2"]
+    pictures: Float[Tensor, "n 3 h w"] | None = None
+    similarities: tuple[Float[Tensor, " edges"], Float[Tensor, " bins"], Float[Tensor, " bins"]] | None = None
+
+    @property
+    def map(self) -> Any:
+        """The samples on their map, as a Plotly figure: hovering names their labels and rows."""
+        words = label_words(self.features)
+        few = self.features.label_kind == "classes" and len(self.features.names) <= MOST_NAMED
+        kinds: dict[str, list[plots.Point]] = {}
+        for (x, y), name, row in zip(self.places.tolist(), words, self.features.numbers.tolist(), strict=True):
+            kinds.setdefault(name if few else "samples", []).append(
+                plots.Point(x, y, ", ".join(filter(None, [name, f"row {row}"])))
+            )
+        return plots.scatter(kinds, "first principal component", "second")
+
+
+class Board(Protocol):
+    """What a logger's tool can show of a training."""
+
+    def views(self, picture: UInt8[Tensor, "h w 4"]) -> None:
+        """Show some samples with their views: red, green, blue and opacity."""
+        ...
+
+    def epoch(self, seen: Seen) -> None:
+        """Show what the encoder makes of validation samples after an epoch."""
+        ...
+
+
+@final
+class OnTensorBoard:
+    """Show a training on TensorBoard."""
+
+    def __init__(self, logger: TensorBoardLogger) -> None:
+        self.logger = logger
+
+    def begin(self, options: Mapping[str, Any], step: int) -> None:
+        """Hide what was logged from this step on, since training repeats it; compare the options with other runs'."""
+        from torch.utils.tensorboard.summary import hparams  # noqa: PLC0415 - of an extra
+
+        events: Any = import_module("tensorboard.compat.proto.event_pb2")
+        writer: Any = self.logger.experiment.file_writer
+        writer.add_event(events.Event(session_log=events.SessionLog(status=events.SessionLog.START)), step)
+        for summary in hparams(dict(options), {"loss": 0.0}):  # the metric's name; its values are those of the curve
+            writer.add_summary(summary)
+
+    def views(self, picture: UInt8[Tensor, "h w 4"]) -> None:
+        """Add an image."""
+        self.logger.experiment.add_image("views", picture, 0, dataformats="HWC")
+
+    def epoch(self, seen: Seen) -> None:
+        """Add histograms, and a map for the projector, which is told of earlier maps in a resumed training too."""
+        writer: Any = self.logger.experiment
+        for name, (edges, shares) in _histograms(seen).items():
+            percent, middles = 100 * shares, (edges[1:] + edges[:-1]) / 2
+            moments = float(percent.sum()), float(percent @ middles), float(percent @ middles.square())
+            buckets = edges[1:].tolist(), percent.tolist()
+            writer.add_histogram_raw(f"{TAG}/cosine, {name}", -1, 1, *moments, *buckets, seen.step)
+        folder = Path(writer.log_dir)
+        config = folder / "projector_config.pbtxt"
+        before = _maps(config)
+        shutil.rmtree(folder / f"{seen.step:05}", ignore_errors=True)
+        words = [" ".join(of.split()) for of in label_words(seen.features)] if seen.features.label_kind else None
+        writer.add_embedding(components(seen.features.vectors), words, seen.pictures, seen.step, TAG)
+        if before:
+            config.write_text("".join(dict.fromkeys([*before, *_maps(config)])), encoding="utf-8")
+
+
+@final
+class OnWandb:
+    """Show a training on W&B."""
+
+    def __init__(self, logger: WandbLogger) -> None:
+        self.logger = logger
+
+    def views(self, picture: UInt8[Tensor, "h w 4"]) -> None:
+        """Log an image."""
+        self.logger.log_image("views", [picture.numpy()], step=0)
+
+    def epoch(self, seen: Seen) -> None:
+        """Log histograms and a figure."""
+        wandb: Any = import_module("wandb")
+        shown: dict[str, Any] = {"validation/map": wandb.Plotly(seen.map)}
+        if seen.similarities is not None:
+            edges, *shares = (of.numpy() for of in seen.similarities)
+            for name, share in zip(PAIRS, shares, strict=True):
+                shown[f"validation/cosine, {name}"] = wandb.Histogram(np_histogram=(100 * share, edges))
+        self.logger.log_metrics(shown, seen.step)
+
+
+@final
+class OnMLflow:
+    """Show a training on MLflow."""
+
+    def __init__(self, logger: MLFlowLogger) -> None:
+        self.logger = logger
+
+    def views(self, picture: UInt8[Tensor, "h w 4"]) -> None:
+        """Log an image."""
+        self.logger.experiment.log_image(self.logger.run_id, picture.numpy(), "views.png")
+
+    def epoch(self, seen: Seen) -> None:
+        """Log figures, as pages."""
+        figures = {"map": seen.map}
+        if seen.similarities is not None:
+            figures["similarities"] = plots.similarities({"encoder": seen.similarities})
+        for name, figure in figures.items():
+            page = f"validation/{name}-epoch-{seen.epoch:04}.html"
+            self.logger.experiment.log_figure(self.logger.run_id, figure, page)
+
+
+def board_of(logger: Logger) -> Board | None:
+    """Return what draws in a logger's tool; None where nothing does."""
+    if isinstance(logger, TensorBoardLogger) and find_spec("tensorboard") is not None:  # it can do with tensorboardX
+        return OnTensorBoard(logger)
+    if isinstance(logger, WandbLogger):
+        return OnWandb(logger)
+    return OnMLflow(logger) if isinstance(logger, MLFlowLogger) else None
+
+
+def components(features: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+    """Return unit features along their first principal components, to four decimals, since they are written as text.
+
+    Example:
+        >>> components(torch.eye(3))[:, :2].square().sum(dim=1).round(decimals=2)
+        tensor([0.6700, 0.6700, 0.6700], dtype=torch.float64)
+    """
+    units = unit_rows(features)
+    u, s, _ = torch.linalg.svd((units - units.mean(dim=0)).float(), full_matrices=False)
+    return (u * s)[:, :COMPONENTS].double().round(decimals=4)
+
+
+def _histograms(seen: Seen) -> dict[str, tuple[Tensor, Tensor]]:
+    if seen.similarities is None:
+        return {}
+    edges, *shares = seen.similarities
+    return {name: (edges, of) for name, of in zip(PAIRS, shares, strict=True)}
+
+
+def _maps(config: Path) -> list[str]:
+    """Return the parts of the projector's configuration, one a map."""
+    text = config.read_text(encoding="utf-8") if config.is_file() else ""
+    return [f"embeddings {part}" for part in text.split("embeddings ")[1:]]

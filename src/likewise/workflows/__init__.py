@@ -1,0 +1,33 @@
+"""The work from Python: what the command's verbs do, with a progress argument in place of a terminal."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers; `__getattr__` finds the same names at run time
+    from likewise.workflows.comparison import Comparison, compare
+    from likewise.workflows.evaluation import evaluate
+    from likewise.workflows.exports import export
+    from likewise.workflows.progress import Printed, Progress, Silent
+    from likewise.workflows.training import train
+
+__all__ = ["Comparison", "Printed", "Progress", "Silent", "compare", "evaluate", "export", "train"]
+_FILE_OF = {
+    **dict.fromkeys(("Comparison", "compare"), "comparison"),
+    **dict.fromkeys(("Printed", "Progress", "Silent"), "progress"),
+    "evaluate": "evaluation",
+    "export": "exports",
+    "sweep": "sweeps",
+    "train": "training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name at its first use: a comparison has no need of Lightning, which takes seconds."""
+    if name not in __all__:
+        raise AttributeError(f"module 'likewise.workflows' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"likewise.workflows.{_FILE_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

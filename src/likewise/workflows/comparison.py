@@ -1,0 +1,116 @@
+"""Several runs compared: a page, and its table as CSV and Markdown."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from likewise.report import (
+    Row,
+    Section,
+    compared,
+    in_settings,
+    rows_as_csv,
+    rows_as_markdown,
+    settings_of,
+    verdict,
+    write_page,
+)
+from likewise.runs import Run
+from likewise.workflows.progress import PRINTED, Progress
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """Runs compared.
+
+    Args:
+        page: The page; the table, with the endings .csv and .md, is next to it.
+        rows: The table: a row for each score and setting.
+        verdict: What it shows, a sentence each.
+    """
+
+    page: Path
+    rows: Sequence[Row]
+    verdict: Sequence[str]
+
+    @property
+    def table(self) -> Path:
+        """The table's CSV file."""
+        return self.page.with_suffix(".csv")
+
+
+def compare(
+    runs: Iterable[Run | Path | str],
+    output: Path | str = "compare.html",
+    *,
+    names: Mapping[Path, str] | None = None,
+    sections: Sequence[Section] | None = None,
+    progress: Progress = PRINTED,
+) -> Comparison:
+    """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
+
+    Args:
+        runs: The runs, or their folders; the first one's setting is what others are compared with.
+        output: Where the page goes; the table, with the endings .csv and .md, next to it.
+        names: What the setting of a run's folder is called. None: what its settings don't share with others.
+        sections: The sections of the page; None: those that come with likewise.
+        progress: What is said meanwhile, and where the table is told.
+
+    Raises:
+        ValueError: Fewer than two runs, the same twice, one without scores, or the output is no .html file.
+        OSError: A file can't be written.
+    """
+    page = Path(output)
+    if page.suffix != ".html":
+        raise ValueError(f"expected --output to end in .html, got {page}: the table is written next to it")
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    _check(opened)
+    progress.say("comparing ...")
+    subjects = in_settings(opened, names, progress=progress.bar)
+    settings = settings_of(subjects)
+    rows = compared(settings)
+    found = Comparison(page, rows, verdict(rows))
+    page.parent.mkdir(parents=True, exist_ok=True)
+    found.table.write_text(rows_as_csv(rows), encoding="utf-8")
+    written = [rows_as_markdown(rows, settings[0].name), *found.verdict]
+    page.with_suffix(".md").write_text("\n\n".join(written) + "\n", encoding="utf-8")
+    write_page(page, subjects, sections=sections)
+    progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
+    progress.tell(_table(rows))
+    progress.tell("\n" + "\n\n".join(found.verdict))
+    progress.tell(f"\npage: {page}\ntable: {found.table} and .md")
+    return found
+
+
+def _check(runs: Sequence[Run]) -> None:
+    if len(runs) < 2:
+        raise ValueError(f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...")
+    folders = [one.folder.resolve() for one in runs]
+    for one, folder in zip(runs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise ValueError(f"expected different runs, got {one.folder} twice: name it once")
+        final = (score for score in one.scores if score.part == "test" and score.epoch is None)
+        if not any(final):
+            raise ValueError(
+                f"expected runs with scores, got {one.folder}, which has none: evaluate it first with "
+                f"likewise evaluate {one.folder}"
+            )
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """Return rows in columns, with a line for each score above its settings."""
+    cells = [[row.setting, *row.cells[1:]] for row in rows]
+    head = ["", "score", "over", "difference", "paired over"]
+    widths = [max(len(line[column]) for line in [head, *cells]) for column in range(len(head))]
+    lines = [_line(head, widths)]
+    for place, (row, line) in enumerate(zip(rows, cells, strict=True)):
+        if place == 0 or rows[place - 1].name != row.name:
+            lines.append(row.name)
+        lines.append(_line(line, widths))
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(["", *(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))]).rstrip()

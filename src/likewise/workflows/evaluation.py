@@ -1,0 +1,190 @@
+"""Evaluate a run, a checkpoint of it, or an array file of embeddings."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from likewise.data import Parts, parts_of_run
+from likewise.evaluation import (
+    Retrieval,
+    applicable,
+    features_of_file,
+    load_features,
+    save_features,
+)
+from likewise.models import Encoder
+from likewise.parts import build
+from likewise.pickled import pickled
+from likewise.runs import Run
+from likewise.workflows.failures import removed_if_idle
+from likewise.workflows.metadata import device_named, versions
+from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.scoring import (
+    EvaluationOptions,
+    check_applicable,
+    encoded,
+    say_lost,
+    score,
+    with_origin,
+    write_report,
+)
+
+
+def evaluate(
+    source: Run | Path | str, config: Mapping[str, Any] | None = None, *, progress: Progress = PRINTED, **options: Any
+) -> Run:
+    """Evaluate a frozen encoder, save its scores, and write its report.
+
+    Args:
+        source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
+            embeddings (see `features_of_file`), each of which becomes a run of its own.
+        config: The options of `likewise evaluate`: evaluations, evaluation_samples, sections, runs and device.
+        progress: What is said meanwhile, and where scores are told.
+        **options: More of them; they win.
+
+    Returns:
+        The run with the scores.
+
+    Raises:
+        ValueError: What is to be evaluated isn't there or can't be read, or an evaluation doesn't apply.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> root = tempfile.TemporaryDirectory()
+        >>> labels = np.arange(60) % 3
+        >>> features = np.eye(3)[labels] + np.random.default_rng(0).normal(size=(60, 3)) / 10
+        >>> np.savez(f"{root.name}/mine.npz", features=features, labels=labels)
+        >>> knn = {"class_path": "likewise.evaluation.KNN", "init_args": {"k": 3}}
+        >>> from likewise.workflows import Silent
+        >>> run = evaluate(f"{root.name}/mine.npz", evaluations=knn, runs=root.name, progress=Silent())
+        >>> max(score.value for score in run.scores)
+        1.0
+        >>> root.cleanup()
+    """
+    given = {"runs": "runs", "device": "auto", **(config or {}), **options}
+    evaluations = EvaluationOptions.of(given)
+    path = source.folder if isinstance(source, Run) else Path(source)
+    if path.suffix == ".npz":
+        run = _of_file(path, Path(given["runs"]), evaluations, progress)
+    else:
+        run = _of_run(path, Path(given["runs"]), evaluations, device_named(given["device"]), progress)
+    progress.tell(f"\nreport: {run.report}")
+    return run
+
+
+def _of_file(path: Path, root: Path, options: EvaluationOptions, progress: Progress) -> Run:
+    """Evaluate the features of an array file, as a run of its own."""
+    features = features_of_file(path)
+    if not applicable(features, options.evaluations):
+        raise ValueError(
+            f"expected features that can be evaluated, got {path}: kNN, the probe and retrieval do not "
+            f"apply; of retrieval, {Retrieval().why_not_applicable(features) or 'no evaluation applies'}"
+        )
+    run = Run.create(root, "evaluation", path.stem)
+    with removed_if_idle(run, _left):
+        run.describe(
+            {
+                "source": str(path),
+                "labels": {"kind": features.test.label_kind, "names": list(features.test.names)},
+                "samples": {part.part: len(part) for part in features},
+                "versions": versions(),
+            }
+        )
+        with run.writing(run.embeddings.name) as beside:
+            save_features(beside, features)
+        score(run, features, None, options, progress, refit=False)
+        write_report(run, None, options, progress)
+    return run.finished()
+
+
+def _of_run(path: Path, root: Path, options: EvaluationOptions, device: torch.device, progress: Progress) -> Run:
+    """Evaluate a run, or a checkpoint of it as a run of its own."""
+    checkpoint = path if path.is_file() else None
+    before = _opened(path, checkpoint)
+    encoder: Any = None
+    if checkpoint or not before.embeddings.is_file():
+        encoder = (_checkpoint_encoder(before, checkpoint) if checkpoint else _encoder(before)).to(device)
+    samples, refit = _samples(before, progress, needed=encoder is not None)
+    saved = None if encoder is not None else load_features(before.embeddings)
+    if samples is not None:
+        predicts = saved is not None and saved.test.predictions is not None
+        check_applicable(samples, options, predicts=predicts)
+    run = before if checkpoint is None else _created(root, before, checkpoint)
+    with removed_if_idle(run, _left, new=checkpoint is not None):
+        if encoder is None or samples is None:
+            features = saved or load_features(run.embeddings)
+            if samples is not None:
+                features = with_origin(features, samples, cache(lambda: _encoder(run).to(device)))
+        else:
+            progress.say("encoding ...")
+            features = encoded(run, encoder, samples, progress)
+        score(run, features, samples, options, progress, refit=refit)
+        write_report(run, samples, options, progress)
+        if encoder is not None:
+            say_lost(run, progress)
+    return run if checkpoint is None else run.finished()
+
+
+def _opened(path: Path, checkpoint: Path | None) -> Run:
+    """Open the run at a path, or that of a checkpoint."""
+    try:
+        return Run.open(path if checkpoint is None else path.parent)
+    except ValueError as error:
+        if checkpoint is None:
+            raise
+        told = pickled(path) or "which stands in no run's folder: save the features of another encoder in an .npz file"
+        raise ValueError(f"expected a run, a checkpoint in its folder, or an .npz file, got {path}, {told}") from error
+
+
+def _created(root: Path, before: Run, checkpoint: Path) -> Run:
+    """Make the run of a checkpoint's evaluation."""
+    undated = re.sub(r"^\d{4}-\d\d-\d\d-\d{6}-", "", before.name)
+    epoch = int(torch.load(checkpoint, map_location="meta", weights_only=True)["epoch"]) + 1
+    run = Run.create(root, undated, f"epoch{epoch}")
+    run.describe(before.facts | {"checkpoint": str(checkpoint)})
+    return run
+
+
+def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | None, bool]:
+    """Load the run's data; where features are there, it is needed for raw inputs and pictures only."""
+    refit = bool((run.facts.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
+    if "source" in run.facts and not needed:
+        return None, False
+    try:
+        return parts_of_run(run)
+    except (ValueError, OSError, ImportError) as error:
+        if needed:
+            raise
+        progress.say(f"raw inputs and pictures are left out: {error}")
+        return None, refit
+
+
+def _encoder(run: Run) -> Encoder:
+    """Rebuild the trained encoder."""
+    encoder: Any = run.encoder()
+    return encoder
+
+
+def _checkpoint_encoder(run: Run, path: Path) -> Encoder:
+    """Rebuild the encoder with a checkpoint's weights."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    except Exception as error:
+        told = pickled(path) or "which can't be read as one"
+        raise ValueError(f"expected a checkpoint of a run, got {path}, {told}") from error
+    encoder: Any = build(run.encoder_spec, torch.nn.Module)
+    own = {name.removeprefix("encoder."): of for name, of in state.items() if name.startswith("encoder.")}
+    try:
+        encoder.load_state_dict(own)
+    except RuntimeError as error:
+        raise ValueError(f"expected a checkpoint of {run.folder}, got {path}, whose encoder is another") from error
+    return encoder.eval()
+
+
+def _left(folder: Path) -> str:
+    return f"what was written is left in {folder}"

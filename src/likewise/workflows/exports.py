@@ -1,0 +1,62 @@
+"""A run's encoder as a file for elsewhere, safetensors or ONNX."""
+
+from pathlib import Path
+from typing import Any
+
+from likewise.runs import Run
+from likewise.workflows.progress import PRINTED, Progress
+
+FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
+
+
+def export(
+    run: Run | Path | str,
+    output: Path | str | None = None,
+    *,
+    format: str | None = None,  # noqa: A002 - the command's word for it
+    progress: Progress = PRINTED,
+) -> Path:
+    """Write a run's encoder as a file for elsewhere.
+
+    Args:
+        run: The run, or its folder.
+        output: The file to write. None: the run's folder with the ending of the format.
+        format: "safetensors", or "onnx", which takes any number of inputs and is checked against the encoder. None:
+            what the output's name says, else safetensors.
+        progress: Where the file is told.
+
+    Returns:
+        The file.
+
+    Raises:
+        ValueError: It is no run's folder, the run has trained no encoder, or the encoder cannot be exported.
+
+    Example:
+        >>> import tempfile
+        >>> from likewise.models import MLP
+        >>> root = tempfile.TemporaryDirectory()
+        >>> run = Run.create(Path(root.name), "mine")
+        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
+        >>> run.describe({"parts": {"encoder": spec}})
+        >>> run.save_encoder(MLP((3,), width=8))
+        >>> export(run.folder, f"{root.name}/mine.safetensors").stat().st_size > 0  # doctest: +ELLIPSIS
+        safetensors: ...mine.safetensors
+        True
+        >>> root.cleanup()
+    """
+    opened = run if isinstance(run, Run) else Run.open(run)
+    path = None if output is None else Path(output)
+    by_name = {ending: of for of, ending in FORMATS.items()}
+    kind = format or by_name.get(path.suffix if path else "", "safetensors")
+    if kind not in FORMATS:
+        raise ValueError(f"expected a format of {', '.join(FORMATS)}, got {kind!r}: name one of them")
+    path = path or opened.folder.with_name(opened.name + FORMATS[kind])
+    encoder: Any = opened.encoder()
+    if kind == "onnx":
+        from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
+
+        to_onnx(encoder, path)
+    else:
+        path.write_bytes(opened.weights.read_bytes())
+    progress.tell(f"{kind}: {path}")
+    return path

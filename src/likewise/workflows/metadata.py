@@ -1,0 +1,71 @@
+"""Metadata of a run: the options, versions and device that it began with."""
+
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from likewise.benchmark.results import machine, thread_words
+
+
+def shared_options(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return, by name and in words, what all processes must have been started with."""
+    its_own = ("runs", "report", "log", "config", "recipe")  # the first process alone writes
+    return flat({"versions": versions("lightning"), **{name: config[name] for name in config if name not in its_own}})
+
+
+def flat(facts: Mapping[str, Any], within: str = "") -> dict[str, str]:
+    """Return nested facts by name, in words.
+
+    Example:
+        >>> flat({"loss": {"temperature": 0.1}, "seed": 0})
+        {'loss.temperature': '0.1', 'seed': '0'}
+    """
+    found: dict[str, str] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{within}{name}.")
+        else:
+            found[within + name] = str(value)
+    return found
+
+
+def device_of(trainer: Mapping[str, Any]) -> torch.device:
+    """Return the device that a trainer with these arguments would use."""
+    return torch.device("cpu") if trainer.get("accelerator") == "cpu" else device_named("auto")
+
+
+def device_named(name: str) -> torch.device:
+    """Return the device that is named, or for "auto" the best there is.
+
+    Raises:
+        ValueError: It is not there.
+    """
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return accelerator or torch.device("cpu")
+    try:
+        return torch.zeros(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"expected a device that is there, got {name}: leave --device out, or cpu") from error
+
+
+def device_words(trainer: Mapping[str, Any]) -> str:
+    """Name the device that trains, and how many threads a processor may use."""
+    from likewise.training.processes import processes  # noqa: PLC0415 - imports Lightning, which evaluation does not need
+
+    device = device_of(trainer)
+    name = machine(device.type)["device"]
+    if device.type != "cpu":
+        return f"{processes()} x {name}"
+    return f"{name}, {thread_words(torch.get_num_threads())}" + (
+        f", {processes()} processes" if processes() > 1 else ""
+    )
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions that a result depends on, with those of further packages."""
+    own = {"likewise": metadata.version("likewise"), "torch": str(torch.__version__)}
+    return own | {name: metadata.version(name) for name in packages} | {"python": platform.python_version()}

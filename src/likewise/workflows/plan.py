@@ -1,0 +1,153 @@
+"""What a sweep trains: every run with its folder and options, as a plan that stands in the sweep's folder."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import final
+
+from likewise.runs import PARTIAL, Run
+
+PLAN = "sweep.json"
+
+
+@final
+@dataclass(frozen=True)
+class Sweep:
+    """What is trained: settings x seeds.
+
+    Args:
+        common: Options of all runs.
+        settings: For each setting's name its own options.
+        seeds: The seeds.
+        splits: Whether each seed also is that of its split.
+        trials: For the name of each setting that is tuned, the options of every trial.
+        tuned_by: For the name of a setting, the evaluation whose validation score chooses among its trials. Of those
+            that are missing, see `validation_score`.
+    """
+
+    common: list[str] = field(default_factory=list[str])
+    settings: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    seeds: list[int] = field(default_factory=list[int])
+    splits: bool = False
+    trials: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
+    tuned_by: dict[str, str] = field(default_factory=dict[str, str])
+
+    def tuning(self, folder: Path) -> "Iterator[Planned]":
+        """Yield the runs that choose the options of settings that are tuned: all with the first seed.
+
+        Example:
+            >>> sweep = Sweep([], {"a": []}, [7, 8], trials={"a": [["--x", "1"], ["--x", "2"]]})
+            >>> [one.name for one in sweep.tuning(Path("sweep"))]
+            ['a, trial 1 of 2 (x=1), seed 7', 'a, trial 2 of 2 (x=2), seed 7']
+        """
+        for place in range(max(map(len, self.trials.values()), default=0)):
+            for name, trials in self.trials.items():
+                if place < len(trials):
+                    said = f"{name}, trial {place + 1} of {len(trials)} ({options_line(trials[place])})"
+                    root = self._home(folder, name) / f"trial-{place + 1}"
+                    yield self._planned(name, trials[place], self.seeds[0], root, said)
+
+    def runs(self, folder: Path, chosen: Mapping[str, Sequence[str]] | None = None) -> "Iterator[Planned]":
+        """Yield the other runs, seed after seed, so that all settings grow.
+
+        Args:
+            folder: The sweep's folder.
+            chosen: The options that each tuned setting is trained with. None: those of the first trial.
+
+        Example:
+            >>> [one.name for one in Sweep([], {"a": [], "b": []}, [0, 1]).runs(Path("sweep"))]
+            ['a, seed 0', 'b, seed 0', 'a, seed 1', 'b, seed 1']
+        """
+        for seed in self.seeds:
+            for name in self.settings:
+                trials = self.trials.get(name)
+                if trials and seed == self.seeds[0]:
+                    continue
+                more = (chosen or {}).get(name, trials[0] if trials else [])
+                yield self._planned(name, more, seed, self._home(folder, name) / f"seed-{seed}", name)
+
+    def everything(self, folder: Path) -> "list[Planned]":
+        """List the runs of the whole sweep."""
+        return [*self.tuning(folder), *self.runs(folder)]
+
+    def _home(self, folder: Path, name: str) -> Path:
+        return folder / f"{list(self.settings).index(name) + 1}-{_slug(name)}"
+
+    def _planned(self, name: str, more: Sequence[str], seed: int, root: Path, said: str) -> "Planned":
+        seeded = ["--seed", str(seed), *(["--split.seed", str(seed)] if self.splits else [])]
+        words = [*self.common, *self.settings[name], *more, *seeded, "--runs", str(root)]
+        return Planned(name, f"{said}, seed {seed}", root, words, list(more))
+
+
+@final
+@dataclass(frozen=True)
+class Planned:
+    """A run of a sweep.
+
+    Args:
+        setting: Its setting.
+        name: What it is called.
+        root: The folder that it stands in.
+        words: Its options.
+        tried: Those of them that are tuned.
+    """
+
+    setting: str
+    name: str
+    root: Path
+    words: list[str]
+    tried: list[str]
+
+
+def options_line(options: Sequence[str]) -> str:
+    """Write options in a line.
+
+    Example:
+        >>> options_line(["--loss.temperature", "0.1", "--optimizer.lr", "1"])
+        'loss.temperature=0.1, optimizer.lr=1'
+    """
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
+
+
+def write(sweep: Sweep, folder: Path) -> None:
+    """Write a plan into a sweep's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PLAN).write_text(json.dumps(asdict(sweep), indent=2) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> Sweep:
+    """Read the plan of a sweep.
+
+    Raises:
+        ValueError: There is none, or it is damaged.
+    """
+    try:
+        return Sweep(**json.loads((folder / PLAN).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"expected the folder of a sweep, got {folder}, with no readable {PLAN}: likewise sweep makes one"
+        ) from error
+
+
+def remove_traces(sweep: Sweep, folder: Path) -> None:
+    """Remove the plan of a sweep that trained nothing, and the folders that are empty; whatever else is there stays."""
+    (folder / PLAN).unlink(missing_ok=True)
+    roots = [one.root for one in sweep.everything(folder)]
+    for path in (*roots, *dict.fromkeys(root.parent for root in roots), folder):
+        if path.is_dir() and not any(path.iterdir()) and path.resolve() != Path.cwd():
+            path.rmdir()
+
+
+def standing(root: Path) -> Run | None:
+    """Return the run that stands in a folder, finished or not; None where there is none."""
+    for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL) if root.is_dir() else ():
+        if (path / "run.json").is_file():
+            return Run(path)
+    return None
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.=-]+", "-", name).strip("-")[:60] or "setting"

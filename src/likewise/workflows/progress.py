@@ -1,0 +1,88 @@
+"""What a workflow says while it works, and the results it tells: protocol, printed, and silent."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol, final
+
+from tqdm import tqdm
+
+SECONDS = 2.0  # what takes less has no bar
+
+
+class Progress(Protocol):
+    """Where a workflow's words go: a terminal, a notebook, nowhere, or a class of your own."""
+
+    def say(self, doing: str) -> None:
+        """Say what is going on, before it takes its time."""
+        ...
+
+    def tell(self, result: str) -> None:
+        """Tell a result."""
+        ...
+
+    def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
+        """Show a bar while something is walked through."""
+        ...
+
+    def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
+        """Open a bar that is moved step by step; None where none is drawn, and a line an epoch is said instead."""
+        ...
+
+
+@final
+class Printed:
+    """Print everything, with bars in a notebook or on a terminal: what Python shows unless told otherwise.
+
+    Example:
+        >>> progress = Printed()
+        >>> progress.say("encoding ...")
+        encoding ...
+        >>> list(progress.bar(range(3), "counting"))
+        [0, 1, 2]
+    """
+
+    def say(self, doing: str) -> None:
+        """Print what is going on."""
+        print(doing, flush=True)
+
+    def tell(self, result: str) -> None:
+        """Print a result."""
+        print(result, flush=True)
+
+    def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
+        """Show a bar for what takes over two seconds."""
+        from tqdm.auto import tqdm  # noqa: PLC0415 - looks for a notebook
+
+        return tqdm(walked, desc=doing, delay=SECONDS, leave=False, disable=None)
+
+    def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
+        """Open a bar, unless neither a notebook nor a terminal would draw it."""
+        from tqdm.auto import tqdm  # noqa: PLC0415 - likewise
+
+        made = tqdm(total=total, unit="step", desc=doing, disable=None)
+        return None if made.disable else made
+
+
+@final
+class Silent:
+    """Say nothing.
+
+    Example:
+        >>> Silent().tell("accuracy 98 %")
+    """
+
+    def say(self, doing: str) -> None:
+        """Say nothing of what is going on."""
+
+    def tell(self, result: str) -> None:
+        """Tell no result."""
+
+    def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
+        """Walk without a bar."""
+        del doing
+        return walked
+
+    def steps(self, total: int | None, doing: str) -> None:
+        """Open no bar."""
+
+
+PRINTED = Printed()

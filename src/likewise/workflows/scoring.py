@@ -1,0 +1,249 @@
+"""Encode, evaluate, and save and tell every score as soon as it is there: what `train` and `evaluate` share."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from likewise.data import Parts, Rows, Samples
+from likewise.data.rows import NAMED, files_of, in_words, unreadable
+from likewise.evaluation import (
+    Evaluation,
+    FeatureParts,
+    Features,
+    Origin,
+    Result,
+    applicable,
+    load_features,
+    raw_features,
+    save_features,
+)
+from likewise.evaluation.choice import usual_episodes
+from likewise.evaluation.features import features_of
+from likewise.models import Encoder
+from likewise.parts import build
+from likewise.report import Section, Subject, write_page
+from likewise.report.formatting import settings_words
+from likewise.runs import Run
+from likewise.workflows.progress import Progress
+from likewise.workflows.score_lines import class_table, headline
+
+MOST_KEPT = 16
+_found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated and how
+
+
+@final
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Which evaluations, of how many samples, and which sections the page has.
+
+    Args:
+        evaluations: The evaluations; None: the usual ones that apply.
+        evaluation_samples: At most so many samples of each part; None: all.
+        sections: The sections of the page; None: those that come with likewise.
+    """
+
+    evaluations: list[Evaluation] | None = None
+    evaluation_samples: int | None = None
+    sections: list[Section] | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
+        """Make the evaluations and sections of a configuration.
+
+        Raises:
+            ValueError: The number of samples isn't positive, or what a class says of its parameters.
+        """
+        evaluations = _built(config.get("evaluations"), Evaluation)
+        most = config.get("evaluation_samples")
+        if most is not None and most < 1:
+            raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
+        return cls(evaluations, most, _built(config.get("sections"), Section))
+
+    def capped(self, features: FeatureParts) -> FeatureParts:
+        """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
+        most = self.evaluation_samples
+        if most is None:
+            return features
+        train, validation, test = features
+        whole = test.label_kind == "classes" and not features.closed
+        return FeatureParts(train.fewer(most), *(of.fewer(most, whole_classes=whole) for of in (validation, test)))
+
+
+def _built(asked: Any, base: Any) -> list[Any] | None:
+    """Make the parts of an option that takes one or several; None where it was not given."""
+    specs = asked if isinstance(asked, list) or asked is None else [asked]
+    return None if specs is None else [build(spec, base) for spec in specs]
+
+
+def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
+    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained.
+
+    Args:
+        parts: The samples.
+        options: The evaluations, and of how many samples.
+        predicts: Whether the run has a classifier of its own.
+    """
+    named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
+    blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
+    if predicts:
+        blank = FeatureParts(*(replace(of, predictions=torch.zeros(len(of), len(of.names))) for of in blank))
+    applicable(options.capped(with_origin(blank, parts, _no_encoder)), options.evaluations)
+
+
+def encoded(
+    run: Run,
+    encoder: Encoder,
+    parts: Parts,
+    progress: Progress,
+    predicted: Callable[[Features], Features] = lambda features: features,
+) -> FeatureParts:
+    """Encode the samples and save the features, and note what could not be read; or load those that were saved.
+
+    Args:
+        run: The run.
+        encoder: Its encoder.
+        parts: The samples.
+        progress: Shows a bar for each part.
+        predicted: Adds what the run's own classifier makes of features, if it has one.
+    """
+    if run.embeddings.is_file():
+        return with_origin(load_features(run.embeddings), parts, lambda: encoder)
+
+    def encode(samples: Samples, part: str) -> Features:
+        def shown(starts: Iterable[int]) -> Iterable[Any]:
+            return progress.bar(starts, f"encoding, {part}")
+
+        return predicted(features_of(samples, partial(encoder.encode, progress=shown), part))
+
+    whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
+    features = FeatureParts(*(encode(samples, part) for part, samples in whole.items()))
+    with run.writing(run.embeddings.name) as path:
+        save_features(path, features)
+    _note_lost(run, files_of(one for of in whole.values() for one in unreadable(of.inputs, torch.arange(len(of)))))
+    return with_origin(features, parts, lambda: encoder)
+
+
+def _note_lost(run: Run, files: Mapping[int, str]) -> None:
+    """Add files that could not be decoded to what a run knows of itself."""
+    if files:
+        facts = run.facts
+        run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})
+
+
+def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None) -> Run:
+    """Say which files could not be decoded, and add those to the run that it doesn't know; return the run."""
+    _note_lost(run, more or {})
+    if files := run.facts.get("undecodable"):
+        progress.say(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
+    return run
+
+
+def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, progress: Progress) -> None:
+    """Write the run's page."""
+    progress.say("writing the report ...")
+    with run.writing(run.report.name) as page:
+        write_page(page, [Subject(run, samples, progress=progress.bar)], sections=options.sections)
+
+
+def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:
+    """Tell features which samples they come from, and how more are encoded.
+
+    Args:
+        features: The features.
+        parts: The samples that they come from.
+        encoder: Returns the encoder; called when inputs are to be encoded.
+    """
+
+    def encode(inputs: Tensor | Rows) -> Tensor:
+        return encoder().encode(inputs)
+
+    pairs = zip(features, (parts.train, parts.validation, parts.test), strict=True)
+    return FeatureParts(*(replace(of, origin=Origin(samples, encode)) for of, samples in pairs))
+
+
+def score(
+    run: Run,
+    features: FeatureParts,
+    samples: Parts | None,
+    options: EvaluationOptions,
+    progress: Progress,
+    *,
+    refit: bool,
+) -> None:
+    """Evaluate features, and the raw inputs where there are some; save and tell each score as it comes.
+
+    Args:
+        run: Where scores are saved.
+        features: What the encoder made of the samples.
+        samples: The samples themselves. None: raw inputs aren't evaluated.
+        options: Which evaluations, of how many samples.
+        progress: Where scores are told.
+        refit: See `Evaluation`.
+    """
+    asked, features = options.evaluations, options.capped(features)
+    evaluations = applicable(features, asked)
+    if asked == []:
+        return
+    left_out = "" if asked is not None else usual_episodes(features)[1]
+    if left_out:
+        progress.say(left_out)
+    if not evaluations:
+        progress.say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
+        return
+    raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
+    capped = {} if raw is None else _capped(features, raw)
+    fewer = f", with {settings_words(capped)}" if capped else ""
+    same = "" if raw is None else f"; the same for raw inputs{fewer}"
+    progress.tell(f"\nHeld-out scores, with 95 % intervals{same}")
+    unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
+    for evaluation in evaluations:
+        found = evaluation(*features, refit=refit, progress=progress.bar)
+        run.add(found)
+        other = None
+        if raw is not None and not evaluation.why_not_applicable(raw):
+            other = _noting(_of_raw(evaluation, raw, progress, refit=refit), capped)
+            run.add(other)
+        for line in headline(found, other, features.test if unseen else None):
+            progress.tell(line)
+    table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
+    for line in ["", *table] if table else []:
+        progress.tell(line)
+
+
+def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, refit: bool) -> Result:
+    """Evaluate raw inputs; those of a sweep are the same in every run, and are evaluated once."""
+    settings = sorted(vars(evaluation).items())
+    if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
+        return evaluation(*raw, refit=refit, progress=progress.bar)  # no key of words tells it from others
+    said = sha256(repr((type(evaluation), settings, refit, [part.names for part in raw])).encode())
+    for part in raw:
+        for of in (part.vectors, part.labels, part.rows, part.whole):
+            said.update(b"none" if of is None else of.contiguous().numpy().tobytes())
+    key = said.hexdigest()
+    if key not in _found_before:
+        if len(_found_before) >= MOST_KEPT:
+            _found_before.pop(next(iter(_found_before)))
+        _found_before[key] = evaluation(*raw, refit=refit, progress=progress.bar)
+    return _found_before[key]
+
+
+def _no_encoder() -> Encoder:
+    raise ValueError("expected an evaluation that encodes nothing before training, got one that does")
+
+
+def _capped(features: FeatureParts, raw: FeatureParts) -> dict[str, int]:
+    """Return of how many samples raw inputs are evaluated, where these are fewer."""
+    if all(len(few) == len(whole) for few, whole in zip(raw, features, strict=True)):
+        return {}
+    return {"training samples": len(raw.train), "test samples": len(raw.test)}
+
+
+def _noting(found: Result, capped: Mapping[str, int]) -> Result:
+    """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
+    scores = (replace(one, protocol={**one.protocol, **capped}) for one in found.scores)
+    return replace(found, scores=tuple(scores))

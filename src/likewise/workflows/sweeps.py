@@ -1,0 +1,236 @@
+"""A sweep: run after run, each once, the best of what is tuned, and a comparison of those that finished."""
+
+import csv
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from tqdm import tqdm
+
+from likewise.report.formatting import counted, score_words
+from likewise.runs import Run
+from likewise.scores import Score, best, validation_score
+from likewise.workflows import training
+from likewise.workflows.comparison import compare
+from likewise.workflows.plan import PLAN, Planned, Sweep, options_line, remove_traces, standing, write
+from likewise.workflows.progress import PRINTED, Progress
+
+TABLE = "tuning.csv"
+Read = Callable[[Sequence[str]], Mapping[str, Any]]
+"""Makes the configuration of a training from options as the command line has them."""
+
+
+@final
+@dataclass(frozen=True)
+class _Trial:
+    """A finished run that tried options.
+
+    Args:
+        setting: The setting whose options they are.
+        options: The options.
+        run: The run.
+        score: Its validation score.
+    """
+
+    setting: str
+    options: list[str]
+    run: Run
+    score: Score
+
+    @classmethod
+    def of(cls, setting: str, options: list[str], run: Run, tuned_by: str | None) -> "_Trial":
+        """Read the validation score of a run.
+
+        Raises:
+            ValueError: It has none.
+        """
+        score = validation_score(run.scores, tuned_by)
+        if score is not None:
+            return cls(setting, options, run, score)
+        parts = [one for one in run.scores if one.part == "validation" and one.epoch is None]
+        known = ", ".join(dict.fromkeys(one.evaluation for one in parts))
+        wanted = f" of {tuned_by}" if tuned_by else ""
+        raise ValueError(
+            f"expected a validation score{wanted} to tune by, got {f'those of {known}' if known else 'none'}: "
+            "evaluate what --tune_by names, and train on data with labels and a validation part"
+        )
+
+
+def carry_out(sweep: Sweep, folder: Path, read: Read, progress: Progress = PRINTED) -> Path | None:
+    """Train what isn't trained yet, run after run, and compare.
+
+    Args:
+        sweep: What is trained.
+        folder: Where; a sweep that stands there goes on.
+        read: Makes the configuration of each run.
+        progress: What is said meanwhile, and where scores are told.
+
+    Returns:
+        The page that compares the runs; None if fewer than two of them have scores.
+
+    Raises:
+        ValueError: Settings and data don't fit together; the first run failed before training, or another one, the
+            others having been finished and compared.
+    """
+    if not (folder / PLAN).is_file():
+        _check(sweep, read)
+        write(sweep, folder)
+    tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
+    settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
+    progress.say(f"{settings} x {seeds}{tuned} in {folder}")
+    counts = {name: len(sweep.trials.get(name, [[]])) for name in sweep.settings}
+    if len(set(counts.values())) > 1:
+        each = ", ".join(f"{name} {count}" for name, count in counts.items())
+        progress.say(
+            f"settings have unequal numbers of trials ({each}): differences between them are also those of tuning"
+        )
+    try:
+        page = _trained(sweep, folder, read, progress)
+    except BaseException as error:
+        if any(standing(one.root) for one in sweep.everything(folder)):
+            error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
+        else:
+            remove_traces(sweep, folder)
+        raise
+    if page is None:
+        progress.tell(f"\nsweep: {folder}; fewer than two runs have scores to compare")
+    return page
+
+
+def _check(sweep: Sweep, read: Read) -> None:
+    """Raise a ValueError unless every setting fits together with its data, before anything is trained.
+
+    Of trials, the first of a setting is put together, and of the others only the options are read.
+    """
+    for name, words in sweep.settings.items():
+        for number, trial in enumerate(sweep.trials.get(name, [[]])):
+            try:
+                config = read([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
+                if number == 0:
+                    training.check(config)
+            except ValueError as error:
+                common = [word for word in sweep.common if word.startswith("--") and f"{word} " in str(error)]
+                hint = (
+                    f" (or give {common[0]} in the settings that have it)" if common and len(sweep.settings) > 1 else ""
+                )
+                raise ValueError(f"setting {name!r}: {error}{hint}") from error
+
+
+def _trained(sweep: Sweep, folder: Path, read: Read, progress: Progress) -> Path | None:
+    """Train what isn't trained yet, and compare."""
+    work = _Work(len(sweep.everything(folder)), read, progress)
+    tuned = _tuned(sweep, folder, work)
+    whole = {trial.run.folder: name for name, trial in tuned.items()}
+    runs = sweep.runs(folder, {name: trial.options for name, trial in tuned.items()})
+    possible = [one for one in runs if one.setting in tuned or one.setting not in sweep.trials]
+    whole |= {made.folder: one.setting for one, made in work.done(possible)}
+    order = list(sweep.settings)
+    runs = [Run(path) for path in sorted(whole, key=lambda path: order.index(whole[path]))]
+    runs = [run for run in runs if any(score.part == "test" and score.epoch is None for score in run.scores)]
+    page = compare(runs, folder / "compare.html", names=whole, progress=progress).page if len(runs) > 1 else None
+    if work.failed:
+        raise ValueError(f"{len(work.failed)} of {work.count} runs failed; {work.failed[0]}")
+    return page
+
+
+@final
+class _Work:
+    """Runs that are trained one after another; what fails is noted, and the others go on.
+
+    Args:
+        count: How many there are.
+        read: Makes the configuration of each.
+        progress: Where it is said which one is trained.
+    """
+
+    def __init__(self, count: int, read: Read, progress: Progress) -> None:
+        self.count = count
+        self.read = read
+        self.progress = progress
+        self.number = 0
+        self.failed: list[str] = []
+        self._seconds: list[float] = []
+
+    def done(self, planned: Sequence[Planned]) -> Iterator[tuple[Planned, Run]]:
+        """Train what isn't trained yet, and yield each run that is finished."""
+        befores = [standing(one.root) for one in planned]
+        finished = sum(run is not None and run.stage == "finished" for run in befores)
+        if finished:
+            self.progress.say(f"already finished: {finished} of {len(planned)} runs")
+        for one, before in zip(planned, befores, strict=True):
+            made = self._one(one, before)
+            if made is not None:
+                yield one, made
+
+    def _one(self, one: Planned, before: Run | None) -> Run | None:
+        self.number += 1
+        if before is not None and before.stage == "finished":
+            return before
+        self.progress.say(f"\nrun {self.number} of {self.count}: {one.name}{self._left()}")
+        start = time.monotonic()
+        try:
+            words = one.words if before is None else ["--config", str(before.configuration)]
+            made = training.train(self.read(words), resume=before, progress=self.progress)
+            self._seconds.append(time.monotonic() - start)
+        except Exception as error:
+            if self.number == 1 and standing(one.root) is None:
+                raise ValueError(f"{one.name}, the first run: {error or type(error).__name__}") from error
+            self.failed.append(f"{one.name}: {error or type(error).__name__}")
+            self.progress.say(f"failed: {self.failed[-1]}")
+            return None
+        return made
+
+    def _left(self) -> str:
+        """Say how long this run and those after it take, if each takes as long as those before."""
+        if not self._seconds:
+            return ""
+        seconds = sum(self._seconds) / len(self._seconds) * (self.count - self.number + 1)
+        return f", about {tqdm.format_interval(seconds)} left"
+
+
+def _tuned(sweep: Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
+    """Train the trials, write their table as they come, and return the best of each setting.
+
+    A trial that fails, as one may that diverges, is no failure of the sweep unless all of its setting's fail.
+
+    Raises:
+        ValueError: A trial has no validation score.
+    """
+    trials: list[_Trial] = []
+    for one, run in work.done(list(sweep.tuning(folder))):
+        trials.append(_Trial.of(one.setting, one.tried, run, sweep.tuned_by.get(one.setting)))
+        _write_table(folder / TABLE, trials)
+    found = _best(trials)
+    work.failed = [f"{name}: every trial failed" for name in sweep.trials if name not in found]
+    for name, trial in found.items():
+        tried = sum(one.setting == name for one in trials)
+        of = f"{trial.score.evaluation}, {trial.score.metric} {score_words(trial.score)} on validation"
+        work.progress.say(f"{name}: {options_line(trial.options)}, the best of {tried} trials by {of}")
+    return found
+
+
+def _best(trials: Iterable[_Trial]) -> dict[str, _Trial]:
+    """Return the trial of each setting with the best validation score; of equals the first."""
+    found: dict[str, _Trial] = {}
+    for trial in trials:
+        if trial.setting not in found or best([found[trial.setting].score, trial.score]) is trial.score:
+            found[trial.setting] = trial
+    return found
+
+
+def _write_table(path: Path, trials: Sequence[_Trial]) -> None:
+    """Write every trial with its validation score as CSV."""
+    chosen = _best(trials).values()
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["setting", "options", "evaluation", "metric", "validation", "low", "high", "chosen", "run"])
+        for trial in trials:
+            of = trial.score
+            numbers = (f"{value:.6g}" for value in (of.value, of.low, of.high))
+            mark = "chosen" if any(trial is one for one in chosen) else ""
+            where = trial.run.folder.relative_to(path.parent)
+            writer.writerow(
+                [trial.setting, options_line(trial.options), of.evaluation, of.metric, *numbers, mark, where]
+            )

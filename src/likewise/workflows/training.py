@@ -1,0 +1,301 @@
+"""Train: pretrain an encoder, evaluate it frozen, write the run's folder and its page; or resume."""
+
+import time
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import lightning
+import torch
+import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import ProgressBar
+
+from likewise import distributed
+from likewise.evaluation import Result
+from likewise.evaluation.choice import while_training
+from likewise.parts import Spec
+from likewise.report.formatting import score_words
+from likewise.runs import Run
+from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
+from likewise.training.fitting import as_list, fit, last_whole, trainer_of
+from likewise.training.loggers.drawings import Drawings
+from likewise.training.loggers.making import hyperparameters, logging_to
+from likewise.training.loggers.tools import check_tools
+from likewise.training.processes import from_slurm, joined, leave, rank
+from likewise.training.validation import best_epoch
+from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
+from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning, trainer_arguments
+from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
+from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
+from likewise.workflows.training_bar import TrainingBar
+
+CPU = torch.device("cpu")
+ALIKE = "let all processes read the same files"
+SEEDS = 2**32  # NumPy takes no more
+CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
+
+
+def train(
+    config: Mapping[str, Any], *, resume: Run | Path | str | None = None, progress: Progress = PRINTED
+) -> Run | None:
+    """Pretrain an encoder, evaluate it frozen, and write the run's folder and its page.
+
+    Args:
+        config: All options of `likewise train`, as the config.yaml of a run has them.
+        resume: A run that is not finished, which goes on.
+        progress: What is said meanwhile, and where scores are told.
+
+    Returns:
+        The finished run; None in all processes but the first.
+
+    Raises:
+        ValueError: An option, a file or the data are not as expected; or training diverged.
+        KeyboardInterrupt: The user ended it.
+        Terminated: SIGTERM ended it.
+    """
+    before = None if resume is None else unfinished(resume.folder if isinstance(resume, Run) else resume)
+    _check_options(config)
+    from_slurm()
+    with quiet_lightning():
+        if rank() > 0:
+            warnings.simplefilter("ignore")  # the first process shows them
+        arguments = trainer_arguments(config["trainer"])
+        try:
+            with joined(shared_options(config), config["timeout_minutes"]):
+                return _trained(config, arguments, before, progress)
+        except MisconfigurationException as error:
+            raise ValueError(in_our_words(str(error))) from error
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Put together what would be trained and evaluated, and train nothing.
+
+    Args:
+        config: All options of `likewise train`.
+
+    Raises:
+        ValueError: An option, a file or the data are not as expected.
+    """
+    _check_options(config)
+    with quiet_lightning():
+        warnings.simplefilter("ignore")  # the run itself will warn
+        _assembled(config)
+
+
+def _trained(
+    config: Mapping[str, Any], arguments: Mapping[str, Any], before: Run | None, progress: Progress
+) -> Run | None:
+    """Train as one of the processes that have met."""
+    with distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
+        ready, evaluations = _assembled(config)
+        if before is not None:
+            check_same(before, ready.facts)
+    if rank() > 0:
+        _follow(ready, arguments, config, before)
+        return None
+    for note in ready.notes:
+        progress.say(note)
+    run = before or Run.create(Path(config["runs"]), _name(config["loss"]), _name(config["data"]))
+    with removed_if_idle(run, _left, new=before is None):
+        if before is None:
+            _describe(run, ready, config)
+        else:
+            _note_device(run, device_words(config["trainer"]), progress)
+        finished = _Training(config, run, ready, arguments, evaluations, progress).finished()
+    progress.tell(f"\nreport: {finished.report}" if config["report"] else f"\nrun: {finished.folder}")
+    return finished
+
+
+def _follow(ready: Assembled, arguments: Mapping[str, Any], config: Mapping[str, Any], before: Run | None) -> None:
+    """Train as one of several processes, of which the first writes everything and evaluates."""
+    if before is None or before.stage == "training":
+        callbacks = [Statistics(Run(Path()), ready.trained.names)]
+        checkpoints = Checkpoints(Run(Path()), config["checkpoint_minutes"])
+        fit(ready, trainer_of(arguments, callbacks, checkpoints), before, compiled=config["compile"])
+
+
+def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]:
+    """Put together what is trained and how it is evaluated."""
+    lightning.seed_everything(config["seed"], workers=True, verbose=False)
+    ready = assemble({part: config.get(part) for part in CHOSEN}, config["seed"], config.get("chunk_size"))
+    evaluations = EvaluationOptions.of(config)
+    check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
+    return ready, evaluations
+
+
+def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
+    """Write what a run was made of before it is trained."""
+    written = {name: value for name, value in config.items() if name not in {"config", "recipe"}}
+    text = yaml.safe_dump(written, sort_keys=False, allow_unicode=True)
+    run.write(run.configuration.name, text.encode())
+    recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
+    origin = {"seed": config["seed"], "device": device_words(config["trainer"]), "versions": versions("lightning")}
+    run.describe(ready.facts | recipe | origin)
+    similarity = getattr(ready.module.loss, "label_similarity", None)
+    if isinstance(similarity, torch.Tensor):
+        run.save_label_similarity(similarity)
+
+
+def _note_device(run: Run, device: str, progress: Progress) -> None:
+    """Note where a run goes on, if that is elsewhere: it then doesn't end bit for bit as if it had stayed."""
+    facts = run.facts
+    if device not in (known := facts.get("device", device)).split("; then "):
+        progress.say(
+            f"begun with {known}, and now with {device}: results differ by rounding, and by what each process draws"
+        )
+        run.describe(facts | {"device": f"{known}; then {device}"})
+
+
+@final
+@dataclass(frozen=True)
+class _Training:
+    """A run that is trained and evaluated, as far as it is not yet."""
+
+    config: Mapping[str, Any]
+    run: Run
+    ready: Assembled
+    trainer_arguments: Mapping[str, Any]
+    evaluations: EvaluationOptions
+    progress: Progress
+
+    def finished(self) -> Run:
+        """Do what the run has not done yet, and write and tell each result as soon as there is one."""
+        run, ready, module = self.run, self.ready, self.ready.module
+        if run.stage == "training":
+            with self._timed("training"):
+                self._train()
+            run.save_encoder(module.encoder)
+        else:
+            self._restore()
+            module.encoder.to(device_of(self.trainer_arguments))
+        with terminable(_end):
+            if self.evaluations.evaluations != []:
+                with self._timed("evaluation"):
+                    self.progress.say("evaluating ...")
+                    features = encoded(run, module.encoder, ready.parts, self.progress, module.with_predictions)
+                    score(run, features, ready.parts, self.evaluations, self.progress, refit=ready.refit)
+            if self.config["report"]:
+                write_report(run, ready.parts, self.evaluations, self.progress)
+        return say_lost(run, self.progress, ready.data.lost).finished()
+
+    def _train(self) -> None:
+        callbacks, given = self._callbacks(), self.trainer_arguments
+        checkpoints = Checkpoints(self.run, self.config["checkpoint_minutes"])
+
+        def end_soon() -> None:
+            checkpoints.told_to_end = True  # after the next step, which is saved
+
+        with terminable(end_soon), logging_to(as_list(self.config.get("log")), self.run) as loggers:
+            logger = [*as_list(given.get("logger")), *loggers] or given.get("logger")
+            options = {**given, "logger": logger, "default_root_dir": self.run.folder}
+            trainer = trainer_of(options, callbacks, checkpoints)
+            fit(self.ready, trainer, self.run, compiled=self.config["compile"])
+        leave()  # the others are done: evaluation is this process's own
+        if self.config["keep"] == "best":
+            self._keep_best(trainer.current_epoch)
+        self.ready.module.encoder.to(trainer.strategy.root_device)
+
+    def _callbacks(self) -> list[lightning.Callback]:
+        run, ready, asked = self.run, self.ready, self.evaluations.evaluations
+        best = self.config["keep"] == "best"
+        if best and ready.refit:
+            raise ValueError(
+                "expected a validation part to keep the best epoch by, got a refit on it: leave out --keep"
+            )
+        every = 0 if ready.refit or asked == [] else self.config["validation_epochs"]
+        evaluations, note = while_training(ready.parts, ready.data.batches, asked)
+        if note:
+            self.progress.say(note)
+        drawings = Drawings(hyperparameters(run), ready.trained)
+        validation = Validation(
+            run,
+            ready.parts,
+            every,
+            evaluations,
+            told=self._say_validated,
+            shown=drawings.show,
+            progress=self.progress.bar,
+            keep_best=best,
+        )
+        collapse = Collapse(lambda told: self.progress.say(f"warning: {told}"))
+        callbacks: list[lightning.Callback] = [
+            validation,
+            drawings,
+            Statistics(run, ready.trained.names),
+            Snapshots(run),
+            collapse,
+        ]
+        barred = any(isinstance(of, ProgressBar) for of in as_list(self.trainer_arguments.get("callbacks")))
+        if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
+            callbacks.append(TrainingBar(self.progress))
+        return callbacks
+
+    def _keep_best(self, epochs: int) -> None:
+        """Go back to the weights of the best epoch, if one was validated."""
+        kept = best_epoch(self.run) if self.run.best.is_file() else None
+        if kept is None:
+            self.progress.say("no epoch was validated, so the last is kept: lower --validation_epochs")
+            return
+        told = f"{kept.metric} {score_words(kept)}"
+        self.progress.say(f"kept epoch {kept.epoch} of {epochs}, the best on validation: {told}")
+        self.ready.module.load_state_dict(torch.load(self.run.best, map_location="cpu", weights_only=True))
+
+    def _restore(self) -> None:
+        """Load the trained encoder, and the weights that head, loss and inputs had with it, if these were saved."""
+        module = self.ready.module
+        trained = self.run.encoder().state_dict()
+        module.encoder.load_state_dict(trained)
+        if self.run.best.is_file():
+            state: dict[str, Any] = torch.load(self.run.best, map_location="cpu", weights_only=True)
+        elif (checkpoint := last_whole(self.run)) is not None:
+            state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+        else:
+            return
+        module.load_state_dict(state | {f"encoder.{name}": of for name, of in trained.items()})
+
+    def _say_validated(self, found: Result) -> None:
+        """Say the validation scores of an epoch."""
+        first = found.headline[0]
+        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if score.metric.shown)
+        self.progress.say(f"validation after epoch {first.epoch}: {first.evaluation}, {scores}")
+
+    @contextmanager
+    def _timed(self, doing: str) -> Generator[None]:
+        """Add the seconds that something takes to the run's metadata."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            facts = self.run.facts
+            seconds = facts.get("seconds", {})
+            seconds[doing] = round(seconds.get(doing, 0.0) + time.monotonic() - start, 1)
+            self.run.describe(facts | {"seconds": seconds})
+
+
+def _check_options(config: Mapping[str, Any]) -> None:
+    """Raise a ValueError where a number or a tool is not as expected, before any work."""
+    seed, chunk_size, epochs = config["seed"], config.get("chunk_size"), config["validation_epochs"]
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {seed}: 0 is the default")
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"expected --chunk_size of at least 1, got {chunk_size}: leave it out to encode all at once")
+    if epochs < 0:
+        raise ValueError(f"expected --validation_epochs of 0 or more, got {epochs}: 0 is none")
+    check_tools(as_list(config.get("log")))
+
+
+def _end() -> None:
+    raise Terminated
+
+
+def _left(folder: Path) -> str:
+    return f"what the run had written is left in {folder}; resume it with likewise train --resume {folder}"
+
+
+def _name(spec: Spec) -> str:
+    return spec["class_path"].rpartition(".")[2]

@@ -1,0 +1,146 @@
+"""Which source is chosen for what is at a path: before torch is loaded, and such that it reads what is there."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from likewise import data
+from likewise.data.detection import TORCHVISION, source_for
+
+TEXTS = "text,label\na good day,b\nhello,c\n"
+
+
+def image_in(folder, name="0.png"):
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8)).save(folder / name)
+
+
+def lines(*rows):
+    return "\n".join(json.dumps(row) for row in rows)
+
+
+TABLES = {
+    "texts.csv": ("Text", TEXTS, {}),
+    "texts.tsv": ("Text", TEXTS.replace(",", "\t"), {}),
+    "marks.csv": ("Text", 'label,text\na,"two\nlines, and a comma"\n', {}),
+    "other.csv": ("Text", "review,label\nlong and dull,b\nshort,c\n", {"text": "review"}),
+    "texts.jsonl": ("Text", lines({"body": "a", "labels": ["b"]}), {}),
+    "numbers.csv": ("Hub", ",petal,sepal,class\n0,1.5,,lily\n", {}),
+    "several.csv": ("Hub", "colour,petal,class\nred,1.5,lily\n", {}),
+    "paths.csv": ("Hub", "file,text,label\ncat/1.JPG,a cat,cat\n", {}),
+    "phones.csv": ("Hub", "file,label\n1.heic,cat\n", {}),
+    "vectors.jsonl": ("Hub", lines({"v": [1, 2], "label": "a"}), {}),
+    "texts.json": ("Hub", lines({"text": "a"}), {}),
+    "broken.jsonl": ("Hub", "{", {}),
+    "list.ndjson": ("Hub", "[1]", {}),
+    "empty.csv": ("Hub", "", {}),
+    "x.parquet": ("Hub", "", {}),
+    "x.npz": ("Arrays", "", {}),
+    "x.npy": ("Arrays", "", {}),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_file_is_told_by_its_suffix_and_its_columns(name, tmp_path):
+    kind, content, options = TABLES[name]
+    (tmp_path / name).write_text(content)
+    assert source_for(tmp_path / name) == (kind, {"path": str(tmp_path / name), **options})
+
+
+def test_a_folder_is_told_by_what_is_in_it(tmp_path):
+    image_in(tmp_path / "photos" / "cat" / "2023")
+    (tmp_path / "photos" / "notes.csv").write_text(TEXTS)
+    for folder, files in {"texts": ("train.csv", "test.csv"), "tables": ("birds-train.csv", "birds-test.csv")}.items():
+        (tmp_path / folder).mkdir()
+        for file in files:
+            (tmp_path / folder / file).write_text(TEXTS)
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "state.json").write_text("{}")
+    found = {name: source_for(str(tmp_path / name)) for name in ("photos", "texts", "tables", "saved")}
+    assert {name: kind for name, (kind, _) in found.items()} == {
+        "photos": "Hub",
+        "texts": "Text",
+        "tables": "Hub",
+        "saved": "Hub",
+    }
+    assert all(options == {"path": str(tmp_path / name)} for name, (_, options) in found.items())
+
+
+@pytest.mark.parametrize("name", ["CIFAR10", "cifar10", "cifar-10", "FashionMNIST", "fashion-mnist", "Digits"])
+def test_a_name_is_told_whatever_its_case_and_hyphens(name):
+    kind, options = source_for(name)
+    assert (kind, options.get("name", "digits").lower()) in {
+        ("Torchvision", "cifar10"),
+        ("Torchvision", "fashionmnist"),
+        ("Digits", "digits"),
+    }
+
+
+def test_a_folder_wins_over_a_name_and_a_name_on_the_hub_has_its_user(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    image_in(tmp_path / "cifar10" / "cat")
+    assert source_for("cifar10") == ("Hub", {"path": "cifar10"})
+    assert source_for("uoft-cs/cifar100") == ("Hub", {"path": "uoft-cs/cifar100"})
+
+
+def test_the_names_are_those_of_torchvision_and_load_with_a_root_alone():
+    from torchvision import datasets  # noqa: PLC0415 - this test alone needs it
+
+    assert set(TORCHVISION) <= set(datasets.__all__)
+    for name in TORCHVISION:
+        data.Torchvision(name)._kind()  # noqa: SLF001 - raises for a set that is not for classification
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("CIFAR1", "did you mean CIFAR10"),
+        ("phots", "did you mean .*photos"),
+        ("photos/dog", r"which does not exist: check it; the nearest folder is .*photos"),
+        ("empty", "expected images or tables in empty, got an empty folder: check the path"),
+        ("arrays", r"got only files such as x.npz: give the file itself, arrays/x.npz"),
+        ("photos/cat/0.png", "which is one: give the folder"),
+        ("photos.zip", "unpack it, and give the folder"),
+        ("model.h5", "convert it, or save it with numpy.savez"),
+        ("~nobody-of-this-name/photos", "which does not exist"),
+    ],
+)
+def test_what_no_source_reads_is_refused_with_what_to_do(place, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    image_in(tmp_path / "photos" / "cat")
+    for folder in ("empty", "arrays"):
+        (tmp_path / folder).mkdir()
+    np.savez("arrays/x.npz", vectors=np.zeros((2, 2)))
+    for file in ("photos.zip", "model.h5"):
+        (tmp_path / file).touch()
+    with pytest.raises(ValueError, match=words):
+        source_for(place)
+
+
+def test_what_is_chosen_reads_it(tmp_path):
+    image_in(tmp_path / "photos" / "cat")
+    image_in(tmp_path / "photos" / "dog")
+    np.savez(tmp_path / "x.npz", vectors=np.zeros((2, 3)), labels=[0, 1])
+    (tmp_path / "words.csv").write_text("review,label\nlong and dull,b\nshort,c\n")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "train.csv").write_text(TEXTS)
+    for name in ("photos", "x.npz", "words.csv", "texts"):
+        kind, options = source_for(tmp_path / name)
+        assert getattr(data, kind)(**options).load().counts.tolist() == [1, 1]
+
+
+@pytest.mark.process
+def test_torch_is_not_loaded(tmp_path):
+    (tmp_path / "texts.csv").write_text(TEXTS)
+    image_in(tmp_path / "photos" / "cat")
+    script = (
+        "import sys; from likewise.data.detection import source_for; source_for('texts.csv'); source_for('photos')\n"
+        "try: source_for('nowhere')\nexcept ValueError: pass\n"
+        "print(*{'torch', 'numpy', 'datasets', 'torchvision'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not done.stdout.split()

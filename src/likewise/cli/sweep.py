@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 from likewise.cli.printing import TERMINAL
-from likewise.cli.recipes import names, studies, study, unknown
 from likewise.cli.settings import combined, parted, tuned
+from likewise.configuration.recipes import named, names, studies, study, unknown
 from likewise.workflows.plan import PLAN, Sweep, read
 
 OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
@@ -41,10 +41,9 @@ def run(arguments: Sequence[str]) -> None:
         SystemExit: Help was asked for, or SIGTERM ended it.
     """
     sweep, folder = _parsed(arguments)
-    from likewise.cli.options import read_train  # noqa: PLC0415 - imports torch, which help has no need of
     from likewise.workflows.sweeps import carry_out  # noqa: PLC0415 - imports Lightning
 
-    carry_out(sweep, folder, read_train, TERMINAL)
+    carry_out(sweep, folder, TERMINAL)
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
@@ -98,7 +97,7 @@ def _sweep(given: argparse.Namespace, common: list[str]) -> Sweep:
     settings = list(given.setting)
     if given.recipe in studies():
         settings = [f"{name}: {words}" for name, words in study(given.recipe).items()] + settings
-    elif given.recipe is not None and given.recipe not in names():
+    elif given.recipe is not None and named(given.recipe) not in names():
         raise ValueError(unknown(given.recipe, [*studies(), *names()]))
     elif given.recipe is not None:
         common = [*common, "--recipe", given.recipe]

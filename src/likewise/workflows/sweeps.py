@@ -2,13 +2,14 @@
 
 import csv
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from tqdm import tqdm
 
+from likewise.configuration import read
 from likewise.report.formatting import counted, score_words
 from likewise.runs import Run
 from likewise.scores import Score, best, validation_score
@@ -18,8 +19,6 @@ from likewise.workflows.plan import PLAN, Planned, Sweep, options_line, remove_t
 from likewise.workflows.progress import PRINTED, Progress
 
 TABLE = "tuning.csv"
-Read = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Makes the configuration of a training from options as the command line has them."""
 
 
 @final
@@ -58,13 +57,12 @@ class _Trial:
         )
 
 
-def carry_out(sweep: Sweep, folder: Path, read: Read, progress: Progress = PRINTED) -> Path | None:
+def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Path | None:
     """Train what isn't trained yet, run after run, and compare.
 
     Args:
         sweep: What is trained.
         folder: Where; a sweep that stands there goes on.
-        read: Makes the configuration of each run.
         progress: What is said meanwhile, and where scores are told.
 
     Returns:
@@ -75,7 +73,7 @@ def carry_out(sweep: Sweep, folder: Path, read: Read, progress: Progress = PRINT
             others having been finished and compared.
     """
     if not (folder / PLAN).is_file():
-        _check(sweep, read)
+        _check(sweep)
         write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
     settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
@@ -87,7 +85,7 @@ def carry_out(sweep: Sweep, folder: Path, read: Read, progress: Progress = PRINT
             f"settings have unequal numbers of trials ({each}): differences between them are also those of tuning"
         )
     try:
-        page = _trained(sweep, folder, read, progress)
+        page = _trained(sweep, folder, progress)
     except BaseException as error:
         if any(standing(one.root) for one in sweep.everything(folder)):
             error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
@@ -99,7 +97,7 @@ def carry_out(sweep: Sweep, folder: Path, read: Read, progress: Progress = PRINT
     return page
 
 
-def _check(sweep: Sweep, read: Read) -> None:
+def _check(sweep: Sweep) -> None:
     """Raise a ValueError unless every setting fits together with its data, before anything is trained.
 
     Of trials, the first of a setting is put together, and of the others only the options are read.
@@ -118,9 +116,9 @@ def _check(sweep: Sweep, read: Read) -> None:
                 raise ValueError(f"setting {name!r}: {error}{hint}") from error
 
 
-def _trained(sweep: Sweep, folder: Path, read: Read, progress: Progress) -> Path | None:
+def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Path | None:
     """Train what isn't trained yet, and compare."""
-    work = _Work(len(sweep.everything(folder)), read, progress)
+    work = _Work(len(sweep.everything(folder)), progress)
     tuned = _tuned(sweep, folder, work)
     whole = {trial.run.folder: name for name, trial in tuned.items()}
     runs = sweep.runs(folder, {name: trial.options for name, trial in tuned.items()})
@@ -141,13 +139,11 @@ class _Work:
 
     Args:
         count: How many there are.
-        read: Makes the configuration of each.
         progress: Where it is said which one is trained.
     """
 
-    def __init__(self, count: int, read: Read, progress: Progress) -> None:
+    def __init__(self, count: int, progress: Progress) -> None:
         self.count = count
-        self.read = read
         self.progress = progress
         self.number = 0
         self.failed: list[str] = []
@@ -171,8 +167,8 @@ class _Work:
         self.progress.say(f"\nrun {self.number} of {self.count}: {one.name}{self._left()}")
         start = time.monotonic()
         try:
-            words = one.words if before is None else ["--config", str(before.configuration)]
-            made = training.train(self.read(words), resume=before, progress=self.progress)
+            words = one.words if before is None else ["--resume", str(before.folder)]
+            made = training.train(read(words), progress=self.progress)
             self._seconds.append(time.monotonic() - start)
         except Exception as error:
             if self.number == 1 and standing(one.root) is None:

@@ -20,13 +20,7 @@ from likewise.pairs.weight import STREAM, blocks, check_part
 class LabelSets(PairWeight):
     """Abstract: a weight computed from the label sets of anchors and references.
 
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        is_set: Whether every weight is 0 or 1.
-        is_symmetric: Whether (i, r) and (r, i) have the same weight when anchors are the references.
-        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
-            process's rows among those of all processes); None: they are not.
+    Without references the anchors are these; from ``offset`` on they are part of a longer list of references.
     """
 
     def __init__(
@@ -117,13 +111,7 @@ class SharesLabel(LabelSets):
 
 
 class SharedLabels(LabelSets):
-    """Abstract: a weight computed from the labels that two sets share, each of which has a worth for its anchor.
-
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
-    """
+    """Abstract: a weight computed from the labels that two sets share, each of which has a worth for its anchor."""
 
     divided: ClassVar[bool] = False
     """Whether it is divided by the size of the union."""

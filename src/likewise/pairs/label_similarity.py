@@ -19,13 +19,7 @@ VALUES = 2**24
 
 
 class LabelSimilarity(LabelSets):
-    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is also a weight.
-
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-    """
+    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is also a weight."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ import torch
 import likewise as lw
 from benchmarks import compiled
 from likewise import pairs
-from likewise.operator import Push, backends, evaluate
+from likewise.operator import Problem, Push, backends, evaluate
 from likewise.operator.triton import fused
 from likewise.operator.triton.operands import precision
 
@@ -53,9 +53,12 @@ def step(form, d, dtype, tau, *, normalize=True):
     others, push, pull = form
     z = rows(d, dtype)
     outcome = evaluate(
-        z, (z, *(rows(d, dtype).detach() for _ in range(others))), pushes=(Push(push),), pull=pull, temperature=tau,
-        normalize=normalize, backend="triton",
-    )  # fmt: skip
+        Problem((Push(push),), pull, normalize=normalize),
+        z,
+        (z, *(rows(d, dtype).detach() for _ in range(others))),
+        temperature=tau,
+        backend="triton",
+    )
     attraction = 0 if outcome.attraction is None else outcome.attraction.sum()
     (outcome.logsums[0].sum() - attraction).backward()
 

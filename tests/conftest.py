@@ -17,7 +17,7 @@ install_import_hook(
         "likewise.pairs.keys",
         "likewise.operator.dense",
         "likewise.operator.tiled",
-        "likewise.operator.scene",
+        "likewise.operator.tiles",
         "likewise.operator.normalization",
         "likewise.distributed",
     ],

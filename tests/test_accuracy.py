@@ -15,7 +15,7 @@ from likewise.losses.dcl import DCLLoss
 from likewise.losses.kcl import KCLLoss
 from likewise.losses.rascal import RASCALLoss
 from likewise.memory import FeatureCache
-from likewise.operator import scene, threads, tiled
+from likewise.operator import threads, tiled, tiles
 from loss_table import LOSSES, SIMILARITY, evaluate
 from loss_table import draw as drawn_from
 from plain_formulas import FORMULAS, Space
@@ -502,7 +502,7 @@ def test_float32_gradients_are_as_near_as_the_plain_formulas(name, backend):
 @pytest.mark.usefixtures("_one_thread")
 def test_float32_gradients_from_many_tiles_in_threads(name, monkeypatch):
     """The same where rows are more than a tile's, in two threads, and at a temperature where e^s is relative."""
-    for module in (scene, tiled):
+    for module in (tiles, tiled):
         monkeypatch.setattr(module, "TILE", 128)
     monkeypatch.setattr(threads, "workers", lambda: 2)
     temperatures = (0.05,) if name in SEPARATED else (0.02, 0.05)

@@ -308,9 +308,9 @@ def test_known_sums_of_a_pull_are_its_sums(name, monkeypatch):
     """If a loss knows its pull's row sums, they are those of the weights, and positive where there is support."""
     told, outcome = [], ContrastiveLoss.outcome
 
-    def note(self, rows, *, pull=None, **others):
-        told.append(pull)
-        return outcome(self, rows, pull=pull, **others)
+    def note(self, rows, problem, *others):
+        told.append(problem.pull)
+        return outcome(self, rows, problem, *others)
 
     monkeypatch.setattr(ContrastiveLoss, "outcome", note)
     evaluate(LOSSES[name].make(), LOSSES[name].batch(7, draw(13)))

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Push, backends, evaluate
+from likewise.operator import Problem, Push, backends, evaluate
 from likewise.operator.problem import Part
 from test_no_synchronisation import DEVICE, Watch
 
@@ -115,9 +115,12 @@ def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
             tau = torch.empty((), device=DEVICE, requires_grad=True) if learned else 0.1
             wanted = [v.requires_grad_() for v in (z, k)] + ([tau] if learned else [])
             outcome = evaluate(
-                z, sections, pushes=(Push(push),), pull=pull, temperature=tau, normalize=True, both_ways=both_ways,
+                Problem((Push(push),), pull, normalize=True, both_ways=both_ways),
+                z,
+                sections,
+                temperature=tau,
                 backend="triton",
-            )  # fmt: skip
+            )
             torch.autograd.grad(outcome.logsums[0].sum(), wanted, allow_unused=True)
 
 
@@ -214,7 +217,7 @@ def an_epoch(name, dtype):
             queue = torch.randn(n + 33, 20, dtype=dtype)
             not_self, everything = pairs.NotSelf(n), pairs.AllPairs(n, len(queue))
             same = pairs.SameClass(labels) & not_self
-            one = {"temperature": tau, "normalize": True, "backend": "triton"}
+            one = {"temperature": tau, "backend": "triton"}
             z.requires_grad_()
             if name == "SupCon":
                 lw.SupConLoss(temperature=tau, backend="triton")(z, labels).backward()
@@ -227,14 +230,17 @@ def an_epoch(name, dtype):
                 lw.InfoNCELoss(temperature=tau, symmetric=True, backend="triton")(z, k.requires_grad_()).backward()
             elif name == "queue":
                 push = pairs.concat([not_self * beta, everything * (1 - beta / 2), everything])
-                evaluate(z, (z, queue, k[:1].expand(n + 33, 20)), pushes=(Push(push),), **one).logsums[
-                    0
-                ].sum().backward()
+                evaluate(
+                    Problem((Push(push),), normalize=True), z, (z, queue, k[:1].expand(n + 33, 20)), **one
+                ).logsums[0].sum().backward()
             elif name == "scaled":
                 scale = torch.rand(n + turn)[turn:]
                 push = not_self.scale(references=scale) * beta
                 evaluate(
-                    z, (z,), pushes=(Push(push),), pull=same.scale(anchors=scale) * beta, coefficients=(scale,), **one
+                    Problem((Push(push),), same.scale(anchors=scale) * beta, coefficients=(scale,), normalize=True),
+                    z,
+                    (z,),
+                    **one,
                 ).losses.sum().backward()
             elif name == "part":
                 push = pairs.NotSelf(n, n + 33, 33)
@@ -242,7 +248,7 @@ def an_epoch(name, dtype):
                 pull = (pairs.SameClass(everyone[33:], everyone, offset=33) & push).mean_over_row()
                 part = Part(33, lambda x, n=n: torch.zeros(n + 33, *x.shape[1:]), (33, n))
                 evaluate(
-                    z, (queue,), pushes=(Push(push),), pull=pull, part=part, coefficients=(None,), **one
+                    Problem((Push(push),), pull, part=part, coefficients=(None,), normalize=True), z, (queue,), **one
                 ).losses.sum().backward()
             yield turn, n
 

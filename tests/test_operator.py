@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Push, evaluate, scene
+from likewise.operator import Problem, Push, evaluate, tiles
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -59,7 +59,7 @@ def sup_con_pairs(labels):
 @pytest.mark.parametrize("tile", [3, 512])
 def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
     """Losses and all gradients match the oracle for any weights, with upstream gradients of any sign."""
-    monkeypatch.setattr(scene, "TILE", tile)
+    monkeypatch.setattr(tiles, "TILE", tile)
     labels = torch.tensor([0, 1, 0, 2, 0, 1, 3])
     queries, references = unit(7, 5), unit(6, 5)
     explicit = torch.rand(7, 6) * (torch.rand(7, 6) > 0.4)
@@ -95,7 +95,7 @@ def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sections_with_and_without_gradient(backend, monkeypatch):
     """Several sections give the same as their concatenation; only those that require a gradient receive one."""
-    monkeypatch.setattr(scene, "TILE", 4)
+    monkeypatch.setattr(tiles, "TILE", 4)
     queries, keys, queue = unit(6, 5).requires_grad_(), unit(6, 5).requires_grad_(), unit(9, 5)
     own = pairs.SameSample(torch.arange(6), torch.arange(6))
     pull = pairs.concat([own, pairs.NoPairs(6, 9)])
@@ -133,7 +133,7 @@ def test_a_costly_pull_is_not_evaluated_again_for_sections_without_gradient(sect
 @pytest.mark.parametrize("shape", [(), (1,)], ids=str)
 def test_gradcheck(backend, shape, monkeypatch):
     """Gradients to queries, references and temperature are those of finite differences."""
-    monkeypatch.setattr(scene, "TILE", 3)
+    monkeypatch.setattr(tiles, "TILE", 3)
     labels = torch.tensor([0, 1, 0, 1, 2])
     pull, push = sup_con_pairs(labels)
     z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
@@ -163,7 +163,7 @@ def test_tile_size_changes_nothing(n, tile, temperature, seed):
     results = []
     for size in (tile, 512):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scene, "TILE", size)
+            patch.setattr(tiles, "TILE", size)
             leaf = z.clone().requires_grad_()
             losses = lw.contrast(leaf, pull=pull, push=push, temperature=temperature, backend="tiled")
             results.append((losses, torch.autograd.grad(losses.sum(), leaf)[0]))
@@ -265,7 +265,7 @@ def test_sums_taken_from_sums_do_not_cancel(backend, case):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_empty_rows_are_minus_infinity_without_gradient(backend, monkeypatch):
     """log_sum_exp is −inf where push is empty, without gradient, whatever the upstream."""
-    monkeypatch.setattr(scene, "TILE", 2)
+    monkeypatch.setattr(tiles, "TILE", 2)
     z = unit(5, 3).requires_grad_()
     labels = torch.tensor([0, 0, 1, 2, 2])
     for push in (
@@ -338,13 +338,14 @@ def test_mixed_dtypes_promote():
 def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
     """Queries as references with a symmetric set use the triangle only while 2·max|s| < 80."""
     taken = []
-    original = scene.Scene.__init__
+    original = tiles.TiledProblem.__init__
 
     def note(self, *arguments):
         original(self, *arguments)
         taken.append(self.is_triangle)
 
-    monkeypatch.setattr(scene.Scene, "__init__", note)
+    monkeypatch.setattr(tiles.TiledProblem, "__init__", note)
+    monkeypatch.setattr(tiles, "TILE", 4)
     z = unit(6, 3, torch.float32)
     for temperature, push, expected in [
         (0.0251, pairs.NotSelf(6), True),
@@ -394,13 +395,10 @@ def test_several_pushes_with_powers_both_ways(temperature, normalize):
             else:
                 leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
             found = evaluate(
+                Problem(pushes, pairs.Explicit(weights), normalize=normalize, both_ways=True),
                 leaves[0],
                 (leaves[1],),
-                pushes=pushes,
-                pull=pairs.Explicit(weights),
                 temperature=leaves[2],
-                normalize=normalize,
-                both_ways=True,
                 backend=backend,
             )
             parts = [*found.logsums, *found.columns, found.attraction]
@@ -412,7 +410,7 @@ def test_several_pushes_with_powers_both_ways(temperature, normalize):
 
 def test_a_backward_within_autocast_is_that_outside(monkeypatch):
     """Autocast around the backward changes nothing, for any number of rows and any backend."""
-    monkeypatch.setattr(scene, "TILE", 64)
+    monkeypatch.setattr(tiles, "TILE", 64)
     for rows in (60, 70):
         z = unit(rows, 16, torch.float32)
         pull, push = sup_con_pairs(torch.arange(rows) % 9)
@@ -429,7 +427,7 @@ def test_a_backward_within_autocast_is_that_outside(monkeypatch):
 
 def test_a_pull_below_the_diagonal_alone_is_not_lost(monkeypatch):
     """If a tile of the triangle has neither pull nor push, its mirror image may still have a pull."""
-    monkeypatch.setattr(scene, "TILE", 4)
+    monkeypatch.setattr(tiles, "TILE", 4)
     z, key = unit(12, 4).requires_grad_(), torch.arange(12)
     pull = pairs.Equal(key, key + 4 + 100 * (key >= 8))  # anchor i pulls reference i − 4
     push = pairs.SameClass(key // 4)
@@ -463,7 +461,7 @@ def test_a_power_beside_references_without_gradient():
     z, v = unit(4, 3).requires_grad_(), unit(6, 3)
     gradients = [
         torch.autograd.grad(
-            evaluate(z, (v,), pushes=(Push(pairs.AllPairs(4, 6), 2.0),), temperature=0.5, backend=backend)
+            evaluate(Problem((Push(pairs.AllPairs(4, 6), 2.0),)), z, (v,), temperature=0.5, backend=backend)
             .logsums[0]
             .sum(),
             z,
@@ -523,9 +521,7 @@ def test_a_graph_has_no_reference_cycle(backend):
     gc.collect()
     gc.disable()
     try:
-        found = evaluate(
-            z, (z,), pushes=(Push(push),), pull=pull, temperature=tau, coefficients=(None,), backend=backend
-        )
+        found = evaluate(Problem((Push(push),), pull, coefficients=(None,)), z, (z,), temperature=tau, backend=backend)
         node = weakref.ref(found.losses.grad_fn)
         found.losses.sum().backward()
         assert node() is not None

@@ -1,13 +1,16 @@
 """Sections of pages: of one's own, for which number of runs, and that no name turns into HTML."""
 
 import re
+import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 from markupsafe import Markup
 
+from likewise.cli import compare
 from likewise.data import Parts, Samples
 from likewise.evaluation import KNN, FeatureParts, Features, save_features
 from likewise.report import (
@@ -26,6 +29,7 @@ from likewise.report import (
 from likewise.report.elements import element, sentence
 from likewise.runs import Run
 from likewise.scores import Metric, Result, Score
+from likewise.workflows import Silent, evaluate
 
 HOSTILE = "\"'><img src=x onerror=alert(1)></script><script>alert(2)</script>{{ 7 * 7 }}"
 TAGS = {"img", "script"}
@@ -151,15 +155,53 @@ def test_a_section_that_returns_html_is_told_what_to_return(runs, tmp_path):
         write_page(tmp_path / "page.html", runs[:1], sections=[Wrong()])
 
 
-def test_the_example_of_the_documentation_is_a_section(runs, tmp_path):
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The module of the documentation's example, where it can be imported."""
     (code,) = re.findall(r'```python title="my_sections.py"\n(.*?)```', PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    names = {}
-    exec(compile(code, "my_sections.py", "exec"), names)  # noqa: S102 - the documentation's
+    (tmp_path / "my_sections.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_sections", raising=False)
+    return import_module("my_sections")
+
+
+def headings_of(path):
+    return re.findall(r"<h2>(.*?)</h2>", path.read_text(encoding="utf-8"))
+
+
+def test_the_example_of_the_documentation_is_a_section(runs, tmp_path, example):
     path = tmp_path / "page.html"
-    write_page(path, runs[:1], sections=[*(kind() for kind in SECTIONS), names["PredictedSection"](most=1)])
-    text = path.read_text(encoding="utf-8")
-    headings = re.findall(r"<h2>(.*?)</h2>", text)
-    assert headings[-2:] == ["Run", "Predicted classes"]
+    write_page(path, runs[:1], sections=[*(kind() for kind in SECTIONS), example.PredictedSection(most=1)])
+    assert headings_of(path)[-2:] == ["Run", "Predicted classes"]
     predicted = runs[0].outcomes["kNN", "prediction", "encoder", "test"].values
+    text = path.read_text(encoding="utf-8")
     assert f"<td>20</td><td>{int((predicted == 0).sum())}</td>" in text
     assert "1 of 2 rows" in text
+
+
+@pytest.mark.usefixtures("example")
+def test_the_sections_of_a_configuration_are_on_the_page(runs):
+    run = runs[0].run
+    own = {"class_path": "my_sections.PredictedSection", "init_args": {"most": 1}}
+    sections = [{"class_path": "likewise.report.sections.FactsSection"}, own]
+    evaluate(run, {"evaluations": [], "sections": sections}, progress=Silent())
+    assert headings_of(run.report) == ["Run", "Predicted classes"]
+    evaluate(run, {"evaluations": [], "sections": own}, progress=Silent())
+    assert headings_of(run.report) == ["Predicted classes"]
+    with pytest.raises(ValueError, match="expected a class of kind Section"):
+        evaluate(run, {"evaluations": [], "sections": {"class_path": "likewise.SupConLoss"}}, progress=Silent())
+
+
+def test_sections_are_added_to_the_page_of_a_comparison(runs, tmp_path, monkeypatch):
+    (tmp_path / "ours.py").write_text(
+        "from likewise.report import Content, Section\n\n\nclass Ours(Section):\n    runs = 'any'\n\n"
+        "    def content(self, subjects):\n        return Content('Ours')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    page = tmp_path / "compared.html"
+    words = [*(str(of.run.folder) for of in runs), "--output", str(page)]
+    compare.run([*words, "--report.sections+", "ours.Ours"])
+    assert headings_of(page)[0] == "Scores"
+    assert headings_of(page)[-2:] == ["Runs", "Ours"]
+    compare.run([*words, "--report.sections", "ComparisonSection", "--report.sections", "ours.Ours"])
+    assert headings_of(page) == ["Scores", "Ours"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.operator import scene, threads
+from likewise.operator import threads, tiles
 from likewise.operator.threads import Task
 
 needs_openmp = pytest.mark.skipif(threads._torch() is None, reason="no OpenMP library is found")  # noqa: SLF001
@@ -18,7 +18,7 @@ needs_openmp = pytest.mark.skipif(threads._torch() is None, reason="no OpenMP li
 
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
-    monkeypatch.setattr(scene, "TILE", 32)
+    monkeypatch.setattr(tiles, "TILE", 32)
 
 
 def in_threads(monkeypatch, count):
@@ -97,7 +97,7 @@ def test_alone_is_one_thread_and_is_restored():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with threads.alone():
+        with threads.single_threaded():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
@@ -152,8 +152,8 @@ def test_a_forked_process_has_threads_of_its_own():
     """After a fork the child creates its own threads, since its parent's are gone."""
     script = """
 import os, torch, likewise as lw
-from likewise.operator import scene, threads
-scene.TILE = 32
+from likewise.operator import tiles, threads
+tiles.TILE = 32
 threads.workers = lambda: 3
 torch.set_num_threads(1)
 z, labels = torch.randn(300, 8), torch.arange(300) % 7
@@ -172,7 +172,7 @@ def test_without_openmp_everything_runs_in_the_callers_thread(monkeypatch):
     expected = step(z)
     monkeypatch.setattr(threads, "_torch", lambda: None)
     assert threads.workers() == 1
-    with threads.alone():
+    with threads.single_threaded():
         assert torch.equal(step(z), expected)
 
 
@@ -195,7 +195,7 @@ def test_torchs_own_openmp_is_configured():
     script = """
 import torch, sklearn.cluster
 from likewise.operator import threads
-with threads.alone():
+with threads.single_threaded():
     assert torch.get_num_threads() == 1, torch.get_num_threads()
 """
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")

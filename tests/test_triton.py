@@ -8,7 +8,7 @@ import torch
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Push, backends, evaluate
+from likewise.operator import Problem, Push, backends, evaluate
 from likewise.operator.problem import Part
 from loss_table import LOSSES, draw
 from loss_table import evaluate as evaluated
@@ -350,7 +350,7 @@ def test_both_ways(dtype, temperature):
         leaves = [rows.clone().requires_grad_() for rows in (queries, keys)]
         tau = torch.tensor(temperature, device=DEVICE, requires_grad=True)
         (forth,), (back,), *_ = evaluate(
-            leaves[0], (leaves[1],), pushes=(Push(push),), temperature=tau, both_ways=True, backend="triton"
+            Problem((Push(push),), both_ways=True), leaves[0], (leaves[1],), temperature=tau, backend="triton"
         )
         mine = torch.autograd.grad([forth, back], [*leaves, tau], upstreams)
         results = []
@@ -599,9 +599,18 @@ def test_tight_clusters(dtype, temperature, spread):
     z = rows.clone().requires_grad_()
     same = pairs.SameClass(labels) & pairs.NotSelf(n)
     outcome = evaluate(
-        z, (z,), pushes=(Push(pairs.NotSelf(n)),), pull=same.mean_over_row(), temperature=temperature,
-        coefficients=(None,), reduction="mean", normalize=half is None, backend="triton",
-    )  # fmt: skip
+        Problem(
+            (Push(pairs.NotSelf(n)),),
+            same.mean_over_row(),
+            coefficients=(None,),
+            reduction="mean",
+            normalize=half is None,
+        ),
+        z,
+        (z,),
+        temperature=temperature,
+        backend="triton",
+    )
     (gradient,) = torch.autograd.grad(outcome.losses, z)
     for ours, theirs, true, arrives in zip(
         (outcome.losses, gradient), usual, exact, (torch.float32, dtype), strict=True
@@ -629,7 +638,7 @@ def outcomes(backend, number, rows, others, **options):
     given = [v.to(number).requires_grad_(need) for v, need in others]
     tau = torch.tensor(0.1, dtype=number if backend == "dense" else torch.float32, device=DEVICE, requires_grad=True)
     sections = tuple(z if k is None else given[k] for k in options.pop("sections"))
-    outcome = evaluate(z, sections, temperature=tau, backend=backend, **options)
+    outcome = evaluate(Problem(**options), z, sections, temperature=tau, backend=backend)
     generator = torch.Generator().manual_seed(5)
     parts = [outcome.losses] if options.get("coefficients") else [*outcome.logsums, *outcome.columns]
     parts += [outcome.attraction] if options.get("pull") is not None and not options.get("coefficients") else []
@@ -753,10 +762,18 @@ def test_queries_that_are_part_of_the_references_have_their_whole_gradient(
         push = pairs.NotSelf(count, len(z), offset)
         pull = (pairs.SameClass(labels[mine], labels, offset=offset) & push).mean_over_row() if pulls else None
         found = evaluate(
-            queries, (z.clone().requires_grad_(),), pushes=(Push(push), Push(push, 2.0)), pull=pull, temperature=tau,
-            coefficients=tuple(c if c is None else torch.full((count,), c, device=DEVICE) for c in coefficients),
-            normalize=normalize, part=Part(offset, gather, sizes), backend="triton",
-        )  # fmt: skip
+            Problem(
+                (Push(push), Push(push, 2.0)),
+                pull,
+                coefficients=tuple(c if c is None else torch.full((count,), c, device=DEVICE) for c in coefficients),
+                normalize=normalize,
+                part=Part(offset, gather, sizes),
+            ),
+            queries,
+            (z.clone().requires_grad_(),),
+            temperature=tau,
+            backend="triton",
+        )
         (found.losses * upstream[mine]).sum().backward()
         values.append(found.losses.detach())
         gradients.append(queries.grad)
@@ -797,9 +814,12 @@ def test_positives_are_counted():
     rows, labels = clustered(50, 8), (torch.arange(50) % 6).to(DEVICE)
     same = pairs.SameClass(labels) & pairs.NotSelf(50)
     outcome = evaluate(
-        rows, (rows,), pushes=(Push(pairs.NotSelf(50)),), pull=same.mean_over_row(), temperature=0.1,
-        coefficients=(None,), reduction="mean", backend="triton",
-    )  # fmt: skip
+        Problem((Push(pairs.NotSelf(50)),), same.mean_over_row(), coefficients=(None,), reduction="mean"),
+        rows,
+        (rows,),
+        temperature=0.1,
+        backend="triton",
+    )
     assert torch.equal(outcome.counts[2], same.row_sum(device=DEVICE))
 
 
@@ -813,7 +833,7 @@ def test_rows_of_any_length_are_normalised(length, d):
     for backend, number in (("triton", torch.float32), ("dense", DOUBLE)):
         z = rows.float().to(number).requires_grad_()
         (lse,), *_ = evaluate(
-            z, (z,), pushes=(Push(pairs.NotSelf(40)),), temperature=0.1, normalize=True, backend=backend
+            Problem((Push(pairs.NotSelf(40)),), normalize=True), z, (z,), temperature=0.1, backend=backend
         )
         results.append([lse.detach(), *torch.autograd.grad(lse.sum(), z)])
     for mine, true in zip(*results, strict=True):
@@ -860,7 +880,7 @@ def test_a_kernel_without_room_is_an_error_where_processes_exchange_what_kernels
     part = Part(0, lambda rows: torch.zeros(16, *rows.shape[1:], device=DEVICE), (8, 8))
     pushes = (Push(pairs.NotSelf(8, 16, 0)),)
     with pytest.raises(RuntimeError, match=r"too little .shared memory.: choose backend=.tiled. on all processes"):
-        evaluate(z.requires_grad_(), (references,), pushes=pushes, temperature=0.1, part=part, backend="triton")
+        evaluate(Problem(pushes, part=part), z.requires_grad_(), (references,), temperature=0.1, backend="triton")
 
 
 @pytest.mark.skipif(not GPU, reason="interpreted, so many rows take hours")

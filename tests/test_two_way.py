@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Push, evaluate, scene
+from likewise.operator import Problem, Push, evaluate, tiles
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -16,7 +16,7 @@ DOUBLE = torch.float64
 def both_directions(queries, references, *, push, temperature, backend="auto"):
     """Return the log-sum-exp of each query over the references, and of each reference over the queries."""
     found = evaluate(
-        queries, (references,), pushes=(Push(push),), temperature=temperature, both_ways=True, backend=backend
+        Problem((Push(push),), both_ways=True), queries, (references,), temperature=temperature, backend=backend
     )
     return found.logsums[0], found.columns[0]
 
@@ -53,7 +53,7 @@ def values_and_gradients(formula, operands, push, temperature, upstreams, **opti
 @pytest.mark.parametrize("used", ["both", "rows", "columns"])
 def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monkeypatch):
     """Values and gradients match the oracle for upstreams that differ between rows, for both outputs or one."""
-    monkeypatch.setattr(scene, "TILE", tile)
+    monkeypatch.setattr(tiles, "TILE", tile)
     upstreams = [torch.randn(7, dtype=DOUBLE), torch.randn(8, dtype=DOUBLE)]
     if used != "both":
         upstreams[used == "rows"] = None
@@ -70,10 +70,10 @@ def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monke
 @pytest.mark.parametrize("temperature", [0.01, 0.4])
 def test_gradcheck(backend, temperature, monkeypatch):
     """Gradients match finite differences, also for each input alone."""
-    monkeypatch.setattr(scene, "TILE", 3)
+    monkeypatch.setattr(tiles, "TILE", 3)
     z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
     if temperature < 0.1:
-        monkeypatch.setitem(scene.SAFE, DOUBLE, 40.0)
+        monkeypatch.setitem(tiles.SAFE, DOUBLE, 40.0)
     tau = torch.tensor(temperature, dtype=DOUBLE, requires_grad=True)
 
     def both(z, v, tau):
@@ -95,7 +95,7 @@ def test_ragged_sizes(n, r, tile, temperature, seed):
     torch.manual_seed(seed)
     queries, references, push = unit(n, 4), unit(r, 4), pairs.AllPairs(n, r)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scene, "TILE", tile)
+        patch.setattr(tiles, "TILE", tile)
         rows, columns = both_directions(queries, references, push=push, temperature=temperature, backend="tiled")
     one = lw.log_sum_exp(queries, references, push=push, temperature=temperature, backend="dense")
     other = lw.log_sum_exp(references, queries, push=push.T, temperature=temperature, backend="dense")
@@ -152,7 +152,7 @@ def test_same_input_same_bits(backend, temperature):
 @pytest.mark.parametrize("temperature", [0.001, 0.1])
 def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, temperature, monkeypatch):
     """Rows and columns without any pair are −inf and have no gradient, whatever the upstream."""
-    monkeypatch.setattr(scene, "TILE", 2)
+    monkeypatch.setattr(tiles, "TILE", 2)
     z, v = unit(4, 3).requires_grad_(), unit(5, 3).requires_grad_()
     allowed = torch.ones(4, 5)
     allowed[2], allowed[:, 1] = 0, 0

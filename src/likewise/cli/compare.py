@@ -31,15 +31,24 @@ def run(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="*", help="the runs' folders, two or more")
     parser.add_argument("--output", type=Path, default=Path("compare.html"), help="the page to write")
+    added = "a section to add to the page, by its class path: my_sections.MySection"
+    parser.add_argument("--report.sections+", dest="added", metavar="CLASS", action="append", default=[], help=added)
+    only = "a section instead of those that come with likewise"
+    parser.add_argument("--report.sections", dest="only", metavar="CLASS", action="append", default=[], help=only)
     try:
         given, unknown = parser.parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ValueError(f"{error}: see likewise compare --help") from error
     if unknown:
         raise ValueError(f"expected folders of runs and --output, got {unknown[0]}: see likewise compare --help")
-    from likewise.workflows import compare  # noqa: PLC0415 - once the arguments are understood
+    from likewise.parts import build  # noqa: PLC0415 - once the arguments are understood
+    from likewise.report import SECTIONS, Section  # noqa: PLC0415 - likewise
+    from likewise.workflows import compare  # noqa: PLC0415 - likewise
 
     files = [path for path in given.runs if path.is_file()]
     if files:  # such as an export beside its run, in runs/*
         say(f"left out, as they are no folders: {', '.join(map(str, files))}")
-    compare([path for path in given.runs if path not in files], given.output, progress=TERMINAL)
+    standard = [] if given.only else [kind() for kind in SECTIONS]
+    named = [path if "." in path else f"likewise.report.sections.{path}" for path in (*given.only, *given.added)]
+    sections = [*standard, *(build({"class_path": path}, Section) for path in named)]
+    compare([path for path in given.runs if path not in files], given.output, sections=sections, progress=TERMINAL)

@@ -12,7 +12,7 @@ from likewise.diagnostics.unit_rows import Array, on_cpu
 from likewise.losses.checks import check_embeddings, check_labels, one_of
 from likewise.losses.sup_con import Form
 from likewise.operator import normalized
-from likewise.operator.contrast import check_temperature
+from likewise.operator.inputs import check_temperature
 
 
 @final

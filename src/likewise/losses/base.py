@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.checks import Flag, one_of
+from likewise.losses.inputs import checked
 from likewise.losses.rows import Rows, described
-from likewise.operator import Backend, Outcome, Push, Reduction, evaluate
+from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
 from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.compiler import TRACES_WEIGHTS, uncompiled
-from likewise.operator.contrast import check_temperature
+from likewise.operator.inputs import check_temperature
 from likewise.pairs import PairWeight
 
 LabelKind = Literal["classes", "label sets"]
@@ -147,6 +148,11 @@ class ContrastiveLoss(Loss):
     passes_on: ClassVar[bool] = False
     """Whether references may be passed on in a ring, as its weights are symmetric and only the equation reads them."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "forward" in vars(cls):
+            cls.forward = checked(cls.forward)
+        super().__init_subclass__(**kwargs)
+
     def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
         super().__init__()
         check_temperature(temperature)
@@ -176,13 +182,15 @@ class ContrastiveLoss(Loss):
             shown["temperature"] = f"a tensor of {float(self.temperature.detach())!r}"  # one for all rows, of any rank
         return {"loss": type(self).__name__} | {name: value for name, value in shown.items() if name != "backend"}
 
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise if inputs, each of which is as it is annotated, do not go together; see `likewise.losses.inputs`."""
+
     @property
     def gathers(self) -> bool:
         """Whether the references are gathered from several processes."""
         return bool(self.gather_distributed) and distributed.world_size() > 1
 
-    @contextmanager
-    def checks(self, first: object = None, **inputs: Tensor | None) -> Generator[dict[str, Tensor | None]]:
+    def checks(self, first: object = None, **inputs: Tensor | None) -> AbstractContextManager[dict[str, Tensor | None]]:
         """Check the temperature, then the inputs inside the block; if rows are gathered, compare ranks at its end.
 
         An error on one rank is then raised on all ranks, and so is any difference between their losses or inputs. This
@@ -192,20 +200,24 @@ class ContrastiveLoss(Loss):
             first: An input whose device is used for the exchange if none of the others is a tensor.
             **inputs: All inputs by name, None for those not given.
 
-        Yields:
-            The inputs; the block may add to them.
+        Returns:
+            A context with the inputs; the block may add to them.
         """
-        with self._agreement(first, inputs) if self.gathers else nullcontext():
-            check_temperature(self.temperature)
-            yield inputs
+        if self.gathers:
+            return self._agreement(first, inputs)
+        check_temperature(self.temperature)
+        return nullcontext(inputs)
 
-    def _agreement(self, first: object, inputs: dict[str, Tensor | None]) -> AbstractContextManager[None]:
+    @contextmanager
+    def _agreement(self, first: object, inputs: dict[str, Tensor | None]) -> Generator[dict[str, Tensor | None]]:
         device = next((of.device for of in (*inputs.values(), first) if isinstance(of, Tensor)), torch.device("cpu"))
 
         def facts() -> dict[str, str]:
             return self.facts() | {name: described(name, value) for name, value in inputs.items()}
 
-        return distributed.agreement(device, facts)
+        with distributed.agreement(device, facts):
+            check_temperature(self.temperature)
+            yield inputs
 
     def rows(
         self,
@@ -224,30 +236,35 @@ class ContrastiveLoss(Loss):
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
         queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
         here = queries if references is None else references
-        dtype = functools.reduce(torch.promote_types, (v.dtype for v in (queries, here, *whole)), torch.float32)
-        sizes, rank = [(len(embeddings), len(here), PRECISIONS.index(here.dtype), exchange_of(self.backend))], 0
-        if self.gathers and not local:  # everything else that must agree was compared in `checks`
-            sizes, rank = distributed.exchange(sizes[0], queries.device), distributed.rank()
-            here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[of[2]] for of in sizes)))
+        dtype = torch.promote_types(queries.dtype, torch.float32)
+        for v in (here, *whole):
+            dtype = torch.promote_types(dtype, v.dtype)
+        found = Rows(
+            queries, here, views, references is not None, Shards((embeddings.shape[0],), 0),
+            Shards((here.shape[0],), 0), whole, dtype, "",
+        )  # fmt: skip
+        return self._gathered(found) if self.gathers and not local else found
+
+    def _gathered(self, rows: Rows) -> Rows:
+        """Return the rows with the references of all processes; what else must agree was compared in `checks`."""
+        here, rank = rows.references, distributed.rank()
+        (samples,), (count,) = rows.sample_shards.sizes, rows.reference_shards.sizes
+        mine = samples, count, PRECISIONS.index(here.dtype), exchange_of(self.backend)
+        sizes = distributed.exchange(mine, rows.queries.device)
+        here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[of[2]] for of in sizes)))
         shards = Shards(tuple(of[1] for of in sizes), rank)
         exchange = EXCHANGES[sizes[0][3]] if len({of[3] for of in sizes}) == 1 else ""
-        in_ring = self.gather_distributed == "ring" and len(sizes) > 1
-        if in_ring:
-            self._check_ring(exchange, alone=references is None and not whole)
-            queries = here
-        return Rows(
+        queries = rows.queries
+        if self.gather_distributed == "ring":
+            self._check_ring(exchange, alone=not rows.others and not rows.whole)
+            queries, references = here, torch.empty(shards.total, here.shape[1], dtype=rows.dtype, device="meta")
+        else:
+            references = distributed.gather(here, shards, rows.dtype)
+        return rows._replace(
             queries=queries,
-            references=(
-                torch.empty(shards.total, here.shape[1], dtype=dtype, device="meta")
-                if in_ring
-                else distributed.gather(here, shards, dtype)
-            ),
-            views=views,
-            others=references is not None,
+            references=references,
             sample_shards=Shards(tuple(of[0] for of in sizes), rank),
             reference_shards=shards,
-            whole=whole,
-            dtype=dtype,
             exchange=exchange,
         )
 
@@ -264,32 +281,16 @@ class ContrastiveLoss(Loss):
                 "gather_distributed=True"
             )
 
-    def outcome(
-        self,
-        rows: Rows,
-        *,
-        pushes: tuple[Push, ...],
-        pull: PairWeight | None = None,
-        coefficients: tuple[Tensor | None, ...] | None = None,
-        reduction: Reduction = "none",
-        both_ways: bool = False,
-        temperature: float | Tensor | None = None,
-    ) -> Outcome:
+    def outcome(self, rows: Rows, problem: Problem, temperature: float | Tensor | None = None) -> Outcome:
         """Return the terms of the equation for rows over ``rows.sections``; see `likewise.operator.evaluate`.
 
         Uses the loss's own temperature unless another is given.
         """
         return evaluate(
+            problem._replace(normalize=self.normalize, part=rows.part),
             rows.queries,
             rows.sections,
-            pushes=pushes,
-            pull=pull,
             temperature=self.temperature if temperature is None else temperature,
-            coefficients=coefficients,
-            reduction=reduction,
-            normalize=self.normalize,
-            both_ways=both_ways,
-            part=rows.part,
             backend=self.backend,
         )
 
@@ -314,14 +315,9 @@ class ContrastiveLoss(Loss):
             temperature: τ; None: the loss's own.
         """
         together = not self.gathers and not self.counts_pull
-        outcome = self.outcome(
-            rows,
-            pushes=tuple(Push(one) for one in (push if isinstance(push, tuple) else (push,))),
-            pull=pull,
-            coefficients=coefficients,
-            reduction=self.reduction if together else "none",
-            temperature=temperature,
-        )
+        pushes = tuple([Push(one) for one in push]) if isinstance(push, tuple) else (Push(push),)
+        problem = Problem(pushes, pull, coefficients, self.reduction if together else "none")
+        outcome = self.outcome(rows, problem, temperature)
         active, count, *counted = outcome.counts
         positives = counted[0] if counted else positives
         if together:

@@ -1,13 +1,13 @@
 """Balanced contrastive learning: SupCon in which all classes have the same weight in the denominator."""
 
-from typing import Unpack, final
+from typing import Annotated, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_classes, check_embeddings, check_references
+from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.pairs import NotSelf, SameClass
 
 
@@ -59,9 +59,9 @@ class BCLLoss(ContrastiveLoss):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "..."],
-        labels: Int[Tensor, " b"],
-        prototypes: Float[Tensor, "c d"],
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings", below="prototypes")],
+        prototypes: Annotated[Float[Tensor, "c d"], References("embeddings")],
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
@@ -74,10 +74,6 @@ class BCLLoss(ContrastiveLoss):
             ValueError: If shapes, devices or lengths do not match, embeddings or prototypes hold NaN or infinity, or a
                 label is not one of the C classes (values are checked on the CPU only).
         """
-        with self.checks(embeddings=embeddings, labels=labels, prototypes=prototypes):
-            check_embeddings("embeddings", embeddings)
-            check_references("prototypes", prototypes, embeddings)
-            check_classes("labels", labels, "embeddings", len(embeddings), len(prototypes))
         rows = self.rows(embeddings, whole=(prototypes,))
         anchors = rows.of_anchors(labels.to(rows.queries.device, torch.int64))
         gathered = rows.of_references(anchors)

@@ -5,8 +5,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from likewise.operator.contrast import check_finite, number
-from likewise.operator.inputs import check_dense, check_floating, is_plain
+from likewise.operator.inputs import check_dense, check_finite, check_floating, is_plain, number
 from likewise.pairs.sets import is_zeros_and_ones
 
 Flag = Literal[True, False]
@@ -15,17 +14,21 @@ UNSIGNED = torch.uint16, torch.uint32, torch.uint64  # torch supports few operat
 
 def check_tensor(name: str, value: Any) -> None:
     """Raise unless the value is a dense, strided tensor that holds data."""
+    _check_type(name, value)
+    check_dense(name, value)
+
+
+def _check_type(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         remedy = "call it, or pass its keys" if isinstance(value, nn.Module) else "convert with torch.as_tensor"
         raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
             f"expected {name} to be a tensor, got {type(value).__name__}: {remedy}"
         )
-    check_dense(name, value)
 
 
 def check_embeddings(name: str, embeddings: Tensor) -> None:
     """Raise unless embeddings are finite and floating, one view of each sample, (N, D), or V views, (B, V, D)."""
-    check_tensor(name, embeddings)
+    _check_type(name, embeddings)
     check_floating(name, embeddings)
     if embeddings.ndim not in (2, 3) or 0 in embeddings.shape[1:]:
         raise ValueError(
@@ -116,18 +119,6 @@ def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: i
         raise ValueError(
             f"expected {name} to be sets over the same {length} labels, got {labels.shape[1]}: use one L everywhere"
         )
-
-
-def check_labelled(
-    name: str, rows: Tensor | None, label_sets: Tensor | None, queries: Tensor, length: int, *, beside: str = "queries"
-) -> None:
-    """Raise unless references, (R, D), and their label sets, (R, L), are both valid, or both None."""
-    labels = {"keys": "key_labels", "references": "reference_labels"}.get(name, f"{name}_labels")
-    if (rows is None) != (label_sets is None):
-        raise ValueError(f"expected {name} and {labels} together, got only one of them: pass both or neither")
-    if rows is not None and label_sets is not None:
-        check_references(name, rows, queries, beside=beside)
-        check_label_sets(labels, label_sets, name, len(rows), length)
 
 
 def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, of: str = "label") -> None:

@@ -5,8 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from likewise.losses.checks import check_classes, check_label_sets, check_tensor
-from likewise.operator.contrast import check_finite
-from likewise.operator.inputs import check_floating
+from likewise.operator.inputs import check_finite, check_floating
 
 
 def with_classes(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """DCL, decoupled contrastive learning, plain and weighted: the positive is not in the denominator."""
 
-from typing import Unpack, final
+from typing import Annotated, Any, Unpack, final
 
 import torch
 from jaxtyping import Float
@@ -8,8 +8,8 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_positive, one_of
+from likewise.losses.inputs import Views
 from likewise.losses.rows import Rows
-from likewise.losses.views import stacked
 from likewise.operator import normalized
 
 
@@ -80,16 +80,9 @@ class DCLLoss(ContrastiveLoss):
         self.weighted = one_of("weighted", weighted, Flag)
         self.sigma = check_positive("sigma", sigma)
 
-    def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def forward(self, *views: Annotated[Float[Tensor, "..."], Views()]) -> Float[Tensor, "..."]:
         """Return the loss of two or more views, each (B, D), or of embeddings (B, V, D)."""
-        with self.checks(*views[:1]) as inputs:
-            embeddings = inputs["embeddings"] = stacked(views, "DCLLoss")
-            if self.weighted and embeddings.shape[1] != 2:
-                raise ValueError(
-                    f"expected two views for DCLLoss(weighted=True), got {embeddings.shape[1]}: pass two, or set "
-                    "weighted=False"
-                )
-        rows = self.rows(embeddings)
+        rows = self.rows(*views)
         sample = rows.same_sample()
         positives, push = sample & rows.not_self(), ~sample
         if not self.weighted:
@@ -97,6 +90,14 @@ class DCLLoss(ContrastiveLoss):
         weights = self._weights(rows)
         pull, one = positives.scale(anchors=weights), torch.ones_like(weights)
         return self.evaluate(rows, pull=pull, push=push, positives=positives, coefficients=(one,))
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise unless there are two views, if weighted."""
+        if self.weighted and given["embeddings"].shape[1] != 2:
+            raise ValueError(
+                f"expected two views for DCLLoss(weighted=True), got {given['embeddings'].shape[1]}: pass two, or set "
+                "weighted=False"
+            )
 
     def _weights(self, rows: Rows) -> Float[Tensor, " n"]:
         """Return ω of each anchor; the views of a sample share it, so a mean over rows is a mean over samples."""

@@ -1,7 +1,7 @@
 """Hard negatives: NT-Xent that gives closer negatives more weight and corrects for those of the anchor's class."""
 
 import math
-from typing import Unpack, final
+from typing import Annotated, Any, Unpack, final
 
 import torch
 from jaxtyping import Float
@@ -9,8 +9,8 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
 from likewise.losses.checks import check_number
-from likewise.losses.views import stacked
-from likewise.operator import Push
+from likewise.losses.inputs import Views
+from likewise.operator import Problem, Push
 
 
 @final
@@ -78,21 +78,14 @@ class HardNegativeLoss(ContrastiveLoss):
         self.beta = check_number("beta", beta, 0, 1e6, "0.5 to 2; 0 weights all negatives equally")
         self.class_prior = check_number("class_prior", class_prior, 0, 0.999999, "0.1; for C equal classes it is 1/C")
 
-    def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def forward(self, *views: Annotated[Float[Tensor, "..."], Views()]) -> Float[Tensor, "..."]:
         """Return the loss of two views, each (B, D), or of embeddings (B, 2, D)."""
-        with self.checks(*views[:1]) as inputs:
-            embeddings = inputs["embeddings"] = stacked(views, "HardNegativeLoss")
-            if embeddings.shape[1] != 2:
-                raise ValueError(
-                    f"expected two views of each sample for HardNegativeLoss, got {embeddings.shape[1]}: "
-                    "pass pairs of views"
-                )
-        rows = self.rows(embeddings)
+        rows = self.rows(*views)
         sample = rows.same_sample()
         negatives = ~sample
         powers = (self.beta + 1, self.beta) if self.beta else (1.0,)
         (near, *weights), _, positive, *_ = self.outcome(
-            rows, pushes=tuple(Push(negatives, power) for power in powers), pull=sample & rows.not_self()
+            rows, Problem(tuple(Push(negatives, power) for power in powers), sample & rows.not_self())
         )
         count = negatives.row_sum(near.dtype, near.device)
         active = count > 0
@@ -101,6 +94,14 @@ class HardNegativeLoss(ContrastiveLoss):
         margin = count.clamp(min=1).log() + self._debiased(excess, -1 / scalar(self.temperature, near) - positive)
         losses = torch.logaddexp(margin, torch.zeros_like(margin))  # −log(e^s / (e^s + G)), from log G − s
         return self.reduce(losses.where(active, 0), active, active.to(losses.dtype))
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise unless there are two views."""
+        if given["embeddings"].shape[1] != 2:
+            raise ValueError(
+                f"expected two views of each sample for HardNegativeLoss, got {given['embeddings'].shape[1]}: "
+                "pass pairs of views"
+            )
 
     def _debiased(self, excess: Tensor, bound: Tensor) -> Tensor:
         """Return log(G/N) − s_ip, which is log((e^x − τ⁺)/(1 − τ⁺)), or the bound if that is larger.

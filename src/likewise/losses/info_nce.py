@@ -1,14 +1,15 @@
 """InfoNCE: a query's own key among other keys, from a queue (MoCo) or from the batch (CLIP, in both directions)."""
 
-from typing import Unpack, final
+from typing import Annotated, Any, Unpack, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import Flag, check_aligned, check_embeddings, check_references, one_of
-from likewise.operator import Push
+from likewise.losses.checks import Flag, one_of
+from likewise.losses.inputs import Embeddings, References
+from likewise.operator import Problem, Push
 from likewise.pairs import AllPairs, NoPairs, concat
 
 
@@ -86,7 +87,11 @@ class InfoNCELoss(ContrastiveLoss):
         self.symmetric = one_of("symmetric", symmetric, Flag)
 
     def forward(
-        self, queries: Float[Tensor, "b d"], keys: Float[Tensor, "b d"], *, queue: Float[Tensor, "q d"] | None = None
+        self,
+        queries: Annotated[Float[Tensor, "b d"], Embeddings()],
+        keys: Annotated[Float[Tensor, "b d"], References("queries", aligned=True)],
+        *,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
@@ -100,16 +105,6 @@ class InfoNCELoss(ContrastiveLoss):
             ValueError: If shapes, features or devices do not match, values are not finite (checked on the CPU only),
                 or a symmetric loss is given a queue.
         """
-        with self.checks(queries=queries, keys=keys, queue=queue):
-            check_embeddings("queries", queries)
-            check_aligned("keys", keys, queries, beside="queries")
-            if queue is not None:
-                if self.symmetric:
-                    raise ValueError(
-                        "expected no queue for a symmetric InfoNCELoss, which contrasts within the batch, got a queue: "
-                        "leave it out, or set symmetric=False"
-                    )
-                check_references("queue", queue, queries, beside="queries")
         if queue is not None:
             return self._with_queue(queries, keys, queue)
         if not self.symmetric:
@@ -121,10 +116,18 @@ class InfoNCELoss(ContrastiveLoss):
         queries, keys = queries.to(wide), keys.to(wide)  # once, so that the sum of both gradients is rounded once
         return (self._within_batch(queries, keys) + self._within_batch(keys, queries)) / 2
 
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise if a symmetric loss is given a queue."""
+        if self.symmetric and given["queue"] is not None:
+            raise ValueError(
+                "expected no queue for a symmetric InfoNCELoss, which contrasts within the batch, got a queue: "
+                "leave it out, or set symmetric=False"
+            )
+
     def _both_ways(self, queries: Tensor, keys: Tensor) -> Tensor:
         rows = self.rows(queries, keys)
         everything = Push(AllPairs(len(queries), len(keys)))
-        (forth,), (back,), attraction, *_ = self.outcome(rows, pushes=(everything,), pull=rows.beside(), both_ways=True)
+        (forth,), (back,), attraction, *_ = self.outcome(rows, Problem((everything,), rows.beside(), both_ways=True))
         losses = (forth + back) / 2 - attraction
         everyone = torch.ones_like(losses, dtype=torch.bool)
         return self.reduce(losses, everyone, everyone.float())

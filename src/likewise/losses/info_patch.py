@@ -10,8 +10,7 @@ from likewise.losses.base import Loss
 from likewise.losses.checks import check_classes, check_number, check_tensor
 from likewise.losses.patch import PatchLoss
 from likewise.operator import Backend
-from likewise.operator.contrast import check_finite
-from likewise.operator.inputs import check_floating
+from likewise.operator.inputs import check_finite, check_floating
 
 
 @final

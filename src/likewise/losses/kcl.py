@@ -1,7 +1,7 @@
 """k-positive contrastive learning: SupCon with as many positives for a frequent class as for a rare one."""
 
 from numbers import Integral
-from typing import Unpack, final
+from typing import Annotated, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_classes, check_embeddings
+from likewise.losses.inputs import Classes, Embeddings
 from likewise.losses.rows import Rows
 from likewise.pairs import Equal
 
@@ -67,7 +67,11 @@ class KCLLoss(ContrastiveLoss):
             raise ValueError(f"expected k to be an integer ≥ 1, got {k!r}: NTXentLoss has no positives by class")
         self.k = int(k)
 
-    def forward(self, embeddings: Float[Tensor, "..."], labels: Int[Tensor, " b"]) -> Float[Tensor, "..."]:
+    def forward(
+        self,
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+    ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
         Args:
@@ -77,9 +81,6 @@ class KCLLoss(ContrastiveLoss):
         Raises:
             ValueError: If shapes or lengths do not match, or embeddings hold NaN or infinity (checked on the CPU only).
         """
-        with self.checks(embeddings=embeddings, labels=labels):
-            check_embeddings("embeddings", embeddings)
-            check_classes("labels", labels, "embeddings", len(embeddings))
         rows = self.rows(embeddings)
         push = rows.not_self()
         views = rows.same_sample() & push

@@ -1,19 +1,14 @@
 """MSC, a multi-label supervised contrastive loss with prototypes, in which labels have equal shares of the pull."""
 
-from typing import Unpack, final
+from typing import Annotated, Unpack, final
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import (
-    check_embeddings,
-    check_label_sets,
-    check_labelled,
-    check_positive,
-    check_prototypes,
-)
-from likewise.losses.shares import label_shares
+from likewise.losses.checks import check_positive
+from likewise.losses.inputs import Embeddings, LabelSets, Prototypes, References
+from likewise.losses.label_weights import label_weights
 from likewise.pairs import AllPairs, concat
 
 
@@ -75,12 +70,12 @@ class MSCLoss(ContrastiveLoss):
 
     def forward(
         self,
-        queries: Float[Tensor, "..."],
-        labels: Int[Tensor, "b l"],
-        prototypes: Float[Tensor, "l d"],
+        queries: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, "b l"], LabelSets("queries", rows="samples")],
+        prototypes: Annotated[Float[Tensor, "l d"], Prototypes("queries", of="labels")],
         *,
-        queue: Float[Tensor, "q d"] | None = None,
-        queue_labels: Int[Tensor, "q l"] | None = None,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
+        queue_labels: Annotated[Int[Tensor, "q l"] | None, LabelSets("queue", like="labels")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of queries contrasted with each other, the prototypes and a queue.
 
@@ -95,28 +90,23 @@ class MSCLoss(ContrastiveLoss):
             ValueError: If shapes or lengths do not match, there is not one prototype per label, a queue has no labels,
                 values are not finite, or labels are not zeros and ones (values are checked on the CPU only).
         """
-        with self.checks(queries=queries, labels=labels, prototypes=prototypes, queue=queue, queue_labels=queue_labels):
-            check_embeddings("queries", queries)
-            check_label_sets("labels", labels, "samples", len(queries))
-            check_prototypes(prototypes, queries, labels.shape[1])
-            check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = (prototypes,) if queue is None else (queue, prototypes)
         rows = self.rows(queries, whole=whole)
         own, others = rows.sets(labels, None)
         not_self = rows.not_self()
-        shares = label_shares(
+        weights = label_weights(
             own, [others, *rows.sets_of(queue_labels)], alpha=self.alpha, dtype=rows.dtype, own="left out"
         )
-        batch, *rest = shares.instances
+        batch, *rest = weights.instances
         return self.evaluate(
             rows,
-            pull=concat([batch * not_self, *rest, shares.prototypes]).with_row_sums(shares.totals),
+            pull=concat([batch * not_self, *rest, weights.prototypes]).with_row_sums(weights.totals),
             push=concat(
                 [
                     not_self * self.beta,
                     *(AllPairs(*weight.shape) * self.beta for weight in rest),
-                    AllPairs(*shares.prototypes.shape),
+                    AllPairs(*weights.prototypes.shape),
                 ]
             ),
-            positives=shares.positives,
+            positives=weights.positives,
         )

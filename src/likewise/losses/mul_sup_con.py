@@ -1,12 +1,12 @@
 """MulSupCon, supervised contrastive learning with label sets: each label of a sample is an anchor of its own."""
 
-from typing import Unpack, final
+from typing import Annotated, Unpack, final
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_embeddings, check_label_sets, check_labelled
+from likewise.losses.inputs import Embeddings, LabelSets, References
 from likewise.pairs import AllPairs, Overlap, concat
 
 
@@ -57,13 +57,13 @@ class MulSupConLoss(ContrastiveLoss):
 
     def forward(
         self,
-        queries: Float[Tensor, "..."],
-        labels: Int[Tensor, "b l"],
+        queries: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, "b l"], LabelSets("queries", rows="samples")],
         *,
-        references: Float[Tensor, "r d"] | None = None,
-        reference_labels: Int[Tensor, "r l"] | None = None,
-        queue: Float[Tensor, "q d"] | None = None,
-        queue_labels: Int[Tensor, "q l"] | None = None,
+        references: Annotated[Float[Tensor, "r d"] | None, References("queries")] = None,
+        reference_labels: Annotated[Int[Tensor, "r l"] | None, LabelSets("references", like="labels")] = None,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
+        queue_labels: Annotated[Int[Tensor, "q l"] | None, LabelSets("queue", like="labels")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of queries contrasted with references, or with each other, and with a queue.
 
@@ -80,18 +80,6 @@ class MulSupConLoss(ContrastiveLoss):
             ValueError: If shapes or lengths do not match, references or a queue have no labels, values are not finite,
                 or labels are not zeros and ones (values are checked on the CPU only).
         """
-        with self.checks(
-            queries=queries,
-            labels=labels,
-            references=references,
-            reference_labels=reference_labels,
-            queue=queue,
-            queue_labels=queue_labels,
-        ):
-            check_embeddings("queries", queries)
-            check_label_sets("labels", labels, "samples", len(queries))
-            check_labelled("references", references, reference_labels, queries, labels.shape[1])
-            check_labelled("queue", queue, queue_labels, queries, labels.shape[1])
         whole = () if queue is None else (queue,)
         rows = self.rows(queries, references, whole=whole)
         own, others = rows.sets(labels, reference_labels)

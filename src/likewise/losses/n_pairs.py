@@ -1,12 +1,12 @@
 """The multi-class N-pair loss."""
 
-from typing import Unpack, final
+from typing import Annotated, Unpack, final
 
 from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_aligned, check_embeddings
+from likewise.losses.inputs import Embeddings, References
 from likewise.pairs import AllPairs
 
 
@@ -51,11 +51,12 @@ class NPairsLoss(ContrastiveLoss):
         options.setdefault("normalize", False)
         super().__init__(1.0, **options)
 
-    def forward(self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"]) -> Float[Tensor, "..."]:
+    def forward(
+        self,
+        anchors: Annotated[Float[Tensor, "n d"], Embeddings()],
+        positives: Annotated[Float[Tensor, "n d"], References("anchors", aligned=True)],
+    ) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), and their positives in the same order, (N, D)."""
-        with self.checks(anchors=anchors, positives=positives):
-            check_embeddings("anchors", anchors)
-            check_aligned("positives", positives, anchors, beside="anchors")
         rows = self.rows(anchors, positives)
         own = rows.beside()
         return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)

@@ -1,12 +1,12 @@
 """NT-Xent, the normalised temperature-scaled cross-entropy of SimCLR."""
 
-from typing import Unpack, final
+from typing import Annotated, Unpack, final
 
 from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.views import stacked
+from likewise.losses.inputs import Views
 
 
 @final
@@ -49,11 +49,9 @@ class NTXentLoss(ContrastiveLoss):
     def __init__(self, *, temperature: float | Tensor = 0.5, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
-    def forward(self, *views: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def forward(self, *views: Annotated[Float[Tensor, "..."], Views()]) -> Float[Tensor, "..."]:
         """Return the loss of two or more views, each (B, D), or of embeddings (B, V, D)."""
-        with self.checks(*views[:1]) as inputs:
-            embeddings = inputs["embeddings"] = stacked(views, "NTXentLoss")
-        rows = self.rows(embeddings)
+        rows = self.rows(*views)
         push = rows.not_self()
         positives = rows.same_sample() & push
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)

@@ -1,24 +1,16 @@
 """NWS, a multi-label contrastive loss with prototypes: the more similar a negative's labels, the less it pushes."""
 
-from typing import Literal, Unpack, final, get_args
+from typing import Annotated, Any, Literal, Unpack, final, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import (
-    Flag,
-    check_embeddings,
-    check_label_sets,
-    check_labelled,
-    check_positive,
-    check_prototypes,
-    matrix,
-    one_of,
-)
+from likewise.losses.checks import Flag, check_positive, matrix, one_of
+from likewise.losses.inputs import Embeddings, LabelSets, Prototypes, References
 from likewise.losses.label_pair_similarity import Method
-from likewise.losses.shares import label_shares
+from likewise.losses.label_weights import label_weights
 from likewise.operator.inputs import FLOATING
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
 from likewise.pairs.sets import Sets
@@ -114,14 +106,14 @@ class NWSLoss(ContrastiveLoss):
 
     def forward(
         self,
-        queries: Float[Tensor, "..."],
-        labels: Int[Tensor, "b l"],
-        prototypes: Float[Tensor, "l d"],
+        queries: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, "b l"], LabelSets("queries", like="label_similarity", rows="samples")],
+        prototypes: Annotated[Float[Tensor, "l d"], Prototypes("queries", of="label_similarity")],
         *,
-        keys: Float[Tensor, "b d"] | None = None,
-        key_labels: Int[Tensor, "b l"] | None = None,
-        queue: Float[Tensor, "q d"] | None = None,
-        queue_labels: Int[Tensor, "q l"] | None = None,
+        keys: Annotated[Float[Tensor, "b d"] | None, References("queries")] = None,
+        key_labels: Annotated[Int[Tensor, "b l"] | None, LabelSets("keys", like="label_similarity")] = None,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
+        queue_labels: Annotated[Int[Tensor, "q l"] | None, LabelSets("queue", like="label_similarity")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of queries contrasted with keys, a queue and prototypes.
 
@@ -140,36 +132,31 @@ class NWSLoss(ContrastiveLoss):
                 labels, key labels are not the queries', values are not finite, or labels are not zeros and ones (values
                 are checked on the CPU only).
         """
-        length = len(self.label_similarity)
-        with self.checks(
-            queries=queries,
-            labels=labels,
-            prototypes=prototypes,
-            keys=keys,
-            key_labels=key_labels,
-            queue=queue,
-            queue_labels=queue_labels,
-        ):
-            check_embeddings("queries", queries)
-            check_label_sets("labels", labels, "samples", len(queries), length)
-            check_prototypes(prototypes, queries, length)
-            check_labelled("keys", keys, key_labels, queries, length)
-            check_labelled("queue", queue, queue_labels, queries, length)
-            if key_labels is not None:
-                _check_own(key_labels, labels)
         whole = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
         rows = self.rows(queries, here, whole=whole)
         own, of_keys = rows.sets(labels, labels[:0] if key_labels is None else key_labels)
         instances = [of_keys, *rows.sets_of(queue_labels)]
         corrected = "none" if keys is None or self.normalized else "corrected"
-        shares = label_shares(own, instances, alpha=self.alpha, own=corrected, dtype=rows.dtype)
+        weights = label_weights(own, instances, alpha=self.alpha, own=corrected, dtype=rows.dtype)
         return self.evaluate(
             rows,
-            pull=concat([*shares.instances, shares.prototypes]).with_row_sums(shares.totals),
+            pull=concat([*weights.instances, weights.prototypes]).with_row_sums(weights.totals),
             push=concat([*(self._pushed_by(own, others) for others in instances), self._prototypes_push(own)]),
-            positives=shares.positives,
+            positives=weights.positives,
         )
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise unless the keys are the queries' own, in the same order, as D's correction for them assumes."""
+        key_labels, labels = given["key_labels"], given["labels"]
+        if key_labels is None:
+            return
+        seen = labels.device.type == "cpu"
+        if key_labels.shape != labels.shape or (seen and not torch.equal(key_labels.bool(), labels.bool())):
+            raise ValueError(
+                "expected keys to be the samples' own, in the same order and with the same labels, got key_labels "
+                "other than labels: put older keys into the queue"
+            )
 
     def _pushed_by(self, own: Sets, others: Sets) -> PairWeight:
         """Return β (1 − sim) on the negatives among instances, and 1 on the positives if these push too."""
@@ -211,14 +198,3 @@ def _checked(similarity: Tensor | str) -> Tensor:
             "expected label_similarity to be symmetric, got a matrix that is not: average it with its transpose"
         )
     return similarity
-
-
-def _check_own(key_labels: Tensor, labels: Tensor) -> None:
-    """Raise unless the keys are the queries' own, in the same order, as D's correction for them assumes."""
-    if key_labels.shape != labels.shape or (
-        labels.device.type == "cpu" and not torch.equal(key_labels.bool(), labels.bool())
-    ):
-        raise ValueError(
-            "expected keys to be the samples' own, in the same order and with the same labels, got key_labels other "
-            "than labels: put older keys into the queue"
-        )

@@ -1,16 +1,16 @@
 """Parametric contrastive learning: SupCon with a learned centre for each class as a further reference."""
 
-from typing import Unpack, final
+from typing import Annotated, Any, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_classes, check_embeddings, check_number, check_tensor
-from likewise.operator import Push
-from likewise.operator.contrast import check_finite
-from likewise.operator.inputs import check_floating
+from likewise.losses.checks import check_classes, check_number, check_tensor
+from likewise.losses.inputs import Embeddings
+from likewise.operator import Problem, Push
+from likewise.operator.inputs import check_finite, check_floating
 from likewise.pairs import SameClass
 
 
@@ -69,7 +69,7 @@ class PaCoLoss(ContrastiveLoss):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "..."],
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
         labels: Int[Tensor, " b"],
         class_logits: Float[Tensor, "..."],
     ) -> Float[Tensor, "..."]:
@@ -84,36 +84,34 @@ class PaCoLoss(ContrastiveLoss):
             ValueError: If shapes, devices or lengths do not match, embeddings or logits hold NaN or infinity, or a
                 label is not one of the C classes (values are checked on the CPU only).
         """
-        with self.checks(embeddings=embeddings, labels=labels, class_logits=class_logits):
-            check_embeddings("embeddings", embeddings)
-            _check_logits(class_logits, embeddings)
-            check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])
         rows = self.rows(embeddings)
         dtype = torch.promote_types(rows.dtype, class_logits.dtype)
         logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
         classes = rows.of_anchors(labels.to(logits.device, torch.int64))
         push = rows.not_self()
         positives = SameClass(classes, rows.of_references(classes), offset=rows.place) & push
-        (repulsion,), _, attraction, *_ = self.outcome(rows, pushes=(Push(push),), pull=positives)
+        (repulsion,), _, attraction, *_ = self.outcome(rows, Problem((Push(push),), positives))
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)
         everything = torch.logaddexp(repulsion.to(dtype), torch.logsumexp(logits, dim=1))
         losses = everything - (logits.where(own, 0).sum(dim=1) + self.alpha * attraction) / weights
         return self.reduce(losses, torch.ones_like(losses, dtype=torch.bool), positives)
 
-
-def _check_logits(class_logits: Tensor, embeddings: Tensor) -> None:
-    check_tensor("class_logits", class_logits)
-    check_floating("class_logits", class_logits)
-    if class_logits.shape[:-1] != embeddings.shape[:-1] or not class_logits.shape[-1]:
-        rows = ", ".join(map(str, embeddings.shape[:-1]))
-        raise ValueError(
-            f"expected class_logits to have a logit per class for each embedding, ({rows}, C), "
-            f"got shape {tuple(class_logits.shape)}: apply the classifier to every row that is embedded"
-        )
-    if class_logits.device != embeddings.device:
-        raise ValueError(
-            f"expected class_logits on the embeddings' device, {embeddings.device}, got {class_logits.device}: "
-            "move them"
-        )
-    check_finite("class_logits", class_logits)
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise unless there is a logit of each class for each embedding."""
+        class_logits, labels, embeddings = given["class_logits"], given["labels"], given["embeddings"]
+        check_tensor("class_logits", class_logits)
+        check_floating("class_logits", class_logits)
+        if class_logits.shape[:-1] != embeddings.shape[:-1] or not class_logits.shape[-1]:
+            rows = ", ".join(map(str, embeddings.shape[:-1]))
+            raise ValueError(
+                f"expected class_logits to have a logit per class for each embedding, ({rows}, C), "
+                f"got shape {tuple(class_logits.shape)}: apply the classifier to every row that is embedded"
+            )
+        if class_logits.device != embeddings.device:
+            raise ValueError(
+                f"expected class_logits on the embeddings' device, {embeddings.device}, got {class_logits.device}: "
+                "move them"
+            )
+        check_finite("class_logits", class_logits)
+        check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])

@@ -1,14 +1,15 @@
 """InfoPatch's local loss: classify every spatial cell of a query among the classes of its episode."""
 
-from typing import Unpack, final
+from typing import Annotated, Any, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_classes, check_embeddings, check_tensor
-from likewise.operator.contrast import check_temperature
+from likewise.losses.checks import check_classes, check_embeddings
+from likewise.losses.inputs import OfEpisodes
+from likewise.operator.inputs import check_temperature
 from likewise.pairs import SameClass
 
 
@@ -62,9 +63,9 @@ class PatchLoss(ContrastiveLoss):
 
     def forward(
         self,
-        query_maps: Float[Tensor, "e q d h w"],
-        support_maps: Float[Tensor, "e k d h2 w2"],
-        cell_labels: Int[Tensor, "e q h w"],
+        query_maps: Annotated[Float[Tensor, "e q d h w"], OfEpisodes()],
+        support_maps: Annotated[Float[Tensor, "e k d h2 w2"], OfEpisodes()],
+        cell_labels: Annotated[Int[Tensor, "e q h w"], OfEpisodes()],
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch of episodes.
 
@@ -79,11 +80,6 @@ class PatchLoss(ContrastiveLoss):
             ValueError: If shapes or devices do not match, values are not finite, or labels are outside 0 … K − 1.
                 Values are checked on the CPU only; on a GPU a cell with such a label is left out.
         """
-        with self.checks(query_maps) as inputs:
-            check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
-            _check(query_maps, support_maps, cell_labels)
-            for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
-                inputs[name] = maps[:, :0, :, 0, 0].flatten(0, 1)  # each rank has its own episodes
         wide = torch.promote_types(support_maps.dtype, torch.float32)
         means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
         rows = self.rows(query_maps.movedim(2, -1).flatten(0, 3), means, local=True)
@@ -96,27 +92,30 @@ class PatchLoss(ContrastiveLoss):
         pull = SameClass(own, classes) & push  # within the episode, whatever the label
         return self.evaluate(rows, pull=pull, push=push, positives=pull, temperature=1 / self.scale)
 
-
-def _check(query_maps: Tensor, support_maps: Tensor, cell_labels: Tensor) -> None:
-    """Raise unless the inputs of a batch of episodes are consistent."""
-    for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
-        check_tensor(name, maps)
-        if maps.ndim != 5:
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise unless the inputs of a batch of episodes are consistent."""
+        check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
+        query_maps, support_maps, cell_labels = given.values()
+        for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
+            if maps.ndim != 5:
+                raise ValueError(
+                    f"expected {name} to be feature maps of episodes, (E, Q or K, D, H, W), got shape "
+                    f"{tuple(maps.shape)}: pass one episode as a batch of one, maps[None]"
+                )
+            check_embeddings(name, maps.flatten(2).flatten(0, 1))
+        (e, q, d, h, w), (e_support, k, d_support, _, _) = query_maps.shape, support_maps.shape
+        if (e, d, query_maps.device) != (e_support, d_support, support_maps.device):
             raise ValueError(
-                f"expected {name} to be feature maps of episodes, (E, Q or K, D, H, W), got shape {tuple(maps.shape)}: "
-                "pass one episode as a batch of one, maps[None]"
+                f"expected support_maps to have the query_maps' {e} episodes, {d} features and device "
+                f"{query_maps.device}, got shape {tuple(support_maps.shape)} on {support_maps.device}: encode both "
+                "with the same encoder"
             )
-        check_embeddings(name, maps.flatten(2).flatten(0, 1))
-    (e, q, d, h, w), (e_support, k, d_support, _, _) = query_maps.shape, support_maps.shape
-    if (e, d, query_maps.device) != (e_support, d_support, support_maps.device):
-        raise ValueError(
-            f"expected support_maps to have the query_maps' {e} episodes, {d} features and device {query_maps.device}, "
-            f"got shape {tuple(support_maps.shape)} on {support_maps.device}: encode both with the same encoder"
-        )
-    check_tensor("cell_labels", cell_labels)
-    if cell_labels.shape != (e, q, h, w):
-        raise ValueError(
-            f"expected cell_labels to have one class for each cell of each query, shape {(e, q, h, w)}, got shape "
-            f"{tuple(cell_labels.shape)}: repeat a query's label over its cells"
-        )
-    check_classes("cell_labels", cell_labels.flatten(), "cells", e * q * h * w, k)
+        if cell_labels.shape != (e, q, h, w):
+            raise ValueError(
+                f"expected cell_labels to have one class for each cell of each query, shape {(e, q, h, w)}, got shape "
+                f"{tuple(cell_labels.shape)}: repeat a query's label over its cells"
+            )
+        check_classes("cell_labels", cell_labels.flatten(), "cells", e * q * h * w, k)
+        for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
+            given[name] = maps[:, :0, :, 0, 0].flatten(0, 1)  # each rank has its own episodes
+        del given["cell_labels"]

@@ -1,13 +1,14 @@
 """The loss of prototypical networks: which class of its episode is a query nearest to?"""
 
-from typing import Any, Unpack, final
+from typing import Annotated, Any, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
-from likewise.losses.checks import check_classes, check_embeddings, check_tensor
+from likewise.losses.checks import check_classes, check_embeddings
+from likewise.losses.inputs import OfEpisodes
 from likewise.operator import normalized
 
 
@@ -62,9 +63,9 @@ class PrototypicalLoss(ContrastiveLoss):
 
     def forward(
         self,
-        query_features: Float[Tensor, "e q d"],
-        class_means: Float[Tensor, "e k d"],
-        query_labels: Int[Tensor, "e q"],
+        query_features: Annotated[Float[Tensor, "e q d"], OfEpisodes()],
+        class_means: Annotated[Float[Tensor, "e k d"], OfEpisodes()],
+        query_labels: Annotated[Int[Tensor, "e q"], OfEpisodes()],
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch of episodes.
 
@@ -77,10 +78,6 @@ class PrototypicalLoss(ContrastiveLoss):
             ValueError: If shapes or devices do not match, values are not finite, or labels are outside 0 … K − 1.
                 Values are checked on the CPU only; on a GPU a query with such a label is left out.
         """
-        with self.checks(query_features) as inputs:
-            _check(query_features, class_means, query_labels)
-            for name, features in (("query_features", query_features), ("class_means", class_means)):
-                inputs[name] = features[:, :0].flatten(0, 1)  # each rank has its own episodes
         rows = self.rows(query_features.flatten(0, 1), class_means.flatten(0, 1), local=True)
         queries, means = (self._compared(of, rows.dtype) for of in (query_features, class_means))
         logits = -squared_distances(queries, means).flatten(0, 1)
@@ -98,6 +95,35 @@ class PrototypicalLoss(ContrastiveLoss):
 
     def _compared(self, features: Tensor, dtype: torch.dtype) -> Tensor:
         return normalized(features.flatten(0, 1)).view_as(features) if self.normalize else features.to(dtype)
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise unless the inputs of a batch of episodes are consistent."""
+        query_features, class_means, query_labels = (
+            given[name] for name in ("query_features", "class_means", "query_labels")
+        )
+        for name, features in (("query_features", query_features), ("class_means", class_means)):
+            if features.ndim != 3:
+                raise ValueError(
+                    f"expected {name} to be features of episodes, (E, Q or K, D), got shape {tuple(features.shape)}: "
+                    "pass one episode as a batch of one, features[None]"
+                )
+            check_embeddings(name, features.flatten(0, 1))
+        (e, q, d), (e_means, k, d_means) = query_features.shape, class_means.shape
+        if (e, d, query_features.device) != (e_means, d_means, class_means.device):
+            raise ValueError(
+                f"expected class_means to have the query_features' {e} episodes, {d} features and device "
+                f"{query_features.device}, got shape {tuple(class_means.shape)} on {class_means.device}: encode both "
+                "with the same encoder"
+            )
+        if query_labels.shape != (e, q):
+            raise ValueError(
+                f"expected query_labels to have one class for each query, shape {(e, q)}, got shape "
+                f"{tuple(query_labels.shape)}: number the classes of each episode from 0"
+            )
+        check_classes("query_labels", query_labels.flatten(), "queries", e * q, k)
+        for name, features in (("query_features", query_features), ("class_means", class_means)):
+            given[name] = features[:, :0].flatten(0, 1)  # each rank has its own episodes
+        del given["query_labels"]
 
 
 def squared_distances(queries: Float[Tensor, "e q d"], means: Float[Tensor, "e k d"]) -> Float[Tensor, "e q k"]:
@@ -138,28 +164,3 @@ class _SquaredDistances(torch.autograd.Function):
             of_queries = of_queries + pulled
             of_means.append(-pulled.sum(dim=1))
         return of_queries, torch.stack(of_means, dim=1)
-
-
-def _check(queries: Tensor, means: Tensor, labels: Tensor) -> None:
-    """Raise unless the inputs of a batch of episodes are consistent."""
-    for name, features in (("query_features", queries), ("class_means", means)):
-        check_tensor(name, features)
-        if features.ndim != 3:
-            raise ValueError(
-                f"expected {name} to be features of episodes, (E, Q or K, D), got shape {tuple(features.shape)}: "
-                "pass one episode as a batch of one, features[None]"
-            )
-        check_embeddings(name, features.flatten(0, 1))
-    (e, q, d), (e_means, k, d_means) = queries.shape, means.shape
-    if (e, d, queries.device) != (e_means, d_means, means.device):
-        raise ValueError(
-            f"expected class_means to have the query_features' {e} episodes, {d} features and device {queries.device}, "
-            f"got shape {tuple(means.shape)} on {means.device}: encode both with the same encoder"
-        )
-    check_tensor("query_labels", labels)
-    if labels.shape != (e, q):
-        raise ValueError(
-            f"expected query_labels to have one class for each query, shape {(e, q)}, got shape "
-            f"{tuple(labels.shape)}: number the classes of each episode from 0"
-        )
-    check_classes("query_labels", labels.flatten(), "queries", e * q, k)

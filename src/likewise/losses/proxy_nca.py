@@ -1,13 +1,13 @@
 """ProxyNCA++, a softmax over one learned prototype per class."""
 
-from typing import Unpack, final
+from typing import Annotated, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_classes, check_embeddings, check_references
+from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.pairs import AllPairs, SameClass
 
 
@@ -56,9 +56,9 @@ class ProxyNCALoss(ContrastiveLoss):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "..."],
-        labels: Int[Tensor, " b"],
-        prototypes: Float[Tensor, "c d"],
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings", below="prototypes")],
+        prototypes: Annotated[Float[Tensor, "c d"], References("embeddings")],
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
@@ -71,10 +71,6 @@ class ProxyNCALoss(ContrastiveLoss):
             ValueError: If shapes, devices or lengths do not match, embeddings or prototypes hold NaN or infinity, or a
                 label is not one of the C classes (values are checked on the CPU only).
         """
-        with self.checks(embeddings=embeddings, labels=labels, prototypes=prototypes):
-            check_embeddings("embeddings", embeddings)
-            check_references("prototypes", prototypes, embeddings)
-            check_classes("labels", labels, "embeddings", len(embeddings), len(prototypes))
         rows = self.rows(embeddings, prototypes[:0], whole=(prototypes,))  # the only references: no rows to gather
         classes = rows.of_anchors(labels.to(rows.queries.device))
         own = SameClass(classes, torch.arange(len(prototypes), device=classes.device))

@@ -1,6 +1,6 @@
 """RASCAL, rank-agreement supervised contrastive learning: positives whose rank has not moved pull more."""
 
-from typing import Literal, Unpack, final, get_args
+from typing import Annotated, Any, Literal, Unpack, final, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_classes, check_embeddings
+from likewise.losses.inputs import Classes, Embeddings
 from likewise.losses.ranks import Ranking, RankWeights, widest
 from likewise.losses.rows import Rows
 from likewise.memory import FeatureCache
@@ -121,7 +121,10 @@ class RASCALLoss(ContrastiveLoss):
         self.cache = FeatureCache(num_samples, feature_dim)
 
     def forward(
-        self, embeddings: Float[Tensor, "..."], labels: Int[Tensor, " b"], sample_index: Int[Tensor, " b"]
+        self,
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+        sample_index: Int[Tensor, " b"],
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
@@ -135,8 +138,6 @@ class RASCALLoss(ContrastiveLoss):
                 of features, labels are not classes, or an index is outside the cache (values are checked on the CPU
                 only).
         """
-        with self.checks(embeddings=embeddings, labels=labels, sample_index=sample_index):
-            self._check(embeddings, labels, sample_index)
         rows = self.rows(embeddings)
         classes, index = (rows.of_anchors(of.to(rows.queries.device, torch.int64)) for of in (labels, sample_index))
         all_classes, all_index = rows.of_references(classes), rows.of_references(index)
@@ -191,9 +192,9 @@ class RASCALLoss(ContrastiveLoss):
         self.last["rank_drift_histogram"] = histogram.long()
         self.last["rank_drift_by_anchor"] = ranks.drifts()
 
-    def _check(self, embeddings: Tensor, labels: Tensor, sample_index: Tensor) -> None:
-        check_embeddings("embeddings", embeddings)
-        check_classes("labels", labels, "embeddings", len(embeddings))
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise unless indices and features are those of the cache."""
+        embeddings, sample_index = given["embeddings"], given["sample_index"]
         self.cache.check_index(sample_index)
         size, features = self.cache.features.shape
         if embeddings.shape[-1] != features:

@@ -1,14 +1,15 @@
 """SupCon, supervised contrastive learning, in both forms."""
 
 from contextlib import nullcontext
-from typing import Literal, Unpack, final, get_args
+from typing import Annotated, Any, Literal, Unpack, final, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_embeddings, check_labels, check_references, check_tensor
+from likewise.losses.checks import check_tensor
+from likewise.losses.inputs import Embeddings, Labels, References
 from likewise.losses.rows import Rows
 from likewise.operator.inputs import is_plain
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SharesLabel, concat
@@ -75,14 +76,14 @@ class SupConLoss(ContrastiveLoss):
 
     def forward(
         self,
-        embeddings: Float[Tensor, "..."],
-        labels: Int[Tensor, "..."] | None = None,
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, "..."] | None, Labels("embeddings")] = None,
         *,
         mask: Tensor | None = None,
-        references: Float[Tensor, "..."] | None = None,
-        reference_labels: Int[Tensor, "..."] | None = None,
-        queue: Float[Tensor, "..."] | None = None,
-        queue_labels: Int[Tensor, "..."] | None = None,
+        references: Annotated[Float[Tensor, "..."] | None, References("embeddings")] = None,
+        reference_labels: Annotated[Int[Tensor, "..."] | None, Labels("references")] = None,
+        queue: Annotated[Float[Tensor, "..."] | None, References("embeddings")] = None,
+        queue_labels: Annotated[Int[Tensor, "..."] | None, Labels("queue", rows="rows of the queue")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
@@ -104,17 +105,6 @@ class SupConLoss(ContrastiveLoss):
                 positives, values are not finite, or label sets or a mask are not zeros and ones (values are checked on
                 the CPU only).
         """
-        with self.checks(
-            embeddings=embeddings,
-            labels=labels,
-            mask=mask,
-            references=references,
-            reference_labels=reference_labels,
-            queue=queue,
-            queue_labels=queue_labels,
-        ):
-            _check(embeddings, labels, mask, references, reference_labels)
-            _check_queue(embeddings, labels, queue, queue_labels)
         rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
         push = rows.not_self()
         with nullcontext() if mask is None else self.checks(embeddings):  # its columns are the samples of all ranks
@@ -127,6 +117,50 @@ class SupConLoss(ContrastiveLoss):
         one = torch.ones(len(rows.queries), device=rows.queries.device)
         both = push, positives.mean_over_row()
         return self.evaluate(rows, pull=None, push=both, positives=positives, coefficients=(one, -one))
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise unless the inputs are consistent, and labels, a mask or several views define the positives."""
+        embeddings, labels, mask, references = (given[of] for of in ("embeddings", "labels", "mask", "references"))
+        reference_labels, queue, queue_labels = (given[of] for of in ("reference_labels", "queue", "queue_labels"))
+        if labels is not None and mask is not None:
+            raise ValueError("expected either labels or a mask to define the positives, got both: leave one out")
+        if (references is None or labels is None) != (reference_labels is None):
+            raise ValueError(
+                "expected references, labels and reference_labels together, got only some of them: a mask needs no "
+                "labels"
+            )
+        if (queue is None) != (queue_labels is None) or (queue is not None and labels is None):
+            raise ValueError(
+                "expected queue, queue_labels and labels together, got only some of them: a mask does not work with a "
+                "queue"
+            )
+        if labels is not None and labels.shape[1:] == (1,):
+            raise ValueError(
+                "expected labels to be classes, (B,), or label sets over several labels, (B, L), "
+                f"got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]"
+            )
+        for name, others in (("reference_labels", reference_labels), ("queue_labels", queue_labels)):
+            if others is not None and labels is not None and labels.shape[1:] != others.shape[1:]:
+                raise ValueError(
+                    f"expected labels and {name} to be both classes or both label sets of the same length, "
+                    f"got shapes {tuple(labels.shape)} and {tuple(others.shape)}: pass both in the same form"
+                )
+        if mask is not None:
+            _check_mask(mask)
+        one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
+        if labels is None and mask is None and (references is not None or one_view):
+            raise ValueError(
+                f"expected something that defines the positives, got only embeddings of shape "
+                f"{tuple(embeddings.shape)}: pass labels, a mask, or two views of each sample, (B, V, D)"
+            )
+
+
+def _check_mask(mask: Tensor) -> None:
+    check_tensor("mask", mask)
+    if not is_plain(mask.dtype):
+        raise ValueError(f"expected mask to be zeros and ones, got {mask.dtype}: convert it with .bool()")
+    if not is_zeros_and_ones(mask):
+        raise ValueError("expected mask to be zeros and ones, got other values: compare it with a threshold first")
 
 
 def _positives(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_labels: Tensor | None) -> PairWeight:
@@ -157,71 +191,3 @@ def _masked(rows: Rows, mask: Tensor) -> PairWeight:
     index = rows.of_anchors(torch.arange(count, device=rows.queries.device))
     mask = mask.to(rows.queries.device, torch.bool)
     return Explicit(mask, rows=index, columns=samples if rows.others or samples is not None else index)
-
-
-def _check(
-    embeddings: Tensor,
-    labels: Tensor | None,
-    mask: Tensor | None,
-    references: Tensor | None,
-    reference_labels: Tensor | None,
-) -> None:
-    """Raise unless the inputs of a batch are consistent."""
-    check_embeddings("embeddings", embeddings)
-    for name, part in (("labels", labels), ("mask", mask), ("reference_labels", reference_labels)):
-        if part is not None:
-            check_tensor(name, part)
-    if labels is not None and mask is not None:
-        raise ValueError("expected either labels or a mask to define the positives, got both: leave one out")
-    if (references is None or labels is None) != (reference_labels is None):
-        raise ValueError(
-            "expected references, labels and reference_labels together, got only some of them: a mask needs no labels"
-        )
-    if references is not None:
-        check_references("references", references, embeddings)
-    if labels is not None:
-        check_labels("labels", labels, "embeddings", len(embeddings))
-        if labels.shape[1:] == (1,):
-            raise ValueError(
-                "expected labels to be classes, (B,), or label sets over several labels, (B, L), "
-                f"got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]"
-            )
-    if labels is not None and references is not None and reference_labels is not None:
-        check_labels("reference_labels", reference_labels, "references", len(references))
-        if labels.shape[1:] != reference_labels.shape[1:]:
-            raise ValueError(
-                "expected labels and reference_labels to be both classes or both label sets of the same length, "
-                f"got shapes {tuple(labels.shape)} and {tuple(reference_labels.shape)}: pass both in the same form"
-            )
-    _check_positives(embeddings, labels, mask, references)
-
-
-def _check_positives(embeddings: Tensor, labels: Tensor | None, mask: Tensor | None, references: Tensor | None) -> None:
-    """Raise unless the mask is valid, and labels, a mask or several views define the positives."""
-    if mask is not None and not is_plain(mask.dtype):
-        raise ValueError(f"expected mask to be zeros and ones, got {mask.dtype}: convert it with .bool()")
-    if mask is not None and not is_zeros_and_ones(mask):
-        raise ValueError("expected mask to be zeros and ones, got other values: compare it with a threshold first")
-    one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
-    if labels is None and mask is None and (references is not None or one_view):
-        raise ValueError(
-            f"expected something that defines the positives, got only embeddings of shape {tuple(embeddings.shape)}: "
-            "pass labels, a mask, or two views of each sample, (B, V, D)"
-        )
-
-
-def _check_queue(embeddings: Tensor, labels: Tensor | None, queue: Tensor | None, queue_labels: Tensor | None) -> None:
-    """Raise unless a queue comes with labels of the same kind as the batch's, and both match the embeddings."""
-    if (queue is None) != (queue_labels is None) or (queue is not None and labels is None):
-        raise ValueError(
-            "expected queue, queue_labels and labels together, got only some of them: a mask does not work with a queue"
-        )
-    if queue is None or queue_labels is None or labels is None:
-        return
-    check_references("queue", queue, embeddings)
-    check_labels("queue_labels", queue_labels, "rows of the queue", len(queue))
-    if labels.shape[1:] != queue_labels.shape[1:]:
-        raise ValueError(
-            "expected labels and queue_labels to be both classes or both label sets of the same length, got shapes "
-            f"{tuple(labels.shape)} and {tuple(queue_labels.shape)}: pass both in the same form"
-        )

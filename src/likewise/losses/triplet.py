@@ -1,13 +1,14 @@
 """The triplet loss with a soft margin: one positive and one negative for each anchor."""
 
-from typing import Unpack, final
+from typing import Annotated, Unpack, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
-from likewise.losses.checks import check_aligned, check_embeddings, check_number
+from likewise.losses.checks import check_number
+from likewise.losses.inputs import Embeddings, References
 from likewise.operator import normalized
 
 
@@ -67,13 +68,12 @@ class TripletLoss(ContrastiveLoss):
         self.margin = check_number("margin", margin, -1e6, 1e6, "0 to 0.5")
 
     def forward(
-        self, anchors: Float[Tensor, "n d"], positives: Float[Tensor, "n d"], negatives: Float[Tensor, "n d"]
+        self,
+        anchors: Annotated[Float[Tensor, "n d"], Embeddings()],
+        positives: Annotated[Float[Tensor, "n d"], References("anchors", aligned=True)],
+        negatives: Annotated[Float[Tensor, "n d"], References("anchors", aligned=True)],
     ) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), with their positives and negatives in the same order, (N, D) each."""
-        with self.checks(anchors=anchors, positives=positives, negatives=negatives):
-            check_embeddings("anchors", anchors)
-            check_aligned("positives", positives, anchors, beside="anchors")
-            check_aligned("negatives", negatives, anchors, beside="anchors")
         rows = self.rows(anchors, positives, whole=(negatives,), local=True)
         a, p, n = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
         temperature = scalar(self.temperature, a)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from likewise.memory.checks import check_size, check_tensor
-from likewise.operator.contrast import check_finite
+from likewise.operator.inputs import check_finite
 from likewise.pairs.keys import Keys
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from likewise.distributed import Shards, agreement, exchange, gather, rank, world_size
 from likewise.memory.checks import check_size, check_tensor
-from likewise.operator.contrast import check_finite
+from likewise.operator.inputs import check_finite
 
 
 @final

@@ -3,11 +3,12 @@
 from likewise.operator.backends import Backend, no_triton
 from likewise.operator.contrast import contrast, evaluate, log_sum_exp
 from likewise.operator.normalization import normalized
-from likewise.operator.problem import Outcome, Push, Reduction
+from likewise.operator.problem import Outcome, Problem, Push, Reduction
 
 __all__ = [
     "Backend",
     "Outcome",
+    "Problem",
     "Push",
     "Reduction",
     "contrast",

@@ -2,17 +2,18 @@
 
 import importlib.util
 import os
-from collections.abc import Iterable
 from functools import cache
 from importlib import import_module, metadata
 from typing import Any, Literal, get_args
 
 import torch
+from torch import Tensor
 
 from likewise.operator import tiled
 from likewise.operator.function import Engine
 
 Backend = Literal["auto", "dense", "tiled", "triton"]
+BACKENDS = get_args(Backend)
 
 TRITON = 3, 4
 """The oldest Triton version that supports the kernels."""
@@ -23,8 +24,8 @@ AMPERE = 8, 0
 
 def check_backend(backend: object, device: torch.device, dtype: torch.dtype) -> None:
     """Raise unless a backend is known and, if it is "triton", can run on the device in the dtype."""
-    if backend not in get_args(Backend):
-        raise ValueError(f"expected backend to be one of {', '.join(get_args(Backend))}, got {backend!r}: try auto")
+    if backend not in BACKENDS:
+        raise ValueError(f"expected backend to be one of {', '.join(BACKENDS)}, got {backend!r}: try auto")
     if backend != "triton":
         return
     why = no_triton(device)
@@ -34,14 +35,16 @@ def check_backend(backend: object, device: torch.device, dtype: torch.dtype) -> 
         raise ValueError(f'backend="triton" cannot run here: {why}; use "auto" or "tiled", which run anywhere')
 
 
-def half_of(backend: Backend, device: torch.device, dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
-    """Return the half precision in which kernels multiply rows of these dtypes, or None for float32.
+def half_of(backend: Backend, device: torch.device, *rows: Tensor) -> torch.dtype | None:
+    """Return the half precision in which kernels multiply rows, or None for float32.
 
     Rows that all have the same half precision are multiplied in it. float32 is rounded to bfloat16 only if
     ``torch.set_float32_matmul_precision("medium")`` was called. Rows that no kernel multiplies are not rounded.
     """
-    came = set(dtypes)
-    if backend != "triton" or torch.float64 in came or no_triton(device) is not None:
+    if backend != "triton":
+        return None
+    came = {v.dtype for v in rows}
+    if torch.float64 in came or no_triton(device) is not None:
         return None
     return kernels().half_of(came)
 

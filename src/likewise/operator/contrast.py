@@ -1,9 +1,6 @@
 """The one equation: check the inputs and evaluate both of its terms."""
 
 import ctypes
-import functools
-import math
-from numbers import Real
 from typing import get_args
 
 import torch
@@ -13,15 +10,12 @@ from torch import Tensor
 from likewise.operator.backends import Backend, check_backend, engine_of, half_of
 from likewise.operator.compiler import uncompiled
 from likewise.operator.function import evaluate_by
-from likewise.operator.inputs import check_floating
+from likewise.operator.inputs import check_finite, check_rows, check_temperature
 from likewise.operator.precision import without_autocast
 from likewise.operator.problem import Outcome, Part, Problem, Push, Reduction
 from likewise.pairs import PairWeight
 
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
-
-RANGE = 1e-15, 1e15
-"""The smallest and the largest temperature."""
 
 
 @uncompiled
@@ -66,9 +60,8 @@ def log_sum_exp(
         >>> log_sum_exp(z, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.6931, 0.6931, 0.6931])
     """
-    return evaluate(
-        queries, _given(queries, references), pushes=(Push(push),), temperature=temperature, backend=backend
-    ).logsums[0]
+    sections = _given(queries, references)
+    return evaluate(Problem((Push(push),)), queries, sections, temperature=temperature, backend=backend).logsums[0]
 
 
 @uncompiled
@@ -128,107 +121,74 @@ def contrast(
             f"expected reduction to be one of {', '.join(get_args(Reduction))}, got {reduction!r}: pass one of these"
         )
     sections = _given(queries, references)
-    coefficients = (_coefficient(coefficient, queries),)
-    losses = evaluate(
-        queries,
-        sections,
-        pushes=(Push(push),),
-        pull=pull,
-        temperature=temperature,
-        coefficients=coefficients,
-        reduction=reduction,
-        backend=backend,
-    ).losses
-    assert losses is not None  # noqa: S101 - they were requested
-    return losses
+    problem = Problem((Push(push),), pull, (_coefficient(coefficient, queries),), reduction)
+    return evaluate(problem, queries, sections, temperature=temperature, backend=backend).losses
 
 
 def evaluate(
+    problem: Problem,
     queries: Float[Tensor, "n d"],
     sections: tuple[Float[Tensor, "_ d"], ...],
     *,
-    pushes: tuple[Push, ...],
-    pull: PairWeight | None = None,
     temperature: float | Tensor,
-    coefficients: tuple[Tensor | None, ...] | None = None,
-    reduction: Reduction = "none",
-    normalize: bool = False,
-    both_ways: bool = False,
-    part: Part | None = None,
     backend: Backend = "auto",
 ) -> Outcome:
     """Return the terms of a contrast and its losses: the function behind `contrast` and every loss of the library.
 
     Args:
+        problem: The weights, and what is wanted. Its part is used where the weights are symmetric, and the references
+            then have no gradient: the queries have all of it. In a ring the weights must be symmetric, and the
+            references' values are not read.
         queries: z, (N, D), any floating dtype, already checked.
         sections: v, each (R, D), already checked; the same tensor as queries where they are the references.
-        pushes: The push of each log-sum-exp, over all sections.
-        pull: The pull over all sections; None: there is no attraction.
         temperature: τ.
-        coefficients: c of each log-sum-exp, (N,), None: the pull's row sums; None for all: no losses are wanted.
-        reduction: How losses are reduced.
-        normalize: Whether rows are divided by their lengths.
-        both_ways: Whether the log-sum-exps of the references over the queries are wanted as well.
-        part: How to reach the other queries if they are the references. It is used where the weights are symmetric, and
-            the references then have no gradient: the queries have all of it. In a ring the weights must be symmetric,
-            and the references' values are not read.
         backend: "auto", "dense", "tiled" or "triton".
     """
-    for push in pushes:
-        _check_shape("push", push.weight, queries, sections)
+    shape = queries.shape[0], sum([v.shape[0] for v in sections])
+    for push in problem.pushes:
+        _check_shape("push", push.weight, shape)
         if not push.weight.is_nonnegative:
             raise ValueError(
                 f"expected push to have weights ≥ 0, got {push.weight} with negative ones: only pull may be negative"
             )
-    if pull is not None:
-        _check_shape("pull", pull, queries, sections)
-    dtype = functools.reduce(torch.promote_types, (v.dtype for v in sections), queries.dtype)
+    if problem.pull is not None:
+        _check_shape("pull", problem.pull, shape)
+    dtype = queries.dtype
+    for v in sections:
+        dtype = torch.promote_types(dtype, v.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
     check_backend(backend, queries.device, dtype)
     with without_autocast(queries.device):
-        if part is not None:
-            part, sections = _exchanged(part, queries, sections, pushes, pull, both_ways=both_ways)
+        if problem.part is not None:
+            problem, sections = _exchanged(problem, problem.part, queries, sections)
         tau, inverse = _temperature(temperature, queries, dtype)
-        problem = Problem(
-            pushes=pushes,
-            pull=pull,
-            own=tuple(v is queries for v in sections),
-            normalize=normalize,
+        problem = problem._replace(
+            own=tuple([v is queries for v in sections]),
             inverse=inverse,
-            half=half_of(backend, queries.device, (v.dtype for v in (queries, *sections))),
-            both_ways=both_ways,
-            coefficients=coefficients,
-            reduction=reduction,
-            part=part,
+            half=half_of(backend, queries.device, queries, *sections),
         )
-        others = tuple(v for v in sections if v is not queries)
+        others = tuple([v for v in sections if v is not queries])
         return evaluate_by(engine_of(backend), problem, queries, others, tau)
 
 
 def _exchanged(
-    part: Part,
-    queries: Tensor,
-    sections: tuple[Tensor, ...],
-    pushes: tuple[Push, ...],
-    pull: PairWeight | None,
-    *,
-    both_ways: bool,
-) -> tuple[Part | None, tuple[Tensor, ...]]:
-    """Return how to reach the other queries, None if that takes references with gradient, and the references."""
-    dtype, device = torch.promote_types(queries.dtype, torch.float32), queries.device
-    weights = [push.weight.factors(dtype, device, of_push=True) for push in pushes]
+    problem: Problem, part: Part, queries: Tensor, sections: tuple[Tensor, ...]
+) -> tuple[Problem, tuple[Tensor, ...]]:
+    """Return the problem, without its part if that takes references with gradient, and the references."""
+    dtype, device, pull = torch.promote_types(queries.dtype, torch.float32), queries.device, problem.pull
+    weights = [push.weight.factors(dtype, device, of_push=True) for push in problem.pushes]
     weights += [] if pull is None else [pull.factors(dtype, device)]
     symmetric = all(weight.symmetric_at == part.place for weight in weights) and (pull is None or pull.within_tiles)
-    if symmetric and not both_ways and len(sections) == 1:
+    if symmetric and not problem.both_ways and len(sections) == 1:
         (references,) = sections
-        return part, (references.detach(),) if part.ring is None else references.split(list(part.sizes))
+        return problem, (references.detach(),) if part.ring is None else references.split(list(part.sizes))
     if part.ring is not None:
+        named = [push.weight for push in problem.pushes] + ([] if pull is None else [pull])
         raise ValueError(
-            "expected symmetric weights for references in a ring, got "
-            f"{', '.join(map(str, [push.weight for push in pushes] + [pull] * (pull is not None)))}: use "
+            f"expected symmetric weights for references in a ring, got {', '.join(map(str, named))}: use "
             "gather_distributed=True"
         )
-    return None, sections
+    return problem._replace(part=None), sections
 
 
 def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:
@@ -261,85 +221,16 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
     return coefficient.detach().clone()  # the caller may change it before the backward
 
 
-def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
-    """Raise unless rows are finite and floating, (n, d), with the queries' features and on their device."""
-    if not isinstance(rows, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"expected {name} to be a tensor, got {type(rows).__name__}: convert with torch.as_tensor"
-        )
-    check_floating(name, rows)
-    if rows.ndim != 2:
-        raise ValueError(
-            f"expected {name} to be floating rows of features, (n, d), got {rows.dtype} of shape {tuple(rows.shape)}: "
-            "pass one row for each"
-        )
-    if rows.shape[1] != queries.shape[1]:
-        raise ValueError(
-            f"expected {name} to have the queries' {queries.shape[1]} features, got shape {tuple(rows.shape)}: "
-            "use the same encoder for both"
-        )
-    if rows.device != queries.device:
-        raise ValueError(
-            f"expected {name} to be on the queries' device, {queries.device}, got {rows.device}: move them with .to"
-        )
-    check_finite(name, rows)
-
-
-def check_finite(name: str, rows: Tensor) -> None:
-    """Raise if rows contain NaN or infinity.
-
-    Not checked on a GPU, where it would synchronise, nor in a compiled graph, which it would break.
-    """
-    if rows.device.type != "cpu" or not rows.numel() or torch.compiler.is_compiling():
-        return
-    low, high = rows.detach().aminmax()
-    if not (math.isfinite(low) and math.isfinite(high)):
-        bad = (~torch.isfinite(rows.detach())).flatten(1).any(dim=1).nonzero().flatten().tolist()
-        raise ValueError(
-            f"expected {name} to be finite, got NaN or infinity in {len(bad)} of {len(rows)} rows, "
-            f"the first at {bad[0]}: check for divergence, a division by zero or bad input"
-        )
-
-
-def _check_shape(name: str, weight: PairWeight, queries: Tensor, sections: tuple[Tensor, ...]) -> None:
+def _check_shape(name: str, weight: PairWeight, shape: tuple[int, int]) -> None:
     if not isinstance(weight, PairWeight):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
             f"expected {name} to be a pair weight, got {type(weight).__name__}: put a matrix into pairs.Explicit"
         )
-    expected = len(queries), sum(len(v) for v in sections)
-    if weight.shape != expected:
+    if weight.shape != shape:
         raise ValueError(
-            f"expected {name} for {expected[0]} queries by {expected[1]} references, got {weight}: "
+            f"expected {name} for {shape[0]} queries by {shape[1]} references, got {weight}: "
             "build the weight for the given rows"
         )
-
-
-def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
-    """Raise unless a temperature is a positive number or a positive tensor of it; on a GPU its value is not checked.
-
-    Within `RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
-    """
-    remedy = f"typical values are {usual}"
-    if isinstance(temperature, Tensor):
-        if temperature.shape not in ((), (1,)):
-            raise ValueError(
-                f"expected {name} to be a number or a tensor of shape () or (1,), got shape "
-                f"{tuple(temperature.shape)}: pass a single element"
-            )
-        if temperature.device.type != "cpu":
-            return
-        remedy += "; if it is learned, learn its logarithm, so that it stays positive, or clamp it after each step"
-        temperature = temperature.detach().item()
-    if not RANGE[0] <= number(temperature) <= RANGE[1]:
-        raise ValueError(
-            f"expected {name} to be a positive number or tensor within {RANGE[0]:g} … {RANGE[1]:g}, "
-            f"got {temperature!r}: {remedy}"
-        )
-
-
-def number(value: object) -> float:
-    """Return a real number as a float, and NaN for anything else."""
-    return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
 
 
 def _temperature(

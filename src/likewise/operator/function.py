@@ -34,7 +34,11 @@ def evaluate_by(
     if engine is None:
         found = _Plain.apply(problem, temperature, queries, *others)
     else:
-        found = _Contrast.apply(engine, problem, temperature, queries, *others)
+        on = torch.is_grad_enabled()
+        need = on and queries.requires_grad
+        sections = tuple(problem.placed(need, (on and v.requires_grad for v in others)))
+        wanted = Wanted(on and temperature.requires_grad, need, sections)
+        found = _Contrast.apply((engine, problem, wanted), temperature, queries, *others)
     return problem.outcome(found)
 
 
@@ -43,10 +47,9 @@ class _Contrast(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, engine: Engine, problem: Problem, temperature: Tensor, queries: Tensor, *others: Tensor
+        ctx: Any, how: tuple[Engine, Problem, Wanted], temperature: Tensor, queries: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
-        need_temperature, need_queries, *need_others = ctx.needs_input_grad[2:]
-        wanted = Wanted(need_temperature, need_queries, tuple(problem.placed(need_queries, need_others)))
+        engine, problem, wanted = how
         found = engine.forward(problem, queries, others, temperature, wanted)
         ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, found.state, wanted
         # gathered references are nobody else's, who could modify them, and need not be kept
@@ -61,7 +64,7 @@ class _Contrast(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch raises if they were modified since
         found: Gradients = ctx.engine.backward(ctx.state, ctx.problem.outcome(gradients), ctx.wanted)
-        return None, None, found.temperature, found.queries, *found.others
+        return None, found.temperature, found.queries, *found.others
 
 
 class _Plain(torch.autograd.Function):

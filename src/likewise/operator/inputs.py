@@ -1,5 +1,7 @@
-"""Checks of input tensors: dense and strided, with values, in a dtype that every operation supports."""
+"""Checks of inputs: dense tensors of finite values, in a dtype that every operation supports; temperatures."""
 
+import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -7,6 +9,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 _functorch: Any = torch._C._functorch  # noqa: SLF001 # pyright: ignore - torch has no public name for it
+
+RANGE = 1e-15, 1e15
+"""The smallest and the largest temperature."""
 
 FLOATING = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
@@ -60,3 +65,71 @@ def check_floating(name: str, rows: Tensor) -> None:
             f"expected {name} to have a floating dtype, float16, bfloat16, float32 or float64, "
             f"got {rows.dtype}: {remedy}"
         )
+
+
+def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
+    """Raise unless rows are finite and floating, (n, d), with the queries' features and on their device."""
+    if not isinstance(rows, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"expected {name} to be a tensor, got {type(rows).__name__}: convert with torch.as_tensor"
+        )
+    check_floating(name, rows)
+    if rows.ndim != 2:
+        raise ValueError(
+            f"expected {name} to be floating rows of features, (n, d), got {rows.dtype} of shape {tuple(rows.shape)}: "
+            "pass one row for each"
+        )
+    if rows.shape[1] != queries.shape[1]:
+        raise ValueError(
+            f"expected {name} to have the queries' {queries.shape[1]} features, got shape {tuple(rows.shape)}: "
+            "use the same encoder for both"
+        )
+    if rows.device != queries.device:
+        raise ValueError(
+            f"expected {name} to be on the queries' device, {queries.device}, got {rows.device}: move them with .to"
+        )
+    check_finite(name, rows)
+
+
+def check_finite(name: str, rows: Tensor) -> None:
+    """Raise if rows contain NaN or infinity.
+
+    Not checked on a GPU, where it would synchronise, nor in a compiled graph, which it would break.
+    """
+    if rows.device.type != "cpu" or not rows.numel() or torch.compiler.is_compiling():
+        return
+    low, high = rows.detach().aminmax()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        bad = (~torch.isfinite(rows.detach())).flatten(1).any(dim=1).nonzero().flatten().tolist()
+        raise ValueError(
+            f"expected {name} to be finite, got NaN or infinity in {len(bad)} of {len(rows)} rows, "
+            f"the first at {bad[0]}: check for divergence, a division by zero or bad input"
+        )
+
+
+def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
+    """Raise unless a temperature is a positive number or a positive tensor of it; on a GPU its value is not checked.
+
+    Within `RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
+    """
+    remedy = f"typical values are {usual}"
+    if isinstance(temperature, Tensor):
+        if temperature.shape not in ((), (1,)):
+            raise ValueError(
+                f"expected {name} to be a number or a tensor of shape () or (1,), got shape "
+                f"{tuple(temperature.shape)}: pass a single element"
+            )
+        if temperature.device.type != "cpu":
+            return
+        remedy += "; if it is learned, learn its logarithm, so that it stays positive, or clamp it after each step"
+        temperature = temperature.detach().item()
+    if not RANGE[0] <= number(temperature) <= RANGE[1]:
+        raise ValueError(
+            f"expected {name} to be a positive number or tensor within {RANGE[0]:g} … {RANGE[1]:g}, "
+            f"got {temperature!r}: {remedy}"
+        )
+
+
+def number(value: object) -> float:
+    """Return a real number as a float, and NaN for anything else."""
+    return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)

@@ -50,19 +50,17 @@ def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor,
     if lengths is None:
         return gradient.div_(divisor)
 
-    def project(rows: slice) -> None:
-        g, u = gradient[rows], unit.rows[rows]
-        g.addcmul_(u, torch.linalg.vecdot(g, u).unsqueeze(1), value=-1).div_(lengths[rows] * divisor)
+    def project(g: Tensor, u: Tensor, length: Tensor) -> Tensor:
+        return g.addcmul_(u, torch.linalg.vecdot(g, u).unsqueeze(1), value=-1).div_(length * divisor)
 
-    _by_blocks(project, gradient)
+    if _at_once(gradient):
+        return project(gradient, unit.rows, lengths)
+    _by_blocks(lambda rows: project(gradient[rows], unit.rows[rows], lengths[rows]), gradient)
     return gradient
 
 
 def _by_blocks(work: Any, rows: Tensor) -> None:
-    """Apply work to blocks of rows, in threads on a CPU; elsewhere to all rows at once."""
-    if _at_once(rows):
-        work(slice(0, rows.shape[0]))
-        return
+    """Apply work to blocks of rows, in threads."""
     tasks = (Task((k,), (part,)) for k, part in enumerate(blocks(len(rows), BLOCK)))
     threads.run(tasks, lambda: work, count=threads.workers() if type(rows) is Tensor else 1)
 

@@ -1,6 +1,5 @@
 """The interface of a backend: the weights of a contrast, the requested outputs, and the results."""
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -44,44 +43,52 @@ class Problem(NamedTuple):
     """
 
     pushes: tuple[Push, ...]
-    pull: PairWeight | None
-    """The pull, or None if there is no attraction."""
-    own: tuple[bool, ...]
-    """Which sections are the queries themselves; only the others are passed as tensors."""
-    normalize: bool
-    """Whether rows are divided by their lengths."""
-    inverse: float | None
-    """1/τ, or None where it is not known without waiting for a GPU."""
-    half: torch.dtype | None = None
-    """The half precision in which kernels multiply, or None for float32."""
-    both_ways: bool = False
-    """Whether the log-sum-exps of each reference over the queries are wanted as well (for a single section)."""
+    """The push of each log-sum-exp, over all sections."""
+    pull: PairWeight | None = None
+    """The pull over all sections, or None if there is no attraction."""
     coefficients: tuple[Tensor | None, ...] | None = None
     """c_k of each log-sum-exp in the rows' losses, None: the pull's row sums; None for all: no losses are wanted."""
     reduction: Reduction = "none"
-    """How the losses of rows are reduced."""
+    """How the losses of rows are reduced; nothing but a reduced loss has a gradient."""
+    normalize: bool = False
+    """Whether rows are divided by their lengths."""
+    both_ways: bool = False
+    """Whether the log-sum-exps of each reference over the queries are wanted as well (for a single section)."""
     part: Part | None = None
     """How to reach the other queries, if the references are all queries and the weights symmetric: each process then
     works out the whole gradient of its own rows, also as references, from a few numbers for each row of the others."""
+    own: tuple[bool, ...] = ()
+    """Which sections are the queries themselves; only the others are passed as tensors. Filled in by `evaluate`."""
+    inverse: float | None = None
+    """1/τ, or None where it is not known without waiting for a GPU. Filled in."""
+    half: torch.dtype | None = None
+    """The half precision in which kernels multiply, or None for float32. Filled in."""
 
     def placed(self, of_queries: Any, of_others: Iterable[Any]) -> Iterator[Any]:
         """Yield for each section the item of the queries, or that of the next other section."""
         rest = iter(of_others)
         return (of_queries if own else next(rest) for own in self.own)
 
+    @property
+    def is_reduced(self) -> bool:
+        """Whether one number is wanted."""
+        return self.coefficients is not None and self.reduction != "none"
+
     def flat(self, outcome: "Outcome") -> tuple[Tensor, ...]:
-        """Return the tensors of an outcome as a flat tuple."""
-        return tuple(
-            x
-            for x in (*outcome.logsums, *outcome.columns, outcome.attraction, outcome.losses, *outcome.counts)
-            if x is not None
-        )
+        """Return the tensors of an outcome as a flat tuple: of a reduced one the loss and what is counted."""
+        if self.is_reduced:
+            return outcome.losses, *outcome.counts
+        found = (*outcome.logsums, *outcome.columns, outcome.attraction, outcome.losses, *outcome.counts)
+        return tuple([x for x in found if x is not None])
 
     def outcome(self, tensors: "tuple[Tensor | None, ...]") -> "Outcome":
         """Return a flat tuple of tensors as an outcome."""
-        rest, count = iter(tensors), len(self.pushes)
-        logsums = tuple(next(rest) for _ in range(count))
-        columns = tuple(next(rest) for _ in range(count if self.both_ways else 0))
+        none = (None,) * len(self.pushes)
+        if self.is_reduced:
+            return Outcome(none, none if self.both_ways else (), None, tensors[0], tensors[1:])
+        rest = iter(tensors)
+        logsums = tuple([next(rest) for _ in none])
+        columns = tuple([next(rest) for _ in none]) if self.both_ways else ()
         attraction = None if self.pull is None else next(rest)
         losses = None if self.coefficients is None else next(rest)
         return Outcome(logsums, columns, attraction, losses, tuple(rest))
@@ -124,6 +131,11 @@ class Wanted(NamedTuple):
     sections: tuple[bool, ...]
     """One for each section; a section that is the queries follows the queries."""
 
+    @property
+    def anything(self) -> bool:
+        """Whether any gradient is wanted."""
+        return self.temperature or self.queries or any(self.sections)
+
 
 class Gradients(NamedTuple):
     """The gradients of the inputs, in their dtypes."""
@@ -145,34 +157,32 @@ def put_together(
     """
     if problem.coefficients is None:
         return None, ()
-    active = [logsum.detach() != -torch.inf for logsum in logsums]  # NaN stays visible
+    losses = active = None
+    for logsum, coefficient in zip(logsums, problem.coefficients, strict=True):
+        inside, term = logsum.detach() != -torch.inf, _times(problem, logsum, coefficient)  # NaN stays visible
+        active, losses = (inside, term) if active is None or losses is None else (active & inside, losses + term)
+    assert active is not None and losses is not None  # noqa: S101, PT018 - there is a push
     if problem.pull is not None:
-        active.append(problem.pull.known_support(logsums[0].device))
-    everywhere = functools.reduce(torch.logical_and, active)
-    parts = zip(logsums, problem.coefficients, strict=True)
-    losses = functools.reduce(torch.add, (_times(problem, logsum, coefficient) for logsum, coefficient in parts))
-    losses = (losses if attraction is None else losses - attraction).where(everywhere, 0)
-    count = everywhere.sum()
+        active = active & problem.pull.known_support(active.device)
+    losses = (losses if attraction is None else losses - attraction).where(active, 0)
+    count = active.sum()
     if problem.reduction != "none":
         losses = losses.sum()
     if problem.reduction == "mean":
-        losses = losses / count.clamp(min=1).to(losses.dtype)
-    return losses, (everywhere, count)
+        losses = losses / count.clamp(min=1)  # in the dtype of losses, as these are no integers
+    return losses, (active, count)
 
 
 def taken_apart(problem: Problem, upstream: Outcome, counts: tuple[Tensor, ...]) -> Outcome:
     """Return the gradients of log-sum-exps and attraction, including what they receive from the losses."""
     if problem.coefficients is None or upstream.losses is None:
         return upstream
-    active, count = counts[:2]
     of_losses = upstream.losses
     if problem.reduction == "mean":
-        of_losses = of_losses / count.clamp(min=1).to(of_losses.dtype)
-    of_rows = torch.where(active, of_losses, 0)
-    logsums = tuple(
-        _plus(_times(problem, of_rows, coefficient), other)
-        for coefficient, other in zip(problem.coefficients, upstream.logsums, strict=True)
-    )
+        of_losses = of_losses / counts[1].clamp(min=1)
+    of_rows = torch.where(counts[0], of_losses, 0)
+    terms = zip(problem.coefficients, upstream.logsums, strict=True)
+    logsums = tuple([_plus(_times(problem, of_rows, coefficient), other) for coefficient, other in terms])
     attraction = None if problem.pull is None else _plus(-of_rows, upstream.attraction)
     return upstream._replace(logsums=logsums, attraction=attraction)
 

@@ -7,6 +7,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from likewise.operator.problem import Outcome, Problem
+
 OCTAVE = math.log(2)
 """The increase of s that doubles e^{s}; a power of two takes a third of the time of a power of e."""
 
@@ -116,3 +118,25 @@ class Running(Sums):
 
     def logarithms(self) -> Tensor:
         return self.total.log().add_(self._shift(slice(None)) / self.unit)
+
+
+def mass(
+    problem: Problem,
+    upstream: Outcome,
+    totals: list[Tensor],
+    back: list[Tensor],
+    anchors: list[Tensor | None],
+) -> Tensor:
+    """Return Σ W of all pairs, which follows from the upstream gradients of rows and columns."""
+    of_rows = torch.zeros_like(totals[0])
+    for push, g, total, scale in zip(problem.pushes, upstream.logsums, totals, anchors, strict=True):
+        if g is not None:
+            empty = total == 0 if scale is None else (total == 0) | (scale == 0)
+            of_rows += g.masked_fill(empty, 0) * push.power
+    if upstream.attraction is not None and problem.pull is not None and problem.pull.within_tiles:
+        of_rows += upstream.attraction * problem.pull.known_row_sum(of_rows.dtype, of_rows.device)
+    result = of_rows.sum()
+    for push, g, total in zip(problem.pushes, upstream.columns if back else (), back, strict=False):
+        if g is not None:
+            result += g.masked_fill(total == 0, 0).sum() * push.power
+    return result

@@ -63,7 +63,7 @@ def workers() -> int:
 
 
 @contextmanager
-def alone() -> Generator[None]:
+def single_threaded() -> Generator[None]:
     """Run the torch calls of this thread single-threaded, and restore its settings afterwards."""
     library = _torch()
     torch.get_num_threads()  # torch configures a thread on the first query, which would undo earlier settings
@@ -162,8 +162,8 @@ class _Pool:
             self._jobs = [other for other in self._jobs if other is not job]
 
     def _serve(self) -> None:
-        torch.ones(1).exp_()  # torch configures the thread before `alone` changes it
-        with alone():
+        torch.ones(1).exp_()  # torch configures the thread before `single_threaded` changes it
+        with single_threaded():
             while True:
                 with self._called:
                     while not self._jobs:
@@ -205,7 +205,7 @@ def run(tasks: Iterable[Task], worker: Callable[[], Work], *, count: int) -> Non
     job, pool = _Job(tasks, worker, AHEAD * count), _pool
     pool.lend(job, count - 1)
     try:
-        with alone():
+        with single_threaded():
             job.run()
     except BaseException as error:
         job.error = job.error or error  # an interrupt: no thread starts another task

@@ -39,13 +39,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator import threads
-from likewise.operator.adding import Adding
-from likewise.operator.drawing import Drawing
+from likewise.operator import one_tile, threads
+from likewise.operator.backward import Backward
+from likewise.operator.forward import Forward
 from likewise.operator.normalization import Unit, prepared, projected
 from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together, taken_apart
-from likewise.operator.scene import TILE, Scene
 from likewise.operator.sums import Sums
+from likewise.operator.tiles import TILE, TiledProblem
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import Factors
 
@@ -54,7 +54,7 @@ class _State(NamedTuple):
     """What the backward needs from the forward."""
 
     problem: Problem
-    adding: Adding
+    forward: Forward
     rows: list[Unit]
     """Prepared queries and other sections, ready to be multiplied."""
     dtypes: list[torch.dtype]
@@ -76,7 +76,9 @@ def forward(
     Memory:
         O((N + R)·D + tile).
     """
-    with threads.alone() if _is_small(queries, others) else nullcontext():
+    if (small := one_tile.forward(problem, queries, others, temperature, wanted)) is not None:
+        return small
+    with threads.single_threaded() if _is_small(queries, others) else nullcontext():
         ring = None if problem.part is None else problem.part.ring
 
         def ready(v: Tensor) -> Unit:
@@ -89,44 +91,47 @@ def forward(
         # in a ring the others are on "meta", without values until they arrive
         rows = [ready(queries), *(ready(v) if ring is None else Unit(v, None) for v in others)]
         z, *rest = (unit.rows for unit in rows)
-        scene = Scene(problem, z, tuple(problem.placed(z, rest)), temperature, None if ring is None else arriving)
-        adding = Adding(scene, problem, wanted)
-        adding.run()
+        sections = tuple(problem.placed(z, rest))
+        tiles = TiledProblem(problem, z, sections, temperature, None if ring is None else arriving)
+        sums = Forward(tiles, problem, wanted)
+        sums.run()
         drawn, attraction = None, None
-        if scene.streamed is not None:
-            drawn = scene.streamed @ scene.sections
+        if tiles.streamed is not None:
+            drawn = tiles.streamed @ tiles.sections
             attraction = torch.linalg.vecdot(z, drawn) / temperature
-        elif scene.pull is not None and adding.attraction is not None:
-            attraction = adding.attraction / scene.unit
-            if scene.pull.anchors is not None:
-                attraction *= scene.pull.anchors
-        logsums = tuple(_logarithm(sums, push) for sums, push in zip(adding.forth, scene.pushes, strict=True))
-        columns = tuple(sums.logarithms() for sums in adding.back)
+        elif tiles.pull is not None and sums.attraction is not None:
+            attraction = sums.attraction / tiles.unit
+            if tiles.pull.anchors is not None:
+                attraction *= tiles.pull.anchors
+        logsums = tuple(_logarithm(of, push) for of, push in zip(sums.forth, tiles.pushes, strict=True))
+        columns = tuple(of.logarithms() for of in sums.back)
         outcome = Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
     dtypes = [v.dtype for v in (queries, *others)]
-    return Found(outcome, _State(problem, adding, rows, dtypes, drawn, outcome.detached()))
+    return Found(outcome, _State(problem, sums, rows, dtypes, drawn, outcome.detached()))
 
 
-def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
+def backward(state: _State | one_tile.State, upstream: Outcome, wanted: Wanted) -> Gradients:
     """Visit the tiles once more and return the gradients that are wanted."""
-    scene = state.adding.scene
-    with threads.alone() if _is_small(scene.z, scene.sections) else nullcontext():
+    if not isinstance(state, _State):
+        return state.gradients(upstream, wanted)
+    tiles = state.forward.tiled
+    with threads.single_threaded() if _is_small(tiles.z, tiles.sections) else nullcontext():
         upstream = taken_apart(state.problem, upstream, state.outcome.counts)
-        drawing = Drawing(state.problem, state.adding, upstream, wanted)
+        drawing = Backward(state.problem, state.forward, upstream, wanted)
         drawing.run()
         slope = drawing.slope()
-        if scene.streamed is not None and upstream.attraction is not None:
-            _stream(state, drawing, scene.streamed, upstream.attraction[:, None])
+        if tiles.streamed is not None and upstream.attraction is not None:
+            _stream(state, drawing, tiles.streamed, upstream.attraction[:, None])
             if slope is not None:
-                slope -= upstream.attraction @ state.outcome.attraction / scene.temperature
+                slope -= upstream.attraction @ state.outcome.attraction / tiles.temperature
         others: list[Tensor | None] = []
-        for v, of_section in zip(scene.sections, drawing.of_sections, strict=True):
-            if v is not scene.z:
+        for v, of_section in zip(tiles.sections, drawing.of_sections, strict=True):
+            if v is not tiles.z:
                 others.append(of_section)
             elif drawing.of_z is not None and of_section is not None and of_section is not drawing.of_z:
                 drawing.of_z += of_section
         given = [
-            None if gradient is None else projected(gradient, unit, scene.temperature).to(dtype)
+            None if gradient is None else projected(gradient, unit, tiles.temperature).to(dtype)
             for gradient, unit, dtype in zip((drawing.of_z, *others), state.rows, state.dtypes, strict=True)
         ]
     return Gradients(slope, given[0], tuple(given[1:]))
@@ -138,12 +143,12 @@ def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:
     return queries.device.type == "cpu" and rows <= TILE // 2
 
 
-def _stream(state: _State, drawing: Drawing, pull: PairWeight, force: Tensor) -> None:
+def _stream(state: _State, drawing: Backward, pull: PairWeight, force: Tensor) -> None:
     """Add the gradients of a pull that is evaluated as pull @ references."""
     if drawing.of_z is not None and state.drawn is not None:
         drawing.of_z.addcmul_(state.drawn, force)
-    scene, wanted = state.adding.scene, [v is not None for v in drawing.of_sections]
-    parts = pull.transposed_products(scene.z * force, [len(v) for v in scene.sections], wanted)
+    tiles, wanted = state.forward.tiled, [v is not None for v in drawing.of_sections]
+    parts = pull.transposed_products(tiles.z * force, [len(v) for v in tiles.sections], wanted)
     for of_section, part in zip(drawing.of_sections, parts, strict=True):
         if of_section is not None and part is not None:
             of_section.add_(part)

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
-from likewise.pairs.form import Form, Term, Terms, joined, united
+from likewise.pairs.form import ClosedForm, Term, Terms, joined, united
 from likewise.pairs.keys import Keys, Shifted
 from likewise.pairs.weight import blocks, check_part, same_shape
 
@@ -74,7 +74,7 @@ class KeySet(PairWeight):
             total += coefficient * inside
         return float(total)
 
-    def form(self) -> Form:
+    def form(self) -> ClosedForm:
         return (Term(self.terms),)
 
     def weigh(
@@ -174,35 +174,8 @@ class KeyExpression(KeySet):
     """The result of &, | or ~ on sets of keys."""
 
 
-class EqualKeys(KeySet):
-    """Abstract: the pairs whose anchor and reference have the same key; subclasses define the key.
-
-    Args:
-        anchors: Integer keys of the anchors, shape (N,).
-        references: Integer keys of the references, shape (R,); None: the anchors are the references.
-        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
-            process's rows among those of all processes); None: they are not.
-        name: The name of the keys in error messages.
-
-    Raises:
-        ValueError: If a key is not a vector of integers, or the references do not have the anchors' keys at the offset
-            (checked on the CPU only).
-
-    Memory:
-        O(N + R).
-    """
-
-    def __init__(
-        self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"] | None, offset: int | None, name: str
-    ) -> None:
-        own = _vector(anchors, name)
-        others = own if references is None else _vector(references, f"reference_{name}").to(own.device)
-        check_part(own, others, offset, f"reference_{name}")
-        super().__init__((len(own), len(others)), {Keys(own, others, offset): 1})
-
-
 @final
-class Equal(EqualKeys):
+class Equal(KeySet):
     """The pairs with equal keys, [key_i = key'_r].
 
     Args:
@@ -210,6 +183,14 @@ class Equal(EqualKeys):
         reference_key: Integer keys of the references, shape (R,); None: the anchors are the references.
         offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
             process's rows among those of all processes); None: they are not.
+        name: What to call the keys in an error.
+
+    Raises:
+        ValueError: If a key is not a vector of integers, or the references do not have the anchors' keys at the offset
+            (checked on the CPU only).
+
+    Memory:
+        O(N + R).
 
     Example:
         >>> import torch
@@ -220,20 +201,28 @@ class Equal(EqualKeys):
     """
 
     def __init__(
-        self, key: Int[Tensor, " n"], reference_key: Int[Tensor, " r"] | None = None, *, offset: int | None = None
+        self,
+        key: Int[Tensor, " n"],
+        reference_key: Int[Tensor, " r"] | None = None,
+        *,
+        offset: int | None = None,
+        name: str = "key",
     ) -> None:
-        super().__init__(key, reference_key, offset, "key")
+        own = _vector(key, name)
+        others = own if reference_key is None else _vector(reference_key, f"reference_{name}").to(own.device)
+        check_part(own, others, offset, f"reference_{name}")
+        super().__init__((own.shape[0], others.shape[0]), {Keys(own, others, offset): 1})
 
 
-@final
-class SameClass(EqualKeys):
-    """The pairs with the same class, including each anchor with itself.
+def SameClass(  # noqa: N802 - a set of pairs, made like all others
+    labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"] | None = None, *, offset: int | None = None
+) -> Equal:
+    """Return the pairs with the same class, including each anchor with itself: `Equal` keys.
 
     Args:
         labels: Class of each anchor, any integers, shape (N,).
         reference_labels: Class of each reference, shape (R,); None: the anchors are the references.
-        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
-            process's rows among those of all processes); None: they are not.
+        offset: As in `Equal`.
 
     Example:
         >>> import torch
@@ -241,33 +230,25 @@ class SameClass(EqualKeys):
         >>> (SameClass(labels) & NotSelf(3)).row_sum()
         tensor([1., 0., 1.])
     """
-
-    def __init__(
-        self, labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"] | None = None, *, offset: int | None = None
-    ) -> None:
-        super().__init__(labels, reference_labels, offset, "labels")
+    return Equal(labels, reference_labels, offset=offset, name="labels")
 
 
-@final
-class SameSample(EqualKeys):
-    """The pairs of views of the same sample, including each view with itself.
+def SameSample(  # noqa: N802 - likewise
+    ids: Int[Tensor, " n"], reference_ids: Int[Tensor, " r"] | None = None, *, offset: int | None = None
+) -> Equal:
+    """Return the pairs of views of the same sample, including each view with itself: `Equal` keys.
 
     Args:
         ids: Sample of each anchor, any integers, shape (N,).
         reference_ids: Sample of each reference, shape (R,); None: the anchors are the references.
-        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
-            process's rows among those of all processes); None: they are not.
+        offset: As in `Equal`.
 
     Example:
         >>> import torch
         >>> SameSample(torch.tensor([0, 1, 0, 1])).row_sum()
         tensor([2., 2., 2., 2.])
     """
-
-    def __init__(
-        self, ids: Int[Tensor, " n"], reference_ids: Int[Tensor, " r"] | None = None, *, offset: int | None = None
-    ) -> None:
-        super().__init__(ids, reference_ids, offset, "ids")
+    return Equal(ids, reference_ids, offset=offset, name="ids")
 
 
 @final

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.pairs import form, scales
-from likewise.pairs.form import EVERYTHING, Form, Term
+from likewise.pairs.form import EVERYTHING, ClosedForm, Term
 from likewise.pairs.multiply import Multiply
 from likewise.pairs.weight import Factors, Weight, both_at, same_shape
 
@@ -174,7 +174,7 @@ class Complement(PairWeight):
     def within_tiles(self) -> bool:
         return self.base.within_tiles
 
-    def form(self) -> Form | None:
+    def form(self) -> ClosedForm | None:
         base = self.base.form()
         return None if base is None else form.complement(base)
 
@@ -203,7 +203,7 @@ class Sum(PairWeight):
     def within_tiles(self) -> bool:
         return all(part.within_tiles and not isinstance(part, Sum) for part in (self.one, self.other))
 
-    def form(self) -> Form | None:
+    def form(self) -> ClosedForm | None:
         one, other = self.one.form(), self.other.form()
         return None if one is None or other is None else one + other
 
@@ -255,7 +255,7 @@ class Product(PairWeight):
             return 0.0
         return None if values[0] is None or values[1] is None else values[0] * values[1]
 
-    def form(self) -> Form | None:
+    def form(self) -> ClosedForm | None:
         one, other = self.one.form(), self.other.form()
         return None if one is None or other is None else form.times(one, other)
 
@@ -316,7 +316,7 @@ class Scaled(PairWeight):
         unscaled = self.anchors is None and self.references is None
         return value * self.factor if unscaled and value is not None else None
 
-    def form(self) -> Form | None:
+    def form(self) -> ClosedForm | None:
         base, scale = self.base.form(), Term(EVERYTHING, self.factor, self.anchors, self.references)
         return None if base is None else form.times(base, (scale,))
 

@@ -54,16 +54,16 @@ class Term(NamedTuple):
         )
 
 
-Form = tuple[Term, ...]
+ClosedForm = tuple[Term, ...]
 OPPOSITE: dict[str, Taken] = {"present": "absent", "absent": "present"}
 
 
-def times(one: Form, other: Form) -> Form:
+def times(one: ClosedForm, other: ClosedForm) -> ClosedForm:
     """Return the product of two sums of terms."""
     return tuple(a.times(b) for a, b in product(one, other))
 
 
-def complement(form: Form) -> Form:
+def complement(form: ClosedForm) -> ClosedForm:
     """Return 1 − a form; a test of labels or of keys is negated."""
     if len(form) == 1 and form[0].is_a_test:
         (overlap,) = form[0].overlaps

@@ -115,7 +115,8 @@ class Keys:
     def _range(self, part: slice, *, of_references: bool) -> tuple[int, int]:
         key = (of_references and not self.is_symmetric, part.start, part.stop)
         if key not in self._ranges:
-            low, high = (self.references if of_references else self.anchors)[part].aminmax()
+            keys = self.references if of_references else self.anchors
+            low, high = (keys if part.stop - part.start == keys.shape[0] else keys[part]).aminmax()
             self._ranges[key] = (int(low), int(high))
         return self._ranges[key]
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
-from likewise.pairs.form import EVERYTHING, Form, Term, ThinProduct
+from likewise.pairs.form import EVERYTHING, ClosedForm, Term, ThinProduct
 from likewise.pairs.sets import MultiHot, Sets
 from likewise.pairs.weight import STREAM, blocks, check_part
 
@@ -108,7 +108,7 @@ class SharesLabel(LabelSets):
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.overlap(rows, columns, torch.float32, device).gt_(0).to(dtype)
 
-    def form(self) -> Form:
+    def form(self) -> ClosedForm:
         return (Term(EVERYTHING, overlaps=(ThinProduct(self.anchors, self.references, "present"),)),)
 
     def _support(self, device: torch.device) -> Tensor:
@@ -154,7 +154,7 @@ class Overlap(LabelSets):
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.worth[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
 
-    def form(self) -> Form | None:
+    def form(self) -> ClosedForm | None:
         if self.worth is not self.anchors:
             return None
         return (Term(EVERYTHING, overlaps=(ThinProduct(self.worth, self.references, "as it is"),)),)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.pairs.form import EVERYTHING, Form, Term, ThinProduct
+from likewise.pairs.form import EVERYTHING, ClosedForm, Term, ThinProduct
 from likewise.pairs.label_sets import LabelSets
 from likewise.pairs.sets import MultiHot, Sets
 from likewise.pairs.weight import STREAM, blocks
@@ -84,7 +84,7 @@ class MeanSimilarity(LabelSimilarity):
         result = weighted @ self.references[columns].to(device, dtype).T
         return result.div_(sizes[rows, None]).div_(reference_sizes[columns])
 
-    def form(self) -> Form:
+    def form(self) -> ClosedForm:
         weighted = self.anchors.to(self.similarity) @ self.similarity
         own, others = (size.to(weighted).clamp_(min=1) for size in self._sizes)
         return (Term(EVERYTHING, overlaps=(ThinProduct(weighted, self.references, "as it is", (own, others)),)),)

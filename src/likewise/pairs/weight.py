@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from likewise.pairs.form import Form
+from likewise.pairs.form import ClosedForm
 
 STREAM = 1024
 """Rows and columns of the tiles over which a weight without a closed form is summed and multiplied."""
@@ -67,7 +67,7 @@ class Weight(ABC):
         """Return the value of a constant tile if it is known without computing the tile, else None."""
         del rows, columns
 
-    def form(self) -> Form | None:
+    def form(self) -> ClosedForm | None:
         """Return the weight in the form for a kernel, or None if it has to be evaluated as tiles."""
         return None
 

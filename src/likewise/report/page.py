@@ -6,9 +6,9 @@ from typing import Any
 
 from likewise.diagnostics import plots
 from likewise.report.elements import templates
-from likewise.report.section import Content, Section
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 
 

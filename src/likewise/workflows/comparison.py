@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from likewise.report import Row, compared, in_settings, rows_as_csv, rows_as_markdown, settings_of, verdict, write_page
+from likewise.report import (
+    Row,
+    Section,
+    compared,
+    in_settings,
+    rows_as_csv,
+    rows_as_markdown,
+    settings_of,
+    verdict,
+    write_page,
+)
 from likewise.runs import Run
 from likewise.workflows.progress import PRINTED, Progress
 
@@ -36,6 +46,7 @@ def compare(
     output: Path | str = "compare.html",
     *,
     names: Mapping[Path, str] | None = None,
+    sections: Sequence[Section] | None = None,
     progress: Progress = PRINTED,
 ) -> Comparison:
     """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
@@ -44,6 +55,7 @@ def compare(
         runs: The runs, or their folders; the first one's setting is what others are compared with.
         output: Where the page goes; the table, with the endings .csv and .md, next to it.
         names: What the setting of a run's folder is called. None: what its settings don't share with others.
+        sections: The sections of the page; None: those that come with likewise.
         progress: What is said meanwhile, and where the table is told.
 
     Raises:
@@ -64,7 +76,7 @@ def compare(
     found.table.write_text(rows_as_csv(rows), encoding="utf-8")
     written = [rows_as_markdown(rows, settings[0].name), *found.verdict]
     page.with_suffix(".md").write_text("\n\n".join(written) + "\n", encoding="utf-8")
-    write_page(page, subjects)
+    write_page(page, subjects, sections=sections)
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.tell(_table(rows))
     progress.tell("\n" + "\n\n".join(found.verdict))

@@ -42,7 +42,7 @@ def evaluate(
     Args:
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
             embeddings (see `features_of_file`), each of which becomes a run of its own.
-        config: The options of `likewise evaluate`: evaluations, evaluation_samples, runs and device.
+        config: The options of `likewise evaluate`: evaluations, evaluation_samples, sections, runs and device.
         progress: What is said meanwhile, and where scores are told.
         **options: More of them; they win.
 
@@ -98,7 +98,7 @@ def _of_file(path: Path, root: Path, options: EvaluationOptions, progress: Progr
         with run.writing(run.embeddings.name) as beside:
             save_features(beside, features)
         score(run, features, None, options, progress, refit=False)
-        write_report(run, None, progress)
+        write_report(run, None, options, progress)
     return run.finished()
 
 
@@ -124,7 +124,7 @@ def _of_run(path: Path, root: Path, options: EvaluationOptions, device: torch.de
             progress.say("encoding ...")
             features = encoded(run, encoder, samples, progress)
         score(run, features, samples, options, progress, refit=refit)
-        write_report(run, samples, progress)
+        write_report(run, samples, options, progress)
         if encoder is not None:
             say_lost(run, progress)
     return run if checkpoint is None else run.finished()

@@ -26,7 +26,7 @@ from likewise.evaluation.choice import usual_episodes
 from likewise.evaluation.features import features_of
 from likewise.models import Encoder
 from likewise.parts import build
-from likewise.report import Subject, write_page
+from likewise.report import Section, Subject, write_page
 from likewise.report.formatting import settings_words
 from likewise.runs import Run
 from likewise.workflows.progress import Progress
@@ -39,30 +39,30 @@ _found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated an
 @final
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Which evaluations, of how many samples.
+    """Which evaluations, of how many samples, and which sections the page has.
 
     Args:
         evaluations: The evaluations; None: the usual ones that apply.
         evaluation_samples: At most so many samples of each part; None: all.
+        sections: The sections of the page; None: those that come with likewise.
     """
 
     evaluations: list[Evaluation] | None = None
     evaluation_samples: int | None = None
+    sections: list[Section] | None = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
-        """Make the evaluations of a configuration.
+        """Make the evaluations and sections of a configuration.
 
         Raises:
-            ValueError: The number of samples isn't positive, or what an evaluation says of its parameters.
+            ValueError: The number of samples isn't positive, or what a class says of its parameters.
         """
-        asked = config.get("evaluations")
-        listed = asked if isinstance(asked, list) or asked is None else [asked]
-        evaluations = None if listed is None else [build(spec, Evaluation) for spec in listed]
+        evaluations = _built(config.get("evaluations"), Evaluation)
         most = config.get("evaluation_samples")
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
-        return cls(evaluations, most)
+        return cls(evaluations, most, _built(config.get("sections"), Section))
 
     def capped(self, features: FeatureParts) -> FeatureParts:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
@@ -72,6 +72,12 @@ class EvaluationOptions:
         train, validation, test = features
         whole = test.label_kind == "classes" and not features.closed
         return FeatureParts(train.fewer(most), *(of.fewer(most, whole_classes=whole) for of in (validation, test)))
+
+
+def _built(asked: Any, base: Any) -> list[Any] | None:
+    """Make the parts of an option that takes one or several; None where it was not given."""
+    specs = asked if isinstance(asked, list) or asked is None else [asked]
+    return None if specs is None else [build(spec, base) for spec in specs]
 
 
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
@@ -137,11 +143,11 @@ def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None
     return run
 
 
-def write_report(run: Run, samples: Parts | None, progress: Progress) -> None:
+def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, progress: Progress) -> None:
     """Write the run's page."""
     progress.say("writing the report ...")
     with run.writing(run.report.name) as page:
-        write_page(page, [Subject(run, samples, progress=progress.bar)])
+        write_page(page, [Subject(run, samples, progress=progress.bar)], sections=options.sections)
 
 
 def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:

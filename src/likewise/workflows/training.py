@@ -180,7 +180,7 @@ class _Training:
                     features = encoded(run, module.encoder, ready.parts, self.progress, module.with_predictions)
                     score(run, features, ready.parts, self.evaluations, self.progress, refit=ready.refit)
             if self.config["report"]:
-                write_report(run, ready.parts, self.progress)
+                write_report(run, ready.parts, self.evaluations, self.progress)
         return say_lost(run, self.progress, ready.data.lost).finished()
 
     def _train(self) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise.operator.triton.operands import aligned, halves
 from likewise.pairs import PairWeight
-from likewise.pairs.form import Form, ThinProduct
+from likewise.pairs.form import ClosedForm, ThinProduct
 from likewise.pairs.keys import Keys
 
 TAKEN = {"as it is": 0, "present": 1, "absent": 2}
@@ -114,7 +114,7 @@ class _Known:
         self.factors: list[tuple[float, tuple[int, ...]]] = []
         """Numbers, each with the thin products whose scales it is divided by."""
 
-    def terms(self, form: Form) -> Terms:
+    def terms(self, form: ClosedForm) -> Terms:
         """Return the structure of a form, for which a kernel is compiled."""
         return tuple(self._term(term) for term in form if term.keys)
 

@@ -1,6 +1,5 @@
 """The sections that come with likewise, in their order on a page."""
 
-from likewise.report.section import Section
 from likewise.report.sections.choices import ChoicesSection
 from likewise.report.sections.classes import ClassesSection, ConfusionSection, LabelsSection
 from likewise.report.sections.comparison import ClassDifferencesSection, ComparisonSection
@@ -11,6 +10,7 @@ from likewise.report.sections.gradients import AnchorSection, GradientsSection
 from likewise.report.sections.maps import MapSection
 from likewise.report.sections.samples import HardestPairsSection, MistakesSection, NearestTextsSection
 from likewise.report.sections.scores import CalibrationSection, RobustnessSection, ScoresSection
+from likewise.report.sections.section import Section
 from likewise.report.sections.training import ClassMeansSection, CurvesSection, HistogramsSection
 
 SECTIONS: tuple[type[Section], ...] = (

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from likewise.diagnostics import plots
 from likewise.report.elements import folded, sentence, table
 from likewise.report.formatting import score_words, settings_words
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 from likewise.scores import ALL, Score
 

@@ -12,7 +12,7 @@ from likewise.evaluation import KNN
 from likewise.evaluation.label_scores import F1, THIRDS
 from likewise.report.elements import heading, sentence, table
 from likewise.report.formatting import counted, dot_of, score_words, slug
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
 from likewise.scores import ALL, ENCODER, Group, Score
 

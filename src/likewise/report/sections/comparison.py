@@ -9,7 +9,7 @@ from likewise.evaluation import Difference
 from likewise.report.comparison import OTHER_SAMPLES, compared, difference
 from likewise.report.elements import heading, paragraphs, sentence, table
 from likewise.report.formatting import difference_words, marked, slug
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.report.subject import Subject
 from likewise.report.verdict import verdict

@@ -13,7 +13,7 @@ from likewise.evaluation import FeatureParts, FewShot
 from likewise.evaluation.few_shot import DISTANCES, Distance, as_compared, nearest_means
 from likewise.models import Encoder
 from likewise.report.elements import sentence, table
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER
 

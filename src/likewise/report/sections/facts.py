@@ -5,7 +5,7 @@ from typing import Any
 
 from likewise.report.elements import definitions, sentence, table
 from likewise.report.formatting import counted, part_words
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 
 PARTS = ("train", "validation", "test")

@@ -22,7 +22,7 @@ from likewise.diagnostics import (
 from likewise.diagnostics.spectrum import rank_of
 from likewise.report.elements import folded, sentence, table
 from likewise.report.formatting import how_many
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER, RAW
 

@@ -22,7 +22,7 @@ from likewise.evaluation import Features
 from likewise.losses.sup_con import Form
 from likewise.report.elements import drawn_by_script, paragraphs, sentence
 from likewise.report.formatting import short_name
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
 from likewise.report.subject import Subject
 

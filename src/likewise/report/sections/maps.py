@@ -16,7 +16,7 @@ from likewise.evaluation import KNN, Features
 from likewise.evaluation.label_words import label_words
 from likewise.report.elements import drawn_by_script, sentence
 from likewise.report.formatting import how_many
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER, RAW

@@ -12,7 +12,7 @@ from likewise.diagnostics import HardPairs, hardest_pairs
 from likewise.evaluation import KNN, FeatureParts, Features
 from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, sentence, table
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 from likewise.scores import ENCODER
 

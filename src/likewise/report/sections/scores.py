@@ -19,7 +19,7 @@ from likewise.report.formatting import (
     score_words,
     settings_words,
 )
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
 from likewise.scores import ALL, ENCODER, RAW, Score
 

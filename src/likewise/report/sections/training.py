@@ -11,7 +11,7 @@ from likewise.evaluation.accuracy import frequency
 from likewise.records import ClassMean
 from likewise.report.elements import heading, sentence
 from likewise.report.formatting import counted, slug
-from likewise.report.section import Content, Section
+from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.report.subject import Subject
 from likewise.scores import ALL, ENCODER, Score

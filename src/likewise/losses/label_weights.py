@@ -12,7 +12,7 @@ from likewise.pairs import Explicit, Jaccard, PairWeight
 from likewise.pairs.sets import Sets
 
 
-class Shares(NamedTuple):
+class LabelWeights(NamedTuple):
     """A query's pull, in sections: one or more of instances, and the prototypes."""
 
     instances: tuple[PairWeight, ...]
@@ -25,14 +25,14 @@ class Shares(NamedTuple):
     """Number of references that pull: instances that share a label, and prototypes of the query's labels."""
 
 
-def label_shares(
+def label_weights(
     sets: Sets,
     sections: Sequence[Sets],
     *,
     alpha: float,
     own: Literal["left out", "corrected", "none"],
     dtype: torch.dtype,
-) -> Shares:
+) -> LabelWeights:
     """Return the shares of the references in each query's pull, which depend only on label sets.
 
         M_irc = α y_ic y_rc / |y_i ∪ y_r|      w_ir = Σ_c M_irc / D_ic      w_ic = y_ic / D_ic
@@ -57,7 +57,7 @@ def label_shares(
     share = sum((alpha * sums for sums, _ in by_label), start=label_sets * prototype)
     share = torch.where(label_sets, 1 / (share * sizes), 0)
     labelled = label_sets.any(dim=1)
-    return Shares(
+    return LabelWeights(
         tuple(Jaccard(sets, others, worth=alpha * share) for others in sections),
         Explicit(share),
         labelled + (alpha / sizes * share).sum(dim=1) if own == "corrected" else labelled.to(dtype),

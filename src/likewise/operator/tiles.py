@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import NamedTuple, final
 
 import torch
@@ -24,6 +25,15 @@ BLOCKS = 4
 
 SAFE = {torch.float32: 40.0, torch.float64: 300.0}
 """The largest |s| for which e^{s}, e^{−s} and their sums are well within the dtype's range."""
+
+
+class Exponentials(Enum):
+    """How a tile holds similarities, as x, and takes exponentials of them."""
+
+    SHARED = "x = s / ln 2: one exponential of each pair for all pushes, without an offset"
+    PLAIN = "x = s / ln 2: one for each push, without an offset"
+    RELATIVE = "x = z·v: relative to running maxima, for sets of pairs"
+    WEIGHTED = "x = s: relative to running maxima, with the logarithms of weights"
 
 
 class Tile(NamedTuple):
@@ -50,7 +60,7 @@ class View(NamedTuple):
     tile: Tile
     known: Known
     x: Tensor
-    """Similarities, in the unit of the scene."""
+    """Similarities, in the unit of the problem."""
     buffers: "Buffers"
 
     def buffer(self, k: int) -> Tensor:
@@ -77,15 +87,10 @@ class Buffers:
 
 
 @final
-class Scene:
-    """A problem in tiles.
+class TiledProblem:
+    """A problem in tiles: prepared queries, (N, D), and references, each (R, D), z itself where they are the queries.
 
-    Args:
-        problem: The problem.
-        z: Prepared queries, (N, D), ready to be multiplied.
-        sections: Prepared references, each (R, D); z itself where they are the queries.
-        temperature: τ.
-        arriving: Yields the number and the rows of each section for a visit, if sections are not kept but arrive.
+    ``arriving`` yields the number and the rows of each section for a visit, if they are not kept but arrive.
     """
 
     def __init__(
@@ -109,32 +114,28 @@ class Scene:
         self.pull = problem.pull.factors(z.dtype, z.device) if problem.pull is not None and within else None
         self.streamed = None if within else problem.pull
         """A pull that is evaluated as pull @ references."""
-        self.is_set = all(push.base.is_set for push in self.pushes)
-        steepest = _steepest(problem, z, sections) * max(self.powers)
-        self.is_plain = self.is_set and steepest <= SAFE[z.dtype]
-        """Whether exponentials are safe without an offset."""
+        self.exponentials = self._exponentials(problem)
+        self.is_plain = self.exponentials in {Exponentials.SHARED, Exponentials.PLAIN}
+        """Whether exponentials need no offset."""
         symmetric = all(push.base.is_symmetric for push in self.pushes) and not problem.both_ways
-        self.is_alike = self.is_plain and len(set(self.powers)) == 1
-        """Whether all pushes share one exponential per pair."""
         self.is_triangle = self.is_plain and symmetric and problem.own == (True,)
         """Whether a tile is used for both (i, j) and (j, i)."""
         self.rows, self.columns = self._sides()
-        if self.is_plain:
-            mantissa, exponent = math.frexp((problem.inverse or 0) / OCTAVE)
-            self._extra, self._scale = mantissa - 1, math.ldexp(1, exponent)
+        self._inverse = problem.inverse or 0
+
+    def _exponentials(self, problem: Problem) -> Exponentials:
+        if not all(push.base.is_set for push in self.pushes):
+            return Exponentials.WEIGHTED
+        if steepest(problem, self.z, self.sections) * max(self.powers) > SAFE[self.z.dtype]:
+            return Exponentials.RELATIVE
+        return Exponentials.SHARED if len(set(self.powers)) == 1 else Exponentials.PLAIN
 
     @property
     def unit(self) -> Tensor | float:
         """The value of x at s = 1."""
         if self.is_plain:
             return 1 / OCTAVE
-        return self.temperature if self.is_set else 1.0
-
-    @property
-    def is_one_tile(self) -> bool:
-        """Whether a single tile covers all pairs, so that it can be kept."""
-        one = len(self.sections) == 1 and self.rows >= self.z.shape[0]
-        return one and self.columns >= self.sections[0].shape[0]
+        return self.temperature if self.exponentials is Exponentials.RELATIVE else 1.0
 
     def _sides(self) -> tuple[int, int]:
         """Return the rows and columns of a tile; they depend only on N and R, so sums do not depend on threads."""
@@ -155,60 +156,46 @@ class Scene:
         total = self.z.new_zeros(count)
         if self.is_plain:
             return Plain(total, power)
-        return Running(total, self.temperature / power if self.is_set else torch.ones_like(self.temperature))
+        relative = self.exponentials is Exponentials.RELATIVE
+        return Running(total, self.temperature / power if relative else torch.ones_like(self.temperature))
 
     def _buffers(self) -> Buffers:
         """Return the buffers of one thread."""
         rows = min(self.rows, self.z.shape[0])
         return Buffers(self.z, rows * min(self.columns, max(v.shape[0] for v in self.sections)))
 
-    def visit(
-        self,
-        visit: Callable[[View], None],
-        *,
-        owned: bool,
-        skip: tuple[bool, ...] = (),
-        kept: Tensor | None = None,
-    ) -> None:
+    def visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
         """Visit the tiles with any nonzero push or pull, in threads if there are several tiles and rows are on a CPU.
 
         Args:
             visit: Called with each tile.
             owned: Whether it writes only to the tile's rows, not to its columns.
             skip: Which sections to skip.
-            kept: Replaces the similarities if there is a single tile.
         """
         if self._arriving is None:
-            self._visit(visit, owned=owned, skip=skip, kept=kept)
+            self._visit(visit, owned=owned, skip=skip)
             return
         absent = self.sections
         for k, rows in self._arriving():
             try:
                 self.sections = tuple(rows if j == k else v for j, v in enumerate(absent))
-                self._visit(visit, owned=owned, skip=tuple(j != k for j in range(len(absent))), kept=None)
+                self._visit(visit, owned=owned, skip=tuple(j != k for j in range(len(absent))))
             finally:
                 self.sections = absent
                 del rows  # before the next are made ready
 
-    def _visit(
-        self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...], kept: Tensor | None
-    ) -> None:
+    def _visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...]) -> None:
         def worker() -> Callable[..., None]:
             buffers = self._buffers()
 
             def work(*tiles: Tile) -> None:
                 for tile in tiles:
                     if (known := self._known(tile)) is not None:
-                        visit(View(tile, known, self._products(tile, buffers) if kept is None else kept, buffers))
+                        visit(View(tile, known, self._products(tile, buffers), buffers))
 
             return work
 
         if not self.z.shape[0] or not any(v.shape[0] for v in self.sections):
-            return
-        if self.is_one_tile:
-            whole = slice(0, self.sections[0].shape[0])
-            if not (skip and skip[0]):
-                worker()(Tile(slice(0, self.z.shape[0]), 0, whole, whole))
             return
         apart = self.z.device.type == "cpu" and type(self.z) is Tensor and self.z.shape[0] > self.rows
         threads.run(self._tasks(owned=owned, skip=skip), worker, count=threads.workers() if apart else 1)
@@ -247,10 +234,9 @@ class Scene:
         z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
         x = buffers.tile(0, z.shape[0], v.shape[0])
         if self.is_plain:
-            # Multiplied into the product, the factor's rounding error would be the same for all pairs; here rows round.
-            return x.addmm_(torch.add(z, z, alpha=self._extra), v.T, beta=0, alpha=self._scale)
+            return rounded(z, v, self._inverse, x)
         torch.mm(z, v.T, out=x)
-        return x if self.is_set else x.div_(self.temperature)
+        return x if self.exponentials is Exponentials.RELATIVE else x.div_(self.temperature)
 
     def pulled(self, view: View, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
         """Return the pull's weights in a tile without the factors of anchors; None if there are none.
@@ -282,7 +268,7 @@ class Scene:
         """Return in ``out`` x of the k-th push, −∞ outside it; if it is not a set, power·s + log weight."""
         if out is not view.x:
             out.copy_(view.x)
-        if not self.is_set and self.powers[k] != 1:
+        if self.exponentials is Exponentials.WEIGHTED and self.powers[k] != 1:
             out.mul_(self.powers[k])
         weight = view.known.pushes[k]
         if weight is None:
@@ -298,7 +284,13 @@ class Scene:
         return self.is_triangle and tile.rows != tile.columns
 
 
-def _steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float:
+def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
+    """Return s / ln 2 in ``out``; the factor rounds rows: of the product its rounding error would be in all pairs."""
+    mantissa, exponent = math.frexp(inverse / OCTAVE)
+    return out.addmm_(torch.add(z, z, alpha=mantissa - 1), v.T, beta=0, alpha=math.ldexp(1, exponent))
+
+
+def steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float:
     """Return an upper bound of |s|, infinity if none is known without waiting for a GPU."""
     if problem.inverse is None:
         return math.inf

@@ -1,0 +1,187 @@
+"""What a loss's forward takes: each input says in its annotation how it is checked, and one function checks them all.
+
+``labels: Annotated[Int[Tensor, " b"], Classes("embeddings")]`` declares an input once: its kind, and the inputs that it
+has to agree with, by their names. What no single input can say is for `ContrastiveLoss.check`.
+"""
+
+import functools
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final, get_args
+
+from torch import Tensor
+
+from likewise.losses import checks
+from likewise.losses.views import stacked
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Input(ABC):
+    """Abstract: how an input is checked, after those that it has to agree with."""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Names of these."""
+        return ()
+
+    @abstractmethod
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        """Raise unless a value is one of these; None is passed only to inputs that go with others."""
+
+
+@final
+@dataclass(frozen=True)
+class Views(Input):
+    """Views of samples, (B, D) each, or all in one, (B, V, D): the forward is given one tensor."""
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None: ...
+
+
+@final
+@dataclass(frozen=True)
+class OfEpisodes(Input):
+    """Something of each episode; `ContrastiveLoss.check` has to look at all of it together."""
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        checks.check_tensor(name, value)
+
+
+@final
+@dataclass(frozen=True)
+class Embeddings(Input):
+    """One view of each sample, (N, D), or V views, (B, V, D)."""
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        checks.check_embeddings(name, value)
+
+
+@final
+@dataclass(frozen=True)
+class References(Input):
+    """Rows, (R, D), with the features and the device of others, and if ``aligned`` paired with these one to one."""
+
+    beside: str
+    aligned: bool = False
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return (self.beside,)
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        check = checks.check_aligned if self.aligned else checks.check_references
+        check(name, value, given[self.beside], beside=self.beside)
+
+
+@final
+@dataclass(frozen=True)
+class Prototypes(Input):
+    """One row for each label: of these label sets, or of this attribute of the loss."""
+
+    beside: str
+    of: str
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return self.beside, self.of
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        checks.check_prototypes(value, given[self.beside], _width(self.of, given, loss))
+
+
+@final
+@dataclass(frozen=True)
+class Labels(Input):
+    """Classes or label sets, one for each row of others, which have their own name in an error."""
+
+    of: str
+    rows: str = ""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return (self.of,)
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        if value is not None and given[self.of] is not None:
+            checks.check_labels(name, value, self.rows or self.of, len(given[self.of]))
+
+
+@final
+@dataclass(frozen=True)
+class Classes(Input):
+    """A class for each row of others; below the number of prototypes, if these are named."""
+
+    of: str
+    below: str = ""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return (self.of, self.below)
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        classes = len(given[self.below]) if self.below else None
+        checks.check_classes(name, value, self.of, len(given[self.of]), classes)
+
+
+@final
+@dataclass(frozen=True)
+class LabelSets(Input):
+    """A label set for each row of others, with which it goes together; over the labels of others, or of the loss."""
+
+    of: str
+    like: str = ""
+    rows: str = ""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return (self.of, self.like)
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        rows = given[self.of]
+        if (value is None) != (rows is None):
+            raise ValueError(f"expected {self.of} and {name} together, got only one of them: pass both or neither")
+        if rows is not None:
+            length = _width(self.like, given, loss) if self.like else None
+            checks.check_label_sets(name, value, self.rows or self.of, len(rows), length)
+
+
+def _width(name: str, given: Given, loss: Any) -> int:
+    value: Tensor = given[name] if name in given else getattr(loss, name)
+    return value.shape[1]
+
+
+def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a forward that first checks what its annotations declare, in the context of `ContrastiveLoss.checks`."""
+    parameters = list(inspect.signature(forward).parameters.values())[1:]
+    kinds = {of.name: kind for of in parameters for kind in get_args(of.annotation)[1:] if isinstance(kind, Input)}
+    order: list[str] = []
+    while len(order) < len(kinds):
+        order += [of for of in kinds if of not in order and not (set(kinds[of].after) & set(kinds)) - set(order)]
+    if not kinds:
+        return forward  # it checks its inputs in the context of `ContrastiveLoss.checks` itself
+    names = [of.name for of in parameters]
+    optional = {of.name: None for of in parameters if of.default is not of.empty}
+    views = any(isinstance(kind, Views) for kind in kinds.values())
+
+    @functools.wraps(forward)
+    def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if views:
+            with loss.checks(*args[:1]) as given:
+                given["embeddings"] = stacked(args, type(loss).__name__)
+                embeddings = given["embeddings"]
+                loss.check(given)
+            return forward(loss, embeddings)
+        found = optional | dict(zip(names, args, strict=False)) | kwargs
+        if len(args) <= len(names) == len(found):
+            with loss.checks(*args[:1], **found) as given:
+                for name in order:
+                    value, kind = given[name], kinds[name]
+                    if value is not None or name not in optional or isinstance(kind, LabelSets):
+                        kind.check(name, value, given, loss)
+                loss.check(given)
+        return forward(loss, *args, **kwargs)  # which says what is missing, or too much
+
+    return call

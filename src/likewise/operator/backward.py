@@ -1,0 +1,224 @@
+"""The backward over tiles: the matrix W of each tile, and the gradients that it gives."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from likewise.operator.forward import Forward
+from likewise.operator.problem import Outcome, Part, Problem, Wanted
+from likewise.operator.sums import Sums, mass
+from likewise.operator.tiles import Exponentials, Tile, View
+
+
+class Across(NamedTuple):
+    """What a tile's columns add to the gradients of its rows: they are anchors, too, or a push is summed both ways."""
+
+    shares: list[Tensor | None]
+    """a_k of each column."""
+    sums: list[Sums]
+    """Whose exponentials these multiply."""
+    force: Tensor | None
+    """h of each column."""
+
+
+class Way(ABC):
+    """Abstract: what the columns of tiles add, and where the gradients of references go."""
+
+    def __init__(self, across: Across) -> None:
+        self.across = across
+
+    @abstractmethod
+    def is_twice(self, tile: Tile) -> bool:
+        """Return whether each pair of a tile is visited twice, once as (i, j) and once as (j, i)."""
+
+
+@final
+class Triangle(Way):
+    """Queries are the references: a tile serves (i, j) and (j, i), and the queries have both gradients."""
+
+    def is_twice(self, tile: Tile) -> bool:
+        return tile.rows == tile.columns
+
+
+@final
+class Rectangle(Way):
+    """References have gradients of their own."""
+
+    def is_twice(self, tile: Tile) -> bool:
+        del tile
+        return False
+
+
+@final
+class Exchange(Way):
+    """Queries are part of the references: each process works out the whole gradient of its own rows."""
+
+    def is_twice(self, tile: Tile) -> bool:
+        del tile
+        return True
+
+
+@final
+class Backward:
+    """Gradients of the prepared rows, summed over all tiles and not yet divided by τ.
+
+    Attributes:
+        of_z: Σ W v of the queries, (N, D), as anchors; in a triangle, or as part of the references, as both.
+        of_sections: Σ W z of each section's references.
+    """
+
+    def __init__(self, problem: Problem, forward: Forward, upstream: Outcome, wanted: Wanted) -> None:
+        tiled = self.tiled = forward.tiled
+        self.problem, self.forward, self.upstream = problem, forward, upstream
+        self._shares = self._of(forward.forth, upstream.logsums, [push.anchors for push in tiled.pushes])
+        self._force = None
+        if tiled.pull is not None and upstream.attraction is not None:
+            anchors = tiled.pull.anchors
+            self._force = upstream.attraction if anchors is None else upstream.attraction * anchors
+        self._way = self._chosen()
+        self.of_z = torch.zeros_like(tiled.z) if wanted.queries else None
+        self.of_sections: tuple[Tensor | None, ...] = (self.of_z,)
+        if not tiled.is_triangle:
+            needed = zip(tiled.sections, wanted.sections, strict=True)
+            self.of_sections = tuple(torch.zeros_like(v) if need else None for v, need in needed)
+        self._slopes = tiled.z.new_zeros(tiled.z.shape[0]) if wanted.temperature else None
+
+    def _chosen(self) -> Way:
+        sums = self.forward.forth
+        if self.tiled.is_triangle:
+            return Triangle(Across(self._shares, sums, self._force))
+        if self.problem.part is not None:
+            return Exchange(self._learned(self.problem.part))
+        back = self.forward.back
+        if not back:
+            return Rectangle(Across([None for _ in sums], sums, None))
+        return Rectangle(Across(self._of(back, self.upstream.columns, [None for _ in back]), back, None))
+
+    def _learned(self, part: Part) -> Across:
+        """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
+        sums, count = self.forward.forth, len(self._shares)
+        mine = [*self._shares, *(of.offsets() for of in sums), self._force]
+        numbers = torch.stack([of for of in mine if of is not None], dim=1)
+        rest = iter(part.gather(numbers).unbind(dim=1))
+        everyone = [None if of is None else next(rest).contiguous() for of in mine]
+        offsets = zip(sums, everyone[count : 2 * count], strict=True)
+        return Across(everyone[:count], [of.elsewhere(highest) for of, highest in offsets], everyone[-1])
+
+    def run(self) -> None:
+        """Visit the tiles that contribute to a gradient."""
+        average, share = self.forward.average, self._shares[0]
+        if self.of_z is not None and average is not None and share is not None:
+            torch.mul(average, (share * self.forward.forth[0].total)[:, None], out=self.of_z)
+        drawn = [v for v in self.of_sections if v is not None]
+        if drawn or self.of_z is not None or self._slopes is not None:
+            self.tiled.visit(self._draw, owned=not drawn, skip=self.forward.once)
+
+    def _of(
+        self, sums: list[Sums], upstreams: tuple[Tensor | None, ...], anchors: list[Tensor | None]
+    ) -> list[Tensor | None]:
+        """Return a_k = power·g / total of each log-sum-exp; 0 where there is no pair."""
+        shares: list[Tensor | None] = []
+        for k, (of, g, scale) in enumerate(zip(sums, upstreams, anchors, strict=True)):
+            share = None if g is None else of.shares(g)
+            if share is not None and self.tiled.powers[k] != 1:
+                share *= self.tiled.powers[k]
+            shares.append(share if share is None or scale is None else share.masked_fill_(scale == 0, 0))
+        return shares
+
+    def _draw(self, view: View) -> None:
+        tiled, tile, twice = self.tiled, view.tile, self._way.is_twice(view.tile)
+        w = self._pushed(view)
+        if self._force is not None:
+            self._pull(view, w, self._force)
+        if self._slopes is not None:
+            sums = view.x.sub_(self._equal_rows).mul_(w).sum(dim=1)
+            self._slopes[tile.rows].add_(sums, alpha=0.5 if twice else 1)
+        if self.of_z is not None:
+            self.of_z[tile.rows].addmm_(w, tiled.sections[tile.section][tile.columns])
+        of_section = self.of_sections[tile.section]
+        if of_section is not None and not twice:
+            of_section[tile.columns].addmm_(w.T, tiled.z[tile.rows])
+
+    def _pushed(self, view: View) -> Tensor:
+        """Return Σ_k push_k a_k e^{p_k s} of a tile, with a_k of its rows, its columns, or both."""
+        w: Tensor | None = None
+        kind = self.tiled.exponentials
+        for k in range(len(self._shares)):
+            if view.known.pushes[k] == 0:
+                continue
+            out = view.buffer(1 if w is None else 2)
+            part = self._plain(k, view, out) if self.tiled.is_plain else self._relative(k, view, out)
+            if part is not None:
+                w = part if w is None else w.add_(part)
+        if w is None:
+            return view.buffer(1).zero_()
+        if kind is not Exponentials.SHARED:
+            return w
+        out = view.x if self._slopes is None else view.buffer(2)
+        return w.mul_(self.forward.forth[0].exponentials(view.x, view.tile.rows, 1, out=out))
+
+    def _plain(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return push_k a_k of a set, times its exponentials unless all pushes share them."""
+        part, tile, base = self._coefficients(k, view, out), view.tile, self.tiled.pushes[k].base
+        if part is not None and view.known.pushes[k] is None:
+            base.weigh(part, tile.rows, tile.among_all, logits=False, spare=view.buffer(3))
+        if part is not None and self.tiled.exponentials is Exponentials.PLAIN:
+            part.mul_(self.forward.forth[k].exponentials(view.x, tile.rows, 1, out=view.buffer(3)))
+        return part
+
+    def _coefficients(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return a_k of the rows of a tile, of its columns, or the sum of both; None if there is neither."""
+        of_rows, of_columns = self._shares[k], self._way.across.shares[k]
+        if of_rows is None:
+            return None if of_columns is None else out.copy_(of_columns[view.tile.among_all].expand_as(out))
+        if of_columns is None:
+            return out.copy_(of_rows[view.tile.rows, None].expand_as(out))
+        return torch.add(of_rows[view.tile.rows, None], of_columns[view.tile.among_all], out=out)
+
+    def _relative(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return push_k a_k e^{p_k s}, with exponentials relative to the maximum of each row and each column."""
+        tiled, tile, across = self.tiled, view.tile, self._way.across
+        of_rows, of_columns = self._shares[k], across.shares[k]
+        last = k == len(self._shares) - 1 and self._slopes is None
+        y = tiled.logits(k, view, out=view.x if last else view.buffer(3))
+        if of_columns is None:
+            if of_rows is None:
+                return None
+            return self.forward.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
+        other = out if of_rows is None else view.buffer(4)
+        part = across.sums[k].exponentials(y, tile.among_all, 0, out=other).mul_(of_columns[tile.among_all])
+        if of_rows is not None:
+            self.forward.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
+            part = out.add_(part)
+        return part
+
+    def _pull(self, view: View, w: Tensor, force: Tensor) -> None:
+        """Add h_i pull_iu, and h_u pull_ui in a triangle or if the queries are part of the references."""
+        tiled, tile, across = self.tiled, view.tile, self._way.across
+        weights = tiled.pulled(view, view.buffer(2))
+        if weights is not None:
+            w.addcmul_(weights, force[tile.rows, None])
+        if across.force is None:
+            return
+        if tiled.is_triangle and tiled.pull is not None and not tiled.pull.is_symmetric:
+            weights = tiled.pulled(view, view.buffer(2), mirrored=True)
+        if weights is not None:
+            w.addcmul_(weights, across.force[tile.among_all])
+
+    @property
+    def _equal_rows(self) -> Tensor | float:
+        """The value of x for two equal rows of length 1 if rows are normalised; else 0."""
+        return self.tiled.unit / self.tiled.temperature if self.problem.normalize else 0.0
+
+    def slope(self) -> Tensor | None:
+        """Return the temperature's gradient, −1/τ (Σ W (s − s₀) + s₀ Σ W), where Σ W is known."""
+        if self._slopes is None:
+            return None
+        total = self._slopes.sum() / self.tiled.unit
+        if self.problem.normalize:
+            anchors = [push.anchors for push in self.tiled.pushes]
+            forth, back = ([of.total for of in sums] for sums in (self.forward.forth, self.forward.back))
+            total += mass(self.problem, self.upstream, forth, back, anchors) / self.tiled.temperature
+        return -total / self.tiled.temperature

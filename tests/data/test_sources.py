@@ -14,9 +14,9 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from command_worker import end_of, start_script
 from PIL import Image, ImageOps
 
-from command_worker import end_of, start_script
 from likewise.data import Arrays, Hub, Stratified, Text, Torchvision, read_image
 from likewise.data.image_files import ImageFiles
 from likewise.data.tables import TemporaryFolder

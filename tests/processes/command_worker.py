@@ -79,7 +79,7 @@ def _work(script, arguments, errors, environment=None):
     os.environ.update({"OMP_NUM_THREADS": "1", **(environment or {})})
     tempfile.tempdir = None  # which the environment may have changed
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits "ignore"
-    sys.path.insert(0, str(Path(script).parent))
+    sys.path[:0] = [str(Path(script).parent), str(Path(script).parents[1])]
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")
 

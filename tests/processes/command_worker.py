@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 MODULES = [
     "likewise.workflows.training",
-    "likewise.cli.options",
+    "likewise.configuration",
     "lightning",
     "sklearn.linear_model",
     "plotly.graph_objects",

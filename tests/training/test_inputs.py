@@ -7,11 +7,11 @@ import math
 
 import pytest
 import torch
+from likewise.cli.options import arranged, options, parse
+from likewise.cli.words import current
 from torch import nn
 
 import likewise as lw
-from likewise.cli.options import arranged, options, parse
-from likewise.cli.words import current
 from likewise.data import Batches, Episodes, Samples, Views
 from likewise.losses import Loss
 from likewise.models import MLP, ProjectionHead

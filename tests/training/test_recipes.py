@@ -12,8 +12,8 @@ from sklearn.datasets import load_digits
 from test_sources import write_fashion
 
 from likewise.cli import main
-from likewise.cli.options import options, parse, plain
-from likewise.cli.recipes import names, recipe, studies, study, with_recipe
+from likewise.configuration import read
+from likewise.configuration.recipes import names, recipe, studies, study
 from likewise.data import LongTail, parts_of
 from likewise.parts import build
 from likewise.runs import Run
@@ -45,9 +45,7 @@ SMALL = ("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4")
 
 
 def parsed(*words):
-    words = with_recipe(words)
-    parser = options(words)
-    return plain(parser, parse(parser, words))
+    return read(words)
 
 
 def refused(capsys, *words):
@@ -160,7 +158,7 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
         (["train", "--recipe", "simclr-image-folder"], "data"),
         (["sweep", "--grid", "seed=1,2"], "which a sweep sets itself"),
         (["train", "--recipe", "cifar10"], "did you mean"),
-        (["train", "--recipe"], "got ''"),
+        (["train", "--recipe"], "expected the name of a recipe, got none: supcon-digits is one"),
         (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
         (["train", "--recipe", "supcon-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to"),
         (["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"], "lower it to"),

@@ -6,8 +6,7 @@ data set whose file says "like: NAME" has what the other one has, and what belon
 otherwise.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -16,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from likewise.cli.words import given_in, in_files
+from likewise.configuration.values import folded
 
 ROOT = files("likewise") / "training" / "recipes"
 FOR = "for"  # in a method's or study's file: the data sets that it is for, where it isn't for all
@@ -79,77 +78,48 @@ def study(name: str) -> dict[str, str]:
     return {setting: of.format(data=data) for setting, of in _read("studies", what).items() if setting != FOR}
 
 
-def with_recipe(words: Sequence[str]) -> list[str]:
-    """Put the recipe that a command line or its file of options names in front, as a configuration.
+def named(name: str, data: str | None = None) -> str:
+    """Complete the name of a recipe that is only that of a method, by the data.
 
-    All other options then win over it, wherever they stand. Where they name another class for a part, the recipe says
-    nothing about that part. Of several recipes the last counts.
-
-    Raises:
-        ValueError: There is no such recipe, or no name is given.
+    Args:
+        name: METHOD-DATA, or METHOD.
+        data: The name that recipes have for the data. None: that of the digits, or the first that the method is for.
 
     Example:
-        >>> with_recipe(["--seed", "3"])
-        ['--seed', '3']
-        >>> before, *after = with_recipe(["--seed", "3", "--recipe", "supcon-digits"])
-        >>> before[:9], after
-        ('--config=', ['--seed', '3', '--recipe', 'supcon-digits', '--recipe=supcon-digits'])
+        >>> named("simclr"), named("moco-cifar10"), named("nws"), named("supcon", "texts")
+        ('simclr-digits', 'moco-cifar10', 'nws-vectors', 'supcon-texts')
     """
-    named = [said["recipe"] for said in in_files(words) if said.get("recipe") is not None]
-    named += [given.value for given in given_in(words) if given.option == "recipe"]
-    if not named:
-        return list(words)
-    if not isinstance(named[-1], str):
-        raise ValueError(  # noqa: TRY004 - a mistake in a file
-            f"expected the name of a recipe, got {named[-1]!r}: {names()[0]} is one"
-        )
-    options = recipe(named[-1])
-    for path, name in _classes_in(words):
-        options = _without_other(options, path.split("."), name)
-    return [f"--config={json.dumps(options)}", *words, f"--recipe={named[-1]}"]
+    method = folded(name)
+    for one in _listed("methods"):
+        if folded(one) == method:
+            fitting = _read("methods", one).get(FOR, ["digits"])
+            return f"{one}-{data or fitting[0]}"
+    return next((one for one in names() if folded(one) == method), name)
 
 
-def _classes_in(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield every option of a command line, and every class in its files, with its value.
-
-    What "+" adds to a list is left out: it replaces nothing.
-    """
-    for said in in_files(words):
-        yield from _classes(said)
-    for option, value, adds in given_in(words):
-        if not adds:
-            yield option.removesuffix(".class_path"), value
-
-
-def _classes(said: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in said.items():
-        if isinstance(value, Mapping):
-            if isinstance(value.get("class_path"), str):
-                yield f"{before}{name}", value["class_path"]
-            yield from _classes(value.get("init_args") or {}, f"{before}{name}.")
-        elif isinstance(value, str):
-            yield f"{before}{name}", value
-
-
-def _without_other(options: Mapping[str, Any], path: Sequence[str], name: str) -> dict[str, Any]:
-    """Leave out the part at a path if it is of another class.
+def of_data(name: str) -> dict[str, Any]:
+    """Return the options of a data set's half of its recipes.
 
     Example:
-        >>> options = {"loss": {"class_path": "losses.A", "init_args": {"x": 1}}}
-        >>> _without_other(options, ["loss"], "B"), _without_other(options, ["loss"], "A") == options
-        ({}, True)
+        >>> of_data("vectors")["encoder"]["class_path"]
+        'likewise.models.MLP'
     """
-    first, *rest = path
-    part = options.get(first)
-    if not isinstance(part, Mapping) or "class_path" not in part:
-        return dict(options)
-    if rest:
-        inner = _without_other(part.get("init_args") or {}, rest, name)
-        return {**options, first: {**part, "init_args": inner}}
-    own = name.startswith("likewise.") or "." not in name
-    if part["class_path"] == name or (own and part["class_path"].rpartition(".")[2] == name.rpartition(".")[2]):
-        return dict(options)
-    return {of: value for of, value in options.items() if of != first}
+    return _read("data", name)
+
+
+def of_method(name: str) -> dict[str, Any]:
+    """Return the options of a method's half of its recipes.
+
+    Example:
+        >>> of_method("simclr")["loss"]["class_path"]
+        'likewise.losses.NTXentLoss'
+    """
+    return _read("methods", name)
+
+
+def data_names() -> list[str]:
+    """List the data sets that there are recipes for."""
+    return _listed("data")
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:

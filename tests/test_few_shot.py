@@ -160,7 +160,7 @@ def test_weak_penalties_converge_too(penalty):
 
 def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
     """In the score, which stays."""
-    monkeypatch.setattr("likewise.evaluation.episode_probe.PASSES", 3)
+    monkeypatch.setattr("likewise.evaluation.episode_probe.MOST_PASSES", 3)
     _, done = episode_probe(torch.stack([torch.zeros(3, 2, 4), torch.randn(3, 2, 4)]), torch.randn(2, 5, 4), 0.1)
     assert done.tolist() == [True, False]
     options = {"distance": "cosine", "classifier": "logistic regression", "penalty": 0.01}

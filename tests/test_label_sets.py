@@ -24,14 +24,13 @@ from likewise.evaluation import (
     LinearProbe,
     Retrieval,
     applicable,
-    label_fitting,
+    logistic_regression,
     paired_difference,
 )
 from likewise.evaluation.features import joined, silent
-from likewise.evaluation.label_fitting import LabelFitting
 from likewise.evaluation.label_metrics import average_precisions, best_thresholds, f1, ranking
-from likewise.evaluation.label_probe import LabelPath
 from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
+from likewise.evaluation.logistic_regression import LabelRegression
 
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
@@ -153,9 +152,9 @@ def parts_of(seed=0, samples=400, labels=5, width=8):
 @pytest.mark.parametrize("one_unit", [False, True])
 @pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
 def test_the_probe_of_every_label_is_the_one_of_scikit_learn(penalty, one_unit, most_rotated, monkeypatch):
-    monkeypatch.setattr(label_fitting, "MOST_ROTATED", most_rotated)
+    monkeypatch.setattr(logistic_regression, "MOST_ROTATED", most_rotated)
     train, *_ = parts_of()
-    probes = LabelFitting(train.vectors, train.sets, one_unit=one_unit).fit(penalty, 1e-10)
+    probes = LabelRegression(replace(train, one_unit=one_unit)).fit(penalty, 1e-10)
     mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)
     if one_unit:
         deviation = deviation.square().mean().sqrt()
@@ -169,11 +168,11 @@ def test_the_probe_of_every_label_is_the_one_of_scikit_learn(penalty, one_unit, 
 
 def test_a_warm_start_and_a_penalty_for_each_label_end_where_fresh_fits_do():
     train, *_ = parts_of()
-    fitting = LabelFitting(train.vectors, train.sets)
+    fitting = LabelRegression(train)
     penalties = torch.tensor([1.0, 0.1, 0.1, 0.01, 1.0], dtype=torch.float64)
     together = fitting.fit(penalties, 1e-10, fitting.fit(10.0, 1e-3))
     for label, penalty in enumerate(penalties.tolist()):
-        own = LabelFitting(train.vectors, train.sets).fit(penalty, 1e-10)
+        own = LabelRegression(train).fit(penalty, 1e-10)
         torch.testing.assert_close(together.weight[:, label], own.weight[:, label], rtol=1e-3, atol=1e-4)
 
 
@@ -190,7 +189,7 @@ def test_rare_labels_have_the_penalty_that_is_best_for_all_labels_together():
     )
     rare = validation.sets.sum(0) < 5
     assert rare.tolist() == [False] * 3 + [True] * 2 + [False] * 7
-    fitting = LabelFitting(train.vectors, train.sets)
+    fitting = LabelRegression(train)
     path, losses = [10.0**power for power in range(3, -7, -1)], []
     for penalty in path:
         logits = fitting.fit(penalty, 1e-8).logits(validation.vectors)
@@ -198,8 +197,7 @@ def test_rare_labels_have_the_penalty_that_is_best_for_all_labels_together():
     wanted = path[int(np.argmin(losses))]
     assert wanted == 0.1
     for penalties in ((0.1, 0.01, 1e-3), (1e-3, 1e-4), (100.0, 10.0, 1.0, 0.1)):
-        chosen = LabelPath(penalties, 1e-8)
-        best, _ = chosen._chosen("mine", fitting, validation, silent)  # noqa: SLF001
+        best = LinearProbe(penalties=penalties, tolerance=1e-8).choose(train, validation)
         assert best.penalties[rare].tolist() == pytest.approx([wanted, wanted]), penalties
 
 
@@ -214,7 +212,7 @@ def test_validation_samples_without_any_label_choose_nothing():
 
 def test_labels_that_are_left_out_of_a_fit_stay_where_they_start():
     train, *_ = parts_of()
-    fitting = LabelFitting(train.vectors, train.sets)
+    fitting = LabelRegression(train)
     start = fitting.fit(1.0, 1e-6)
     some = torch.tensor([True, False, True, False, False])
     found = fitting.fit(0.01, 1e-6, start, some)
@@ -229,7 +227,7 @@ def test_a_label_of_no_sample_or_of_all_is_predicted_by_its_frequency(share):
         replace(of, labels=torch.cat([of.sets[:, :2], torch.full((len(of), 1), bool(share))], 1), names=tuple("abc"))
         for of in (train, validation, test)
     ]
-    probes = LabelFitting(given[0].vectors, given[0].sets).fit(0.1, 1e-4)
+    probes = LabelRegression(given[0]).fit(0.1, 1e-4)
     expected = (share * len(train) + 0.5) / (len(train) + 1)
     torch.testing.assert_close(
         probes.logits(test.vectors)[:, 2].sigmoid(), torch.full((len(test),), expected), rtol=1e-5, atol=1e-6
@@ -242,11 +240,13 @@ def test_a_label_of_no_sample_or_of_all_is_predicted_by_its_frequency(share):
 
 def test_constant_and_repeated_features_change_nothing():
     train, *_ = parts_of()
-    probes = LabelFitting(train.vectors, train.sets).fit(0.1, 1e-9)
+    probes = LabelRegression(train).fit(0.1, 1e-9)
     more = torch.cat([train.vectors, torch.full((len(train), 2), 1e4)], dim=1)
-    with_constants = LabelFitting(more, train.sets).fit(0.1, 1e-9)
+    with_constants = LabelRegression(Features(more, train.sets)).fit(0.1, 1e-9)
     torch.testing.assert_close(with_constants.logits(more), probes.logits(train.vectors), rtol=1e-3, atol=1e-3)
-    wide = LabelFitting(train.vectors.repeat(1, 30), train.sets).fit(0.1, 1e-4)  # more features than samples
+    wide = LabelRegression(Features(train.vectors.repeat(1, 30), train.sets)).fit(
+        0.1, 1e-4
+    )  # more features than samples
     assert torch.isfinite(wide.weight).all()
 
 
@@ -269,7 +269,7 @@ def test_a_refit_learns_from_validation_too_with_the_same_choices():
     assert once.headline[0].settings == twice.headline[0].settings
     assert once.headline[0].value != twice.headline[0].value
     both = joined(train, validation)
-    other = LabelFitting(both.vectors, both.sets).fit(0.1, 1e-4).logits(test.vectors).sigmoid()
+    other = LabelRegression(both).fit(0.1, 1e-4).logits(test.vectors).sigmoid()
     predicted = Predicted(other, test)
     alone = LinearProbe(penalty=0.1)(train, validation, test, refit=True)
     mean = next(score.value for score in alone.headline if score.metric.name == "mAP")
@@ -287,7 +287,7 @@ def scored(seed=0):
 
 def test_scores_are_those_of_scikit_learn_by_thresholds_from_validation():
     train, validation, test = parts_of()
-    probes = LabelFitting(train.vectors, train.sets).fit(0.1, 2e-3)
+    probes = LabelRegression(train).fit(0.1, 2e-3)
     chosen, predicted = (probes.logits(of.vectors).sigmoid() for of in (validation, test))
     found = label_set_scores("x", Predicted(predicted, test), Predicted(chosen, validation), train.counts)
     values = {score.metric.name: score.value for score in found.headline}
@@ -308,7 +308,7 @@ def test_scores_are_those_of_scikit_learn_by_thresholds_from_validation():
 def test_intervals_are_as_wide_as_the_bootstrap_finds():
     train, _, test = parts_of()
     generator = np.random.default_rng(0)
-    probes = LabelFitting(train.vectors, train.sets).fit(0.1, 2e-3)
+    probes = LabelRegression(train).fit(0.1, 2e-3)
     predicted = probes.logits(test.vectors).sigmoid()
     found = label_set_scores("x", Predicted(predicted, test), Predicted(predicted, test), train.counts)
     spread = {score.metric.name: (score.high - score.low) / 2 / 1.98 for score in found.headline}

@@ -130,7 +130,7 @@ def test_a_temperature_is_fitted_on_validation_and_never_on_test(parts):
     heat = temperature(probe, parts.validation)
     logits = parts.validation.vectors.double() @ probe.weight + probe.bias
     losses = {
-        t: float(functional.cross_entropy(logits / t, parts.validation.labels)) for t in np.geomspace(0.1, 10, 800)
+        t: float(functional.cross_entropy(logits / t, parts.validation.labels)) for t in np.geomspace(0.05, 20, 1000)
     }
     assert heat == pytest.approx(min(losses, key=losses.get), rel=0.01)
     other = FeatureParts(parts.train, parts.validation, blobs(60, "test", 9))

@@ -214,13 +214,13 @@ def test_predictions_of_scaling_are_those_of_the_script():
 @pytest.mark.slow
 def test_a_number_after_an_option_is_its_default():
     """In the list of further options, where it says what the option is, as in "`--seed 0`, the seed"."""
-    from likewise.cli.options import options  # noqa: PLC0415 - imports Lightning
+    from likewise.configuration import resolve  # noqa: PLC0415 - where it is needed
 
     page = (DOCS / "command.md").read_text(encoding="utf-8")
     said = re.findall(r"^- `--(\w+) ([\d.]+)`, ", page[page.index("Further\noptions:") :], re.MULTILINE)
     assert len(said) >= 4
-    parser = options([])
-    assert {name: float(value) for name, value in said} == {name: parser.get_default(name) for name, _ in said}
+    options = resolve({})
+    assert {name: float(value) for name, value in said} == {name: options[name] for name, _ in said}
 
 
 def test_scores_of_others_name_their_paper():

@@ -8,8 +8,9 @@ import inspect
 import re
 import warnings
 from collections.abc import Mapping
+from datetime import timedelta
 from importlib import import_module
-from typing import Any, TypedDict, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, TypeGuard, get_args, get_origin, get_type_hints
 
 PLAIN = {type(None), object, list, dict, int, float, bool, str}
 
@@ -76,8 +77,17 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
         Counter({'a': 2})
     """
     found = class_of(spec["class_path"], base)
-    arguments = {name: _made(value, found, name) for name, value in (spec.get("init_args") or {}).items()}
-    return found(**arguments | filled)
+    return found(**arguments(found, spec.get("init_args") or {}) | filled)
+
+
+def arguments(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the arguments of a class: the parts that are described among them, and of lists tuples where it takes those.
+
+    Example:
+        >>> arguments(dict, {"a": 2})
+        {'a': 2}
+    """
+    return {name: _made(value, owner, name) for name, value in given.items()}
 
 
 def renamed(text: str) -> str:
@@ -97,7 +107,7 @@ def warn_renamed(old: str, new: str, level: int = 3) -> None:
     warnings.warn(told, DeprecationWarning, stacklevel=level)
 
 
-def is_spec(value: Any) -> bool:
+def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
     """Return whether a value describes a part.
 
     Example:
@@ -113,7 +123,15 @@ def _made(value: Any, owner: type, parameter: str) -> Any:
     if isinstance(value, list):
         made = [_made(one, owner, parameter) for one in value]
         return tuple(made) if _takes_a_tuple(owner, parameter) else made
+    if isinstance(value, str) and _takes(owner, parameter, timedelta) and not _takes(owner, parameter, str):
+        hours, minutes, seconds = map(float, value.split(":"))
+        return timedelta(hours=hours, minutes=minutes, seconds=seconds)
     return value
+
+
+def _takes(owner: type, parameter: str, kind: type) -> bool:
+    hint = _hint(owner, parameter)
+    return kind in {hint, *get_args(hint)}
 
 
 def _takes_a_tuple(owner: type, parameter: str) -> bool:

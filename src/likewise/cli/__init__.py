@@ -4,6 +4,7 @@ import argparse
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -11,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 from likewise import __version__
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> main(["dance"])
         2
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = [_underscored(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for classes of the user's own; last, so that they hide nobody's
     try:
@@ -112,9 +114,20 @@ def _plain_warnings() -> Generator[None]:
         warnings.formatwarning = before
 
 
+def _underscored(word: str) -> str:
+    """Return an option with underscores for hyphens in its name, and any other word as it is.
+
+    Example:
+        >>> _underscored("--batch-size=a-b"), _underscored("a-b"), _underscored("--loss sup-con")
+        ('--batch_size=a-b', 'a-b', '--loss sup-con')
+    """
+    named = re.match(r"--[A-Za-z][\w.+-]*(?==|$)", word)
+    return word if named is None else f"--{named[0][2:].replace('-', '_')}{word[named.end() :]}"
+
+
 def _verb(words: Sequence[str]) -> str:
     """Read the verb; without one, or with --help or --version in its place, print what was asked for and exit."""
-    if words and words[0] in VERBS:
+    if words and words[0] in {*VERBS, "complete"}:
         return words[0]
     parser = argparse.ArgumentParser(
         prog="likewise",
@@ -127,7 +140,9 @@ def _verb(words: Sequence[str]) -> str:
     for verb, summary in VERBS.items():
         verbs.add_parser(verb, help=summary)
     if words and not words[0].startswith("-"):
-        raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {words[0]}: see likewise --help")
+        near = get_close_matches(words[0], VERBS, n=1)
+        remedy = f", did you mean {near[0]}?" if near else ": see likewise --help"
+        raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {words[0]}{remedy}")
     parser.parse_args(words or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited
 

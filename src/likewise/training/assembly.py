@@ -71,7 +71,9 @@ class Assembled:
         }
 
 
-def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None) -> Assembled:
+def assemble(
+    chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None, workers: int | None = None
+) -> Assembled:
     """Make the parts of a training, in the order in which they depend on each other.
 
     Args:
@@ -79,6 +81,7 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
             list of them for inputs of the loss; None if a part is left out.
         seed: Seed of weights, order, views and dropout.
         chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
+        workers: Processes that read inputs which are not in memory; None: one per core, up to 8.
 
     Returns:
         The training.
@@ -109,18 +112,18 @@ def assemble(chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None
         schedule=build(specs["schedule"], Schedule),
         chunk_size=chunk_size,
     )
-    data = _data(specs, module, train, seed)
+    data = _data(specs, module, train, seed, workers)
     known = [*before, *_of_chunks(encoder, chunk_size), *notes(data.samples, module.inputs.all, parts.test)]
     return Assembled(parts, train, refit, module, data, specs, tuple(known))
 
 
-def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int) -> TrainingData:
+def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int, workers: int | None) -> TrainingData:
     """Make the batches, which are to suit the loss, its inputs and the samples."""
     batches = build(specs["batches"], Batches)
     batches.suit(module.inputs.signature.loss, module.inputs.signature.names)
     specs["batches"]["init_args"] |= batches.recorded
     module.inputs.check_batches(batches)
-    data = TrainingData(prepared(module.encoder, train), batches, seed=seed)
+    data = TrainingData(prepared(module.encoder, train), batches, seed=seed, workers=workers)
     data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
     return data
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from likewise.configuration import resolve
 from likewise.data import Parts, parts_of_run
 from likewise.evaluation import (
     Retrieval,
@@ -42,7 +43,7 @@ def evaluate(
     Args:
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
             embeddings (see `features_of_file`), each of which becomes a run of its own.
-        config: The options of `likewise evaluate`: evaluations, evaluation_samples, sections, runs and device.
+        config: Options of `likewise evaluate`: evaluations, evaluation_samples, sections, runs and device.
         progress: What is said meanwhile, and where scores are told.
         **options: More of them; they win.
 
@@ -59,16 +60,16 @@ def evaluate(
         >>> labels = np.arange(60) % 3
         >>> features = np.eye(3)[labels] + np.random.default_rng(0).normal(size=(60, 3)) / 10
         >>> np.savez(f"{root.name}/mine.npz", features=features, labels=labels)
-        >>> knn = {"class_path": "likewise.evaluation.KNN", "init_args": {"k": 3}}
         >>> from likewise.workflows import Silent
+        >>> knn = {"class_path": "KNN", "init_args": {"k": 3}}
         >>> run = evaluate(f"{root.name}/mine.npz", evaluations=knn, runs=root.name, progress=Silent())
         >>> max(score.value for score in run.scores)
         1.0
         >>> root.cleanup()
     """
-    given = {"runs": "runs", "device": "auto", **(config or {}), **options}
-    evaluations = EvaluationOptions.of(given)
     path = source.folder if isinstance(source, Run) else Path(source)
+    given = resolve({**(config or {}), **options, "source": path}, verb="evaluate")
+    evaluations = EvaluationOptions.of(given)
     if path.suffix == ".npz":
         run = _of_file(path, Path(given["runs"]), evaluations, progress)
     else:

@@ -1,6 +1,7 @@
 """A run that fails or is ended: removed if it did no work yet, else said where it stands; and resumed."""
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Generator, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 from likewise.runs import Run
 
+_IN_ROOM = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, wherever its version of likewise kept it
 LOGS = {"tensorboard", "wandb", "csv"}  # folders of the tools that log a training
 # what stands there before any work is done
 CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors", *LOGS}
@@ -73,8 +75,7 @@ def check_same(before: Run, now: Mapping[str, Any]) -> None:
     Raises:
         ValueError: They differ.
     """
-    facts = json.loads(json.dumps(now))
-    kept = before.facts
+    facts, kept = (json.loads(_IN_ROOM.sub(r'"likewise.\1"', json.dumps(one))) for one in (now, before.facts))
     for known in (kept, facts):
         known["parts"].pop("data", None)  # wherever it lies now, it is recognised by what it holds
     for what in ("samples", "parts"):

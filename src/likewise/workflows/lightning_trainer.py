@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import lightning
-from jsonargparse import ArgumentParser
+
+from likewise.parts import arguments
 
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
@@ -17,25 +18,11 @@ IRRELEVANT = (
     ".*grad attribute of a Tensor that is not a leaf.*",  # torch's compiler looks at it, and training doesn't
     ".*MLFlow only allows.*",  # it leaves the @ of precision@1 out
 )
-# of Lightning's; those that part the model, or start processes of their own, are not among them
-STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 
 
 def trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Make what Lightning's trainer is given, callbacks and loggers among it.
-
-    Raises:
-        ValueError: The strategy is the name of one that parts the model or starts processes of its own.
-    """
-    strategy = given.get("strategy")
-    if isinstance(strategy, str) and strategy not in STRATEGIES:
-        raise ValueError(
-            f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "
-            "whole model; to start several, see likewise train --help, and for memory --chunk_size"
-        )
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(lightning.Trainer, "trainer", instantiate=False, skip={"default_root_dir", "barebones"})
-    return parser.instantiate(parser.parse_object({"trainer": dict(given)})).trainer.as_dict()
+    """Make what Lightning's trainer is given, callbacks and loggers among it."""
+    return arguments(lightning.Trainer, given)
 
 
 def in_our_words(message: str) -> str:

@@ -10,11 +10,11 @@ from typing import Any, final
 
 import lightning
 import torch
-import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ProgressBar
 
 from likewise import distributed
+from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
 from likewise.parts import Spec
@@ -36,19 +36,24 @@ from likewise.workflows.training_bar import TrainingBar
 
 CPU = torch.device("cpu")
 ALIKE = "let all processes read the same files"
-SEEDS = 2**32  # NumPy takes no more
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
 
 
 def train(
-    config: Mapping[str, Any], *, resume: Run | Path | str | None = None, progress: Progress = PRINTED
+    config: Mapping[str, Any] | None = None,
+    *,
+    resume: Run | Path | str | None = None,
+    progress: Progress = PRINTED,
+    **options: Any,
 ) -> Run | None:
     """Pretrain an encoder, evaluate it frozen, and write the run's folder and its page.
 
     Args:
-        config: All options of `likewise train`, as the config.yaml of a run has them.
-        resume: A run that is not finished, which goes on.
+        config: Options of `likewise train` by their names, dotted or nested, as on the command line, or as the
+            config.yaml of a run has them.
+        resume: A run that is not finished, which goes on; with no options but those of the trainer.
         progress: What is said meanwhile, and where scores are told.
+        **options: More options; they win.
 
     Returns:
         The finished run; None in all processes but the first.
@@ -57,9 +62,23 @@ def train(
         ValueError: An option, a file or the data are not as expected; or training diverged.
         KeyboardInterrupt: The user ended it.
         Terminated: SIGTERM ended it.
+
+    Example:
+        >>> import tempfile
+        >>> from likewise.workflows import Silent
+        >>> root = tempfile.TemporaryDirectory()
+        >>> few = {"subset": "Fraction", "subset.fraction": 0.2, "encoder.width": 4, "report": False, "runs": root.name}
+        >>> run = train(few, loss="supcon", epochs=1, progress=Silent())
+        >>> run.stage, [score.metric.name for score in run.scores if score.evaluation == "linear probe"][0]
+        ('finished', 'accuracy')
+        >>> root.cleanup()
     """
-    before = None if resume is None else unfinished(resume.folder if isinstance(resume, Run) else resume)
-    _check_options(config)
+    given = {**(config or {}), **options}
+    if resume is not None:
+        given["resume"] = resume.folder if isinstance(resume, Run) else resume
+    before = None if given.get("resume") is None else unfinished(given["resume"])
+    config = resolve(given)
+    check_tools(as_list(config["log"]))
     from_slurm()
     with quiet_lightning():
         if rank() > 0:
@@ -81,7 +100,7 @@ def check(config: Mapping[str, Any]) -> None:
     Raises:
         ValueError: An option, a file or the data are not as expected.
     """
-    _check_options(config)
+    check_tools(as_list(config["log"]))
     with quiet_lightning():
         warnings.simplefilter("ignore")  # the run itself will warn
         _assembled(config)
@@ -100,7 +119,8 @@ def _trained(
         return None
     for note in ready.notes:
         progress.say(note)
-    run = before or Run.create(Path(config["runs"]), _name(config["loss"]), _name(config["data"]))
+    names = [config["name"]] if config["name"] else [_name(config["loss"]), _name(config["data"])]
+    run = before or Run.create(Path(config["runs"]), *names)
     with removed_if_idle(run, _left, new=before is None):
         if before is None:
             _describe(run, ready, config)
@@ -122,7 +142,8 @@ def _follow(ready: Assembled, arguments: Mapping[str, Any], config: Mapping[str,
 def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]:
     """Put together what is trained and how it is evaluated."""
     lightning.seed_everything(config["seed"], workers=True, verbose=False)
-    ready = assemble({part: config.get(part) for part in CHOSEN}, config["seed"], config.get("chunk_size"))
+    chosen = {part: config[part] for part in CHOSEN}
+    ready = assemble(chosen, config["seed"], config["chunk_size"], config["workers"])
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
     return ready, evaluations
@@ -130,9 +151,7 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
 
 def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
     """Write what a run was made of before it is trained."""
-    written = {name: value for name, value in config.items() if name not in {"config", "recipe"}}
-    text = yaml.safe_dump(written, sort_keys=False, allow_unicode=True)
-    run.write(run.configuration.name, text.encode())
+    run.write(run.configuration.name, written(config).encode())
     recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
     origin = {"seed": config["seed"], "device": device_words(config["trainer"]), "versions": versions("lightning")}
     run.describe(ready.facts | recipe | origin)
@@ -275,18 +294,6 @@ class _Training:
             seconds = facts.get("seconds", {})
             seconds[doing] = round(seconds.get(doing, 0.0) + time.monotonic() - start, 1)
             self.run.describe(facts | {"seconds": seconds})
-
-
-def _check_options(config: Mapping[str, Any]) -> None:
-    """Raise a ValueError where a number or a tool is not as expected, before any work."""
-    seed, chunk_size, epochs = config["seed"], config.get("chunk_size"), config["validation_epochs"]
-    if not 0 <= seed < SEEDS:
-        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {seed}: 0 is the default")
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"expected --chunk_size of at least 1, got {chunk_size}: leave it out to encode all at once")
-    if epochs < 0:
-        raise ValueError(f"expected --validation_epochs of 0 or more, got {epochs}: 0 is none")
-    check_tools(as_list(config.get("log")))
 
 
 def _end() -> None:

@@ -1,0 +1,26 @@
+"""`likewise complete`: what a shell asks for when somebody presses Tab, as bash's `complete -C` calls it."""
+
+import os
+import shlex
+from collections.abc import Sequence
+
+from likewise.configuration.help import completions
+from likewise.configuration.options import VERBS as READ
+
+
+def run(_: Sequence[str]) -> None:
+    """Print what the word at the cursor may become, one a line: the shell tells it by COMP_LINE and COMP_POINT."""
+    from likewise.cli import VERBS  # noqa: PLC0415 - which is being imported
+
+    line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]
+    try:
+        words = shlex.split(line)[1:]
+    except ValueError:  # within quotation marks
+        return
+    *before, current = [*words, ""] if line[-1:].isspace() or not words else words
+    if not before:
+        found = [verb for verb in VERBS if verb.startswith(current)]
+    else:
+        verb = "train" if before[0] == "sweep" else before[0]
+        found = completions(before[1:], current, verb) if verb in READ else []
+    print("\n".join(found))

@@ -1,0 +1,286 @@
+"""A configuration as it grows: options are put into it one by one, each checked as it comes."""
+
+import ast
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from likewise.configuration.classes import (
+    MISSING,
+    Class,
+    Parameter,
+    Value,
+    find,
+    imported,
+    kind_named,
+    kinds,
+    module_of,
+)
+from likewise.configuration.guesses import class_named
+from likewise.configuration.options import FILLED, HIDDEN, VERBS
+from likewise.configuration.suggestions import near_classes, near_options
+from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
+from likewise.parts import is_spec, renamed
+
+
+class Option(NamedTuple):
+    """An option with its value.
+
+    Args:
+        name: Its dotted name, as `canonical` gives it.
+        value: A word, a value of a file, or `FLAG`.
+        adds: Whether it adds to a list, by a "+" behind the name.
+    """
+
+    name: str
+    value: Any
+    adds: bool = False
+
+
+class Draft:
+    """The options of a verb that are known so far: parts as {"class_path": ..., "init_args": ...}.
+
+    Args:
+        verb: The verb.
+    """
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        self.root = _options_of(verb)
+        self.values: dict[str, Any] = {}
+
+    def put(self, option: Option) -> None:
+        """Put an option into it.
+
+        Raises:
+            ValueError: There is no such option, or its value is not as expected.
+        """
+        self._put(self.values, self.root, option.name.split("."), option)
+
+    def completed(self) -> dict[str, Any]:
+        """Return all options, with the defaults of those that were not given.
+
+        Raises:
+            ValueError: One that is required was not given.
+        """
+        found = self._completed(self.values, self.root, "")
+        for name in self.root.parameters():
+            found.setdefault(name, None)
+        if "trainer" in found:
+            found["trainer"] = found["trainer"]["init_args"]
+        return found
+
+    def kind(self, part: str) -> Class | None:
+        """Return the class that is chosen for a part; None: not told by its source."""
+        return find(self.values[part]["class_path"])
+
+    def _put(self, values: dict[str, Any], kind: Class | None, names: Sequence[str], option: Option) -> None:
+        name, *rest = names
+        parameter = self._parameter(kind, name, option)
+        base = part_of(parameter.annotation)
+        if not rest:
+            values[name] = self._value(option, parameter, base, values.get(name))
+            return
+        current = values.get(name)
+        within = current[-1] if isinstance(current, list) and current else current
+        if is_spec(within):
+            self._put(within["init_args"], find(within["class_path"]), rest, option)
+        elif base is not None:
+            part = option.name.removesuffix("." + ".".join(rest))
+            raise ValueError(f"expected --{part} before --{option.name}, got none: name a class, {_some(base)}")
+        elif parameter.annotation is None or any(takes(parameter.annotation, of) for of in MAPPINGS):
+            before = current if isinstance(current, dict) else {}
+            values[name] = {**before, ".".join(rest): parsed(option.value)}
+        else:
+            raise ValueError(self._unknown(option, kind))
+
+    def _parameter(self, kind: Class | None, name: str, option: Option) -> Parameter:
+        if kind is None:
+            return Parameter(name)
+        part, _, last = option.name.rpartition(".")
+        if (part, last) in FILLED:
+            raise ValueError(f"--{option.name} is filled in from the {FILLED[part, last]}; leave it out")
+        parameters = parameters_of(kind)
+        if name not in parameters:
+            raise ValueError(self._unknown(option, kind))
+        return parameters[name]
+
+    def _unknown(self, option: Option, kind: Class | None) -> str:
+        own = kind is None or kind.key == self.root.key or kind.name == "Trainer"
+        of = "" if own or kind is None else f" of {kind.name}"
+        near = near_options(option.name, self.values, self.root, kind)
+        told = f"unknown option --{option.name}{of}"
+        return f"{told}, did you mean {' or '.join(near[:2])}?" if near else f"{told}: see {self._help(option.name)}"
+
+    def _help(self, name: str) -> str:
+        """Return the words that show the help on an option."""
+        part = name.partition(".")[0]
+        chosen = self.values.get(part)
+        chosen = chosen[-1] if isinstance(chosen, list) and chosen else chosen
+        if part == "trainer" or not (is_spec(chosen) or (part != name and part in self.root.parameters())):
+            return f"likewise {self.verb} --help"
+        return f"likewise {self.verb} --{part}.help" + (
+            f" {chosen['class_path'].rpartition('.')[2]}" if is_spec(chosen) else ""
+        )
+
+    def _value(self, option: Option, parameter: Parameter, base: Class | None, current: Any) -> Any:
+        """Return the value of an option as its parameter wants it."""
+        if base is None:
+            return self._plain(option, parameter, current)
+        listed = any(takes(parameter.annotation, of) for of in LISTS)
+        optional = takes(parameter.annotation, "str")
+
+        def part(value: Any) -> Any:
+            return self._part(option, value, base, None if option.adds else current, optional=optional)
+
+        if option.adds and listed:
+            before = _standing(option.name) if current is None else current if isinstance(current, list) else [current]
+            made = part(option.value)
+            if made is None:
+                raise ValueError(
+                    f"expected the name of a class for --{option.name}+, got {option.value}: {_some(base)}"
+                )
+            return [*before, made]
+        return self._checked(option, lambda: plain(option.value, parameter.annotation, part))
+
+    def _plain(self, option: Option, parameter: Parameter, current: Any) -> Any:
+        value = self._checked(option, lambda: plain(option.value, parameter.annotation))
+        if option.adds:
+            before = [] if current is None else current if isinstance(current, list) else [current]
+            return [*before, *(value if isinstance(value, list) else [value])]
+        return value
+
+    def _checked(self, option: Option, value: Any) -> Any:
+        try:
+            return value()
+        except ValueError as error:
+            if not str(error).startswith("expected ") or str(error).startswith(f"expected {option.name} "):
+                raise
+            told = str(error)
+            told = f"expected --{option.name}, got none" if option.value is FLAG else f"--{option.name}: {told}"
+            raise ValueError(told if ": " in str(error) else f"{told}: see {self._help(option.name)}") from error
+
+    def _part(self, option: Option, value: Any, base: Class, current: Any, *, optional: bool) -> Any:
+        """Describe a part: of a class's name, keeping the arguments that both classes have, or of a mapping."""
+        value = parsed(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+        if inspect.isclass(value):
+            value = f"{value.__module__}.{value.__qualname__}"
+        if isinstance(value, str):
+            if optional and "." not in value and kind_named(value, base) is None:
+                return None
+            made: dict[str, Any] = {"class_path": self.class_path(option.name, value, base), "init_args": {}}
+            kept = current["init_args"] if is_spec(current) else {}
+            if is_spec(current) and current["class_path"] == made["class_path"]:
+                return current
+            for name, of in kept.items():
+                self._keep(made, name, of)
+            return made
+        if not isinstance(value, Mapping) or not isinstance(value.get("class_path"), str):
+            return None
+        made = self._part(option, value["class_path"], base, None, optional=False)
+        for name, of in (value.get("init_args") or {}).items():
+            self._put(made["init_args"], find(made["class_path"]), [name], Option(f"{option.name}.{name}", of))
+        return made
+
+    def _keep(self, made: dict[str, Any], name: str, value: Any) -> None:
+        kind = find(made["class_path"])
+        if kind is None or name in parameters_of(kind):
+            try:
+                self._put(made["init_args"], kind, [name], Option(name, value))
+            except ValueError:  # it means something else there
+                return
+
+    def class_path(self, option: str, name: str, base: Class) -> str:
+        """Return the import path of a class that a word names.
+
+        Raises:
+            ValueError: There is no such class, or it is of another kind.
+        """
+        name = renamed(name)
+        known = class_named(name, base)
+        if known is not None:
+            return known
+        if "." not in name or "/" in name:
+            raise ValueError(near_classes(option, name, base))
+        kind = find(name)
+        if kind is not None and kind.inherits(base) and not kind.abstract:
+            room = module_of(name.rpartition(".")[0])
+            known = None if room is None or (room.is_package and "." in room.name) else kind_named(kind.name, base)
+            return known if known is not None and getattr(find(known), "key", None) == kind.key else name
+        if kind is None:
+            _check_module(name, base)
+        network = find("torch.nn.Module")
+        if option == "encoder" and kind is not None and network is not None and kind.inherits(network):
+            raise ValueError(
+                f"expected an encoder, which says how long its features are, got {name}, a torch.nn.Module: "
+                f"--encoder Wrapped --encoder.module {name} makes it one"
+            )
+        imported(name, base)
+        return name
+
+    def _completed(self, values: dict[str, Any], kind: Class | None, above: str) -> dict[str, Any]:
+        if kind is None:
+            return values
+        found: dict[str, Any] = {}
+        for name, parameter in parameters_of(kind).items():
+            if name in values:
+                found[name] = self._whole(values[name], f"{above}{name}")
+                if found[name] is None and parameter.default is None:
+                    del found[name]
+            elif parameter.required:
+                raise ValueError(f"expected --{above}{name}, got none: see {self._help(above or name)}")
+            elif parameter.default is not MISSING and parameter.default is not None:
+                found[name] = plain(parameter.default, parameter.annotation)
+            self._check_path(f"{above}{name}", found.get(name), parameter, kind)
+        return found
+
+    def _whole(self, value: Any, name: str) -> Any:
+        if isinstance(value, list):
+            return [self._whole(one, name) for one in value]
+        if not is_spec(value):
+            return value
+        kind = find(value["class_path"])
+        arguments = self._completed(value["init_args"], kind, f"{name}.")
+        return {
+            "class_path": value["class_path"],
+            **({"init_args": arguments} if arguments or name == "trainer" else {}),
+        }
+
+    def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
+        """Raise where a file that a part reads does not exist, before anything is imported to read it."""
+        reads = parameter.required and takes(parameter.annotation, "Path")
+        if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
+            raise ValueError(f"expected a file or folder for --{name}, got {value}, which does not exist: correct it")
+
+
+def parameters_of(kind: Class) -> dict[str, Parameter]:
+    """Return the parameters of a class that options can give."""
+    return {name: of for name, of in kind.parameters().items() if name not in HIDDEN}
+
+
+def _options_of(verb: str) -> Class:
+    found = find(f"likewise.configuration.options.{VERBS[verb]}")
+    if found is None:  # pragma: no cover - a package without its sources
+        raise ImportError("expected the sources of likewise, got none: install them, since options are read from them")
+    return found
+
+
+def _standing(name: str) -> list[dict[str, Any]]:
+    """Return the parts that an option adds to where none were named: of a page, the sections that it has anyhow."""
+    module = module_of("likewise.report.sections") if name == "sections" else None
+    listed = module.find("SECTIONS") if module else None
+    names = listed.node.elts if isinstance(listed, Value) and isinstance(listed.node, ast.Tuple) else []
+    return [{"class_path": f"likewise.report.sections.{ast.unparse(one)}", "init_args": {}} for one in names]
+
+
+def _some(base: Class) -> str:
+    return "one of " + ", ".join(kinds(base)) if kinds(base) else f"a {base.name}"
+
+
+def _check_module(path: str, base: Class) -> None:
+    """Raise where a module or the class in it does not exist, as far as the sources tell."""
+    module, _, name = path.rpartition(".")
+    source = module_of(module)
+    if source is not None and source.names and not source.stars and name not in {*source.names, "__getattr__"}:
+        raise ValueError(near_classes(f"a class of {source.path.name}", path, base, sorted(source.names)))

@@ -1,0 +1,157 @@
+"""First guesses: methods by their usual names, networks with their depth, and data by what is there."""
+
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from string import ascii_letters, digits
+from typing import Any
+
+from likewise.configuration import recipes
+from likewise.configuration.classes import Class, kind_named, packages_of
+from likewise.configuration.values import folded
+from likewise.data.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
+from likewise.data.formats import IMAGE_COLUMNS, TABLES, image_suffixes
+
+METHODS = {
+    "simclr": "NTXentLoss",
+    "ntxent": "NTXentLoss",
+    "clip": "InfoNCELoss",
+    "moco": "InfoNCELoss",
+    "protonet": "PrototypicalLoss",
+    "protonets": "PrototypicalLoss",
+    "prototypicalnetworks": "PrototypicalLoss",
+    "proto": "PrototypicalLoss",
+    "ce": "CrossEntropyLoss",
+    "asl": "AsymmetricLoss",
+    "npair": "NPairsLoss",
+    "supervisedcontrastive": "SupConLoss",
+}
+"""What methods are usually called, beside the names of their losses."""
+OF_CLASS = {"Digits": "digits", "Arrays": "vectors", "Text": "texts", "Hub": "image-folder"}
+LOOKED_AT = 1000  # entries of a folder
+WORD = {*ascii_letters, *digits, *"-_ "}
+
+
+def class_named(name: str, base: Class) -> str | None:
+    """Return the import path of the class of a kind that a word names, whatever its case and hyphens.
+
+    Example:
+        >>> from likewise.configuration.classes import find
+        >>> class_named("supcon", find("likewise.losses.Loss")), class_named("dance", find("likewise.losses.Loss"))
+        ('likewise.losses.SupConLoss', None)
+    """
+    if not name.isidentifier() and not set(name) <= WORD:
+        return None
+    if exact := kind_named(name, base):
+        return exact
+    wanted, kind = folded(name), folded(base.name)
+    for one in sorted({name for package in packages_of(base) for name in package.names}):
+        if wanted in {folded(one), folded(one).removesuffix(kind)} and (path := kind_named(one, base)):
+            return path
+    return kind_named(METHODS.get(wanted, ""), base) if kind == "loss" else None
+
+
+def expanded(option: str, value: str, base: Class) -> list[tuple[str, Any]] | None:
+    """Return the options that a word for a part stands for, where it says more than a class.
+
+    Args:
+        option: The part.
+        value: The word.
+        base: The kind of the part.
+
+    Returns:
+        Options with their values; None where the word is a class, or none that is known.
+
+    Raises:
+        ValueError: It names data that are not there.
+    """
+    sized = re.fullmatch(r"([A-Za-z_-]+?)[-_]?(\d+)", value)
+    if option == "loss" and folded(value) == "clip":
+        return [(option, "likewise.losses.InfoNCELoss"), ("loss.symmetric", True)]
+    if option == "loss" and folded(value) == "moco":
+        method = recipes.of_method("moco")
+        return [*flat({"loss": method["loss"]}), ("inputs", method["inputs"])]
+    if option == "encoder" and sized and folded(sized[1]) == "resnet" and class_named(value, base) is None:
+        return [(option, "likewise.models.ResNet"), ("encoder.depth", int(sized[2]))]
+    if option == "data" and class_named(value, base) is None:
+        return _data(value)
+    return None
+
+
+def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested options one by one: each class before its arguments.
+
+    Example:
+        >>> list(flat({"loss": {"class_path": "A", "init_args": {"x": 1}}, "seed": 3}))
+        [('loss', 'A'), ('loss.x', 1), ('seed', 3)]
+    """
+    for name, value in options.items():
+        option = f"{above}{name}"
+        part = isinstance(value, dict) and (value.keys() & {"class_path", "init_args"} or not above)
+        if not part:
+            yield option, value
+            continue
+        if value.get("class_path") is not None:
+            yield option, value["class_path"]
+        more = value.get("init_args") or {}
+        others = {key: of for key, of in value.items() if key not in {"class_path", "init_args"}}
+        yield from flat({**others, **more}, f"{option}.")
+
+
+def _data(value: str) -> list[tuple[str, Any]] | None:
+    """Return the options of the source that reads what a word names; None: it may be a class."""
+    is_class = value.replace(".", "_").isidentifier() and not exists(Path(value))
+    try:
+        name, arguments = source_for(value)
+    except ValueError:
+        if is_class and Path(value).suffix.lower() not in {*TABLES, *ARRAYS}:
+            return None
+        raise
+    options = [(f"data.{argument}", of) for argument, of in arguments.items()]
+    return [("data", f"likewise.data.{name}"), *options]
+
+
+def near_data(value: str) -> list[str]:
+    """Return the names of data sets that are near a word."""
+    sets = {folded(name): name for name in TORCHVISION}
+    return [sets[one] for one in get_close_matches(folded(value), sets, cutoff=0.75)]
+
+
+def kind_of_data(options: Mapping[str, Any]) -> str | None:
+    """Return the name that recipes have for the data that options name, by what is there; None: there is none.
+
+    Example:
+        >>> kind_of_data({"data": "likewise.data.Torchvision", "data.name": "CIFAR10"})
+        'cifar10'
+    """
+    name = str(options.get("data") or "").rpartition(".")[2]
+    if name == "Torchvision":
+        wanted = folded(str(options.get("data.name") or ""))
+        return next((one for one in recipes.data_names() if folded(one) == wanted), None)
+    path = Path(str(options.get("data.path") or ""))
+    if name == "Arrays" and "images" in _arrays(path):
+        return None
+    if name == "Hub" and path.exists() and not _has_images(path):
+        return "vectors"
+    return OF_CLASS.get(name)
+
+
+def _arrays(path: Path) -> set[str]:
+    try:
+        with zipfile.ZipFile(path) as file:
+            return {name.removesuffix(".npy") for name in file.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        return set()  # which the source will say
+
+
+def _has_images(path: Path) -> bool:
+    """Tell whether a folder or table that `datasets` reads has images, as far as names and first rows tell."""
+    suffixes = image_suffixes()
+    files = list(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
+    if any(file.suffix.lower() in suffixes for file in files):
+        return True
+    tables = [file for file in files if file.suffix.lower() in TABLES]
+    return not tables or any(name in IMAGE_COLUMNS for name in first_row(tables[0]))

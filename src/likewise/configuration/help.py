@@ -1,0 +1,235 @@
+"""Help: the options of a verb, the classes of a part with a line each, the options of a class; and completion."""
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
+from likewise.configuration.draft import Draft, Option, parameters_of
+from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, TRAINER
+from likewise.configuration.suggestions import near_classes, near_options
+from likewise.configuration.values import head, members, part_of
+from likewise.configuration.words import classes_first, is_option, options_in
+
+WIDTH = 100
+INTRODUCTIONS = {
+    "train": """usage: likewise train [DATA] [OPTIONS]
+
+Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
+
+Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
+DATA is a folder of photos, a file of vectors or texts, or the name of a data set of torchvision.
+Every part is a class, chosen by name and configured by its own parameters:
+
+    likewise train photos/ --loss simclr --encoder resnet18 --epochs 100
+    likewise train --loss NTXentLoss --loss.temperature 0.5 --trainer.max_epochs 100
+    likewise train --data flowers.npz --encoder MLP --encoder.width 512 --lr 0.001 --batch-size 64
+    likewise train --loss moco --inputs.size 65536        InfoNCELoss, a momentum encoder and a queue
+    likewise train --loss.help                            every loss, with a line on each
+    likewise train --loss.help NTXentLoss                 the parameters of a class
+    likewise train --config runs/RUN/config.yaml          repeat a run
+    likewise train --resume runs/RUN.partial              resume an interrupted run
+    likewise train --recipe simclr --print-config         every value, without training
+
+A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
+also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.
+""",
+    "evaluate": """usage: likewise evaluate SOURCE [OPTIONS]
+
+Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
+
+    likewise evaluate runs/RUN                          a run again: its scores and report are replaced
+    likewise evaluate runs/RUN/checkpoint.ckpt          the encoder of a checkpoint, as a run of its own
+    likewise evaluate embeddings.npz                    features and labels from anywhere, as a run of its own
+    likewise evaluate runs/RUN --evaluations Retrieval  one evaluation only
+
+Calibration, OutOfDistribution (needs --evaluations.outside, other data) and Robustness run only if they are named.
+
+An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
+or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in proportion.
+""",
+}
+
+
+def asked_help(words: Sequence[str], verb: str) -> str | None:
+    """Return the help that the words of a command line ask for; None: they ask for none.
+
+    Args:
+        words: What follows the verb: --help, or --PART.help with or without a class.
+        verb: The verb.
+
+    Raises:
+        ValueError: It is asked for on a part or class that there is not.
+
+    Example:
+        >>> asked_help(["--loss", "supcon"], "train")
+        >>> "--split.test" in (asked_help(["--split.help", "Stratified"], "train") or "")
+        True
+    """
+    if {"--help", "-h"} & set(words):
+        return _of_verb(verb)
+    for one in options_in(words, verb):
+        if one.name.endswith(".help"):
+            return _of_part(one, verb)
+    return None
+
+
+def _of_verb(verb: str) -> str:
+    root = Draft(verb).root
+    parameters = root.parameters()
+    plain = [one for one in parameters.values() if part_of(one.annotation) is None]
+    parts = [one for one in parameters.values() if part_of(one.annotation) is not None and one.name != "trainer"]
+    lines = [INTRODUCTIONS[verb], "options:"]
+    lines += [line for one in plain for line in _lines(f"--{one.name}", one)]
+    lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
+    for one in parts:
+        base, default = part_of(one.annotation), DEFAULTS.get(one.name)
+        named = f" Default: {default.rpartition('.')[2]}." if default else ""
+        lines += (
+            [f"  --{one.name} CLASS", *_wrapped(f"{one.said}{named} One of {', '.join(kinds(base))}.")] if base else []
+        )
+    trainer = find(TRAINER) if "trainer" in parameters else None
+    if verb == "train":
+        usual = ", ".join(f"--{name.replace('_', '-')} for --{of}" for name, of in ALIASES.items())
+        lines += ["", *textwrap.wrap(f"Short names: {usual}, --device for --trainer.accelerator.", WIDTH)]
+        if trainer is None:
+            raise ModuleNotFoundError("No module named 'lightning'", name="lightning")
+        lines += ["", "trainer, Lightning's:", *_parameters(trainer, "trainer")]
+    return "\n".join(lines)
+
+
+def _of_part(option: Option, verb: str) -> str:
+    name = option.name.removesuffix(".help")
+    root = Draft(verb).root
+    place, base = root, None
+    for step in name.split("."):
+        parameter = place.parameters().get(step)
+        base = part_of(parameter.annotation) if parameter else None
+        if base is None:
+            near = near_options(name, {}, root, None)
+            told = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
+            raise ValueError(f"expected a part before .help, got --{name}{told}")
+        place = base
+    return _of_kind(name, option, place, verb)
+
+
+def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
+    if name == "trainer":
+        return "\n".join([base.summary, "", *_parameters(base, name)])
+    if not isinstance(option.value, str):
+        known = kinds(base)
+        lines = [f"classes for --{name}; --{name}.help CLASS lists the options of one:"]
+        for one, path in known.items():
+            kind = find(path)
+            lines += [f"  {one}", *_wrapped(kind.summary if kind else "")]
+        return "\n".join(lines)
+    draft = Draft(verb)
+    kind = find(draft.class_path(name, option.value, base))
+    if kind is None:
+        raise ValueError(near_classes(name, option.value, base))
+    return "\n".join([f"{kind.name}: {kind.summary}", "", *_parameters(kind, name)])
+
+
+def _parameters(kind: Class, above: str) -> list[str]:
+    parameters = parameters_of(kind).values()
+    return [line for one in parameters if _types(one) for line in _lines(f"--{above}.{one.name}", one)] or [
+        "  no options"
+    ]
+
+
+def _lines(name: str, parameter: Parameter) -> list[str]:
+    ours = DEFAULTS.get(name.removeprefix("--"), MISSING)
+    said = parameter.said.rstrip()
+    said = said if ours is MISSING else re.sub(r"\s*Default: \S+$", "", said)
+    default = parameter.default if ours is MISSING else ours
+    told = default is not MISSING and default is not None and (ours is not MISSING or "efault" not in said)
+    said = said if not said or said.endswith((".", "?", "!", ":")) else f"{said}."
+    shown = " Required." if parameter.required else f" Default: {_word(default)}." if told else ""
+    return [f"  {name} {_types(parameter)}", *_wrapped(f"{said}{shown}")]
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _types(parameter: Parameter) -> str:
+    """Return what a parameter takes, in short; nothing where no word can give it."""
+    if parameter.annotation is None:
+        return "VALUE"
+    found = (word for one in members(parameter.annotation) for word in _type(one).split("|"))
+    return "|".join(dict.fromkeys(found))
+
+
+def _type(one: Value) -> str:
+    name = head(one.node)
+    if name == "Literal" and isinstance(one.node, ast.Subscript):
+        inner = one.node.slice
+        choices = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        return "|".join(_word(Value(choice, one.module).plain()) for choice in choices)
+    if name == "None":
+        return "null"
+    return "CLASS" if part_of(one) and not isinstance(one.node, ast.Subscript) else ast.unparse(one.node)
+
+
+def _wrapped(text: str) -> list[str]:
+    indent = " " * 8
+    words = " ".join(text.replace("``", "").split())
+    return textwrap.wrap(words, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def completions(words: Sequence[str], current: str, verb: str) -> list[str]:
+    """Return what the word that is being typed may become.
+
+    Args:
+        words: The words between the verb and it.
+        current: What is typed of it.
+        verb: The verb.
+
+    Example:
+        >>> completions(["--split"], "By", "train"), completions([], "--batch-", "train")
+        (['ByClass'], ['--batch-size'])
+    """
+    previous = words[-1] if words else ""
+    if is_option(previous) and not is_option(current) and "=" not in previous:
+        found = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), words[:-1], verb)
+    else:
+        found = [f"--{name}" for name in _names(words, verb)]
+    return sorted(one for one in found if one.startswith(current))
+
+
+def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
+    name = ALIASES.get(name, name).removesuffix(".help")
+    *parts, last = name.split(".")
+    place = _chosen(parts, words, verb) if parts else Draft(verb).root
+    parameter = place.parameters().get(last) if place else None
+    base = part_of(parameter.annotation) if parameter else None
+    if base is not None:
+        return list(kinds(base))
+    return [one for one in _types(parameter).split("|") if one.islower()] if parameter else []
+
+
+def _names(words: Sequence[str], verb: str) -> Iterator[str]:
+    root = Draft(verb).root
+    yield from (name.replace("_", "-") for name, of in ALIASES.items() if of.partition(".")[0] in root.parameters())
+    yield from ("help", *root.parameters())
+    for part in (*PARTS, "inputs", "subset", "evaluations", "trainer"):
+        if part in root.parameters():
+            kind = _chosen([part], words, verb)
+            yield f"{part}.help"
+            yield from (f"{part}.{name}" for name in (parameters_of(kind) if kind else ()))
+
+
+def _chosen(parts: Sequence[str], words: Sequence[str], verb: str) -> Class | None:
+    """Return the class that the words choose for a part, or its default."""
+    draft, part = Draft(verb), parts[0]
+    default = {"trainer": TRAINER, **DEFAULTS}.get(part)
+    given = [Option(part, default)] if default else []
+    for one in [*given, *classes_first(options_in(words, verb))]:
+        if one.name == part and isinstance(one.value, str):
+            try:
+                draft.put(one._replace(adds=False))
+            except ValueError:
+                return None
+    return draft.kind(part) if part in draft.values else None

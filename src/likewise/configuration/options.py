@@ -1,0 +1,195 @@
+"""The options of `likewise train` and `likewise evaluate`: records, whose fields are read like a part's parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:  # the sources tell what these are; importing them takes seconds
+    from lightning.pytorch import Trainer
+    from torch.optim import Optimizer
+
+    from likewise.data import Batches, Source, Split, Subset
+    from likewise.evaluation import Evaluation
+    from likewise.losses import Loss
+    from likewise.models import Encoder, Head
+    from likewise.report import Section
+    from likewise.training.inputs import LossInput
+    from likewise.training.schedule import Schedule
+
+
+@dataclass(kw_only=True)
+class SharedOptions:
+    """The options of both.
+
+    Args:
+        runs: The folder to create the run's folder in.
+        evaluations: How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval;
+            [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and
+            FewShot for new classes.
+        evaluation_samples: The largest number of samples of each part to evaluate. Default: all.
+        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
+            with likewise.
+    """
+
+    runs: Path = Path("runs")
+    evaluations: Evaluation | list[Evaluation] | None = None
+    evaluation_samples: int | None = None
+    sections: Section | list[Section] | None = None
+
+
+@dataclass(kw_only=True)
+class EvaluateOptions(SharedOptions):
+    """The options of `likewise evaluate`.
+
+    Args:
+        source: A run's folder, a checkpoint in it, or an .npz file.
+        device: Where the encoder runs: auto, cpu, cuda ...
+    """
+
+    source: Path
+    device: str = "auto"
+
+
+@dataclass(kw_only=True)
+class TrainOptions(SharedOptions):
+    """The options of `likewise train`.
+
+    Args:
+        config: A YAML file of options; those on the command line win. Several as --config A --config B.
+        recipe: A configuration that comes with likewise, METHOD-DATA or METHOD: simclr, supcon, moco, byol, rascal or
+            cross-entropy, for digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other
+            options win over it.
+        resume: The folder of an interrupted run to resume; no other options but --trainer.* go with it.
+        seed: Seed of everything random except the split.
+        name: What the run's folder is called after its date. Default: the loss and the data.
+        checkpoint_minutes: Minutes between checkpoints within an epoch.
+        timeout_minutes: Minutes to wait for another process before all end.
+        chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
+            memory for its activations; the loss is that of the whole batch. Default: all.
+        workers: Processes that read and decode samples; 0: none beside the training. Default: as many as help.
+        compile: Whether to compile encoder and head.
+        validation_epochs: Epochs between validation scores; the last has some; 0: none.
+        keep: Which weights to keep: those after the last epoch, or those at the best validation score.
+        report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
+        log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
+        data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
+        subset: Fewer training samples: a long tail, a fraction, some classes; several with --subset+. Default: all.
+        split: How samples are split into training, validation and test parts.
+        batches: Which samples form a batch, and the views made of them.
+        encoder: The network that is kept.
+        head: The network between encoder and loss, dropped after training.
+        loss: The loss.
+        inputs: Further inputs of the loss, such as a queue: --inputs Momentum --inputs+ KeyQueue; [] is none.
+        optimizer: What updates the parameters.
+        schedule: How the learning rate changes during training.
+        trainer: Lightning's trainer.
+    """
+
+    config: str | list[str] | None = None
+    recipe: str | None = None
+    resume: Path | None = None
+    seed: int = 0
+    name: str | None = None
+    checkpoint_minutes: float = 10.0
+    timeout_minutes: float = 30.0
+    chunk_size: int | None = None
+    workers: int | None = None
+    compile: bool = False
+    validation_epochs: int = 5
+    keep: Literal["last", "best"] = "last"
+    report: bool = True
+    log: list[str] | str | None = None
+    data: Source
+    subset: Subset | list[Subset] | None = None
+    split: Split
+    batches: Batches
+    encoder: Encoder
+    head: Head
+    loss: Loss
+    inputs: LossInput | list[LossInput] | None = None
+    optimizer: Optimizer
+    schedule: Schedule
+    trainer: Trainer
+
+
+VERBS = {"train": "TrainOptions", "evaluate": "EvaluateOptions"}
+PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
+SOURCES = ("config", "recipe", "resume")
+"""Options that bring others, and have no meaning of their own once those are known."""
+TRAINER = "lightning.pytorch.Trainer"
+DEFAULTS: dict[str, Any] = {
+    "data": "likewise.data.Digits",
+    "split": "likewise.data.Stratified",
+    "batches": "likewise.data.Views",
+    "encoder": "likewise.models.ConvNet",
+    "head": "likewise.models.ProjectionHead",
+    "loss": "likewise.losses.SupConLoss",
+    "optimizer": "torch.optim.AdamW",
+    "optimizer.lr": 2e-3,
+    "schedule": "likewise.training.Cosine",
+    "trainer": TRAINER,
+    "trainer.max_epochs": 30,
+    "trainer.devices": 1,
+    "trainer.log_every_n_steps": 1,
+    "trainer.enable_model_summary": False,
+}
+# of Lightning's; those that part the model, or start processes of their own, are not among them
+STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
+FILLED = {
+    ("encoder", "input_shape"): "data",
+    ("head", "feature_dim"): "encoder",
+    ("loss", "num_samples"): "data",
+    ("loss", "feature_dim"): "head",
+    ("loss", "num_classes"): "data",
+}
+"""What a part is told by the parts before it, whatever the options say."""
+HIDDEN = {name for _, name in FILLED} | {"params", "default_root_dir", "barebones"}
+"""No options: what is filled in, and, of the trainer, that a run has records, and where they go."""
+ALIASES = {
+    "epochs": "trainer.max_epochs",
+    "steps": "trainer.max_steps",
+    "batch_size": "batches.batch_size",
+    "views": "batches.views",
+    "lr": "optimizer.lr",
+    "learning_rate": "optimizer.lr",
+    "weight_decay": "optimizer.weight_decay",
+    "temperature": "loss.temperature",
+    "augmentation": "batches.augmentation",
+    "sampler": "batches.sampler",
+    "devices": "trainer.devices",
+    "precision": "trainer.precision",
+    "output": "runs",
+    "dataset": "data",
+    "model": "encoder",
+    "network": "encoder",
+    "backbone": "encoder",
+    "projector": "head",
+    "criterion": "loss",
+    "offers": "inputs",
+    "report.sections": "sections",
+    "evaluation": "evaluations",
+    "scheduler": "schedule",
+    "num_workers": "workers",
+}
+"""Other names of options and of parts, as people first guess them."""
+SLIPS = {
+    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "epoch"), "epochs"),
+    **dict.fromkeys(("batch", "bs", "bsz", "batchsize"), "batch_size"),
+    **dict.fromkeys(("gpu", "gpus", "cuda", "accelerator"), "device"),
+    **dict.fromkeys(("tau", "temp", "t"), "temperature"),
+    **dict.fromkeys(("out", "output_dir", "out_dir", "save_dir", "log_dir", "logdir", "runs_dir"), "output"),
+    **dict.fromkeys(("arch", "architecture", "net"), "encoder"),
+    **dict.fromkeys(("wd", "weightdecay"), "weight_decay"),
+    **dict.fromkeys(("data_dir", "data_path", "dataset_path", "root", "path"), "data"),
+    **dict.fromkeys(("method", "algorithm"), "recipe"),
+    **dict.fromkeys(("resume_from", "checkpoint", "ckpt", "resume_from_checkpoint"), "resume"),
+    **dict.fromkeys(("seeds", "random_seed"), "seed"),
+    **dict.fromkeys(("eval", "metrics", "evaluate"), "evaluations"),
+    **dict.fromkeys(("optim", "opt"), "optimizer"),
+    **dict.fromkeys(("amp", "fp16", "bf16", "half"), "precision"),
+    **dict.fromkeys(("aug", "augment", "augmentations", "transform", "transforms"), "augmentation"),
+    **dict.fromkeys(("logger", "loggers", "wandb", "tensorboard"), "log"),
+}
+"""What people call options that have another name here."""

@@ -1,0 +1,186 @@
+"""Recipes: the configurations that come with likewise, named METHOD-DATA, and the studies that sweep over them.
+
+A recipe is two files, one on top of the other: that of the data set (data, split, batches, encoder, head, optimizer,
+epochs), and that of the method (loss and inputs). A third file, named after both, is for what belongs to the pair. A
+data set whose file says "like: NAME" has what the other one has, and what belongs to its pairs, unless it says
+otherwise.
+"""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from typing import Any
+
+import yaml
+
+from likewise.configuration.values import folded
+
+ROOT = files("likewise") / "training" / "recipes"
+FOR = "for"  # in a method's or study's file: the data sets that it is for, where it isn't for all
+
+
+def names() -> list[str]:
+    """List the recipes.
+
+    Example:
+        >>> "supcon-cifar10" in names()
+        True
+    """
+    return _pairs("methods")
+
+
+def studies() -> list[str]:
+    """List the studies, STUDY-DATA.
+
+    Example:
+        >>> "rascal-ablation-digits" in studies()
+        True
+    """
+    return _pairs("studies")
+
+
+def recipe(name: str) -> dict[str, Any]:
+    """Return a recipe's options.
+
+    Raises:
+        ValueError: There is no such recipe; the message names the nearest.
+
+    Example:
+        >>> recipe("supcon-digits")["loss"]["class_path"]
+        'likewise.losses.SupConLoss'
+    """
+    method, data = _pair(name, "methods", names())
+    chain = [data]
+    while "like" in (said := _read("data", chain[-1])):
+        chain.append(said["like"])
+    options: dict[str, Any] = {}
+    for of in reversed(chain):
+        options = _merged(options, _read("data", of))
+    options = _merged(options, _read("methods", method))
+    pair = next((f"{method}-{of}" for of in chain if f"{method}-{of}" in _listed("both")), None)
+    options = options if pair is None else _merged(options, _read("both", pair))
+    return {part: value for part, value in options.items() if part not in {"like", FOR}}
+
+
+def study(name: str) -> dict[str, str]:
+    """Return the options of each setting of a study, by the setting's name.
+
+    Raises:
+        ValueError: There is no such study; the message names the nearest.
+
+    Example:
+        >>> study("methods-digits")["SimCLR"]
+        '--recipe simclr-digits'
+    """
+    what, data = _pair(name, "studies", studies())
+    return {setting: of.format(data=data) for setting, of in _read("studies", what).items() if setting != FOR}
+
+
+def named(name: str, data: str | None = None) -> str:
+    """Complete the name of a recipe that is only that of a method, by the data.
+
+    Args:
+        name: METHOD-DATA, or METHOD.
+        data: The name that recipes have for the data. None: that of the digits, or the first that the method is for.
+
+    Example:
+        >>> named("simclr"), named("moco-cifar10"), named("nws"), named("supcon", "texts")
+        ('simclr-digits', 'moco-cifar10', 'nws-vectors', 'supcon-texts')
+    """
+    method = folded(name)
+    for one in _listed("methods"):
+        if folded(one) == method:
+            fitting = _read("methods", one).get(FOR, ["digits"])
+            return f"{one}-{data or fitting[0]}"
+    return next((one for one in names() if folded(one) == method), name)
+
+
+def of_data(name: str) -> dict[str, Any]:
+    """Return the options of a data set's half of its recipes.
+
+    Example:
+        >>> of_data("vectors")["encoder"]["class_path"]
+        'likewise.models.MLP'
+    """
+    return _read("data", name)
+
+
+def of_method(name: str) -> dict[str, Any]:
+    """Return the options of a method's half of its recipes.
+
+    Example:
+        >>> of_method("simclr")["loss"]["class_path"]
+        'likewise.losses.NTXentLoss'
+    """
+    return _read("methods", name)
+
+
+def data_names() -> list[str]:
+    """List the data sets that there are recipes for."""
+    return _listed("data")
+
+
+def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
+    """Part a name into that of a method or study, and that of the data."""
+    for first, data in _fitting(room):
+        if name == f"{first}-{data}":
+            return first, data
+    if name in studies():
+        raise ValueError(f"expected a recipe, got the study {name!r}: likewise sweep --recipe {name}")
+    raise ValueError(unknown(name, known))
+
+
+def unknown(name: str, known: Sequence[str]) -> str:
+    """Say that a name is unknown, and which are near it.
+
+    Example:
+        >>> unknown("supcn-digits", names())
+        "expected a recipe or a study, got 'supcn-digits': did you mean supcon-digits?"
+    """
+    near = get_close_matches(name, known, n=1) or [one for one in known if name and name in one][:2]
+    every = f"METHOD-DATA, with a method of {', '.join(_listed('methods'))} and data of {', '.join(_listed('data'))}"
+    return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)
+
+
+def _pairs(room: str) -> list[str]:
+    """Name every pair of a method or study and a data set that it is for."""
+    return [f"{first}-{data}" for first, data in _fitting(room)]
+
+
+def _fitting(room: str) -> list[tuple[str, str]]:
+    pairs = product(_listed("data"), _listed(room))
+    return [(first, data) for data, first in pairs if data in _read(room, first).get(FOR, [data])]
+
+
+def _listed(room: str) -> list[str]:
+    return sorted(file.name.removesuffix(".yaml") for file in (ROOT / room).iterdir() if file.name.endswith(".yaml"))
+
+
+@cache
+def _read(room: str, name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / room / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay options over others; arguments of a class are dropped where another class takes its place.
+
+    Example:
+        >>> _merged({"a": {"class_path": "A", "init_args": {"x": 1}}}, {"a": {"init_args": {"y": 2}}})
+        {'a': {'class_path': 'A', 'init_args': {'x': 1, 'y': 2}}}
+        >>> _merged({"a": {"class_path": "A", "init_args": {"x": 1}}}, {"a": {"class_path": "B"}})
+        {'a': {'class_path': 'B'}}
+    """
+    merged = dict(below)
+    for name, value in above.items():
+        old = merged.get(name)
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and _same_class(value, old):
+            merged[name] = _merged(old, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _same_class(value: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    return value.get("class_path", old.get("class_path")) == old.get("class_path")

@@ -1,0 +1,242 @@
+"""From words and files to one mapping: defaults, then the recipe, then configurations, then the command line."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from likewise.configuration import recipes
+from likewise.configuration.classes import Class, find, kind_named, kinds
+from likewise.configuration.draft import Draft, Option
+from likewise.configuration.guesses import class_named, expanded, flat, kind_of_data
+from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, SOURCES, STRATEGIES
+from likewise.configuration.values import FLAG, folded, part_of
+
+SEEDS = 2**32  # NumPy takes no more
+FITTED = ("data", "batches", "encoder")
+"""Parts that follow from what lies at a path that is given as data."""
+
+
+def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
+    """Return every option of a verb, checked, with its default where it is not given.
+
+    Args:
+        given: Options, by their names or aliases, dotted or nested; config, recipe and resume among them. All of them,
+            as this returns them, are returned as they are.
+        verb: "train" or "evaluate".
+
+    Returns:
+        Plain values by the names of the options; parts as {"class_path": ..., "init_args": ...}.
+
+    Raises:
+        ValueError: There is no such option, class, file or recipe, or a value is not as expected.
+
+    Example:
+        >>> resolve({"loss": "supcon", "epochs": 3})["trainer"]["max_epochs"]
+        3
+    """
+    if given.keys() == Draft(verb).root.parameters().keys():
+        return dict(given)  # which this has returned
+    return resolved([Option(*one) for one in flat(dict(given))], verb)
+
+
+def written(values: Mapping[str, Any]) -> str:
+    """Return options as the text of a file that `--config` reads.
+
+    Args:
+        values: What `resolve` returned. What brought other options, such as a recipe, is left out: those are here.
+    """
+    said = {name: value for name, value in values.items() if name not in SOURCES and value is not None}
+    return yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
+
+
+def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
+    """Return every option of a verb, of options in their order; see `resolve`."""
+    draft = Draft(verb)
+    given = [canonical for one in given for canonical in _canonical(one, draft.root)]
+    if any(one.name == "resume" for one in given):
+        given = _resumed(given)
+    files = [file for one in given if one.name == "config" for file in _listed(one.value)]
+    said = [canonical for file in files for one in _of_file(file) for canonical in _canonical(one, draft.root)]
+    words = [one for one in given if one.name != "config"]
+    layers = [*_expanded(said, draft.root), *_expanded(words, draft.root)]
+    below = _below([*said, *words], layers, draft.root) if verb == "train" else []
+    for option in (*below, *layers):
+        if option.name != "recipe" or option in below:
+            draft.put(option)
+    if verb == "train":
+        _fill_loss(draft)
+    found = draft.completed()
+    if verb == "train":
+        _check(found)
+    return found
+
+
+def _canonical(option: Option, root: Class) -> list[Option]:
+    """Return an option by its own name, where it is given by another."""
+    name = option.name.replace("-", "_").replace(".init_args.", ".").removesuffix(".class_path")
+    options = root.parameters()
+    if name == "device" and "trainer" in options:
+        kind, _, number = str(option.value).partition(":")
+        found = [Option("trainer.accelerator", option.value if option.value is FLAG else kind)]
+        return [*found, Option("trainer.devices", f"[{number}]")] if number else found
+    for alias, of in ALIASES.items():
+        if alias not in options and of.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
+            return [option._replace(name=of + name.removeprefix(alias))]
+    return [option._replace(name=name)]
+
+
+def _resumed(given: Sequence[Option]) -> list[Option]:
+    """Return the options that a run began with, and those of the trainer that it is resumed with."""
+    folder = str(next(one.value for one in reversed(given) if one.name == "resume"))
+    others = [one for one in given if one.name != "resume" and not one.name.startswith("trainer.")]
+    if others:
+        raise ValueError(
+            f"expected with --resume no option but --trainer.*, got --{others[0].name}: a run goes on as it began; "
+            "leave it out, or train anew with --config"
+        )
+    if not Path(folder).is_dir():
+        raise ValueError(f"expected the folder of a run for --resume, got {folder}, which does not exist: correct it")
+    file = Path(folder) / "config.yaml"
+    if not (Path(folder) / "run.json").is_file() or not file.is_file():
+        raise ValueError(f"expected the folder of a run for --resume, got {folder}, which has no run.json: correct it")
+    return [Option("config", str(file)), *given]
+
+
+def _of_file(file: Any) -> list[Option]:
+    """Read a file of options, or options as JSON."""
+    if isinstance(file, str) and not file.lstrip().startswith("{"):
+        path = Path(file).expanduser()
+        if not path.is_file():
+            raise ValueError(f"expected a file of options for --config, got {file}, which does not exist: correct it")
+        file = path.read_text(encoding="utf-8")
+    try:
+        said = yaml.safe_load(file) if isinstance(file, str) else file
+    except yaml.YAMLError as error:
+        raise ValueError(f"expected options in YAML for --config, got {' '.join(str(error).split())}") from error
+    if not isinstance(said, Mapping):
+        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
+            f"expected options in --config, as in 'loss: SupConLoss', got {type(said).__name__}: name them"
+        )
+    return [Option(*one) for one in flat(dict(said))]
+
+
+def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
+    """Spell out the words that stand for a class and more; what is given beside them wins."""
+    given, found = {one.name for one in options}, list[Option]()
+    for one in options:
+        more = None
+        if one.name in PARTS and isinstance(one.value, str) and not one.adds and (base := _base(one.name, root)):
+            more = expanded(one.name, one.value, base)
+        found += [one] if more is None else [Option(*of) for of in more if of[0] == one.name or of[0] not in given]
+    return found
+
+
+def _base(part: str, root: Class) -> Class | None:
+    parameter = root.parameters().get(part)
+    return part_of(parameter.annotation) if parameter else None
+
+
+def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> list[Option]:
+    """Return what lies below the given options: defaults, what fits the data, and the recipe.
+
+    Args:
+        given: The options as they were given.
+        layers: The same, spelt out.
+        root: All options.
+    """
+    last = {one.name: one.value for one in layers if not one.adds}
+    source = _base("data", root)
+    if isinstance(last.get("data"), str) and source:
+        last["data"] = class_named(last["data"], source) or last["data"]
+    data = kind_of_data(last)
+    chosen: dict[str, Any] = {}
+    if last.get("recipe") is not None:
+        if not isinstance(last["recipe"], str):
+            got = "none" if last["recipe"] is FLAG else repr(last["recipe"])
+            raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
+        name = recipes.named(last["recipe"], data)
+        chosen = {"recipe": name, **recipes.recipe(name)}
+    elif data is not None and "data.path" in last and "data.path" not in {one.name for one in given}:
+        chosen = {part: of for part, of in recipes.of_data(data).items() if part in FITTED}
+    below = _without_replaced(list(flat(chosen)), layers, root)
+    named = {one.name for one in (*below, *layers) if one.name in PARTS}
+    defaults = [Option(*one) for one in DEFAULTS.items() if one[0] in PARTS or one[0].partition(".")[0] not in named]
+    needed = None if "batches" in named else _batches_for([*defaults, *below, *layers], root)
+    defaults = [one._replace(value=needed) if needed and one.name == "batches" else one for one in defaults]
+    return [*defaults, *below]
+
+
+def _without_replaced(below: list[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:
+    """Leave out what is said of parts that options above name another class for: it would mean something else there."""
+    over = {one.name: one.value for one in above if not one.adds}
+    replaced = [
+        f"{name}." for name, value in below if name in over and not _is_same(value, over[name], _base(name, root))
+    ]
+    return [Option(name, value) for name, value in below if not name.startswith(tuple(replaced))]
+
+
+def _is_same(path: Any, value: Any, base: Class | None) -> bool:
+    if not isinstance(path, str) or not isinstance(value, str):
+        return path == value
+    if base is not None and class_named(value, base) == path:
+        return True
+    own = value.startswith("likewise.") or "." not in value
+    return value == path or (own and folded(value.rpartition(".")[2]) == folded(path.rpartition(".")[2]))
+
+
+def _batches_for(options: Sequence[Option], root: Class) -> str | None:
+    """Return the batches that only will do for what the inputs of the loss read; None: any will."""
+    losses, inputs = _base("loss", root), _base("inputs", root)
+    value = next((one.value for one in reversed(options) if one.name == "loss"), None)
+    if losses is None or inputs is None or not isinstance(value, str):
+        return None
+    kind = find(class_named(value, losses) or value)
+    asked = {name for name, of in kind.parameters("forward").items() if of.required} if kind else set[str]()
+    own = [one.value for one in options if one.name == "inputs" and isinstance(one.value, str) and "." in one.value]
+    for supplier in filter(None, map(find, [*own, *kinds(inputs).values()])):
+        names = {name for one in supplier.lineage if one.inherits(inputs) for name in one.functions}
+        batches = supplier.attribute("batches")
+        needed = batches.module.find(ast.unparse(batches.node)) if batches else None
+        base = _base("batches", root)
+        if isinstance(needed, Class) and base and needed.key != base.key and names & asked:
+            return kind_named(needed.name, base) or needed.path
+    return None
+
+
+def _fill_loss(draft: Draft) -> None:
+    """Gather across processes, alone there is nothing to gather; measure how alike labels are, where a loss asks."""
+    kind = find(draft.values["loss"]["class_path"])
+    asked = kind.parameters() if kind else {}
+    for name, value in (("gather_distributed", True), ("label_similarity", "npmi")):
+        if name in asked and name not in draft.values["loss"]["init_args"]:
+            draft.put(Option(f"loss.{name}", value))
+
+
+def _check(found: Mapping[str, Any]) -> None:
+    """Raise a ValueError where a number is out of its range, before any work."""
+    if not 0 <= found["seed"] < SEEDS:
+        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {found['seed']}: 0 is the default")
+    for name, least, remedy in (
+        ("chunk_size", 1, "leave it out to encode all at once"),
+        ("validation_epochs", 0, "0 is none"),
+        ("workers", 0, "0 is none, and without it there are as many as help"),
+    ):
+        value = found[name]
+        if value is not None and value < least:
+            at_least = f"of {least} or more" if least == 0 else f"of at least {least}"
+            raise ValueError(f"expected --{name} {at_least}, got {value}: {remedy}")
+    if found["name"] is not None and Path(found["name"]).name != found["name"]:
+        raise ValueError(f"expected --name without slashes, got {found['name']}: --runs is the folder around it")
+    strategy = found["trainer"].get("strategy")
+    if isinstance(strategy, str) and strategy not in STRATEGIES:
+        raise ValueError(
+            f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "
+            "whole model; to start several, see likewise train --help, and for memory --chunk_size"
+        )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,82 @@
+"""The words of a command line as options with their values."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from likewise.configuration.draft import Option
+from likewise.configuration.resolution import resolved
+from likewise.configuration.values import FLAG
+
+
+def read(words: Sequence[str], *, verb: str = "train") -> dict[str, Any]:
+    """Return every option of a verb, as the words of a command line and its files of options give them.
+
+    Args:
+        words: What follows the verb.
+        verb: "train" or "evaluate".
+
+    Returns:
+        As `resolve`.
+
+    Raises:
+        ValueError: As `resolve`.
+
+    Example:
+        >>> read(["--loss", "supcon", "--loss.temperature=0.2"])["loss"]["init_args"]["temperature"]
+        0.2
+    """
+    return resolved(classes_first(options_in(words, verb)), verb)
+
+
+def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
+    """Return the options of a command line in their order.
+
+    Example:
+        >>> [tuple(one) for one in options_in(["photos", "--seed", "3", "--inputs+=KeyQueue"])]
+        [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
+    """
+    found: list[Option] = []
+    following = iter(range(len(words)))
+    for place in following:
+        word = words[place]
+        if not is_option(word):
+            name = "data" if verb == "train" else "source"
+            if any(one.name == name for one in found):
+                raise ValueError(
+                    f"expected one {name.upper()}, got {found[0].value} and {word}: put options before values"
+                )
+            found.append(Option(name, word))
+            continue
+        name, equal, value = word.removeprefix("--").partition("=")
+        given: Any = value if equal else FLAG
+        if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
+            given = words[next(following)]
+        found.append(Option(name.removesuffix("+").replace("-", "_"), given, name.endswith("+")))
+    return found
+
+
+def is_option(word: str) -> bool:
+    """Tell whether a word names an option.
+
+    Example:
+        >>> is_option("--batch-size"), is_option("-1"), is_option("--loss NTXentLoss")
+        (True, False, False)
+    """
+    return re.match(r"--?[A-Za-z][\w.+-]*(=|$)", word) is not None
+
+
+def classes_first(options: Sequence[Option]) -> list[Option]:
+    """Put the class of a part before its arguments, where those come first.
+
+    Example:
+        >>> found = classes_first([Option("loss.temperature", "1"), Option("seed", "3"), Option("loss", "NTXentLoss")])
+        >>> [one.name for one in found]
+        ['loss', 'loss.temperature', 'seed']
+    """
+    found: list[Option] = []
+    for one in options:
+        first = next((at for at, before in enumerate(found) if before.name.startswith(f"{one.name}.")), None)
+        named = any(before.name == one.name for before in found)
+        found.insert(len(found) if first is None or named or one.adds else first, one)
+    return found

@@ -13,7 +13,8 @@ from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import resampled, student, wilson
-from likewise.evaluation.linear import CHUNK, LinearProbe, Probe
+from likewise.evaluation.linear import LinearProbe
+from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.scores import Group, Metric, Outcomes, Result, Score
 
 ECE = Metric("expected calibration error", better="lower")
@@ -133,7 +134,7 @@ def binned(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]:
     return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
 
 
-def temperature(probe: Probe, held_out: Features) -> float:
+def temperature(probe: LinearClassifier, held_out: Features) -> float:
     """Return the temperature from 1/20 to 20 that minimises the negative log-likelihood of held-out samples.
 
     Args:
@@ -161,15 +162,16 @@ class _Stated:
     brier: Tensor
 
     @classmethod
-    def of(cls, probe: Probe, features: Features, heat: float) -> "_Stated":
+    def of(cls, probe: LinearClassifier, features: Features, heat: float) -> "_Stated":
         chunks: list[tuple[Tensor, ...]] = []
-        for logits, labels in zip(probe.logits(features.vectors), features.classes.split(CHUNK), strict=True):
-            logs = (logits.cpu().double() / heat).log_softmax(dim=1)
-            own = logs.gather(1, labels.cpu().unsqueeze(1)).squeeze(1)
+        for rows, logits in probe.chunks(features.vectors):
+            labels = features.classes[rows]
+            logs = (logits.double() / heat).log_softmax(dim=1)
+            own = logs.gather(1, labels.unsqueeze(1)).squeeze(1)
             probabilities = logs.exp()
             top, predicted = probabilities.max(dim=1)
             brier = probabilities.square().sum(dim=1) - 2 * own.exp() + 1
-            chunks.append((top.clamp(max=1), predicted == labels.cpu(), -own, brier))
+            chunks.append((top.clamp(max=1), predicted == labels, -own, brier))
         return cls(*(torch.cat(column) for column in zip(*chunks, strict=True)))
 
 

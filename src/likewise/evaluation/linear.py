@@ -1,30 +1,25 @@
 """The linear probe: logistic regression along a path of penalties, the best chosen on validation."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
-from scipy.optimize import minimize
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
 from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
-from likewise.evaluation.label_probe import LabelPath
+from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
+from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
+from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
 from likewise.scores import Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 WIDEST = (1e-8, 1e3)  # where the path ends, whatever validation prefers
-CHUNK = 2**14  # samples whose logits are in memory at a time
-MOST_CONDITIONED = 4096  # features; with more, the D x D matrix of the preconditioner costs more than it saves
-MOST_STEPS = 1000  # of a fit
-SMALLEST = 1e-12
-CONSTANT = 1e-6  # a feature that varies by less than this part of its mean is constant but for rounding
+WIDEST_OF_LABELS = (1e-6, 1e3)  # weaker ones take hundreds of passes
+RARE = 5  # samples of a label in validation; with fewer, its choices are those of all labels
 
 
 @final
@@ -38,7 +33,8 @@ class LinearProbe(Evaluation):
     the most accurate of all, the path goes on beyond it by factors of 10.
 
     Label sets: a binary regression for each label instead, with a penalty of its own, for which its cross-entropy on
-    validation is lowest. Thresholds are chosen on validation too, as `label_set_scores` says.
+    validation is lowest; where fewer than 5 validation samples have the label, or fewer than 5 don't, the mean over all
+    labels. Thresholds are chosen on validation too, as `label_set_scores` says.
 
     Args:
         penalty: The penalty, per sample: 1/(C·N) for scikit-learn's C. None: chosen on validation.
@@ -80,13 +76,17 @@ class LinearProbe(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Choose the penalty on validation, and predict the test part."""
         train, validation, test = parts
-        if test.label_kind == "label sets":
-            penalties = self.penalties if self.penalty is None else (self.penalty,)
-            path = LabelPath(penalties, self.tolerance)
-            return path.evaluated(self.name, train, validation, test, refit=refit, progress=progress)
         chosen = self.choose(train, validation, refit=refit, progress=progress)
-        found = accuracy(self.name, chosen.probe.predict(test.vectors), test, train.frequencies, chosen.settings)
-        return Result(found.scores, chosen.candidates, found.outcomes)
+        if test.label_kind == "classes":
+            predictions = chosen.probe.predict(test.vectors)
+            result = accuracy(self.name, predictions, test, train.frequencies, chosen.settings)
+            return replace(result, candidates=chosen.candidates)
+        chosen_by = _predicted(chosen.held_out, that_chooses(validation))
+        result = label_set_scores(
+            self.name, _predicted(chosen.probe, test), chosen_by, train.frequencies, chosen.settings
+        )
+        own = [mean_precision_score(self.name, chosen_by, chosen.settings)] if len(chosen_by.features) else []
+        return replace(result, candidates=(*chosen.candidates, *own))
 
     def choose(
         self, train: Features, validation: Features, *, refit: bool = False, progress: Progress = silent
@@ -99,66 +99,19 @@ class LinearProbe(Evaluation):
             refit: Whether to fit once more to both parts, with the chosen penalty.
             progress: Wraps the fits.
         """
-        tried = self._tried(train, validation, progress)
-        best = max(tried, key=lambda one: one.rank)
-        probe = best.probe
+        chooses = that_chooses(validation)
+        path = _Path(self.tolerance, train, chooses)
+        penalties = sorted(self.penalties, reverse=True) if self.penalty is None else [self.penalty]
+        for penalty in progress(penalties, f"{self.name}, penalties"):
+            path.try_next(penalty)
+        if self.penalty is None and len(chooses):
+            path.go_on(penalties[0], 10)
+            path.go_on(penalties[-1], 0.1)
+        best, probe = path.best, path.best.probe
         if refit:
-            probe = Fitting(joined(train, validation)).fit(best.penalty, self.tolerance, probe)
-        candidates = tuple(one.found.headline[0] for one in tried if one.found is not None)
-        return Chosen(best.penalty, probe, best.probe, candidates)
-
-    def _tried(self, train: Features, validation: Features, progress: Progress) -> list["_Tried"]:
-        """Fit the path of penalties, and beyond its ends while they are best."""
-        fitting = Fitting(train)
-        path = sorted(self.penalties, reverse=True) if self.penalty is None else [self.penalty]
-        tried: list[_Tried] = []
-        for penalty in progress(path, f"{self.name}, penalties"):
-            probe = fitting.fit(penalty, self.tolerance, tried[-1].probe if tried else None)
-            tried.append(_Tried.of(penalty, probe, train, validation))
-        while self.penalty is None and len(validation):
-            tried.sort(key=lambda one: -one.penalty)
-            best = max(tried, key=lambda one: one.rank)
-            further = best.penalty * (10 if best is tried[0] else 0.1)
-            if len(tried) > 1 and best.rank[0] <= max(one.rank[0] for one in tried if one is not best):
-                break  # no more accurate than another: further penalties would not be, either
-            if (best is not tried[0] and best is not tried[-1]) or not WIDEST[0] <= further <= WIDEST[1]:
-                break
-            probe = fitting.fit(further, self.tolerance, best.probe)
-            tried.append(_Tried.of(further, probe, train, validation))
-        return tried
-
-
-@final
-@dataclass(frozen=True)
-class Probe:
-    """A linear classifier: logits = x W + b.
-
-    Args:
-        weight: W, (D, C).
-        bias: b, (C,).
-    """
-
-    weight: Float[Tensor, "d c"]
-    bias: Float[Tensor, " c"]
-
-    def logits(self, vectors: Float[Tensor, "m d"]) -> Iterator[Float[Tensor, "chunk c"]]:
-        """Yield the logits, some samples at a time, in float32 as the fit computed them."""
-        weight, bias = self.weight.float(), self.bias.float()
-        for chunk in vectors.split(CHUNK):
-            yield torch.addmm(bias, chunk.float(), weight)
-
-    def predict(self, vectors: Float[Tensor, "m d"]) -> Int[Tensor, " m"]:
-        """Predict the classes, (M,)."""
-        if len(vectors) == 0:
-            return torch.empty(0, dtype=torch.int64)
-        return torch.cat([logits.argmax(dim=1) for logits in self.logits(vectors)]).cpu()
-
-    def cross_entropy(self, features: Features) -> float:
-        """Return the mean cross-entropy."""
-        labels = features.classes.to(self.weight.device).split(CHUNK)
-        pairs = zip(self.logits(features.vectors), labels, strict=True)
-        total = sum(float(functional.cross_entropy(logits, part, reduction="sum")) for logits, part in pairs)
-        return total / max(1, len(features))
+            probe = regression_of(joined(train, validation)).fit(best.penalties, self.tolerance, probe)
+        tried = sorted(path.candidates, key=lambda score: -score.settings["penalty"])
+        return Chosen(best.penalties, probe, best.probe, tuple(tried))
 
 
 @final
@@ -167,164 +120,138 @@ class Chosen:
     """The probe that is best on validation.
 
     Args:
-        penalty: Its penalty.
+        penalties: Its penalty, (1,); of label sets that of each label, (L,).
         probe: The probe, fitted to the validation part too if a refit was asked for.
         held_out: The probe fitted to the training part only.
         candidates: The validation score of every penalty that was tried.
     """
 
-    penalty: float
-    probe: Probe
-    held_out: Probe
+    penalties: Float[Tensor, " p"]
+    probe: LinearClassifier
+    held_out: LinearClassifier
     candidates: tuple[Score, ...]
 
     @property
-    def settings(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float | str]:
         """The choice, as scores have it."""
-        return _settings(self.penalty)
+        low, middle, high = (float(self.penalties.quantile(of, interpolation="nearest")) for of in (0, 0.5, 1))
+        return {"penalty": low if low == high else f"{low:.6g} to {high:.6g}, median {middle:.6g}"}
+
+
+@final
+class _Path:
+    """Penalties as they are tried, and the probe that is best on validation: of all classes, or of each label."""
+
+    def __init__(self, tolerance: float, train: Features, validation: Features) -> None:
+        self._of_classes = train.label_kind == "classes"
+        self._regression = regression_of(train)
+        self._tolerance = tolerance
+        self._training = train.frequencies
+        self._validation = validation
+        self._widest = WIDEST if self._of_classes else WIDEST_OF_LABELS
+        self._rare = torch.zeros(1, dtype=torch.bool) if self._of_classes else _rare(validation)
+        self._last: LinearClassifier | None = None
+        self._best: _Best | None = None
+        self.candidates: list[Score] = []
+
+    @property
+    def best(self) -> "_Best":
+        """The best so far."""
+        if self._best is None:
+            raise ValueError("expected at least one of penalties, got none: leave them out for the usual path")
+        return self._best
+
+    def try_next(self, penalty: float) -> None:
+        """Fit from where the last penalty ended."""
+        self._last = self._regression.fit(penalty, self._tolerance, self._last)
+        ranks = self._ranks(self._last)
+        if self._best is None:
+            every = torch.ones_like(self._rare)
+            self._best = _Best(torch.full_like(ranks[0], penalty), self._last, ranks, every)
+        else:
+            self._best = self._best.than(penalty, self._last, ranks)
+        self._note(penalty, self._last)
+
+    def go_on(self, edge: float, factor: float) -> None:
+        """Go on beyond an end of the path while it alone is best, with the labels for which it is."""
+        while bool((columns := self.best.alone & (self.best.penalties == edge)).any()):
+            edge *= factor
+            if not self._widest[0] <= edge <= self._widest[1]:
+                return
+            fitted = None if self._of_classes or bool((columns & self._rare).any()) else columns
+            probe = self._regression.fit(edge, self._tolerance, self.best.probe, fitted)
+            self._best = self.best.than(edge, probe, self._ranks(probe), columns)
+            if self._of_classes:
+                self._note(edge, probe)
+
+    def _note(self, penalty: float, probe: LinearClassifier) -> None:
+        """Keep what validation says as a candidate."""
+        name, settings, part = LinearProbe.name, {"penalty": penalty}, self._validation
+        if len(part) == 0:
+            return
+        if self._of_classes:
+            found = accuracy(name, probe.predict(part.vectors), part, self._training, settings)
+            self.candidates.append(found.headline[0])
+        else:
+            self.candidates.append(mean_precision_score(name, _predicted(probe, part), settings))
+
+    def _ranks(self, probe: LinearClassifier) -> Float[Tensor, "2 p"]:
+        """Return what the penalty is chosen by, the higher the better, and what tells equals from each other."""
+        part = self._validation
+        if not self._of_classes:
+            losses = probe.logits(part.vectors).double()
+            losses = functional.binary_cross_entropy_with_logits(losses, part.sets.double(), reduction="none")
+            losses = losses.sum(dim=0) / max(1, len(part))
+            losses = torch.where(self._rare, losses.mean(), losses)  # the mean is over all labels
+            return torch.stack([-losses, torch.zeros_like(losses)])
+        right, loss = 0.0, 0.0
+        for rows, logits in probe.chunks(part.vectors):
+            right += int((logits.argmax(dim=1) == part.classes[rows]).sum())
+            loss += float(functional.cross_entropy(logits, part.classes[rows], reduction="sum"))
+        return torch.tensor([[right], [-loss]], dtype=torch.float64) / max(1, len(part))
 
 
 @final
 @dataclass(frozen=True)
-class _Tried:
-    """A probe, and what validation says of it."""
-
-    penalty: float
-    probe: Probe
-    found: Result | None
-    rank: tuple[float, float]
-
-    @classmethod
-    def of(cls, penalty: float, probe: Probe, train: Features, validation: Features) -> "_Tried":
-        """Ask validation."""
-        if len(validation) == 0:
-            return cls(penalty, probe, None, (0.0, 0.0))
-        predictions = probe.predict(validation.vectors)
-        found = accuracy(LinearProbe.name, predictions, validation, train.frequencies, _settings(penalty))
-        return cls(penalty, probe, found, (found.scores[0].value, -probe.cross_entropy(validation)))
-
-
-@final
-class Fitting:
-    """Fits of one training part, penalty after penalty: features standardised once, in float32.
-
-    With X the standardised features, G = XᵀX/N and w the mean of p(1 - p) over samples and classes, the Hessian is
-    close to w·G + penalty·I for each class. L-BFGS works in coordinates V = Lᵀ W, L Lᵀ = w·G + penalty·I, in which it
-    is close to the identity: a fit takes tens of passes over the data instead of hundreds. Products with X are float32;
-    what is of the size of W is float64.
+class _Best:
+    """The probe of all classes, or of each label, that is best on validation so far.
 
     Args:
-        train: The training part.
+        penalties: Its penalty.
+        probe: The probe.
+        ranks: What it is chosen by, and what tells equals from each other.
+        alone: Whether no other has as high a rank.
     """
 
-    def __init__(self, train: Features) -> None:
-        vectors = train.vectors.float()
-        self._mean = vectors.mean(dim=0)
-        self._inputs = vectors - self._mean
-        squares = sum(chunk.square().sum(dim=0).double() for chunk in self._inputs.split(CHUNK))
-        deviation = (torch.as_tensor(squares) / len(vectors)).sqrt().float()
-        constant = deviation <= CONSTANT * self._mean.abs()
-        if train.one_unit:
-            deviation = deviation.square().mean().sqrt().expand_as(deviation)
-        self._deviation = torch.where(constant, torch.ones_like(deviation), deviation)
-        self._inputs.div_(self._deviation).masked_fill_(constant, 0)
-        self._labels = train.classes.to(vectors.device)
-        self._classes = len(train.names)
-        self._gram = self._second_moment() if vectors.shape[1] <= MOST_CONDITIONED else None
-        self._spread = (1 - 1 / self._classes) / self._classes  # at zero every class has the probability 1/C
+    penalties: Float[Tensor, " p"]
+    probe: LinearClassifier
+    ranks: Float[Tensor, "2 p"]
+    alone: Bool[Tensor, " p"]
 
-    def fit(self, penalty: float, tolerance: float, start: Probe | None = None) -> Probe:
-        """Minimise the objective for one penalty.
-
-        Args:
-            penalty: The penalty, per sample.
-            tolerance: The gap at the end, as a part of the objective; see `LinearProbe`.
-            start: Where to start; None: at zero.
-        """
-        width = self._inputs.shape[1]
-        weight, bias = self._standardized(start)
-        factor = self._factor(penalty)
-        start_at = torch.cat([weight if factor is None else factor.T @ weight, bias.unsqueeze(0)])
-
-        def weights(variables: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
-            rows = torch.from_numpy(variables).view(width + 1, -1).to(self._inputs.device)
-            return _solved(factor, rows[:width], transposed=True), rows[width]
-
-        def objective(variables: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            loss, slope, offset, self._spread = self._objective(*weights(variables), penalty)
-            slope = _solved(factor, slope)
-            gap = 0.5 * float(slope.square().sum() + offset.square().sum() / max(self._spread, SMALLEST))
-            if gap <= tolerance * float(loss):
-                raise _ConvergedError(variables.copy())
-            return float(loss), torch.cat([slope, offset.unsqueeze(0)]).flatten().cpu().numpy()
-
-        options = {"gtol": 0, "ftol": 0, "maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS}
-        try:
-            found = minimize(objective, start_at.flatten().cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
-        except _ConvergedError as converged:
-            return self._probe(*weights(converged.variables))
-        return self._probe(*weights(found.x))
-
-    def _objective(self, weight: Tensor, bias: Tensor, penalty: float) -> tuple[Tensor, Tensor, Tensor, float]:
-        """Return the objective, its gradient by W and b, and the mean of p(1 - p)."""
-        count = len(self._inputs)
-        loss = 0.5 * penalty * weight.square().sum()
-        slope, offset, spread = penalty * weight, torch.zeros_like(bias), 0.0
-        narrow, shift = weight.float(), bias.float()
-        for inputs, labels in zip(self._inputs.split(CHUNK), self._labels.split(CHUNK), strict=True):
-            logs = torch.addmm(shift, inputs, narrow).log_softmax(dim=1)
-            loss -= logs.gather(1, labels.unsqueeze(1)).double().sum() / count
-            away = logs.exp_()
-            spread += float((1 - away.square().sum(dim=1)).double().sum()) / count
-            away.scatter_add_(1, labels.unsqueeze(1), torch.full_like(labels, -1, dtype=away.dtype).unsqueeze(1))
-            slope += (inputs.T @ away).double() / count
-            offset += away.sum(dim=0).double() / count
-        return loss, slope, offset, spread / self._classes
-
-    def _factor(self, penalty: float) -> Tensor | None:
-        """Return L, the Cholesky factor of the Hessian's approximation at the last fit, (D, D) float64."""
-        if self._gram is None:
-            return None
-        matrix = self._spread * self._gram
-        matrix.diagonal().add_(penalty)
-        factor, failed = torch.linalg.cholesky_ex(matrix)
-        return None if int(failed) else factor
-
-    def _second_moment(self) -> Tensor:
-        total = self._inputs.new_zeros(self._inputs.shape[1], self._inputs.shape[1], dtype=torch.float64)
-        for chunk in self._inputs.split(CHUNK):
-            total += (chunk.T @ chunk).double() / len(self._inputs)
-        return total
-
-    def _standardized(self, start: Probe | None) -> tuple[Tensor, Tensor]:
-        """Return W and b, float64, for standardised features."""
-        mean, deviation = self._mean.double(), self._deviation.double()
-        if start is None:
-            weight = mean.new_zeros(len(mean), self._classes)
-            return weight, weight.new_zeros(self._classes)
-        weight = start.weight.double() * deviation.unsqueeze(1)
-        return weight, start.bias.double() + mean @ start.weight.double()
-
-    def _probe(self, weight: Tensor, bias: Tensor) -> Probe:
-        """Return the classifier of features as they come."""
-        weight = weight / self._deviation.double().unsqueeze(1)
-        return Probe(weight, bias - self._mean.double() @ weight)
+    def than(
+        self,
+        penalty: float,
+        probe: LinearClassifier,
+        ranks: Float[Tensor, "2 p"],
+        columns: Bool[Tensor, " p"] | None = None,
+    ) -> "_Best":
+        """Return the better of this probe and another, of some labels or all; of equals, this."""
+        columns = torch.ones_like(self.alone) if columns is None else columns
+        higher, same = ranks[0] > self.ranks[0], ranks[0] == self.ranks[0]
+        better = columns & (higher | (same & (ranks[1] > self.ranks[1])))
+        return _Best(
+            torch.where(better, penalty, self.penalties),
+            self.probe.replaced(probe, better),
+            torch.where(better, ranks, self.ranks),
+            torch.where(columns & (higher | same), higher, self.alone),
+        )
 
 
-class _ConvergedError(Exception):
-    """The gap is small enough."""
-
-    def __init__(self, variables: NDArray[np.float64]) -> None:
-        super().__init__()
-        self.variables = variables
+def _predicted(probe: LinearClassifier, part: Features) -> Predicted:
+    return Predicted(probe.logits(part.vectors).sigmoid(), part)
 
 
-def _solved(factor: Tensor | None, values: Tensor, *, transposed: bool = False) -> Tensor:
-    """Return L⁻¹ X, or L⁻ᵀ X; X where there is no L."""
-    if factor is None:
-        return values
-    return torch.linalg.solve_triangular(factor.T if transposed else factor, values, upper=transposed)
-
-
-def _settings(penalty: float) -> dict[str, float]:
-    return {"penalty": penalty}
+def _rare(validation: Features) -> Bool[Tensor, " l"]:
+    """Tell which labels are too rare in validation, or too frequent, to choose for themselves."""
+    counts = validation.sets.sum(dim=0)
+    return (counts < RARE) | (len(validation) - counts < RARE)

@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.data import Parts, Samples, Texts
 from likewise.data.rows import Rows
 from likewise.evaluation.features import FeatureParts, Features
-from likewise.evaluation.label_fitting import CONSTANT
+from likewise.evaluation.logistic_regression import CONSTANT
 from likewise.evaluation.origin import Origin
 from likewise.scores import RAW
 

@@ -1,6 +1,7 @@
 """A language model of the transformers library as encoder, by name or folder."""
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypedDict, final
 
@@ -62,7 +63,10 @@ class PretrainedTransformer(TextEncoder):
         self.name = name
         self.pooling = pooling
         self.special = special
-        self.model = _loaded(name, _model if config is None else lambda of: _of_config(of, config))
+        if config is None:
+            self.model = _loaded(name, lambda library, place: library.AutoModel.from_pretrained(place))
+        else:
+            self.model = _loaded(name, lambda of, _: of.AutoModel.from_config(of.AutoConfig.for_model(**config)))
         self.model.train()  # the library loads models for evaluation, without dropout
 
     @property
@@ -78,7 +82,7 @@ class PretrainedTransformer(TextEncoder):
     def trained(self, texts: Iterable[str]) -> Any:
         """Return the model's own tokenizer, which was trained elsewhere."""
         del texts
-        tokenizer = _loaded(self.name, _tokenizer)
+        tokenizer = _loaded(self.name, lambda of, place: of.AutoTokenizer.from_pretrained(place, use_fast=True))
         bare, framed = (tokenizer("a", add_special_tokens=framed)["input_ids"] for framed in (False, True))
         place = next(of for of in range(len(framed)) if framed[of : of + len(bare)] == bare)
         known = (tokenizer.mask_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id, 0)
@@ -121,25 +125,6 @@ class PretrainedTransformer(TextEncoder):
         return tokens, inside
 
 
-def _model(name: str) -> Any:
-    from transformers import AutoModel  # noqa: PLC0415 - of the extra `text`
-
-    return AutoModel.from_pretrained(name)
-
-
-def _of_config(name: str, config: dict[str, Any]) -> Any:
-    from transformers import AutoConfig, AutoModel  # noqa: PLC0415 - of the extra `text`
-
-    del name
-    return AutoModel.from_config(AutoConfig.for_model(**config))
-
-
-def _tokenizer(name: str) -> Any:
-    from transformers import AutoTokenizer  # noqa: PLC0415 - of the extra `text`
-
-    return AutoTokenizer.from_pretrained(name, use_fast=True)
-
-
 def _positions(config: Any) -> int:
     """Return how many tokens the model has positions for; RoBERTa's begin after its padding."""
     positions = getattr(config, "max_position_embeddings", None)
@@ -148,13 +133,12 @@ def _positions(config: Any) -> int:
     return positions - (config.pad_token_id + 1 if config.model_type in {"roberta", "xlm-roberta", "camembert"} else 0)
 
 
-def _loaded(name: str, load: Callable[[str], Any]) -> Any:
-    """Load something of a model, with one line of explanation where that fails."""
+def _loaded(name: str, load: Callable[[Any, str], Any]) -> Any:
+    """Load something of a model, by the library and its name or folder; a line explains where that fails."""
     try:
-        from transformers.utils import logging  # noqa: PLC0415 - of the extra `text`
-
-        logging.disable_progress_bar()
-        return load(str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
+        library = import_module("transformers")  # of the extra `text`
+        library.utils.logging.disable_progress_bar()
+        return load(library, str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
     except ImportError as error:
         raise ValueError(
             f"expected the transformers library for {name}, got {shortened(str(error))}: pip install likewise[text]"

@@ -58,10 +58,6 @@ class GatheredBatchNorm(_BatchNorm):
 def synchronize(module: nn.Module, device: torch.device) -> None:
     """Replace all batch normalisations within a module by ones that normalise the batch of all processes.
 
-    Args:
-        module: Anything with batch normalisation inside it, or without.
-        device: Where it will be trained.
-
     Example:
         >>> network = nn.Sequential(nn.BatchNorm1d(3))
         >>> synchronize(network, torch.device("cpu"))

@@ -32,15 +32,8 @@ class Place(NamedTuple):
 class Loader:
     """Batches of samples, split equally among the processes.
 
-    Args:
-        samples: The training part.
-        batches: How samples become batches.
-        seed: Seed of the order and of the views.
-        place: Returns the state of the training; called when iteration starts.
-        workers: Processes that read inputs not in memory.
-
-    Attributes:
-        lost: The images that could not be decoded, and were left out, by their numbers in the source.
+    `place` returns the state of the training, and is called when iteration starts; `workers` are processes that read
+    inputs not in memory; `lost` are the images that could not be decoded, by their numbers in the source.
 
     Raises:
         ValueError: A batch cannot be split equally among the processes, workers have no place for their sockets, or no

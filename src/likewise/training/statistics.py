@@ -91,12 +91,7 @@ class Statistics(lightning.Callback):
 
 
 def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
-    """Add the means of anchors by class, and count the anchors that have one.
-
-    Args:
-        sums: For each anchor the sum of its values and how many there are, (2, V·B), view-major.
-        labels: Class of each sample, (B,).
-        classes: Number of classes, C.
+    """Add the means of anchors by class, from their sums and counts (2, V·B), view-major, and count those with one.
 
     Example:
         >>> by_class(torch.tensor([[1.0, 5.0, 3.0, 0.0], [1.0, 2.0, 1.0, 0.0]]), torch.tensor([0, 1]), 2)

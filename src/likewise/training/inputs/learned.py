@@ -12,15 +12,7 @@ from likewise.training.step import Step
 
 
 class Learned(nn.Module):
-    """Mixed into inputs with parameters for each class or label.
-
-    Args:
-        rate_factor: Factor of their learning rate. The rates for fine-tuning large models are too low for what starts
-            at random.
-
-    Raises:
-        ValueError: The factor is not positive.
-    """
+    """Mixed into inputs with parameters for each class or label, whose learning rate has a factor of its own."""
 
     def __init__(self, rate_factor: float = 1.0) -> None:
         super().__init__()

@@ -139,15 +139,9 @@ def batches_of(loss: type[Loss]) -> type[Batches]:
 
 
 def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str] = ()) -> None:
-    """Raise unless the data's labels are of a kind that the loss takes.
+    """Raise a ValueError unless the data's labels are of a kind that the loss takes.
 
-    Args:
-        loss: The loss's class.
-        given: The kind of the data's labels.
-        names: Their names, which may show that label sets were read as classes.
-
-    Raises:
-        ValueError: There are no labels, or they are of another kind.
+    Names of labels may show that label sets were read as classes.
     """
     kinds = loss.label_kinds
     if not kinds or given in kinds:

@@ -1,0 +1,263 @@
+"""Logistic regression of frozen features, of classes and of every label at once: one solver, penalty after penalty."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from likewise.evaluation.column_search import ColumnSearch
+from likewise.evaluation.features import Features
+
+LOGITS = 2**23  # in memory at a time: 32 MiB in float32
+CONSTANT = 1e-6  # a feature that varies by less than this part of its mean is constant but for rounding
+MOST_ROTATED = 4096  # features; with more, the components of the D x D matrix cost more than the passes they save
+MOST_PASSES = 500  # over the data, of a fit
+SMALLEST = 1e-12
+
+
+@final
+@dataclass(frozen=True)
+class LinearClassifier:
+    """Logits x W + b, of classes or of labels.
+
+    Args:
+        weight: W, (D, C).
+        bias: b, (C,).
+    """
+
+    weight: Float[Tensor, "d c"]
+    bias: Float[Tensor, " c"]
+
+    def chunks(self, vectors: Float[Tensor, "m d"]) -> Iterator[tuple[slice, Float[Tensor, "chunk c"]]]:
+        """Yield some samples at a time and their logits, in float32 as the fit computed them, on the CPU."""
+        weight, bias = self.weight.float(), self.bias.float()
+        step = max(1, LOGITS // max(1, len(bias)))
+        for first in range(0, len(vectors), step):
+            rows = slice(first, first + step)
+            yield rows, torch.addmm(bias, vectors[rows].float(), weight).cpu()
+
+    def logits(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
+        """Return the logits, (M, C), float32 on the CPU."""
+        return torch.cat([torch.empty(0, len(self.bias)), *(logits for _, logits in self.chunks(vectors))])
+
+    def predict(self, vectors: Float[Tensor, "m d"]) -> Int[Tensor, " m"]:
+        """Predict the classes, (M,)."""
+        found = (logits.argmax(dim=1) for _, logits in self.chunks(vectors))
+        return torch.cat([torch.empty(0, dtype=torch.int64), *found])
+
+    def replaced(self, other: "LinearClassifier", columns: Bool[Tensor, " c"]) -> "LinearClassifier":
+        """Return this classifier with the other's weights of some labels, or of all classes."""
+        weight, bias = torch.where(columns, other.weight, self.weight), torch.where(columns, other.bias, self.bias)
+        return LinearClassifier(weight, bias)
+
+
+class LogisticRegression(ABC):
+    """Abstract: fits to one training part, whose features are standardised and rotated once, in float32.
+
+    In the basis of the principal components, XᵀX/N is diagonal, Λ, and with c the mean of p(1 - p) at the last pass the
+    Hessian is close to diag(c·Λ + penalty). L-BFGS takes place in coordinates scaled by the square root of that: a fit
+    takes tens of passes over the data instead of hundreds, and rare labels no more than others. More than 4,096
+    features are not rotated. What is of the size of W is float64.
+
+    Args:
+        train: The training part.
+
+    Memory:
+        The features once more in float32, O(min(D, 4096)² + D·C), and 2²³ logits.
+    """
+
+    def __init__(self, train: Features, start: Float[Tensor, " c"], spread: Float[Tensor, " c"]) -> None:
+        vectors = train.vectors.float()
+        self._mean = vectors.mean(dim=0)
+        inputs = vectors - self._mean
+        deviation = _variances(inputs).sqrt().float()
+        constant = deviation <= CONSTANT * self._mean.abs()
+        if train.one_unit:
+            deviation = deviation.square().mean().sqrt().expand_as(deviation)
+        self._deviation = torch.where(constant, 1.0, deviation)
+        inputs.div_(self._deviation).masked_fill_(constant, 0)
+        self._basis = None
+        if inputs.shape[1] <= MOST_ROTATED:
+            self._basis = torch.linalg.eigh(inputs.T @ inputs / len(inputs)).eigenvectors
+            for some in inputs.split(max(1, LOGITS // inputs.shape[1])):
+                some.copy_(some @ self._basis)
+        self._inputs, self._variances = inputs, _variances(inputs)
+        self._start, self._spread = start.to(inputs.device), spread.to(inputs.device)
+
+    @property
+    @abstractmethod
+    def _varying(self) -> Bool[Tensor, " c"]:
+        """Which columns of W can be fitted."""
+
+    @abstractmethod
+    def _link(
+        self, logits: Float[Tensor, "m a"], rows: slice, left: Int[Tensor, " a"]
+    ) -> tuple[Float[Tensor, " p"], Float[Tensor, "m a"], Float[Tensor, " p"]]:
+        """Return the sum of losses of some samples, their slopes by the logits, and the sum of p(1 - p)."""
+
+    @abstractmethod
+    def _summed(self, columns: Float[Tensor, " a"]) -> Float[Tensor, " p"]:
+        """Return one number a problem: that of its column, or the sum over columns that are one problem."""
+
+    def fit(
+        self,
+        penalty: float | Float[Tensor, " c"],
+        tolerance: float,
+        start: LinearClassifier | None = None,
+        columns: Bool[Tensor, " c"] | None = None,
+    ) -> LinearClassifier:
+        """Minimise the objective.
+
+        Args:
+            penalty: The penalty, per sample: one, or one for each label.
+            tolerance: A fit ends when its gap to the minimum, estimated as half the squared gradient in scaled
+                coordinates, is at most this part of its objective.
+            start: Where to start. None: at zero.
+            columns: Which labels to fit, (L,); the others stay where they start. None: all.
+        """
+        penalties = torch.as_tensor(penalty, dtype=torch.float64, device=self._start.device).expand_as(self._start)
+        found = self._rotated(start)
+        fitted = self._varying if columns is None else self._varying & columns
+        left = fitted.nonzero().flatten()
+        scale = self._scale(penalties)[:, left]
+        problems = len(self._summed(penalties[left]))
+        search = ColumnSearch((found[:, left] * scale).view(-1, problems))
+        for _ in range(MOST_PASSES):
+            if len(left) == 0:
+                break
+            points = search.points.view_as(scale) / scale
+            loss, slope = self._objective(points, left, penalties[left])
+            taken = search.tell(loss, (slope / scale).view(-1, len(loss)))
+            gap = self._summed(0.5 * (slope / self._scale(penalties)[:, left]).square().sum(dim=0))
+            found[:, left] = torch.where(taken, points, found[:, left])
+            going = ~(taken & (gap <= tolerance * loss))
+            search.keep(going)
+            going = going.expand(len(left))
+            left, scale = left[going], scale[:, going]
+        return self._classifier(found) if start is None else start.replaced(self._classifier(found), fitted)
+
+    def _scale(self, penalties: Float[Tensor, " c"]) -> Float[Tensor, "d_and_1 c"]:
+        """Return the square root of the Hessian's diagonal, as the spread of the last pass has it."""
+        hessian = torch.cat([self._variances.unsqueeze(1) * self._spread + penalties, self._spread.unsqueeze(0)])
+        return hessian.clamp(min=SMALLEST).sqrt()
+
+    def _objective(
+        self, points: Float[Tensor, "d_and_1 a"], left: Int[Tensor, " a"], penalties: Float[Tensor, " a"]
+    ) -> tuple[Float[Tensor, " p"], Float[Tensor, "d_and_1 a"]]:
+        """Return the objective of each problem, and its gradient by W and b."""
+        weight, bias = points[:-1], points[-1]
+        loss = self._summed(0.5 * penalties * weight.square().sum(dim=0))
+        slope = torch.cat([penalties * weight, torch.zeros_like(bias).unsqueeze(0)])
+        spread = torch.zeros_like(loss)
+        narrow, shift, count = weight.float(), bias.float(), len(self._inputs)
+        step = max(1, LOGITS // len(left))
+        for first in range(0, count, step):
+            rows = slice(first, first + step)
+            inputs = self._inputs[rows]
+            losses, away, spreads = self._link(torch.addmm(shift, inputs, narrow), rows, left)
+            loss += losses / count
+            spread += spreads / count
+            slope[:-1] += (inputs.T @ away).double() / count
+            slope[-1] += away.sum(dim=0).double() / count
+        self._spread[left] = spread
+        return loss, slope
+
+    def _rotated(self, start: LinearClassifier | None) -> Float[Tensor, "d_and_1 c"]:
+        """Return W and b, float64, for standardised and rotated features."""
+        mean, deviation = self._mean.double(), self._deviation.double()
+        if start is None:
+            return torch.cat([mean.new_zeros(len(mean), len(self._start)), self._start.unsqueeze(0)])
+        weight = start.weight.double() * deviation.unsqueeze(1)
+        weight = weight if self._basis is None else self._basis.double().T @ weight
+        return torch.cat([weight, (start.bias.double() + mean @ start.weight.double()).unsqueeze(0)])
+
+    def _classifier(self, found: Float[Tensor, "d_and_1 c"]) -> LinearClassifier:
+        """Return the classifier of features as they come."""
+        weight = found[:-1] if self._basis is None else self._basis.double() @ found[:-1]
+        weight = weight / self._deviation.double().unsqueeze(1)
+        return LinearClassifier(weight, found[-1] - self._mean.double() @ weight)
+
+
+@final
+class ClassRegression(LogisticRegression):
+    """One problem for all classes.
+
+        minimise  1/N Σ_i -log softmax(W x_i + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
+
+    Example:
+        >>> train = Features(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1, 1]))
+        >>> ClassRegression(train).fit(0.01, 1e-4).predict(train.vectors)
+        tensor([0, 0, 1, 1])
+    """
+
+    def __init__(self, train: Features) -> None:
+        zero = torch.zeros(len(train.names), dtype=torch.float64)
+        super().__init__(train, zero, torch.full_like(zero, (1 - 1 / len(zero)) / len(zero)))
+        self._targets = train.classes.to(self._start.device)
+
+    @property
+    def _varying(self) -> Bool[Tensor, " c"]:
+        return torch.ones_like(self._start, dtype=torch.bool)
+
+    def _summed(self, columns: Float[Tensor, " c"]) -> Float[Tensor, " one"]:
+        return columns.sum(dim=0, keepdim=True)
+
+    def _link(self, logits: Tensor, rows: slice, left: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        targets = self._targets[rows].unsqueeze(1)
+        logs = logits.log_softmax(dim=1)
+        loss = -logs.gather(1, targets).double().sum(dim=0)
+        away = logs.exp_()
+        spread = (1 - away.square().sum(dim=1, keepdim=True)).double().sum(dim=0) / len(left)
+        return loss, away.scatter_add_(1, targets, torch.full_like(targets, -1, dtype=away.dtype)), spread
+
+
+@final
+class LabelRegression(LogisticRegression):
+    """A problem for each label, with a penalty of its own; labels share each pass, and converge on their own.
+
+        minimise  1/N Σ_i BCE(x_i w + b, y_i)  +  penalty/2 · ‖w‖²,   x standardised
+
+    A label that n = 0 or n = N samples have is predicted with the constant probability (n + 0.5)/(N + 1).
+
+    Example:
+        >>> labels = torch.tensor([[0, 1], [0, 1], [1, 1], [1, 1]])
+        >>> train = Features(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), labels)
+        >>> (LabelRegression(train).fit(0.01, 1e-4).logits(train.vectors) > 0).long().tolist()
+        [[0, 1], [0, 1], [1, 1], [1, 1]]
+    """
+
+    def __init__(self, train: Features) -> None:
+        self._counts = train.sets.sum(dim=0).double().to(train.vectors.device)
+        prior = (self._counts + 0.5) / (len(train) + 1)
+        super().__init__(train, prior.logit(), prior * (1 - prior))
+        self._targets = train.sets.to(self._start.device)
+
+    @property
+    def _varying(self) -> Bool[Tensor, " l"]:
+        return (self._counts > 0) & (self._counts < len(self._targets))
+
+    def _summed(self, columns: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
+        return columns
+
+    def _link(self, logits: Tensor, rows: slice, left: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        targets = self._targets[rows, left].float()
+        losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(dim=0).double()
+        probabilities = logits.sigmoid_()
+        spread = (probabilities * (1 - probabilities)).sum(dim=0).double()
+        return losses, probabilities.sub_(targets), spread
+
+
+def regression_of(train: Features) -> LogisticRegression:
+    """Return the regression that the labels of a training part ask for."""
+    return ClassRegression(train) if train.label_kind == "classes" else LabelRegression(train)
+
+
+def _variances(centred: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """Return the mean squares of the columns, float64, some rows at a time."""
+    rows = max(1, LOGITS // centred.shape[1])
+    return torch.stack([some.double().square().sum(dim=0) for some in centred.split(rows)]).sum(dim=0) / len(centred)

@@ -1,0 +1,639 @@
+"""Evaluations of frozen features, against loops of their own, and the intervals of what they find."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+import likewise.evaluation
+from likewise.data import Parts, Samples
+from likewise.evaluation import (
+    KNN,
+    Evaluation,
+    FeatureParts,
+    Features,
+    LinearProbe,
+    Metric,
+    Outcomes,
+    Result,
+    Retrieval,
+    Score,
+    applicable,
+    features_of_file,
+    paired_difference,
+    raw_features,
+)
+from likewise.evaluation.accuracy import accuracy
+from likewise.evaluation.intervals import over_classes, student, wilson
+from likewise.evaluation.logistic_regression import ClassRegression
+
+
+def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):
+    """Overlapping classes around the same centres."""
+    centres = 2 * torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    vectors = centres[labels] + spread * torch.randn(count, width, generator=generator)
+    return Features(vectors, labels, tuple(map(str, range(classes))), part=part)
+
+
+@pytest.fixture
+def parts():
+    return FeatureParts(blobs(90, "train", 1), blobs(45, "validation", 2), blobs(60, "test", 3))
+
+
+def overall(found):
+    return next(score for score in found.scores if str(score.group) == "all")
+
+
+# --- intervals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("correct", "count", "low", "high"),
+    [(0, 10, 0.0, 0.27753), (10, 10, 0.72247, 1.0), (81, 263, 0.25529, 0.36621), (1, 29, 0.00611, 0.17177)],
+)
+def test_wilson_interval_has_the_published_bounds(correct, count, low, high):
+    assert wilson(correct, count) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_impossible_counts_are_refused():
+    for counts in ((0, 0), (3, 2), (-1, 2)):
+        with pytest.raises(ValueError, match="correct <= count"):
+            wilson(*counts)
+
+
+def test_student_interval_is_that_of_a_t_test():
+    values = [0.91, 0.93, 0.88, 0.95, 0.9]
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert student(values) == pytest.approx((expected.low, expected.high))
+    assert student([0.5]) == (-math.inf, math.inf)
+
+
+def test_the_interval_over_classes_of_equal_size_is_that_of_the_class_means():
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.arange(60) % 6
+    values = torch.rand(60, generator=generator) + 0.3 * classes
+    means = [float(values[classes == c].mean()) for c in range(6)]
+    assert over_classes(values, classes) == pytest.approx(student(means), rel=1e-6)
+
+
+def test_a_paired_difference_counts_disagreements_only_and_has_a_mirror():
+    rows = torch.arange(20)
+    first, second = (Outcomes("kNN", "accuracy", rows, right.float()) for right in (rows >= 3, rows <= 14))
+    there, back = paired_difference(first, second), paired_difference(second, first)
+    assert (there.gained, there.lost, there.count) == (5, 3, 20)
+    assert there.value == pytest.approx(0.1)
+    assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
+    # (5 - 3)/22 and z * sqrt(5.5 + 3.5 - 2**2/22)/22, by hand
+    assert (there.low, there.high) == pytest.approx((0.090909 - 0.264550, 0.090909 + 0.264550), abs=1e-5)
+
+
+def test_a_paired_difference_is_on_the_samples_that_both_have():
+    first = Outcomes("kNN", "accuracy", torch.tensor([7, 2, 9]), torch.tensor([1.0, 0.0, 1.0]))
+    second = Outcomes("kNN", "accuracy", torch.tensor([9, 4, 7]), torch.tensor([0.0, 1.0, 1.0]))
+    difference = paired_difference(first, second)
+    assert (difference.count, difference.gained, difference.lost, difference.value) == (2, 1, 0, 0.5)
+    with pytest.raises(ValueError, match="in common"):
+        paired_difference(first, Outcomes("kNN", "accuracy", torch.tensor([1]), torch.tensor([0.0])))
+
+
+def test_a_paired_difference_of_precisions_is_a_paired_t_test():
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.rand(30, generator=generator) for _ in range(2))
+    rows = torch.arange(30)
+    difference = paired_difference(Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows, second))
+    expected = stats.ttest_rel(first.double().numpy(), second.double().numpy()).confidence_interval(0.95)
+    assert (difference.low, difference.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_a_paired_difference_of_unseen_classes_is_over_classes():
+    generator = torch.Generator().manual_seed(0)
+    classes, rows = torch.arange(40) % 4, torch.arange(40)
+    first, second = (torch.rand(40, generator=generator) + of * classes for of in (0.2, 0.0))
+    order = torch.randperm(40, generator=generator)
+    difference = paired_difference(
+        Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows[order], second[order]), classes
+    )
+    means = [float((first - second)[classes == c].mean()) for c in range(4)]
+    assert (difference.low, difference.high) == pytest.approx(np.clip(student(means), -1, 1), rel=1e-5)
+
+
+# --- accuracy --------------------------------------------------------------------------------------------------------
+
+
+def test_class_scores_add_up_to_the_overall_one():
+    test = Features(torch.zeros(6, 1), torch.tensor([0, 1, 2, 1, 2, 1]), ("a", "b", "c"))
+    found = accuracy("kNN", torch.tensor([0, 1, 2, 2, 0, 1]), test, torch.tensor([50, 50, 50]))
+    assert [(str(score.group), round(score.value * score.count), score.count) for score in found.scores] == [
+        ("all", 4, 6),
+        ("class a", 1, 1),
+        ("class b", 2, 3),
+        ("class c", 1, 2),
+    ]
+
+
+def test_a_long_tail_is_scored_by_the_number_of_training_samples():
+    test = Features(torch.zeros(8, 1), torch.arange(4).repeat_interleave(2), tuple("abcd"))
+    right = torch.tensor([0, 0, 1, 3, 2, 2, 0, 0])
+    found = accuracy("kNN", right, test, torch.tensor([101, 100, 20, 19]))
+    values = {str(score.group): (score.value, score.count) for score in found.scores}
+    assert {name: values[name] for name in ("many", "medium", "few")} == {
+        "many": (1.0, 2),
+        "medium": (0.75, 4),
+        "few": (0.0, 2),
+    }
+
+
+# --- k nearest neighbours --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", ["uniform", "similarity"])
+@pytest.mark.parametrize("k", [1, 2, 7, 90])
+def test_knn_is_a_vote_among_the_most_similar(parts, k, weights):
+    train, test = parts.train, parts.test
+    expected = []
+    for query in test.vectors.double():
+        similarity = [float(query @ of / query.norm() / of.norm()) for of in train.vectors.double()]
+        votes = [0.0] * 3
+        for row in sorted(range(len(train)), key=lambda row: -similarity[row])[:k]:
+            weight = 1 + 1e-6 * similarity[row] if weights == "uniform" else math.exp(similarity[row] / 0.07)
+            votes[int(train.labels[row])] += weight
+        expected.append(votes.index(max(votes)))
+    found = KNN(k, weights)(*parts)
+    prediction = next(one for one in found.outcomes if one.metric == "prediction")
+    assert prediction.values.long().tolist() == expected
+
+
+def test_knn_takes_what_is_best_on_validation(parts):
+    found = KNN()(*parts)
+    best = max(found.candidates, key=lambda score: score.value)
+    chosen = next(score for score in found.candidates if score.settings == overall(found).settings)
+    assert chosen.value == best.value
+    assert {score.part for score in found.candidates} == {"validation"}
+    alone = KNN(**overall(found).settings)(*parts)
+    assert overall(alone).value == overall(found).value
+
+
+def test_knn_looks_further_while_the_largest_k_is_best():
+    train = blobs(600, "train", 1, classes=2, spread=12.0)
+    tried = KNN(weights="uniform")(
+        train, blobs(400, "validation", 2, classes=2, spread=12.0), blobs(9, "test", 3, classes=2)
+    )
+    ks = [score.settings["k"] for score in tried.candidates]
+    best = max(zip([score.value for score in tried.candidates], [-k for k in ks], strict=True))
+    assert -best[1] < max(ks) or max(ks) == 600
+
+
+def test_knn_does_not_see_the_length_of_a_feature(parts):
+    scaled = Features(parts.test.vectors * torch.linspace(0.1, 9, 60)[:, None], parts.test.labels, parts.test.names)
+    assert overall(KNN()(*parts[:2], scaled)).value == overall(KNN()(*parts)).value
+
+
+# --- the linear probe ------------------------------------------------------------------------------------------------
+
+
+def objective(features, penalty, weight, bias):
+    """Return the probe's objective, in float64, sample by sample."""
+    vectors = features.vectors.double()
+    units = (vectors - vectors.mean(0)) / vectors.std(0, correction=0)
+    logits = units @ weight + bias
+    return float(
+        -sum(logits[i].log_softmax(0)[label] for i, label in enumerate(features.labels.tolist())) / len(units)
+        + penalty / 2 * weight.square().sum()
+    )
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
+def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty):
+    train = blobs(150, "train", 1)
+    vectors = train.vectors.double()
+    mean, deviation = vectors.mean(0), vectors.std(0, correction=0)
+    twin = LogisticRegression(C=1 / (penalty * 150), max_iter=100_000, tol=1e-10)
+    twin.fit(((vectors - mean) / deviation).numpy(), train.labels.numpy())
+    best = objective(train, penalty, torch.from_numpy(twin.coef_.T), torch.from_numpy(twin.intercept_))
+    probe = ClassRegression(train).fit(penalty, 1e-9)
+    weight = probe.weight * deviation[:, None]
+    assert objective(train, penalty, weight, probe.bias + mean @ probe.weight) == pytest.approx(best, rel=1e-6)
+    usual = ClassRegression(train).fit(penalty, LinearProbe().tolerance)
+    gap = objective(train, penalty, usual.weight * deviation[:, None], usual.bias + mean @ usual.weight) / best - 1
+    assert 0 <= gap + 1e-6 <= 0.01
+
+
+def test_a_warm_start_is_no_reason_to_stop():
+    """On classes that are far apart, each weaker penalty moves the weights on, as in a fit from zero."""
+    train = blobs(150, "train", 1, spread=0.2)
+    path, probe = ClassRegression(train), None
+    for penalty in (1e-1, 1e-2, 1e-3, 1e-4):
+        probe = path.fit(penalty, LinearProbe().tolerance, probe)
+        mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)
+        best, there = (
+            objective(train, penalty, of.weight * deviation[:, None], of.bias + mean @ of.weight)
+            for of in (ClassRegression(train).fit(penalty, 1e-7), probe)
+        )
+        assert there <= 1.05 * best
+
+
+def test_a_path_ends_where_a_fresh_fit_ends():
+    train = blobs(150, "train", 1)
+    path, probe = ClassRegression(train), None
+    for penalty in (1.0, 1e-1, 1e-2):
+        probe = path.fit(penalty, 1e-9, probe)
+    fresh = ClassRegression(train).fit(1e-2, 1e-9)
+    torch.testing.assert_close(probe.weight, fresh.weight, rtol=1e-3, atol=1e-4)
+
+
+def test_the_gradient_of_the_objective_is_that_of_differences():
+    train = blobs(30, "train", 1)
+    fitting = ClassRegression(train)
+    weight, bias = torch.randn(5, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    points = torch.cat([fitting._basis.double().T @ weight, bias[None]])  # noqa: SLF001 - the hot path of the probe
+    _, slopes = fitting._objective(points, torch.arange(3), torch.full((3,), 0.1))  # noqa: SLF001
+    slope, offset = fitting._basis.double() @ slopes[:-1], slopes[-1]  # noqa: SLF001
+
+    def along(values):
+        return objective(train, 0.1, torch.from_numpy(values[:15].reshape(5, 3)), torch.from_numpy(values[15:]))
+
+    at = torch.cat([weight.flatten(), bias]).numpy()
+    expected = [(along(at + step) - along(at - step)) / 2e-5 for step in 1e-5 * np.eye(18)]
+    assert torch.cat([slope.flatten(), offset]).tolist() == pytest.approx(expected, abs=1e-5)
+    assert minimize(along, at, method="BFGS").fun <= along(at)
+
+
+def test_the_probe_does_not_see_the_unit_of_a_feature(parts):
+    unit, shift = torch.tensor([1e-3, 1, 50, 1e3, 7]), torch.arange(5)
+    others = [Features(of.vectors * unit + shift, of.labels, of.names, part=of.part) for of in parts]
+    ours, theirs = (
+        next(o for o in LinearProbe(1e-2)(*of).outcomes if o.metric == "prediction") for of in (parts, others)
+    )
+    assert torch.equal(ours.values, theirs.values)
+
+
+def test_a_constant_feature_is_left_alone(parts):
+    others = [Features(torch.cat([of.vectors, torch.full((len(of), 2), 1e4)], 1), of.labels, of.names) for of in parts]
+    assert overall(LinearProbe(1e-2)(*others)).value == overall(LinearProbe(1e-2)(*parts)).value
+
+
+def test_the_path_goes_on_beyond_the_end_that_is_best(parts):
+    weak = LinearProbe(penalties=(1e-2, 1e-3))(*parts)
+    assert [score.settings["penalty"] for score in weak.candidates] == pytest.approx([0.1, 1e-2, 1e-3])
+    assert overall(weak).settings["penalty"] == 1e-2
+    even = LinearProbe(penalties=(1e-7, 1e-8))(*parts)  # equally accurate: others would not be more so
+    assert [score.settings["penalty"] for score in even.candidates] == [1e-7, 1e-8]
+
+
+def test_refitting_learns_from_validation_too(parts):
+    train, validation, test = parts
+    both = Features(torch.cat([train.vectors, validation.vectors]), torch.cat([train.labels, validation.labels]))
+    for evaluation in (KNN(5, "uniform"), LinearProbe(1e-2, tolerance=1e-9)):
+        expected = overall(evaluation(both, validation, test)).value
+        assert overall(evaluation(train, validation, test, refit=True)).value == expected
+
+
+# --- retrieval -------------------------------------------------------------------------------------------------------
+
+
+def loop(vectors, labels):
+    """precision@1, R-precision and MAP@R of every query, by sorting."""
+    rows = []
+    for query in range(len(labels)):
+        others = [row for row in range(len(labels)) if row != query]
+        similarity = {
+            row: float(torch.nn.functional.cosine_similarity(vectors[query], vectors[row], 0)) for row in others
+        }
+        ranked = sorted(others, key=lambda row: -similarity[row])
+        hits = [labels[row] == labels[query] for row in ranked]
+        positives = sum(hits)
+        if positives:
+            within = hits[:positives]
+            average = sum(sum(within[: j + 1]) / (j + 1) for j in range(positives) if within[j]) / positives
+            rows.append((float(hits[0]), sum(within) / positives, average))
+    return np.array(rows)
+
+
+def test_retrieval_is_a_loop_over_queries_with_a_long_tail_and_single_samples():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.tensor([0] * 20 + [1] * 9 + [2] * 4 + [3] * 2 + [4, 5])
+    vectors = torch.randn(6, 8, generator=generator)[labels] + 1.2 * torch.randn(len(labels), 8, generator=generator)
+    test = Features(vectors, labels)
+    found = Retrieval()(test, test, test)
+    expected = loop(vectors.double(), labels.tolist())
+    assert [score.value for score in found.scores] == pytest.approx(expected.mean(0).tolist(), abs=1e-6)
+    assert {score.count for score in found.scores} == {35}
+    assert all("2 samples left out" in score.notes[0] for score in found.scores)
+    for outcome, column in zip(found.outcomes, expected.T, strict=True):
+        assert outcome.values.tolist() == pytest.approx(column.tolist(), abs=1e-6)
+        assert outcome.rows.tolist() == list(range(35))
+
+
+def test_tiles_change_nothing(monkeypatch, parts):
+    whole = [KNN()(*parts), Retrieval()(*parts)]
+    monkeypatch.setattr("likewise.evaluation.nearest.TILE", 100)
+    for before, after in zip(whole, (KNN()(*parts), Retrieval()(*parts)), strict=True):
+        assert before.scores == after.scores
+
+
+def test_equal_similarities_give_chance_whatever_the_order_of_the_data():
+    """A collapsed encoder: in the data's own order, by class, the first of equals would be right."""
+    labels = torch.arange(10).repeat_interleave(40)
+    test = Features(torch.ones(400, 8), labels)
+    precision = Retrieval()(test, test, test).scores[0].value
+    assert precision < 0.2
+    assert overall(KNN(1)(test, test, test)).value < 0.2
+
+
+def test_unseen_classes_have_an_interval_over_classes():
+    train, test = blobs(30, "train", 1), blobs(60, "test", 2)
+    unseen = Features(test.vectors, test.labels, ("x", "y", "z"))
+    seen, other = (Retrieval()(train, train, of) for of in (test, unseen))
+    value = next(one for one in other.outcomes if one.metric == "MAP@R").values
+    assert [score.value for score in seen.scores] == [score.value for score in other.scores]
+    assert other.scores[0].classes == 3
+    assert (other.scores[2].low, other.scores[2].high) == pytest.approx(
+        np.clip(student([float(value[test.labels == c].mean()) for c in range(3)]), 0, 1), abs=1e-6
+    )
+
+
+def test_turns_of_an_unseen_class_count_as_one():
+    train, test = blobs(30, "train", 1), blobs(60, "test", 2)
+    turned = Features(test.vectors, test.labels, ("x", "y", "x, turned 90°"))
+    found = Retrieval()(train, train, turned)
+    value = next(one for one in found.outcomes if one.metric == "MAP@R").values
+    low, high = over_classes(value, test.labels % 2)
+    assert found.scores[2].classes == 2
+    assert (found.scores[2].low, found.scores[2].high) == pytest.approx((max(0, low), min(1, high)))
+    assert turned.groups.tolist() == (test.labels % 2).tolist()
+
+
+def test_classes_that_agree_exactly_do_not_tell_how_others_differ():
+    """Where two classes are all right the interval is Wilson's of two; of a difference of 0, Agresti and Min's."""
+    train = Features(torch.eye(2), torch.tensor([0, 1]), ("a", "b"))
+    test = Features(torch.eye(2).repeat_interleave(8, dim=0), torch.arange(2).repeat_interleave(8), ("x", "y"))
+    found = Retrieval()(train, train, test)
+    expected = stats.binomtest(2, 2).proportion_ci(method="wilson")
+    for score in found.scores:
+        assert (score.value, score.low, score.high) == pytest.approx((1, *expected))
+    difference = paired_difference(found.outcomes[0], found.outcomes[0], test.labels)
+    assert (difference.low, difference.high) == pytest.approx((-1.96 / 4, 1.96 / 4), abs=1e-3)
+    worse = replace(found.outcomes[0], values=found.outcomes[0].values - 0.25)
+    difference = paired_difference(found.outcomes[0], worse, test.labels)
+    assert difference.value == 0.25
+    assert difference.low < 0
+    assert difference.high > 0.25
+
+
+# --- what applies ----------------------------------------------------------------------------------------------------
+
+
+def names(evaluations):
+    return [evaluation.name for evaluation in evaluations]
+
+
+def test_what_applies_follows_from_the_labels(parts):
+    train, validation, test = parts
+    none = Features(test.vectors, None)
+    sets = Features(test.vectors, torch.ones(60, 2, dtype=torch.bool))
+    unseen = Features(test.vectors, test.labels, ("x", "y", "z"))
+    assert names(applicable(parts)) == ["kNN", "linear probe", "retrieval"]
+    assert names(applicable(FeatureParts(train, validation, unseen))) == ["retrieval", "few-shot"]
+    assert names(applicable(FeatureParts(train[torch.arange(0)], validation, test))) == ["retrieval"]
+    assert applicable(FeatureParts(none, none, none)) == []
+    assert names(applicable(FeatureParts(sets, sets, sets))) == ["retrieval"]  # of labels that all have
+
+
+def test_what_does_not_apply_is_refused_when_it_is_asked_for(parts):
+    unseen = Features(parts.test.vectors, parts.test.labels, ("x", "y", "z"))
+    for evaluation in (KNN(), LinearProbe()):
+        with pytest.raises(ValueError, match=r"does not apply: it needs test classes .*those that apply: Retrieval"):
+            applicable(FeatureParts(*parts[:2], unseen), [evaluation])
+    alone = Features(torch.rand(3, 2), torch.arange(3))
+    with pytest.raises(ValueError, match="a class with 2 test samples, and every class has 1"):
+        applicable(FeatureParts(*parts[:2], alone), [Retrieval()])
+    one = Features(torch.rand(3, 2), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        applicable(FeatureParts(one, one, one), [Retrieval()])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels", "words"),
+    [
+        (torch.zeros(3, 2), torch.zeros(2, dtype=torch.long), "one label for each of 3 test features, got 2"),
+        (torch.tensor([[1.0], [math.nan]]), torch.zeros(2, dtype=torch.long), "NaN or infinity in 1 of 2"),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.long), r"features \(N, D\)"),
+        (torch.zeros(3, 2), torch.zeros(3), "integers"),
+    ],
+)
+def test_features_that_do_not_fit_are_refused(vectors, labels, words):
+    with pytest.raises(ValueError, match=words):
+        Features(vectors, labels)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: KNN(0), "k of at least 1, got 0"),
+        (lambda: KNN(weights="distance"), "one of uniform, similarity"),
+        (lambda: KNN(temperature=0), "temperature above 0"),
+        (lambda: LinearProbe(0), "penalty above 0"),
+        (lambda: LinearProbe(penalties=()), "at least one of penalties"),
+        (lambda: LinearProbe(tolerance=-1), "tolerance above 0"),
+    ],
+    ids=range(6),
+)
+def test_settings_without_meaning_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_an_evaluation_of_the_names_of_before_still_works(parts):
+    with pytest.warns(DeprecationWarning, match="called Result now"):
+        found = likewise.evaluation.Found
+    assert found is Result
+    with pytest.warns(DeprecationWarning, match=r"rename Old\.refusal to why_not_applicable"):
+
+        class Old(Evaluation):
+            name = "old"
+
+            def refusal(self, parts):
+                return None if len(parts.train) else "it needs a training part, and there is none"
+
+            def __call__(self, train, validation, test, *, refit=False, progress=None):
+                del validation, refit, progress
+                assert self.refusal(FeatureParts(train, test, test)) is None
+                return Result((Score(self.name, Metric("size", "plain"), len(test), 0, 99, 1),))
+
+    assert Old()(*parts).scores[0].value == Old().evaluate(parts).scores[0].value == len(parts.test)
+    assert [of.name for of in applicable(parts, [Old()])] == ["old"]
+    none = parts._replace(train=parts.train[torch.arange(0)])
+    with pytest.raises(ValueError, match="Old does not apply: it needs a training part"):
+        applicable(none, [Old()])
+    with pytest.warns(DeprecationWarning, match="refusal is called why_not_applicable now"):
+        assert KNN().refusal(none) == KNN().why_not_applicable(none) is not None
+
+
+def test_an_evaluation_is_named_once(parts):
+    with pytest.raises(ValueError, match="kNN twice"):
+        applicable(parts, [KNN(3), KNN(9)])
+
+
+def test_a_classifier_refuses_other_classes_from_python_too(parts):
+    unseen = Features(parts.test.vectors, parts.test.labels, ("x", "y", "z"))
+    for evaluation in (KNN(), LinearProbe()):
+        with pytest.raises(ValueError, match="does not apply: it needs test classes"):
+            evaluation(*parts[:2], unseen)
+
+
+def test_classes_of_any_integer_are_taken_and_others_refused(parts):
+    train, validation, test = (Features(of.vectors, of.labels.to(torch.uint8), of.names) for of in parts)
+    for evaluation in (KNN(5, "uniform"), LinearProbe(1e-2), Retrieval()):
+        assert evaluation(train, validation, test).scores == evaluation(*parts[:2], parts.test).scores
+    with pytest.raises(ValueError, match="labels from 0 to 1"):
+        Features(torch.zeros(3, 1), torch.tensor([0, 1, 2]), ("a", "b"))
+    with pytest.raises(ValueError, match="got -1 to 1"):
+        Features(torch.zeros(2, 1), torch.tensor([-1, 1]), ("a", "b"))
+
+
+def test_many_and_few_are_those_of_the_whole_training_part(parts):
+    capped = Features(parts.train.vectors, parts.train.labels, parts.train.names, part="train").fewer(12)
+    capped = Features(capped.vectors, capped.labels, capped.names, part="train", whole=torch.tensor([500, 50, 5]))
+    scores = {str(score.group) for score in KNN(3, "uniform")(capped, parts.validation, parts.test).scores}
+    assert {"many", "medium", "few"} <= scores
+
+
+# --- raw inputs ------------------------------------------------------------------------------------------------------
+
+
+def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
+    monkeypatch.setattr("likewise.evaluation.raw.MOST_NUMBERS", 31)
+    images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
+    samples = Samples(images, torch.arange(20) % 2, ("a", "b"), rows=torch.arange(100, 120))
+    raw = raw_features(Parts(samples, samples, samples))
+    assert {len(part) for part in raw} == {7}
+    torch.testing.assert_close(raw.test.vectors[:, 0] * 255, raw.test.rows.float() - 100)
+    assert raw.test.labels.tolist() == (raw.test.rows % 2).tolist()
+    large = Samples(torch.zeros(2, 3, 65, 64), torch.arange(2), ("a", "b"))
+    assert raw_features(Parts(large, large, large)) is None
+
+
+def test_vectors_are_standardised_by_the_training_part_and_images_are_not():
+    scale = torch.tensor([1e-3, 1.0, 1e4, 0.0])
+    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) * scale + torch.tensor(
+        [5.0, 0.0, -2e4, 7.25]
+    )
+    rows = torch.arange(60)
+    samples = Samples(inputs, rows % 2, ("a", "b"))
+    train, validation, test = (samples[own] for own in rows.split([30, 10, 20]))
+    test.inputs[:, 3] += 1  # constant in training only
+    raw = raw_features(Parts(train, validation, test))
+    scaler = StandardScaler().fit(train.inputs.double().numpy())
+    for of, part in zip(raw, (train, validation, test), strict=True):
+        expected = torch.from_numpy(scaler.transform(part.inputs.double().numpy())).float()
+        torch.testing.assert_close(of.vectors[:, :3], expected[:, :3], rtol=1e-4, atol=1e-3)
+        assert not of.vectors[:, 3].any()
+    torch.testing.assert_close(raw.test.origin.encode(test.inputs), raw.test.vectors)  # other data, by the same numbers
+    images = Samples(inputs.view(60, 1, 2, 2), rows % 2, ("a", "b"))
+    assert torch.equal(raw_features(Parts(images, images, images)).test.vectors, inputs)
+
+
+# --- array files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    def save(**arrays):
+        np.savez(tmp_path / "mine.npz", **arrays)
+        return tmp_path / "mine.npz"
+
+    return save
+
+
+def test_an_array_file_of_three_parts_is_read_as_it_is(file):
+    saved = file(
+        train_features=np.eye(4), train_labels=["a", "b"] * 2, test_features=np.ones((2, 4)), test_labels=["b", "a"],
+        validation_features=np.zeros((2, 4)), validation_labels=["a", "b"],
+    )  # fmt: skip
+    parts = features_of_file(saved)
+    assert [len(part) for part in parts] == [4, 2, 2]
+    assert parts.test.labels.tolist() == [1, 0]
+    assert parts.test.rows.tolist() == [6, 7]
+    assert parts.train.vectors.dtype == torch.float32
+
+
+def test_label_sets_of_test_samples_alone_are_evaluated_by_retrieval(file):
+    sets = np.random.default_rng(0).random((12, 3)) < 0.5
+    alone = features_of_file(file(features=np.eye(12), labels=sets, parts=["test"] * 12))
+    assert (len(alone.train), len(alone.validation), len(alone.test)) == (0, 0, 12)
+    assert np.array_equal(alone.test.sets.numpy(), sets)
+    assert names(applicable(alone)) == ["retrieval"]
+
+
+def test_test_classes_of_their_own_stay_as_they_are(file):
+    labels = np.repeat(["a", "b", "x", "y"], 5)
+    parts = features_of_file(
+        file(features=np.random.default_rng(0).random((20, 3)), labels=labels, parts=np.repeat(["train", "test"], 10))
+    )
+    assert (parts.train.names, parts.test.names, len(parts.validation)) == (("a", "b"), ("x", "y"), 0)
+    alone = features_of_file(file(features=np.eye(4), labels=[0, 0, 1, 1], parts=["test"] * 4))
+    assert names(applicable(alone)) == ["retrieval", "few-shot"]
+
+
+NAMED = {part + "_features": np.eye(3) for part in ("train", "test")} | {
+    part + "_labels": [0, 1, 0] for part in ("train", "test")
+}
+SETS = {part + "_features": np.eye(3) for part in ("train", "test")} | {
+    part + "_labels": np.eye(3)[:, :2] > 0 for part in ("train", "test")
+}
+
+
+def test_parts_have_the_names_of_their_classes_and_labels(file):
+    """Numbers or words, in the order that they have."""
+    parts = features_of_file(file(**NAMED, train_names=np.array([10, 9]), test_names=["9", "10"]))
+    assert parts.test.names == ("10", "9")
+    assert [parts.test.names[label] for label in parts.test.labels] == ["9", "10", "9"]
+    rows = parts.train.vectors.argmax(dim=1).tolist()
+    assert [parts.train.names[label] for label in parts.train.labels] == [("10", "9", "10")[row] for row in rows]
+    sets = features_of_file(file(**SETS, train_names=["sky", "sea"], test_names=["sky", "sea"]))
+    assert sets.test.names == ("sky", "sea")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": [1]}, r"expected 'features' \(N, D\) and 'labels'.* got x"),
+        ({"features": np.eye(3)}, "'labels'.* got features"),
+        ({"features": np.eye(3), "labels": [1, 2]}, "one label for each of 3 features, got 2"),
+        ({"features": np.full((3, 1), np.nan), "labels": [1, 2, 1]}, "NaN or infinity in 3 of 3"),
+        ({"features": np.ones(3), "labels": [1, 2, 1]}, r"features \(N, D\)"),
+        ({"features": np.eye(3), "labels": [1, 1, 1]}, "at least 2 classes"),
+        ({"features": np.eye(3), "labels": [1, 2, 3]}, "retrieval"),
+        ({"test_features": np.eye(3)}, "no test_labels"),
+        (
+            {"train_features": np.eye(2), "train_labels": [1, 2], "test_features": np.eye(3), "test_labels": [1, 2, 1]},
+            "one length",
+        ),
+        (NAMED | {"train_names": ["a", "b"]}, "expected test_names next to train_names, got none"),
+        (NAMED | {"test_names": ["a", "b"]}, "expected train_names next to test_names, got none"),
+        (NAMED | {"train_names": "a", "test_names": ["a", "b"]}, r"expected train_names \(C,\), got \(\)"),
+        (NAMED | {"train_names": ["a", "b"], "test_names": ["a"]}, "test_labels as integers from 0 to 0"),
+        (SETS | {"test_labels": np.eye(3) > 0}, r"expected test_labels like train_labels, \(3, 2\), got \(3, 3\)"),
+        (SETS | {"train_names": ["a", "b"], "test_names": ["b", "a"]}, "2 test_names, the same in all parts"),
+    ],
+    ids=range(15),
+)
+def test_array_files_that_are_not_as_expected_are_refused(file, arrays, words):
+    with pytest.raises(ValueError, match=words):
+        features_of_file(file(**arrays))
+
+
+def test_a_file_that_is_no_array_file_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="does not exist"):
+        features_of_file(tmp_path / "none.npz")
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 cut")
+    with pytest.raises(ValueError, match=r"can't be read.*numpy\.savez"):
+        features_of_file(tmp_path / "cut.npz")

@@ -1,0 +1,669 @@
+"""The operator: every backend against a float64 oracle computed pair by pair."""
+
+import gc
+import math
+import subprocess
+import sys
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import forward_ad
+
+import likewise as lw
+from likewise import pairs
+from likewise.operator import Problem, Push, evaluate, tiles
+
+BACKENDS = ["dense", "tiled"]
+DOUBLE = torch.float64
+
+
+def unit(n, d, dtype=DOUBLE):
+    return torch.nn.functional.normalize(torch.randn(n, d, dtype=DOUBLE), dim=1).to(dtype)
+
+
+def oracle(queries, references, pull, push, temperature, coefficient=None):
+    """Return the losses of the equation, computed one pair after another."""
+    losses = []
+    weights, repulsions = pull.dense(DOUBLE), push.dense(DOUBLE)
+    for i, z in enumerate(queries):
+        s = [(z @ v) / temperature for v in references]
+        repelled = [s[u] + math.log(repulsions[i, u]) for u in range(len(s)) if repulsions[i, u] > 0]
+        if not repelled or not weights[i].any():
+            losses.append(queries.sum() * 0)
+            continue
+        c = weights[i].sum() if coefficient is None else coefficient[i]
+        losses.append(
+            c * torch.logsumexp(torch.stack(repelled), 0) - sum(w * x for w, x in zip(weights[i], s, strict=True))
+        )
+    return torch.stack(losses)
+
+
+def plain(queries, pull, push, temperature):
+    """Return the losses by the plain dense formula in the queries' own dtype."""
+    similarity = queries @ queries.T / temperature
+    weights = pull.dense(similarity.dtype)
+    repulsion = torch.logsumexp(similarity + push.dense(similarity.dtype).log(), dim=1)
+    return weights.sum(dim=1) * repulsion - (weights * similarity).sum(dim=1)
+
+
+def sup_con_pairs(labels):
+    push = pairs.NotSelf(len(labels))
+    return (pairs.SameClass(labels) & push).mean_over_row(), push
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.003, 0.1, 1.0])
+@pytest.mark.parametrize("tile", [3, 512])
+def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
+    """Losses and all gradients match the oracle for any weights, with upstream gradients of any sign."""
+    monkeypatch.setattr(tiles, "TILE", tile)
+    labels = torch.tensor([0, 1, 0, 2, 0, 1, 3])
+    queries, references = unit(7, 5), unit(6, 5)
+    explicit = torch.rand(7, 6) * (torch.rand(7, 6) > 0.4)
+    explicit[2] = 0
+    cases = [
+        (None, *sup_con_pairs(labels)),
+        (None, pairs.SameClass(labels), pairs.AllPairs(7, 7) + pairs.SameClass(labels) * 0.5),
+        (None, *sup_con_pairs(torch.zeros(7).long())),
+        (references, pairs.Explicit(torch.randn(7, 6)), pairs.Explicit(explicit)),
+        (references, pairs.Explicit(explicit).mean_over_row(), pairs.NotSelf(7, 6, 1)),
+    ]
+    for given_references, pull, push in cases:
+        shape = (1,) if tile == 3 else ()
+        leaves = [queries.clone().requires_grad_(), torch.full(shape, temperature, dtype=DOUBLE, requires_grad=True)]
+        others = leaves[0] if given_references is None else given_references.clone().requires_grad_()
+        leaves += [] if given_references is None else [others]
+        upstream = torch.randn(7, dtype=DOUBLE)
+        expected = oracle(leaves[0], others, pull, push, leaves[1].sum())
+        gradients = torch.autograd.grad(expected @ upstream, leaves)
+        losses = lw.contrast(
+            leaves[0],
+            None if given_references is None else others,
+            pull=pull,
+            push=push,
+            temperature=leaves[1],
+            backend=backend,
+        )
+        torch.testing.assert_close(losses, expected, rtol=1e-11, atol=1e-11)
+        for mine, theirs in zip(torch.autograd.grad(losses @ upstream, leaves), gradients, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 / temperature**2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sections_with_and_without_gradient(backend, monkeypatch):
+    """Several sections give the same as their concatenation; only those that require a gradient receive one."""
+    monkeypatch.setattr(tiles, "TILE", 4)
+    queries, keys, queue = unit(6, 5).requires_grad_(), unit(6, 5).requires_grad_(), unit(9, 5)
+    own = pairs.SameSample(torch.arange(6), torch.arange(6))
+    pull = pairs.concat([own, pairs.NoPairs(6, 9)])
+    push = pairs.concat([pairs.AllPairs(6, 6), pairs.AllPairs(6, 9) * 0.5])
+    losses = lw.contrast(queries, (keys, queue), pull=pull, push=push, temperature=0.2, backend=backend)
+    expected = oracle(queries, torch.cat([keys, queue]), pull, push, 0.2)
+    torch.testing.assert_close(losses, expected)
+    for mine, theirs in zip(
+        torch.autograd.grad(losses.sum(), [queries, keys]),
+        torch.autograd.grad(expected.sum(), [queries, keys]),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("section", [0, 1, 2])
+def test_a_costly_pull_is_not_evaluated_again_for_sections_without_gradient(section, monkeypatch):
+    """Jaccard weights come as products: the backward makes those of one section alone, and they are exact."""
+    sets = torch.rand(6, 4) < 0.5
+    references = [torch.rand(n, 4) < 0.5 for n in (5, 9, 7)]
+    queries, rows = unit(6, 5).requires_grad_(), [unit(len(of), 5) for of in references]
+    rows[section].requires_grad_()
+    pull = pairs.concat([pairs.Jaccard(sets, of) for of in references])
+    push = pairs.AllPairs(6, 21)
+    losses = lw.contrast(queries, tuple(rows), pull=pull, push=push, temperature=0.2, backend="tiled")
+    expected = oracle(queries, torch.cat(rows), pull, push, 0.2)
+    made, tile = [], pairs.Jaccard.tile
+    monkeypatch.setattr(pairs.Jaccard, "tile", lambda self, *of: (made.append(self.shape), tile(self, *of))[1])
+    found = torch.autograd.grad(losses.sum(), [queries, rows[section]])
+    assert made == [(6, len(references[section]))]
+    torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), [queries, rows[section]]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [(), (1,)], ids=str)
+def test_gradcheck(backend, shape, monkeypatch):
+    """Gradients to queries, references and temperature are those of finite differences."""
+    monkeypatch.setattr(tiles, "TILE", 3)
+    labels = torch.tensor([0, 1, 0, 1, 2])
+    pull, push = sup_con_pairs(labels)
+    z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
+    tau = torch.full(shape, 0.4, dtype=DOUBLE, requires_grad=True)
+    weight = pairs.Explicit(torch.rand(5, 4))
+
+    def rectangle(z, v, tau):
+        return lw.contrast(z, v, pull=weight, push=weight, temperature=tau, backend=backend)
+
+    def triangle(z, tau):
+        return lw.contrast(z, pull=pull, push=push, temperature=tau, backend=backend)
+
+    assert torch.autograd.gradcheck(rectangle, (z, v, tau))
+    assert torch.autograd.gradcheck(triangle, (z, tau))
+    assert torch.autograd.gradcheck(lambda v: rectangle(z.detach(), v, tau.detach()), (v,))
+    assert torch.autograd.gradcheck(lambda tau: rectangle(z.detach(), v.detach(), tau), (tau,))
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 9), st.sampled_from([0.01, 0.03, 0.2, 1.0]), st.integers(0, 10**6))
+def test_tile_size_changes_nothing(n, tile, temperature, seed):
+    """Any tile size gives the same losses and gradients, with the triangle and without it."""
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.nn.functional.normalize(torch.randn(n, 4, dtype=DOUBLE, generator=generator), dim=1)
+    pull, push = sup_con_pairs(torch.randint(0, 3, (n,), generator=generator))
+    results = []
+    for size in (tile, 512):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tiles, "TILE", size)
+            leaf = z.clone().requires_grad_()
+            losses = lw.contrast(leaf, pull=pull, push=push, temperature=temperature, backend="tiled")
+            results.append((losses, torch.autograd.grad(losses.sum(), leaf)[0]))
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-9, atol=1e-9 / temperature)
+
+
+def losses_and_gradient(formula, operand, pull, push, temperature, **options):
+    leaf = operand.clone().requires_grad_()
+    losses = formula(leaf, pull=pull, push=push, temperature=temperature, **options)
+    losses.mean().backward()
+    return losses.detach().double(), leaf.grad.double()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("temperature", [0.01, 0.05, 0.1, 1.0])
+@pytest.mark.parametrize("classes", [1, 10, 400])
+def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature, classes):
+    """Over several samples, losses and gradients have at most twice the error of the plain formula in float32."""
+    mine, theirs = torch.zeros(2, dtype=DOUBLE), torch.zeros(2, dtype=DOUBLE)
+    for draw in range(4):
+        torch.manual_seed(draw)
+        weights = *sup_con_pairs(torch.arange(1200) % classes), temperature
+        operand = unit(1200, 32, dtype)
+        exact = losses_and_gradient(plain, operand.double(), *weights)
+        usual = losses_and_gradient(plain, operand.float(), *weights)
+        ours = losses_and_gradient(lw.contrast, operand, *weights, backend=backend)
+        rounded = usual[0], usual[1].to(dtype).double()  # a low-precision operand receives a rounded gradient
+        mine += torch.stack([(x - y).norm() for x, y in zip(ours, exact, strict=True)])
+        theirs += torch.stack([(x - y).norm() for x, y in zip(rounded, exact, strict=True)])
+    assert (mine <= 2 * theirs).all(), (mine, theirs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_same_input_same_bits(backend):
+    """Forward and backward give the same bits each time."""
+    z = unit(900, 16, torch.float32)
+    pull, push = sup_con_pairs(torch.randint(0, 7, (900,)))
+    results = []
+    for _ in range(2):
+        leaf = z.clone().requires_grad_()
+        losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
+        results.append((losses, torch.autograd.grad(losses.mean(), leaf)[0]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backward_can_be_repeated(backend):
+    """A retained graph gives the same gradient again."""
+    z = unit(10, 4).requires_grad_()
+    pull, push = sup_con_pairs(torch.arange(10) % 3)
+    losses = lw.contrast(z, pull=pull, push=push, temperature=0.1, backend=backend)
+    first = torch.autograd.grad(losses.sum(), z, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(losses.sum(), z)[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_lengths_of_any_size(backend, scale):
+    """Embeddings that are not normalised are also exact, beyond the range of e^s."""
+    z = torch.randn(20, 4, dtype=DOUBLE) * scale
+    pull, push = sup_con_pairs(torch.arange(20) % 3)
+    losses = lw.contrast(z.float(), pull=pull, push=push, temperature=0.1, backend=backend)
+    expected = oracle(z.float().double(), z.float().double(), pull, push, 0.1)
+    assert torch.isfinite(losses).all()
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5 * max(10 * scale**2, 1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_excluded_pairs_may_overflow(backend):
+    """A similarity outside the range of its dtype does no harm where push is 0."""
+    z = torch.eye(3) * 1e20
+    for push in (pairs.NotSelf(3), pairs.Explicit(1 - torch.eye(3)), pairs.Explicit((1 - torch.eye(3)) * 0.5)):
+        lse = lw.log_sum_exp(z, push=push, temperature=1.0, backend=backend)
+        torch.testing.assert_close(lse, push.row_sum().log())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", ["complement", "one long row", "all but one class"])
+def test_sums_taken_from_sums_do_not_cancel(backend, case):
+    """A difference of class sums, or of a class sum and a long row, has at most twice the plain formula's error."""
+    z, labels = unit(1500, 16, torch.float32), torch.zeros(1500).long()
+    labels[:2] = 1
+    pull = (~pairs.SameClass(labels)).mean_over_row()
+    if case == "one long row":
+        z[0] *= 1e4
+        pull = (pairs.SameClass(torch.arange(1500) % 750) & pairs.NotSelf(1500)).mean_over_row()
+    elif case == "all but one class":
+        pull = (~pairs.SharesLabel(torch.nn.functional.one_hot(labels))).mean_over_row()
+    weights = pull, pairs.NotSelf(1500), 0.1
+    exact, usual = (plain(rows, *weights).double() for rows in (z.double(), z))
+    mine = lw.contrast(z, pull=pull, push=weights[1], temperature=0.1, backend=backend).double()
+    assert (mine - exact).norm() <= 2 * (usual - exact).norm()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_empty_rows_are_minus_infinity_without_gradient(backend, monkeypatch):
+    """log_sum_exp is −inf where push is empty, without gradient, whatever the upstream."""
+    monkeypatch.setattr(tiles, "TILE", 2)
+    z = unit(5, 3).requires_grad_()
+    labels = torch.tensor([0, 0, 1, 2, 2])
+    for push in (
+        pairs.SameClass(labels) & pairs.NotSelf(5),
+        pairs.Explicit((pairs.SameClass(labels) & pairs.NotSelf(5)).dense() * 0.5),
+        pairs.NotSelf(5).scale(anchors=torch.tensor([1.0, 2.0, 0.0, 0.5, 1.0])),
+    ):
+        lse = lw.log_sum_exp(z, push=push, temperature=0.1, backend=backend)
+        assert torch.isneginf(lse).tolist() == [False, False, True, False, False]
+        for value in (1.0, torch.inf):
+            upstream = torch.tensor([0.0, 0.0, value, 0.0, 0.0], dtype=DOUBLE)
+            (gradient,) = torch.autograd.grad(lse, z, upstream, retain_graph=True)
+            assert gradient.abs().sum() == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inactive_anchors_give_zero(backend):
+    """An anchor without positives, or with an empty push, has loss 0 and no gradient."""
+    z = unit(4, 3).requires_grad_()
+    pull = pairs.Explicit(torch.tensor([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]]).double())
+    push = pairs.Explicit(torch.tensor([[0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 0, 0]]).double())
+    losses = lw.contrast(z, pull=pull, push=push, temperature=0.1, coefficient=torch.ones(4), backend=backend)
+    assert losses[2:].tolist() == [0, 0]
+    (gradient,) = torch.autograd.grad(losses, z, torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE))
+    assert gradient.abs().sum() == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("n", "r"), [(0, 0), (0, 3), (3, 0)])
+def test_nothing_to_contrast(backend, n, r):
+    """Without queries there are no losses; without references they are zero."""
+    queries, references = torch.randn(n, 2, requires_grad=True), torch.randn(r, 2)
+    losses = lw.contrast(
+        queries, references, pull=pairs.AllPairs(n, r), push=pairs.AllPairs(n, r), temperature=1.0, backend=backend
+    )
+    losses.sum().backward()
+    assert losses.tolist() == [0.0] * n
+    assert queries.grad is not None
+    assert queries.grad.abs().sum() == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_autocast_is_off_inside(backend):
+    """Under autocast, forward and backward compute in float32."""
+    z = unit(600, 16, torch.float32)
+    pull, push = sup_con_pairs(torch.arange(600) % 9)
+    results = []
+    for enabled in (False, True):
+        leaf = z.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
+        losses.mean().backward()  # as PyTorch asks: what dense leaves to autograd would run in the user's autocast
+        results.append((losses, leaf.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def test_mixed_dtypes_promote():
+    """fp16 keys and fp32 queries are contrasted in fp32; float64 takes precedence."""
+    queries, keys = unit(3, 4, torch.float32), unit(3, 4, torch.float16)
+    own = pairs.SameSample(torch.arange(3), torch.arange(3))
+    losses = lw.contrast(queries, keys, pull=own, push=pairs.AllPairs(3, 3), temperature=0.1)
+    assert losses.dtype == torch.float32
+    torch.testing.assert_close(
+        losses, oracle(queries.double(), keys.double(), own, pairs.AllPairs(3, 3), 0.1).float(), rtol=1e-5, atol=1e-5
+    )
+    assert lw.contrast(queries.double(), keys, pull=own, push=own, temperature=0.1).dtype == DOUBLE
+
+
+def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
+    """Queries as references with a symmetric set use the triangle only while 2·max|s| < 80."""
+    taken = []
+    original = tiles.TiledProblem.__init__
+
+    def note(self, *arguments):
+        original(self, *arguments)
+        taken.append(self.is_triangle)
+
+    monkeypatch.setattr(tiles.TiledProblem, "__init__", note)
+    monkeypatch.setattr(tiles, "TILE", 4)
+    z = unit(6, 3, torch.float32)
+    for temperature, push, expected in [
+        (0.0251, pairs.NotSelf(6), True),
+        (0.0249, pairs.NotSelf(6), False),
+        (0.1, pairs.NotSelf(6) * 0.5, True),
+        (0.1, pairs.NotSelf(6).scale(references=torch.arange(6)), False),
+        (0.1, pairs.Explicit(torch.ones(6, 6).triu()), False),
+        (0.1, pairs.Explicit(torch.ones(6, 6)), True),
+    ]:
+        taken.clear()
+        lw.log_sum_exp(z, push=push, temperature=temperature, backend="tiled")
+        assert taken == [expected]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_reductions_are_over_active_rows(backend):
+    """The mean excludes inactive rows, whose zeros look the same as losses of 0."""
+    z, labels = unit(8, 3).requires_grad_(), torch.tensor([0, 0, 0, 1, 1, 2, 3, 4])
+    pull, push = sup_con_pairs(labels)
+
+    def reduced(reduction):
+        return lw.contrast(z, pull=pull, push=push, temperature=0.3, reduction=reduction, backend=backend)
+
+    rows = reduced("none")
+    torch.testing.assert_close(reduced("sum"), rows.sum())
+    torch.testing.assert_close(reduced("mean"), rows.sum() / 5)
+    for reduction, share in (("sum", 1), ("mean", 5)):
+        mine, theirs = (torch.autograd.grad(loss, z)[0] for loss in (reduced(reduction), reduced("none").sum() / share))
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.2])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_several_pushes_with_powers_both_ways(temperature, normalize):
+    """Each push has its own log-sum-exp of e^{power·s}, over rows and columns, with all gradients."""
+    weights = torch.rand(7, 9) * (torch.rand(7, 9) > 0.3)
+    for pushes in (
+        (Push(pairs.AllPairs(7, 9), 2.0), Push(pairs.NotSelf(7, 9), 0.5)),
+        (Push(pairs.Explicit(weights)), Push(pairs.NotSelf(7, 9), 1.5)),
+        (Push(pairs.AllPairs(7, 9)), Push(pairs.NotSelf(7, 9))),
+    ):
+        results = []
+        for backend in BACKENDS:
+            z, v, tau = unit(7, 4) * 1.2, unit(9, 4), torch.tensor(temperature, dtype=DOUBLE)
+            if backend == "dense":
+                leaves = [leaf.requires_grad_() for leaf in (z, v, tau)]
+            else:
+                leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+            found = evaluate(
+                Problem(pushes, pairs.Explicit(weights), normalize=normalize, both_ways=True),
+                leaves[0],
+                (leaves[1],),
+                temperature=leaves[2],
+                backend=backend,
+            )
+            parts = [*found.logsums, *found.columns, found.attraction]
+            upstream = [torch.linspace(-1, 1, len(part), dtype=DOUBLE) for part in parts]
+            results.append([part.detach() for part in parts] + list(torch.autograd.grad(parts, leaves, upstream)))
+        for mine, theirs in zip(*results, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 / temperature**2)
+
+
+def test_a_backward_within_autocast_is_that_outside(monkeypatch):
+    """Autocast around the backward changes nothing, for any number of rows and any backend."""
+    monkeypatch.setattr(tiles, "TILE", 64)
+    for rows in (60, 70):
+        z = unit(rows, 16, torch.float32)
+        pull, push = sup_con_pairs(torch.arange(rows) % 9)
+        for backend in (*BACKENDS, "auto"):
+            gradients = []
+            for enabled in (False, True):
+                leaf = z.clone().requires_grad_()
+                losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                    losses.mean().backward()
+                gradients.append(leaf.grad)
+            assert torch.equal(*gradients)
+
+
+def test_a_pull_below_the_diagonal_alone_is_not_lost(monkeypatch):
+    """If a tile of the triangle has neither pull nor push, its mirror image may still have a pull."""
+    monkeypatch.setattr(tiles, "TILE", 4)
+    z, key = unit(12, 4).requires_grad_(), torch.arange(12)
+    pull = pairs.Equal(key, key + 4 + 100 * (key >= 8))  # anchor i pulls reference i − 4
+    push = pairs.SameClass(key // 4)
+    losses = lw.contrast(z, pull=pull, push=push, temperature=0.5, backend="tiled")
+    expected = oracle(z, z, pull, push, 0.5)
+    torch.testing.assert_close(losses, expected)
+    for mine, theirs in zip(torch.autograd.grad(losses.sum(), z), torch.autograd.grad(expected.sum(), z), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.5, 0.01])
+def test_an_anchor_whose_push_is_scaled_by_zero(backend, temperature):
+    """It is inactive, without gradient or NaN, for references with and without gradient."""
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    none = torch.tensor([0.0, 1.0, 2.0])
+    pull, push = pairs.NotSelf(3).mean_over_row(), pairs.NotSelf(3).scale(anchors=none)
+    losses = lw.contrast(z, pull=pull, push=push, temperature=temperature, backend=backend)
+    assert losses[0] == 0
+    assert torch.isfinite(torch.autograd.grad(losses.sum(), z)[0]).all()
+    others = torch.randn(5, 2)
+    lse = lw.log_sum_exp(
+        z, others, push=pairs.AllPairs(3, 5).scale(anchors=none), temperature=temperature, backend=backend
+    )
+    assert torch.isneginf(lse[0])
+    assert torch.autograd.grad(lse, z, torch.ones(3))[0][0].abs().sum() == 0
+
+
+def test_a_power_beside_references_without_gradient():
+    """The gradient of a section that is visited once includes the power of the push."""
+    z, v = unit(4, 3).requires_grad_(), unit(6, 3)
+    gradients = [
+        torch.autograd.grad(
+            evaluate(Problem((Push(pairs.AllPairs(4, 6), 2.0),)), z, (v,), temperature=0.5, backend=backend)
+            .logsums[0]
+            .sum(),
+            z,
+        )[0]
+        for backend in BACKENDS
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [0.001, 0.1])
+def test_an_empty_batch_at_any_temperature(backend, temperature):
+    """An empty batch has loss 0, even beyond the range of plain exponentials."""
+    z = torch.zeros(0, 4, requires_grad=True)
+    assert lw.SupConLoss(temperature=temperature, backend=backend)(z, torch.zeros(0).long()) == 0
+    assert lw.InfoNCELoss(temperature=temperature, symmetric=True, backend=backend)(z, z) == 0
+
+
+def test_a_gradient_with_create_graph_is_that_without():
+    """Even if one input depends on another, or a section occurs twice."""
+    z, own = unit(4, 3).requires_grad_(), pairs.SameSample(torch.arange(4))
+    v = unit(4, 3).requires_grad_()
+    for sections, pull, push in (
+        ((2 * z,), own, pairs.AllPairs(4, 4)),
+        ((v, v), pairs.concat([own, own]), pairs.concat([pairs.AllPairs(4, 4), own])),
+    ):
+        losses = lw.contrast(z, sections, pull=pull, push=push, temperature=0.7, backend="dense")
+        for leaf in (z,) if len(sections) == 1 else (z, v):
+            first = torch.autograd.grad(losses.sum(), leaf, retain_graph=True)[0]
+            again = torch.autograd.grad(losses.sum(), leaf, create_graph=True)[0]
+            torch.testing.assert_close(first, again.detach())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_the_caller_changes_before_the_backward_changes_nothing(backend):
+    """The caller may modify a coefficient it passed and counts it received."""
+    z, coefficient = unit(6, 3).requires_grad_(), torch.rand(6, dtype=DOUBLE)
+    pull, push = sup_con_pairs(torch.arange(6) % 2)
+    gradients = []
+    for change in (False, True):
+        given, loss = coefficient.clone(), lw.SupConLoss(backend=backend)
+        losses = lw.contrast(z, pull=pull, push=push, temperature=0.2, coefficient=given, backend=backend)
+        total = losses.sum() + loss(z, torch.arange(6) % 2)
+        if change:
+            given.mul_(3)
+            for value in loss.last.values():
+                value.mul_(10)
+        gradients.append(torch.autograd.grad(total, z)[0])
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_graph_has_no_reference_cycle(backend):
+    """A step's tensors are freed with its loss, without the garbage collector."""
+    z, tau = torch.randn(30, 4, requires_grad=True), torch.tensor(0.1, requires_grad=True)
+    pull, push = sup_con_pairs(torch.arange(30) % 3)
+    gc.collect()
+    gc.disable()
+    try:
+        found = evaluate(Problem((Push(push),), pull, coefficients=(None,)), z, (z,), temperature=tau, backend=backend)
+        node = weakref.ref(found.losses.grad_fn)
+        found.losses.sum().backward()
+        assert node() is not None
+        del found
+        assert node() is None
+    finally:
+        gc.enable()
+
+
+def test_dense_has_a_second_derivative():
+    """The second derivative matches finite differences."""
+    z = unit(4, 3).requires_grad_()
+    pull, push = sup_con_pairs(torch.tensor([0, 0, 1, 1]))
+    tau = torch.tensor(0.7, dtype=DOUBLE, requires_grad=True)
+
+    def losses(z, tau):
+        return lw.contrast(z, pull=pull, push=push, temperature=tau, backend="dense")
+
+    assert torch.autograd.gradgradcheck(losses, (z, tau))
+
+
+def traced(loss, z):
+    return torch.jit.trace(lambda rows: loss(rows), (z,))
+
+
+def forwarded(loss, z):
+    with forward_ad.dual_level():
+        return loss(forward_ad.make_dual(z, torch.ones_like(z)))
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, loss):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, rows):
+        return self.loss(rows)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own, that it traces
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [
+        (lambda loss, z: torch.func.grad(loss)(z), "torch.func"),
+        (lambda loss, z: torch.func.vmap(loss)(z[None]), "torch.func"),
+        (lambda loss, z: torch.func.jvp(loss, (z,), (z,)), "torch.func"),
+        (forwarded, "forward-mode AD"),
+        (lambda loss, z: torch.export.export(Wrapped(loss), (z,)), "torch.export"),
+        (traced, "torch.jit.trace"),
+    ],
+)
+def test_unsupported_transforms_are_refused(transform, name, backend):
+    """The error names the transform and what to use instead."""
+    z = torch.randn(6, 2, 4)
+    with pytest.raises(RuntimeError, match=f"got .*{name}: ") as error:
+        transform(lw.NTXentLoss(backend=backend), z)
+    assert "differentiates backward" in str(error.value)
+
+
+COMPILED = """
+import sys, torch, likewise as lw
+backend = sys.argv[1]
+torch.manual_seed(0)
+z, labels = torch.randn(40, 2, 8), torch.arange(40) % 7
+for loss, arguments, fullgraph in (
+    (lw.SupConLoss(backend=backend), (z, labels), False),
+    (lw.InfoNCELoss(symmetric=True, backend=backend), (z[:, 0], z[:, 1]), backend == "dense"),
+):
+    results = []
+    for call in (loss, torch.compile(loss, fullgraph=fullgraph)):
+        leaf = arguments[0].clone().requires_grad_()
+        value = call(leaf, *arguments[1:])
+        results.append((value.detach(), torch.autograd.grad(value, leaf)[0]))
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["auto", "dense"])
+def test_compiled_losses_are_the_losses(backend):
+    """torch.compile of a loss with Inductor gives its value and gradient; dense in both directions as one graph."""
+    # In a separate process: tests check shapes at run time, with code that cannot be compiled.
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, backend], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+
+
+Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 0.0}, "temperature to be a positive number .*got 0"),
+        ({"temperature": -1}, "positive number .*got -1"),
+        ({"temperature": math.nan}, "positive number .*got nan"),
+        ({"temperature": math.inf}, "positive number .*got inf"),
+        ({"temperature": torch.tensor([0.1, 0.1])}, r"of shape \(\) or \(1,\), got shape \(2,\)"),
+        ({"temperature": torch.tensor([[0.1]])}, r"of shape \(\) or \(1,\), got shape \(1, 1\)"),
+        ({"temperature": torch.tensor(-0.1)}, "positive number.*got -0.1.*learn its logarithm.*or clamp it after"),
+        ({"temperature": torch.tensor([torch.nan])}, "positive number.*got nan.*learn its logarithm"),
+        ({"push": pairs.AllPairs(3, 4)}, "push for 3 queries by 3 references"),
+        ({"pull": pairs.AllPairs(2, 3)}, "pull for 3 queries by 3 references"),
+        ({"push": ALL * -1.0}, "push to have weights ≥ 0"),
+        ({"backend": "fast"}, "backend to be one of auto, dense, tiled, triton, got 'fast'"),
+        ({"references": torch.ones(3, 5)}, "2 features"),
+        ({"references": ()}, "empty tuple"),
+        ({"references": torch.ones(3, 2).long()}, "floating"),
+        ({"queries": torch.ones(3)}, "floating rows of features"),
+        ({"queries": torch.tensor([[1.0, 1.0], [1.0, torch.nan], [1.0, 1.0]])}, "queries to be finite.*the first at 1"),
+        ({"references": torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, torch.inf]])}, "references to be finite"),
+        ({"coefficient": torch.ones(2)}, "coefficient to be one value for each query"),
+        ({"coefficient": [1.0, 1.0, 1.0]}, "coefficient to be a tensor, got list"),
+        ({"coefficient": torch.tensor([1.0, torch.nan, 1.0])}, "coefficient to be finite, got NaN"),
+        ({"queries": [1.0]}, "queries to be a tensor, got list"),
+        ({"queries": torch.ones(3, 2).to(torch.float8_e4m3fn)}, "queries to have a floating dtype.*float8"),
+        ({"references": torch.ones(3, 2).to_sparse()}, "references to be a dense"),
+        ({"references": torch.ones(3, 2, device="meta")}, "references to be a dense.*meta"),
+        ({"reduction": "average"}, "reduction to be one of mean, sum, none, got 'average'"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(change, message):
+    """The message says what was expected and what came."""
+    arguments = {"queries": Z, "pull": ALL, "push": ALL, "temperature": 0.1} | change
+    with pytest.raises(ValueError, match=message):
+        lw.contrast(arguments.pop("queries"), arguments.pop("references", None), **arguments)
+
+
+COUNT = """
+from benchmarks.small_steps import calls, steps
+step = steps(128)["likewise"]
+for _ in range(3): step()
+print(sum(calls(step)[event] for event in ("call", "c_call")))
+"""
+
+
+@pytest.mark.process
+def test_a_small_step_makes_few_calls():
+    """Below 500 rows a step's calls are its time; at 128 rows there were 797, and there are 579."""
+    done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 650

@@ -1,7 +1,9 @@
 """Which evaluations apply: all that the labels allow, or those that were asked for."""
 
 from collections.abc import Sequence
+from copy import copy
 
+from likewise.data import Batches, Episodes, Parts
 from likewise.data.episode_sampler import fitting, fitting_words
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts

@@ -22,7 +22,7 @@ from likewise.evaluation import (
     raw_features,
     save_features,
 )
-from likewise.evaluation.choice import usual_episodes
+from likewise.evaluation.choice import left_out
 from likewise.evaluation.features import features_of
 from likewise.models import Encoder
 from likewise.parts import build
@@ -189,9 +189,8 @@ def score(
     evaluations = applicable(features, asked)
     if asked == []:
         return
-    left_out = "" if asked is not None else usual_episodes(features)[1]
-    if left_out:
-        progress.say(left_out)
+    if asked is None and (lacking := left_out(features)):
+        progress.say(lacking)
     if not evaluations:
         progress.say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return

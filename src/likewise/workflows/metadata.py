@@ -12,7 +12,7 @@ from likewise.benchmark.results import machine, thread_words
 
 def shared_options(config: Mapping[str, Any]) -> dict[str, str]:
     """Return, by name and in words, what all processes must have been started with."""
-    its_own = ("runs", "report", "log", "config", "recipe")  # the first process alone writes
+    its_own = ("runs", "report", "sections", "log", "config", "recipe")  # the first process alone writes
     return flat({"versions": versions("lightning"), **{name: config[name] for name in config if name not in its_own}})
 
 

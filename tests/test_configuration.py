@@ -363,7 +363,9 @@ print(sorted({"torch", "lightning", "numpy", "sklearn", "plotly", "tqdm"} & set(
 
 
 def test_a_section_is_added_below_those_of_every_page_or_stands_alone(tmp_path):
-    (tmp_path / "own_sections.py").write_text("from likewise.report import Section\nclass Mine(Section): ...\n")
+    (tmp_path / "own_sections.py").write_text(
+        "from likewise.report import Section\nclass Mine(Section):\n    def content(self, subjects): ...\n"
+    )
     for verb, words in (("train", []), ("evaluate", ["."])):
         added = read([*words, "--report.sections+", "own_sections.Mine"], verb=verb)["sections"]
         assert [one["class_path"] for one in (added[0], added[-1])] == [
@@ -384,3 +386,14 @@ def test_old_names_are_read():
     assert [name_of(one) for one in found["inputs"]] == ["Momentum", "KeyQueue"]
     assert found["inputs"][0]["class_path"] == "likewise.training.inputs.Momentum"
     assert found["loss"]["class_path"] == "likewise.losses.SupConLoss"
+
+
+def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("seed: 5\nloss: NTXentLoss\n")
+    (tmp_path / "run" / "run.json").write_text("{}")
+    for name in ("run", "run.partial"):
+        found = read(["--resume", name, "--epochs", "7"])
+        assert (found["seed"], found["resume"], found["trainer"]["max_epochs"]) == (5, name, 7)
+    with pytest.raises(ValueError, match=r"with --resume no option but --trainer.\*, got --loss: "):
+        read(["--resume", "run", "--loss", "supcon"])

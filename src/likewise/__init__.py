@@ -45,14 +45,14 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
     )
     from likewise.operator import contrast, log_sum_exp
     from likewise.runs import load_encoder
-    from likewise.workflows import compare, evaluate, export, train
+    from likewise.workflows import compare, evaluate, export, sweep, train
 
 # fmt: off
 __all__ = [
     "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
     "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss",
     "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "compare",
-    "contrast", "evaluate", "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "train",
+    "contrast", "evaluate", "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "sweep", "train",
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "losses", "memory",
@@ -64,7 +64,7 @@ __version__ = "0.1.0"
 _ROOM_OF = {  # all other names are in losses
     **dict.fromkeys(("contrast", "log_sum_exp"), "operator"),
     "load_encoder": "runs",
-    **dict.fromkeys(("compare", "evaluate", "export", "train"), "workflows"),
+    **dict.fromkeys(("compare", "evaluate", "export", "sweep", "train"), "workflows"),
 }
 
 

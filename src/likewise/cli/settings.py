@@ -3,8 +3,8 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import product
-from random import Random
+
+from likewise.workflows import plan
 
 
 def combined(given: Sequence[str], grids: Sequence[str]) -> dict[str, list[str]]:
@@ -16,15 +16,7 @@ def combined(given: Sequence[str], grids: Sequence[str]) -> dict[str, list[str]]
         >>> list(combined([], ["loss.temperature=0.1,0.2"]))
         ['loss.temperature=0.1', 'loss.temperature=0.2']
     """
-    bases = [_setting(text) for text in given] or [("", [])]
-    axes = [axis("--grid", text) for text in grids]
-    settings: dict[str, list[str]] = {}
-    for (base, words), *combined in product(bases, *axes):
-        name = ", ".join([*filter(None, [base]), *(label for label, _ in combined)]) or "default"
-        if name in settings:
-            raise ValueError(f"expected settings with a name each, got two called {name!r}: name them, NAME: OPTIONS")
-        settings[name] = [*words, *(word for _, own in combined for word in own)]
-    return settings
+    return plan.combined([_setting(text) for text in given], [axis("--grid", text) for text in grids])
 
 
 def _setting(text: str) -> tuple[str, list[str]]:
@@ -91,9 +83,7 @@ def tuned(
         left[setting], own = parted(words, "--tune")
         axes = [axis("--tune", text) for text in (*common, *own)]
         if axes:
-            every = [[word for _, words in combined for word in words] for combined in product(*axes)]
-            few = every if most is None or int(most) >= len(every) else Random(0).sample(every, int(most))  # noqa: S311
-            trials[setting] = few
+            trials[setting] = plan.trials_of(axes, None if most is None else int(most))
     if most is not None and not trials:
         raise ValueError(f"expected --trials with --tune, got --trials {most} alone: --tune loss.temperature=0.1,0.2")
     return left, trials

@@ -2,15 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 from likewise.cli.printing import TERMINAL
 from likewise.cli.settings import combined, parted, tuned
 from likewise.configuration.recipes import named, names, studies, study, unknown
-from likewise.workflows.plan import PLAN, Sweep, read
+from likewise.workflows.plan import Sweep, folder_of, read
 
-OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
 
 Every option of `likewise train` applies to all runs. A setting adds options of its own; a grid takes every combination.
@@ -76,24 +74,11 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     if given.resume is not None:
         return _resumed(given.resume, arguments)
     sweep = _sweep(given, common)
-    folder = given.output or Path("sweeps") / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S")
-    if folder.exists() and any(folder.iterdir()):
-        if (folder / PLAN).is_file() and read(folder) == sweep:
-            return sweep, folder
-        raise ValueError(f"expected a new folder or that of the same sweep, got {folder}: give another --output")
-    return sweep, folder
+    return sweep, folder_of(sweep, given.output)
 
 
 def _sweep(given: argparse.Namespace, common: list[str]) -> Sweep:
     """Return what the options say."""
-    inner = [
-        word
-        for text in (*given.setting, *(f"--{grid}" for grid in (*given.grid, *given.tune)))
-        for word in text.split()
-    ]
-    taken = [word for word in (*common, *inner) if word.partition("=")[0] in OWN]
-    if taken:
-        raise ValueError(f"expected no {taken[0]}, which a sweep sets itself, got one: give --seeds and --output")
     settings = list(given.setting)
     if given.recipe in studies():
         settings = [f"{name}: {words}" for name, words in study(given.recipe).items()] + settings
@@ -104,12 +89,8 @@ def _sweep(given: argparse.Namespace, common: list[str]) -> Sweep:
     every = {name: parted(words, "--tune_by") for name, words in combined(settings, given.grid).items()}
     tuned_by = {name: by[-1] if by else given.tune_by for name, (_, by) in every.items()}
     own, trials = tuned({name: words for name, (words, _) in every.items()}, given.tune, given.trials)
-    if trials and given.split_seeds:
-        raise ValueError(
-            "expected --tune without --split_seeds, got both: one split's validation part is in another's test"
-        )
     by = {name: evaluation for name, evaluation in tuned_by.items() if evaluation}
-    if any(name not in trials for name in by) and not (given.tune_by and trials):
+    if any(name not in trials for name in by) and not given.tune_by:
         raise ValueError("expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2")
     return Sweep(common, own, _seeds(given.seeds), given.split_seeds, trials, by)
 
@@ -136,7 +117,4 @@ def _seeds(text: str) -> list[int]:
             f"expected --seeds as a number above 0, or as seeds with commas, got {text!r}: 5 for the seeds 0 to 4, or "
             "1,7; a comma after a single one"
         )
-    seeds = list(range(int(text))) if "," not in text else list(map(int, numbers))
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"expected every one of --seeds once, got {text!r}: leave out the second")
-    return seeds
+    return list(range(int(text))) if "," not in text else list(map(int, numbers))

@@ -41,13 +41,8 @@ def label_weights(
 
     Σ_r w_ir = |y_i|, unless the own term is excluded from the sum but not from the pull.
 
-    Args:
-        sets: y_i of the queries, (N, L).
-        sections: y_r of the instances, (R, L) for each section.
-        alpha: α, the pull of instances relative to that of prototypes.
-        own: How to treat the query's own term: "left out" of sum and pull (the query itself is among the instances),
-            "corrected", which excludes it only from the sum (its own key is among them), or "none".
-        dtype: The dtype of the sums D.
+    ``own`` says how the query's own term is treated: "left out" of sum and pull (the query itself is among the
+    instances), "corrected", which excludes it only from the sum (its own key is among them), or "none".
     """
     label_sets = sets.rows
     with without_autocast(label_sets.device):

@@ -22,11 +22,7 @@ def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m
     2 \rho_j = 2 \sum_{k : s_k > s_j} n_k + \sum_{k : s_k = s_j} n_k - 1
     $$
 
-    Doubling makes the average ranks of ties integers.
-
-    Args:
-        similarities: s, shape (…, M).
-        counts: n, the multiplicity of each entry: integers, shape (…, M), 0 for those that are not ranked.
+    Doubling makes the average ranks of ties integers; n, the multiplicities, are 0 for entries that are not ranked.
 
     Example:
         >>> doubled_ranks(torch.tensor([0.5, 0.9, 0.5]), torch.tensor([1, 1, 1]))
@@ -65,20 +61,9 @@ class RankWeights(WithinClass):
     not cached or the sum is zero. With "current", $w_{ir} \propto 1 - \rho_{ir} / (m_i - 1)$, independent of the cache;
     with "uniform", $1 / m_i$.
 
-    Args:
-        classes: Class of each reference, shape (R,).
-        samples: Which sample each reference is a view of, 0 … S − 1, shape (R,).
-        anchors: Which of the references are the anchors.
-        current: What the current ranks are computed from, detached: unit embeddings of the references, (R, D), or with
-            ``by_sample`` the features of the samples as they would be cached, (S, D).
-        cached: Cached features of each sample, (S, D), and which of them are valid, (S,).
-        ranking: Which weights to use; drifts are counted in `sums` either way.
-        by_sample: Whether to rank samples, whose weights are shared equally by their views. An anchor's own sample is
-            then first in both rankings, if it has another view.
-        dtype: Dtype of the weights.
-
-    Memory:
-        O(R + the features), one block, and up to `KEPT` weights; see `WithinClass`.
+    Ranks are of samples with ``by_sample``, whose weights are shared equally by their views; an anchor's own sample is
+    then first in both, if it has another view. Drifts are counted in `sums` with any ranking. Memory: O(R + the
+    features), one block, and up to `KEPT` weights; see `WithinClass`.
     """
 
     def __init__(

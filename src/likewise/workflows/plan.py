@@ -4,12 +4,18 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from itertools import product
 from pathlib import Path
-from typing import final
+from random import Random
+from typing import Any, final
 
 from likewise.runs import PARTIAL, Run
 
 PLAN = "sweep.json"
+OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
+Axis = Sequence[tuple[str, list[str]]]
+"""For each value of an option what it is called, and the words that set it."""
 
 
 @final
@@ -33,6 +39,21 @@ class Sweep:
     splits: bool = False
     trials: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
     tuned_by: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        words = [*self.common, *(word for own in self.settings.values() for word in own)]
+        words += [word for trials in self.trials.values() for trial in trials for word in trial]
+        taken = next((word.partition("=")[0] for word in words if word.partition("=")[0] in OWN), None)
+        if taken:
+            raise ValueError(f"expected no {taken}, which a sweep sets itself, got one: give --seeds and --output")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"expected every one of --seeds once, got {self.seeds}: leave out the second")
+        if self.trials and self.splits:
+            raise ValueError(
+                "expected --tune without --split_seeds, got both: one split's validation part is in another's test"
+            )
+        if self.tuned_by and not self.trials:
+            raise ValueError("expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2")
 
     def tuning(self, folder: Path) -> "Iterator[Planned]":
         """Yield the runs that choose the options of settings that are tuned: all with the first seed.
@@ -99,6 +120,49 @@ class Planned:
     root: Path
     words: list[str]
     tried: list[str]
+
+
+def options_of(given: Mapping[str, Any]) -> list[str]:
+    """Write options as the words of a command line.
+
+    Example:
+        >>> options_of({"loss": "supcon", "loss.temperature": 0.1, "batches.views": None})
+        ['--loss', 'supcon', '--loss.temperature', '0.1', '--batches.views', 'null']
+    """
+    pairs = (
+        (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value)) for name, value in given.items()
+    )
+    return [str(word) for pair in pairs for word in pair]
+
+
+def axis_of(name: str, values: Sequence[Any]) -> Axis:
+    """Return an option with several values."""
+    return [(f"{name}={words[1]}", words) for words in (options_of({name: value}) for value in values)]
+
+
+def combined(bases: Sequence[tuple[str, list[str]]], grid: Sequence[Axis]) -> dict[str, list[str]]:
+    """Return every setting, of a name and options, with every combination of a grid, by its name."""
+    settings: dict[str, list[str]] = {}
+    for (base, words), *others in product(bases or [("", [])], *grid):
+        name = ", ".join([*filter(None, [base]), *(label for label, _ in others)]) or "default"
+        if name in settings:
+            raise ValueError(f"expected settings with a name each, got two called {name!r}: name them, NAME: OPTIONS")
+        settings[name] = [*words, *(word for _, own in others for word in own)]
+    return settings
+
+
+def trials_of(tuned: Sequence[Axis], most: int | None) -> list[list[str]]:
+    """Return the options of every combination of what is tuned, or at most so many of them, always the same."""
+    every = [[word for _, words in together for word in words] for together in product(*tuned)]
+    return every if most is None or most >= len(every) else Random(0).sample(every, most)  # noqa: S311
+
+
+def folder_of(sweep: Sweep, output: Path | str | None) -> Path:
+    """Return the folder of a sweep: a new one, or that of the same sweep, which goes on; or raise a ValueError."""
+    folder = Path(output or Path("sweeps") / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"))
+    if folder.exists() and any(folder.iterdir()) and not ((folder / PLAN).is_file() and read(folder) == sweep):
+        raise ValueError(f"expected a new folder or that of the same sweep, got {folder}: give another --output")
+    return folder
 
 
 def options_line(options: Sequence[str]) -> str:

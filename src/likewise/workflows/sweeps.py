@@ -1,21 +1,36 @@
 """A sweep: run after run, each once, the best of what is tuned, and a comparison of those that finished."""
 
 import csv
+import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from tqdm import tqdm
 
 from likewise.configuration import read
+from likewise.configuration.recipes import studies, study
 from likewise.report.formatting import counted, score_words
 from likewise.runs import Run
 from likewise.scores import Score, best, validation_score
 from likewise.workflows import training
-from likewise.workflows.comparison import compare
-from likewise.workflows.plan import PLAN, Planned, Sweep, options_line, remove_traces, standing, write
+from likewise.workflows.comparison import Comparison, compare
+from likewise.workflows.plan import (
+    PLAN,
+    Planned,
+    Sweep,
+    axis_of,
+    combined,
+    folder_of,
+    options_line,
+    options_of,
+    remove_traces,
+    standing,
+    trials_of,
+    write,
+)
 from likewise.workflows.progress import PRINTED, Progress
 
 TABLE = "tuning.csv"
@@ -24,14 +39,7 @@ TABLE = "tuning.csv"
 @final
 @dataclass(frozen=True)
 class _Trial:
-    """A finished run that tried options.
-
-    Args:
-        setting: The setting whose options they are.
-        options: The options.
-        run: The run.
-        score: Its validation score.
-    """
+    """A finished run that tried options of a setting, with its validation score."""
 
     setting: str
     options: list[str]
@@ -57,21 +65,60 @@ class _Trial:
         )
 
 
-def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Path | None:
-    """Train what isn't trained yet, run after run, and compare.
+def sweep(
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    seeds: int | Sequence[int] = 3,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    trials: int | None = None,
+    tune_by: str | None = None,
+    split_seeds: bool = False,
+    output: Path | str | None = None,
+    progress: Progress = PRINTED,
+    **common: Any,
+) -> Comparison | None:
+    """Train several settings with several seeds, one after another, and compare them.
+
+    The same call with the same `output` goes on where an earlier one was interrupted.
 
     Args:
-        sweep: What is trained.
-        folder: Where; a sweep that stands there goes on.
+        settings: For the name of each setting its own options of `likewise train`; "tune" among them as below.
+        seeds: How many seeds, from 0; or which.
+        grid: Options with several values, of which every combination is a setting.
+        tune: Options whose value validation chooses for each setting, with the values to try.
+        trials: At most so many combinations of what is tuned, drawn at random. None: all.
+        tune_by: The evaluation that chooses, such as kNN. None: the linear probe, or the first.
+        split_seeds: Whether the data is split anew with each seed.
+        output: The sweep's folder. None: sweeps/DATE.
         progress: What is said meanwhile, and where scores are told.
+        **common: Options of all runs; recipe, also a study, among them.
 
     Returns:
-        The page that compares the runs; None if fewer than two of them have scores.
+        The comparison; None if fewer than two runs have scores.
 
     Raises:
-        ValueError: Settings and data don't fit together; the first run failed before training, or another one, the
-            others having been finished and compared.
+        ValueError: An option is not as expected, or a run failed; the others have been finished and compared.
+        KeyboardInterrupt: The user ended it.
     """
+    of_study = study(common.pop("recipe")) if common.get("recipe") in studies() else {}
+    bases: list[tuple[str, list[str], dict[str, Any]]] = [(name, shlex.split(of), {}) for name, of in of_study.items()]
+    for name, options in (settings or {}).items():
+        own = {option: value for option, value in options.items() if option != "tune"}
+        bases.append((name, options_of(own), options.get("tune", {})))
+    axes = [axis_of(name, values) for name, values in (grid or {}).items()]
+    bases = bases or [("", [], {})]
+    every = combined([(name, words) for name, words, _ in bases], axes)
+    tuned = {full: {**(tune or {}), **own} for name, words, own in bases for full in combined([(name, words)], axes)}
+    tried = {name: trials_of([axis_of(*one) for one in of.items()], trials) for name, of in tuned.items() if of}
+    by = dict.fromkeys(tried or every, tune_by) if tune_by else {}
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    plan = Sweep(options_of(common), every, numbers, split_seeds, tried, by)
+    return carry_out(plan, folder_of(plan, output), progress)
+
+
+def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Comparison | None:
+    """Train what isn't trained yet, run after run, and compare; see `sweep`."""
     if not (folder / PLAN).is_file():
         _check(sweep)
         write(sweep, folder)
@@ -85,23 +132,20 @@ def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Path 
             f"settings have unequal numbers of trials ({each}): differences between them are also those of tuning"
         )
     try:
-        page = _trained(sweep, folder, progress)
+        comparison = _trained(sweep, folder, progress)
     except BaseException as error:
         if any(standing(one.root) for one in sweep.everything(folder)):
             error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
         else:
             remove_traces(sweep, folder)
         raise
-    if page is None:
+    if comparison is None:
         progress.tell(f"\nsweep: {folder}; fewer than two runs have scores to compare")
-    return page
+    return comparison
 
 
 def _check(sweep: Sweep) -> None:
-    """Raise a ValueError unless every setting fits together with its data, before anything is trained.
-
-    Of trials, the first of a setting is put together, and of the others only the options are read.
-    """
+    """Raise unless settings and data fit together: of trials the first is put together, of others options are read."""
     for name, words in sweep.settings.items():
         for number, trial in enumerate(sweep.trials.get(name, [[]])):
             try:
@@ -116,7 +160,7 @@ def _check(sweep: Sweep) -> None:
                 raise ValueError(f"setting {name!r}: {error}{hint}") from error
 
 
-def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Path | None:
+def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Comparison | None:
     """Train what isn't trained yet, and compare."""
     work = _Work(len(sweep.everything(folder)), progress)
     tuned = _tuned(sweep, folder, work)
@@ -127,20 +171,16 @@ def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Path | None:
     order = list(sweep.settings)
     runs = [Run(path) for path in sorted(whole, key=lambda path: order.index(whole[path]))]
     runs = [run for run in runs if any(score.part == "test" and score.epoch is None for score in run.scores)]
-    page = compare(runs, folder / "compare.html", names=whole, progress=progress).page if len(runs) > 1 else None
+    enough = len(runs) > 1
+    found = compare(runs, folder / "compare.html", names=whole, progress=progress) if enough else None
     if work.failed:
         raise ValueError(f"{len(work.failed)} of {work.count} runs failed; {work.failed[0]}")
-    return page
+    return found
 
 
 @final
 class _Work:
-    """Runs that are trained one after another; what fails is noted, and the others go on.
-
-    Args:
-        count: How many there are.
-        progress: Where it is said which one is trained.
-    """
+    """Runs that are trained one after another; what fails is noted, and the others go on."""
 
     def __init__(self, count: int, progress: Progress) -> None:
         self.count = count

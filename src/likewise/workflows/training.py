@@ -62,6 +62,16 @@ def train(
         ValueError: An option, a file or the data are not as expected; or training diverged.
         KeyboardInterrupt: The user ended it.
         Terminated: SIGTERM ended it.
+
+    Example:
+        >>> import tempfile
+        >>> from likewise.workflows import Silent
+        >>> root = tempfile.TemporaryDirectory()
+        >>> few = {"subset": "Fraction", "subset.fraction": 0.2, "encoder.width": 4, "report": False, "runs": root.name}
+        >>> run = train(few, loss="supcon", epochs=1, progress=Silent())
+        >>> run.stage, [score.metric.name for score in run.scores if score.evaluation == "linear probe"][0]
+        ('finished', 'accuracy')
+        >>> root.cleanup()
     """
     given = {**(config or {}), **options}
     if resume is not None:
@@ -82,14 +92,7 @@ def train(
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Put together what would be trained and evaluated, and train nothing.
-
-    Args:
-        config: All options of `likewise train`.
-
-    Raises:
-        ValueError: An option, a file or the data are not as expected.
-    """
+    """Put together what would be trained and evaluated, and train nothing; raise as `train` does."""
     check_tools(as_list(config["log"]))
     with quiet_lightning():
         warnings.simplefilter("ignore")  # the run itself will warn

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command_worker import workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import likewise as lw
-from command_worker import workers
 from likewise.losses.ranks import doubled_ranks
 from likewise.pairs import WithinClass, within_class
 
@@ -20,7 +20,7 @@ BACKENDS = ["dense", "tiled"]
 RANKINGS = ["agreement", "current", "uniform"]
 LEVELS = ["view", "sample"]
 DOUBLE = torch.float64
-WORKER = Path(__file__).parent / "rascal_worker.py"
+WORKER = Path(__file__).parents[1] / "processes" / "rascal_worker.py"
 LABELS = torch.tensor([5, -3, 5, 5, -3, 5, 40, -3, 5])
 INDEX = torch.tensor([4, 11, 0, 9, 2, 4, 6, 8, 4])  # sample 4 three times
 unit = torch.nn.functional.normalize
@@ -110,7 +110,7 @@ def loss_by_loop(z, weights, temperature):
 @pytest.mark.parametrize("case", ["two_views", "single_view", "partial_cache", "cold_cache"])
 def test_reference_values(case, draw, dtype, backend):
     """Loss, rows, gradient and weights are the reference's."""
-    reference = np.load(Path(__file__).parent / "golden" / f"rascal_{case}_{draw}.npz")
+    reference = np.load(Path(__file__).parents[1] / "golden" / f"rascal_{case}_{draw}.npz")
     temperature = float(reference["input.temperature"])
     leaf = torch.tensor(reference["input.embeddings"], dtype=dtype, requires_grad=True)
     labels, index = (torch.tensor(reference[f"input.{name}"]) for name in ("labels", "sample_index"))

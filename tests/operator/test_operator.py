@@ -652,3 +652,18 @@ def test_bad_input_is_refused_with_a_remedy(change, message):
     arguments = {"queries": Z, "pull": ALL, "push": ALL, "temperature": 0.1} | change
     with pytest.raises(ValueError, match=message):
         lw.contrast(arguments.pop("queries"), arguments.pop("references", None), **arguments)
+
+
+COUNT = """
+from benchmarks.small_steps import calls, steps
+step = steps(128)["likewise"]
+for _ in range(3): step()
+print(sum(calls(step)[event] for event in ("call", "c_call")))
+"""
+
+
+@pytest.mark.process
+def test_a_small_step_makes_few_calls():
+    """Below 500 rows a step's calls are its time; at 128 rows there were 797, and there are 579."""
+    done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 650

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import likewise as lw
+from likewise.losses import ContrastiveLoss
+from likewise.losses.inputs import Classes, Embeddings, References
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -51,7 +54,7 @@ def mean(losses):
 @pytest.mark.parametrize("case", CASES)
 def test_reference_values(case, draw, dtype, backend):
     """Loss, rows and gradient are the reference's."""
-    reference = np.load(Path(__file__).parent / "golden" / f"{case}_{draw}.npz")
+    reference = np.load(Path(__file__).parents[1] / "golden" / f"{case}_{draw}.npz")
     temperature = float(reference["input.temperature"])
     leaf = torch.tensor(reference["input.embeddings"], dtype=dtype, requires_grad=True)
     labels = torch.tensor(reference["input.labels"])
@@ -477,3 +480,45 @@ def test_an_unknown_option_is_refused():
         TypeError, match="SupConLoss has no option base_temperature; it has temperature, form, reduction"
     ):
         lw.SupConLoss(base_temperature=0.07)
+
+
+class Declared(ContrastiveLoss):
+    """A loss of one's own whose inputs are checked by their annotations; labels come before what they go with."""
+
+    def __init__(self):
+        super().__init__(0.1)
+
+    def forward(
+        self,
+        labels: Annotated[torch.Tensor, Classes("embeddings", below="prototypes")],
+        embeddings: Annotated[torch.Tensor, Embeddings()],
+        prototypes: Annotated[torch.Tensor | None, References("embeddings")] = None,
+    ):
+        """Return the number of labels."""
+        del embeddings, prototypes
+        return torch.tensor(len(labels))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.arange(3), torch.eye(4), torch.eye(4)), "expected labels to have one entry for each of 4 embeddings"),
+        ((torch.arange(4), torch.eye(4), torch.eye(4)[:2]), "expected labels to be within the 2 classes"),
+        ((torch.arange(4), torch.full((4, 4), torch.nan), torch.eye(4)), "expected embeddings to be finite"),
+        ((torch.arange(4), torch.eye(4), torch.eye(3)), "expected prototypes to be rows, .* 4 features of the embed"),
+    ],
+)
+def test_annotations_declare_inputs(arguments, message):
+    """Each input is checked after those that it has to agree with, whatever their order, by position and by name."""
+    labels, embeddings, prototypes = arguments
+    for call in (
+        lambda: Declared()(*arguments),
+        lambda: Declared()(prototypes=prototypes, embeddings=embeddings, labels=labels),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert Declared()(torch.arange(4), torch.eye(4), torch.eye(4)) == 4
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'embeddings'"):
+        Declared()(labels)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'mask'"):
+        Declared()(labels, embeddings, prototypes, mask=labels)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from memory_worker import resident
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import likewise as lw
 from likewise.pairs import within_class
-from memory_worker import resident
 
 SHARDS = {1: [9], 2: [6, 3], 3: [4, 0, 5]}
 """Samples a process: uneven, and once none."""

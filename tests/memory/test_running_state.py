@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command_worker import workers
 from torch import nn
 from torch.nn.utils import parametrizations
 
 import likewise as lw
-from command_worker import workers
 from likewise.memory import FeatureCache, MomentumEncoder, Prototypes, Queue
 
-WORKER = Path(__file__).parent / "queue_worker.py"
+WORKER = Path(__file__).parents[1] / "processes" / "queue_worker.py"
 
 
 def saved(module, fresh, folder):

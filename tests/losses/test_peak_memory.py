@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from memory_worker import steps
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-WORKER = Path(__file__).parent / "memory_worker.py"
+WORKER = Path(__file__).parents[1] / "processes" / "memory_worker.py"
 ROWS = 3072
 
 

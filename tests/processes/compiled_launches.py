@@ -1,6 +1,6 @@
 """Compile every launch of some steps for a GPU that need not be here; print what each needs, as lines of JSON.
 
-PYTHONPATH=. python tests/compiled_launches.py 86 bfloat16,128 float32,256
+PYTHONPATH=. python tests/processes/compiled_launches.py 86 bfloat16,128 float32,256
 
 "fully" at the end asks for all forms of weights, not a few.
 """

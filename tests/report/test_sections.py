@@ -33,7 +33,7 @@ from likewise.workflows import Silent, evaluate
 
 HOSTILE = "\"'><img src=x onerror=alert(1)></script><script>alert(2)</script>{{ 7 * 7 }}"
 TAGS = {"img", "script"}
-PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "your-section.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "your-section.md"
 
 
 class Tags(HTMLParser):

@@ -14,7 +14,7 @@ from likewise import pairs
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = [
     "mulsupcon",
     "msc_alpha0.5",

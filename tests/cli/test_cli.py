@@ -11,10 +11,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from command_worker import command
 from sklearn.datasets import load_digits
 
 import likewise
-from command_worker import command
 from likewise.cli import main
 from likewise.configuration import read
 from likewise.data import Episodes

@@ -7,6 +7,7 @@ import runpy
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,10 +69,17 @@ def workers(script, *commands, folder):
         assert end_of(process) == 0, errors.read_text(encoding="utf-8")
 
 
-def _work(script, arguments, errors):
+def start_script(script, *arguments, errors, **environment):
+    """Run a script in a process that has imported everything already; its errors go to a file."""
+    return _forked(_work, str(script), list(map(str, arguments)), str(errors), environment)
+
+
+def _work(script, arguments, errors, environment=None):
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.__stderr__.fileno())
-    os.environ["OMP_NUM_THREADS"] = "1"
-    sys.path.insert(0, str(Path(script).parent))
+    os.environ.update({"OMP_NUM_THREADS": "1", **(environment or {})})
+    tempfile.tempdir = None  # which the environment may have changed
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits "ignore"
+    sys.path[:0] = [str(Path(script).parent), str(Path(script).parents[1])]
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")
 

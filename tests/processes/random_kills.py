@@ -1,6 +1,6 @@
 """A script, not a test: kill a training of two processes at random moments, and compare what is left at the end.
 
-    python tests/random_kills.py KILLS SEED
+    PYTHONPATH=tests/training python tests/processes/random_kills.py KILLS SEED
 
 Whole runs, with evaluation and report, are started again and again; at a random time one process or both are killed,
 and the run is resumed, until it ends. Its files are then compared bit for bit with those of an uninterrupted run. The
@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 from command_worker import end_of, start_together
-from likewise.runs import Run
 from test_resume import RUN, same, save_few
+
+from likewise.runs import Run
 
 LONGER = ["--trainer.max_epochs", "8"]
 

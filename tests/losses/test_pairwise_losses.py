@@ -83,7 +83,7 @@ def golden(case, reference, dtype):
 @pytest.mark.parametrize("case", ["moco", "dcl", "dclw_detached_weight", "n_pairs", "patch_local"])
 def test_reference_values(case, which, dtype, backend):
     """Loss, rows and gradients are the reference's."""
-    reference = np.load(Path(__file__).parent / "golden" / f"{case}_{which}.npz")
+    reference = np.load(Path(__file__).parents[1] / "golden" / f"{case}_{which}.npz")
     inputs, loss_of, inverse = golden(case, reference, dtype)
     loss = loss_of(backend=backend)
     loss.backward()

@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 from sklearn.datasets import load_digits
+from test_sources import write_fashion
 
 from likewise.cli import main
 from likewise.configuration import read
@@ -17,7 +18,6 @@ from likewise.data import LongTail, parts_of
 from likewise.parts import build
 from likewise.runs import Run
 from likewise.workflows.plan import Sweep
-from test_sources import write_fashion
 
 pytestmark = [
     pytest.mark.slow,

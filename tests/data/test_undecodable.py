@@ -7,9 +7,9 @@ import lightning
 import numpy as np
 import pytest
 import torch
+from command_worker import start_together
 from PIL import Image
 
-from command_worker import start_together
 from likewise.cli import main
 from likewise.data import Balanced, Episodes, Hub, Samples, Stratified, Views, mixed, parts_of_run, some_inputs
 from likewise.data.rotations import rotated

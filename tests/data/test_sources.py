@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from command_worker import end_of, start_script
 from PIL import Image, ImageOps
 
 from likewise.data import Arrays, Hub, Stratified, Text, Torchvision, read_image
@@ -687,17 +688,22 @@ def _parquet_of_images(path):
 @pytest.mark.parametrize(("signal", "status", "left"), [("SIGTERM", 143, 0), ("SIGINT", 130, 0), ("SIGKILL", -9, 1)])
 def test_a_command_that_is_ended_leaves_no_copy_of_a_table(tmp_path, temporary, signal, status, left):
     path = _parquet_of_images(tmp_path / "t.parquet")
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
-    ran = subprocess.run(
-        [sys.executable, "-c", KILLED, path, signal], env=environment, check=False, capture_output=True
-    )
-    assert ran.returncode == status, ran.stderr.decode()
+    script, errors = tmp_path / "killed.py", tmp_path / "errors"
+    script.write_text(KILLED)
+    environment = {"HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
+    assert end_of(start_script(script, path, signal, errors=errors, **environment)) == status, errors.read_text()
     assert len(list(temporary.glob("likewise-*"))) == left
     (temporary / "likewise-notes").mkdir()
     kept = TemporaryFolder()  # which removes what a killed process left, and nothing else
     assert {of.name for of in temporary.glob("likewise-*")} == {"likewise-notes", Path(kept.path).name}
-    code = "from likewise.data.tables import TemporaryFolder; TemporaryFolder()"
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+@pytest.mark.process
+def test_a_folder_that_is_in_use_is_not_removed(tmp_path, temporary):
+    kept = TemporaryFolder()
+    script, errors = tmp_path / "another.py", tmp_path / "errors"
+    script.write_text("from likewise.data.tables import TemporaryFolder\nTemporaryFolder()\n")
+    assert end_of(start_script(script, errors=errors, TMPDIR=str(temporary))) == 0, errors.read_text()
     assert Path(kept.path).is_dir()  # another process sees that it is in use
     assert TemporaryFolder().path != kept.path
     assert Path(kept.path).is_dir()  # and so does this one

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
+from test_no_synchronisation import DEVICE, Watch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
@@ -15,7 +16,6 @@ import likewise as lw
 from likewise import pairs
 from likewise.operator import Problem, Push, backends, evaluate
 from likewise.operator.problem import Part
-from test_no_synchronisation import DEVICE, Watch
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 

@@ -5,13 +5,13 @@ import signal
 import time
 
 import pytest
-
 from command_worker import end_of, free_port, start, start_together
+from test_resume import RUN, same, save_few
+
 from likewise.cli import main
 from likewise.runs import Run
 from likewise.training.fitting import trainer_of
 from likewise.training.processes import joined
-from test_resume import RUN, same, save_few
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from command_worker import end_of, start_together
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from command_worker import end_of, start_together
 from likewise.runs import Run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

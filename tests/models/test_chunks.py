@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_worker import workers
 from safetensors.torch import load_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
@@ -15,7 +16,6 @@ from transformers import BatchEncoding
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 import likewise as lw
-from command_worker import workers
 from likewise.cli import main
 from likewise.models import Encoder, ResNet12, in_chunks
 from likewise.runs import Run
@@ -430,7 +430,7 @@ def test_a_compiled_network_is_chunked():
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chunks")
-    worker = Path(__file__).parent / "chunks_worker.py"
+    worker = Path(__file__).parents[1] / "processes" / "chunks_worker.py"
     for world in (1, 2):
         workers(worker, *((rank, world, folder) for rank in range(world)), folder=folder)
     return [torch.load(folder / name) for name in ("1-0.pt", "2-0.pt", "2-1.pt")]

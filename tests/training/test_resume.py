@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 import torch
+from command_worker import end_of, start
 from sklearn.datasets import load_digits
 
-from command_worker import end_of, start
 from likewise.runs import Run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

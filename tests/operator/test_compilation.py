@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.process, pytest.mark.triton, pytest.mark.slow]
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "benchmarks"]
 
 
@@ -35,7 +35,7 @@ def compiled(folder, *options):
 def launched(capability, *rows):
     """Compile every launch of some steps, in a process without the interpreter; return what each needs."""
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("compiled_launches.py")), str(capability), *rows],
+        [sys.executable, str(ROOT / "tests" / "processes" / "compiled_launches.py"), str(capability), *rows],
         capture_output=True,
         text=True,
         check=False,

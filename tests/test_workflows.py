@@ -1,0 +1,179 @@
+"""The work from Python: the same scores as the command's, the same words, and none if nobody wants any."""
+
+import numpy as np
+import pytest
+import yaml
+from sklearn.datasets import load_digits
+
+import likewise as lw
+from likewise.cli import main
+from likewise.configuration.recipes import study
+from likewise.runs import Run
+from likewise.workflows import Printed, Silent, sweeps
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Options of a very short training on a few digits, for Python."""
+    pixels, labels = load_digits(return_X_y=True)
+    file = tmp_path_factory.mktemp("few") / "few.npz"
+    np.savez(file, images=pixels[:160].reshape(-1, 8, 8) / 16, labels=labels[:160])
+    return {"data": str(file), "encoder": {"class_path": "ConvNet", "init_args": {"width": 4}}, "batch_size": 36,
+            "epochs": 1, "trainer.accelerator": "cpu", "report": False}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def words(few):
+    """The same for the command."""
+    return ["--data", few["data"], "--encoder", "ConvNet", "--encoder.width", "4", "--batch-size", "36",
+            "--epochs", "1", "--trainer.accelerator", "cpu", "--report", "false"]  # fmt: skip
+
+
+class Record:
+    """Remembers what is said and told."""
+
+    bar, steps = Silent().bar, Silent().steps
+
+    def __init__(self):
+        self.said, self.told = [], []
+
+    def say(self, doing):
+        self.said.append(doing)
+
+    def tell(self, result):
+        self.told.append(result)
+
+
+def same(one, other):
+    """Tell whether two runs have the same scores, configuration and weights."""
+    files = ("scores.csv", "encoder.safetensors", "metrics.csv")
+    options = [yaml.safe_load(run.configuration.read_text()) | {"runs": None} for run in (one, other)]
+    return options[0] == options[1] and all(
+        (one.folder / of).read_bytes() == (other.folder / of).read_bytes() for of in files
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(few, tmp_path_factory):
+    record = Record()
+    return lw.train(few, loss="supcon", runs=str(tmp_path_factory.mktemp("python")), progress=record), record
+
+
+def test_python_and_the_command_train_alike_and_say_the_same(trained, words, tmp_path, capsys):
+    run, record = trained
+    capsys.readouterr()
+    assert main(["train", *words, "--loss", "supcon", "--runs", str(tmp_path)]) == 0
+    (folder,) = tmp_path.iterdir()
+    assert same(run, Run(folder))
+    written = capsys.readouterr()
+    *told, _, last = "\n".join(record.told).splitlines()
+    assert written.out.splitlines()[: len(told)] == told
+    assert last == f"run: {run.folder}"
+    assert [line for line in written.err.splitlines() if not line.startswith("warning")] == record.said
+    assert run.stage == "finished"
+
+
+def test_python_and_the_command_evaluate_alike(trained, tmp_path, capsys):
+    run, _ = trained
+    file = run.embeddings
+    found = lw.evaluate(
+        file, {"evaluations": "KNN"}, **{"evaluations.k": 3}, runs=str(tmp_path / "a"), progress=Silent()
+    )
+    assert capsys.readouterr() == ("", "")
+    assert (
+        main(["evaluate", str(file), "--evaluations", "KNN", "--evaluations.k", "3", "--runs", str(tmp_path / "b")])
+        == 0
+    )
+    (folder,) = (tmp_path / "b").iterdir()
+    assert found.scores == Run(folder).scores
+    assert {score.evaluation for score in found.scores} == {"kNN"}
+
+
+def test_a_run_is_resumed_from_python_bit_for_bit(trained, few, tmp_path, monkeypatch):
+    from likewise.training.checkpoints import Checkpoints  # noqa: PLC0415 - imports Lightning
+
+    after = Checkpoints.on_train_batch_end
+
+    def interrupted(self, trainer, *of):
+        after(self, trainer, *of)
+        if trainer.global_step == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "on_train_batch_end", interrupted)
+        with pytest.raises(KeyboardInterrupt) as ended:
+            lw.train(few, loss="supcon", runs=str(tmp_path), progress=Silent())
+    (folder,) = tmp_path.iterdir()
+    assert f"likewise train --resume {folder}" in ended.value.__notes__[-1]
+    with pytest.raises(ValueError, match="no option but --trainer"):
+        lw.train(resume=folder, seed=1)
+    resumed = lw.train(resume=folder, progress=Silent())
+    assert same(resumed, trained[0])
+    with pytest.raises(ValueError, match="expected a run that is not finished"):
+        lw.train(resume=resumed)
+
+
+def test_python_and_the_command_sweep_and_tune_alike(few, words, tmp_path):
+    settings = {"SupCon": {"loss": "supcon", "tune": {"lr": [0.001, 0.01]}}, "SimCLR": {"loss": "NTXentLoss"}}
+    seeds = {"seeds": 1, "tune_by": "kNN"}
+    common = few | {"validation_epochs": 0}
+    found = lw.sweep(settings, **seeds, output=tmp_path / "python", progress=Silent(), **common)
+    given = ["--setting", "SupCon: --loss supcon --tune lr=0.001,0.01", "--setting", "SimCLR: --loss NTXentLoss"]
+    others = ["--seeds", "1", "--tune_by", "kNN", "--output", str(tmp_path / "command"), "--validation_epochs", "0"]
+    assert main(["sweep", *given, *others, *words]) == 0
+    for name in ("compare.csv", "compare.md", "tuning.csv"):
+        lines = [(tmp_path / of / name).read_text().splitlines() for of in ("python", "command")]
+        if name.endswith(".csv"):  # the last column has seconds, or the run's folder
+            lines = [[line.rpartition(",")[0] for line in of] for of in lines]
+        assert lines[0] == lines[1]
+    assert found.page == tmp_path / "python" / "compare.html"
+    assert {row.setting for row in found.rows} == {"SupCon", "SimCLR"}
+    again = lw.sweep(settings, **seeds, output=tmp_path / "python", progress=Silent(), **common)
+    assert again.rows == found.rows  # nothing is trained again
+
+
+def test_a_sweep_refuses_what_it_sets_itself():
+    with pytest.raises(ValueError, match="expected no --seed, which a sweep sets itself"):
+        lw.sweep({"a": {"seed": 1}})
+    with pytest.raises(ValueError, match="expected every one of --seeds once"):
+        lw.sweep(seeds=[1, 1])
+    with pytest.raises(ValueError, match="expected --tune without --split_seeds"):
+        lw.sweep(tune={"lr": [1, 2]}, split_seeds=True)
+    with pytest.raises(ValueError, match="expected --tune_by with --tune"):
+        lw.sweep(tune_by="kNN")
+
+
+def test_an_encoder_is_exported_from_python(trained, tmp_path):
+    run, _ = trained
+    path = lw.export(run, tmp_path / "encoder.safetensors", progress=Silent())
+    assert path.read_bytes() == run.weights.read_bytes()
+    with pytest.raises(ValueError, match="expected a format of safetensors, onnx, got 'zip'"):
+        lw.export(run, format="zip")
+
+
+def test_what_python_shows_goes_to_its_own_output(capsys):
+    progress = Printed()
+    progress.say("encoding ...")
+    progress.tell("accuracy 98 %")
+    assert list(progress.bar(range(3), "counting")) == [0, 1, 2]
+    assert progress.steps(3, "training") is None  # neither a notebook nor a terminal
+    assert capsys.readouterr().out == "encoding ...\naccuracy 98 %\n"
+
+
+def test_settings_meet_a_grid_and_studies_are_settings(monkeypatch):
+    plans = []
+    monkeypatch.setattr(sweeps, "carry_out", lambda plan, *_: plans.append(plan))
+    settings = {"A": {"loss": "supcon", "tune": {"lr": [1, 2]}}, "B": {}}
+    lw.sweep(settings, seeds=[3], grid={"temperature": [0.1, 0.2]}, tune={"epochs": [5, 6]}, output="new", width=3)
+    lw.sweep(recipe="methods-digits", seeds=2, output="new")
+    grid, studied = plans
+    names = ["A, temperature=0.1", "A, temperature=0.2", "B, temperature=0.1", "B, temperature=0.2"]
+    assert list(grid.settings) == list(grid.trials) == names
+    assert grid.settings[names[0]] == ["--loss", "supcon", "--temperature", "0.1"]
+    assert grid.trials[names[0]] == [["--epochs", e, "--lr", lr] for e in "56" for lr in "12"]
+    assert grid.trials[names[2]] == [["--epochs", "5"], ["--epochs", "6"]]
+    assert (grid.common, grid.seeds) == (["--width", "3"], [3])
+    assert studied.settings == {name: words.split() for name, words in study("methods-digits").items()}
+    assert (studied.common, studied.seeds) == ([], [0, 1])

@@ -26,7 +26,6 @@ from likewise.evaluation import (
     paired_difference,
     save_features,
 )
-from likewise.evaluation.choice import usual_episodes
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
 from likewise.runs import Run
@@ -494,7 +493,7 @@ def test_new_classes_are_evaluated_in_the_episodes_that_there_are_samples_for(cl
     parts = three(classes, each=each)
     evaluations = [one for one in applicable(parts) if isinstance(one, FewShot)]
     assert [shape[1:] for one in evaluations for shape in one.shapes] == shapes
-    assert usual_episodes(parts)[1] == words
+    assert FewShot.usual(parts)[1] == words
     for one in evaluations:
         assert len(one(*parts).scores) == len(shapes)
 

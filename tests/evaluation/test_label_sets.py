@@ -432,7 +432,7 @@ def test_votes_of_neighbours_are_those_of_a_loop():
 def test_portions_of_neighbours_change_nothing(monkeypatch):
     train, validation, test = parts_of()
     whole = KNN(20)(train, validation, test)
-    monkeypatch.setattr("likewise.evaluation.label_neighbours.LABELS", 64)
+    monkeypatch.setattr("likewise.evaluation.knn.LABELS", 64)
     assert [score.value for score in KNN(20)(train, validation, test).scores] == [score.value for score in whole.scores]
 
 

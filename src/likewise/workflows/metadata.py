@@ -17,12 +17,7 @@ def shared_options(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def flat(facts: Mapping[str, Any], within: str = "") -> dict[str, str]:
-    """Return nested facts by name, in words.
-
-    Example:
-        >>> flat({"loss": {"temperature": 0.1}, "seed": 0})
-        {'loss.temperature': '0.1', 'seed': '0'}
-    """
+    """Return nested facts by name, in words."""
     found: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):

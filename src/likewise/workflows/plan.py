@@ -136,29 +136,12 @@ def options_of(given: Mapping[str, Any]) -> list[str]:
 
 
 def axis_of(name: str, values: Sequence[Any]) -> Axis:
-    """Return an option with several values.
-
-    Example:
-        >>> axis_of("loss.temperature", [0.1, 0.2])[1]
-        ('loss.temperature=0.2', ['--loss.temperature', '0.2'])
-    """
+    """Return an option with several values."""
     return [(f"{name}={words[1]}", words) for words in (options_of({name: value}) for value in values)]
 
 
 def combined(bases: Sequence[tuple[str, list[str]]], grid: Sequence[Axis]) -> dict[str, list[str]]:
-    """Return every setting with every combination of a grid, by its name.
-
-    Args:
-        bases: The settings' names and options.
-        grid: Options with several values.
-
-    Raises:
-        ValueError: Two settings have the same name.
-
-    Example:
-        >>> list(combined([("A", [])], [axis_of("x", [1, 2])]))
-        ['A, x=1', 'A, x=2']
-    """
+    """Return every setting, of a name and options, with every combination of a grid, by its name."""
     settings: dict[str, list[str]] = {}
     for (base, words), *others in product(bases or [("", [])], *grid):
         name = ", ".join([*filter(None, [base]), *(label for label, _ in others)]) or "default"
@@ -169,22 +152,13 @@ def combined(bases: Sequence[tuple[str, list[str]]], grid: Sequence[Axis]) -> di
 
 
 def trials_of(tuned: Sequence[Axis], most: int | None) -> list[list[str]]:
-    """Return the options of every combination of what is tuned, or at most so many of them, always the same.
-
-    Example:
-        >>> trials_of([axis_of("x", [1, 2])], None)
-        [['--x', '1'], ['--x', '2']]
-    """
+    """Return the options of every combination of what is tuned, or at most so many of them, always the same."""
     every = [[word for _, words in together for word in words] for together in product(*tuned)]
     return every if most is None or most >= len(every) else Random(0).sample(every, most)  # noqa: S311
 
 
 def folder_of(sweep: Sweep, output: Path | str | None) -> Path:
-    """Return the folder of a sweep: a new one, or that of the same sweep, which goes on.
-
-    Raises:
-        ValueError: Something else stands there.
-    """
+    """Return the folder of a sweep: a new one, or that of the same sweep, which goes on; or raise a ValueError."""
     folder = Path(output or Path("sweeps") / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"))
     if folder.exists() and any(folder.iterdir()) and not ((folder / PLAN).is_file() and read(folder) == sweep):
         raise ValueError(f"expected a new folder or that of the same sweep, got {folder}: give another --output")

@@ -39,14 +39,7 @@ TABLE = "tuning.csv"
 @final
 @dataclass(frozen=True)
 class _Trial:
-    """A finished run that tried options.
-
-    Args:
-        setting: The setting whose options they are.
-        options: The options.
-        run: The run.
-        score: Its validation score.
-    """
+    """A finished run that tried options of a setting, with its validation score."""
 
     setting: str
     options: list[str]
@@ -125,20 +118,7 @@ def sweep(
 
 
 def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Comparison | None:
-    """Train what isn't trained yet, run after run, and compare.
-
-    Args:
-        sweep: What is trained.
-        folder: Where; a sweep that stands there goes on.
-        progress: What is said meanwhile, and where scores are told.
-
-    Returns:
-        The comparison; None if fewer than two runs have scores.
-
-    Raises:
-        ValueError: Settings and data don't fit together; the first run failed before training, or another one, the
-            others having been finished and compared.
-    """
+    """Train what isn't trained yet, run after run, and compare; see `sweep`."""
     if not (folder / PLAN).is_file():
         _check(sweep)
         write(sweep, folder)
@@ -165,10 +145,7 @@ def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Compa
 
 
 def _check(sweep: Sweep) -> None:
-    """Raise a ValueError unless every setting fits together with its data, before anything is trained.
-
-    Of trials, the first of a setting is put together, and of the others only the options are read.
-    """
+    """Raise unless settings and data fit together: of trials the first is put together, of others options are read."""
     for name, words in sweep.settings.items():
         for number, trial in enumerate(sweep.trials.get(name, [[]])):
             try:
@@ -203,12 +180,7 @@ def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Comparison | Non
 
 @final
 class _Work:
-    """Runs that are trained one after another; what fails is noted, and the others go on.
-
-    Args:
-        count: How many there are.
-        progress: Where it is said which one is trained.
-    """
+    """Runs that are trained one after another; what fails is noted, and the others go on."""
 
     def __init__(self, count: int, progress: Progress) -> None:
         self.count = count

@@ -15,10 +15,11 @@ TIERS = {
     "all": "",
 }
 """What -m takes besides expressions of markers."""
-ROOMS = ("cli", "data", "diagnostics", "evaluation", "models", "report", "training")
+ROOMS = ("cli", "data", "diagnostics", "evaluation", "models", "report", "training", "workflows")
 """They import Lightning, scikit-learn or torchvision, which takes many seconds."""
-TESTS = ("augmentation", "gradients", "snapshots", "sources", *ROOMS)
-SLOW = [*(f"src/likewise/{room}" for room in ROOMS), *(f"tests/test_{name}.py" for name in TESTS)]
+TESTS = ("data/test_augmentation", "data/test_sources", "diagnostics/test_gradients", "training/test_snapshots")
+TESTS += tuple(f"{room}/test_{room}" for room in ROOMS)
+SLOW = [*(f"src/likewise/{room}" for room in ROOMS), *(f"tests/{name}.py" for name in TESTS)]
 
 
 @pytest.hookimpl(tryfirst=True)

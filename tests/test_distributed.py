@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from command_worker import workers
+
 from likewise.distributed import Shards, gather, total
 from loss_table import LOSSES
 
 pytestmark = pytest.mark.process
 
-WORKER = Path(__file__).parent / "distributed_worker.py"
-SHARDED = Path(__file__).parent / "sharded_worker.py"
-DISAGREEING = Path(__file__).parent / "disagreement_worker.py"
+WORKER = Path(__file__).parent / "processes" / "distributed_worker.py"
+SHARDED = Path(__file__).parent / "processes" / "sharded_worker.py"
+DISAGREEING = Path(__file__).parent / "processes" / "disagreement_worker.py"
 
 
 def run(shards, folder):

@@ -27,6 +27,17 @@ Stage = Literal["training", "evaluation", "finished"]
 
 
 @final
+class _File:
+    """The path of a file within a run's folder, as an attribute of the run."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: "Run", owner: type["Run"] | None = None) -> Path:
+        return run.folder / self._name
+
+
+@final
 @dataclass(frozen=True)
 class Run:
     """A run's folder. Make one with `Run.create`, or open one with `Run.open`.
@@ -41,7 +52,7 @@ class Run:
         encoder.safetensors        the trained encoder's weights
         histograms.csv             counts that the loss recorded, a row for each histogram and epoch
         classes.csv                means of what the loss recorded, a row for each statistic, epoch and class
-        similarity.safetensors     how alike labels are, (L, L), where the loss is told
+        similarity.safetensors     label similarity, (L, L), if the loss uses it
         batches.npz                embeddings that the loss received in a step of the first epoch and one of the last
         embeddings.npz             features of all samples, with their labels and rows
         scores.csv                 what was measured, a row a number
@@ -65,6 +76,21 @@ class Run:
     """
 
     folder: Path
+
+    configuration = _File("config.yaml")
+    metrics_file = _File("metrics.csv")
+    checkpoint = _File("checkpoint.ckpt")
+    checkpoint_before = _File("checkpoint-before.ckpt")
+    best = _File("best.ckpt")
+    weights = _File("encoder.safetensors")
+    batches = _File("batches.npz")
+    similarity_file = _File("similarity.safetensors")
+    embeddings = _File("embeddings.npz")
+    scores_file = _File("scores.csv")
+    outcomes_file = _File("outcomes.npz")
+    histograms_file = _File("histograms.csv")
+    class_means_file = _File("classes.csv")
+    report = _File("report.html")
 
     @classmethod
     def create(cls, root: Path, *names: str) -> Self:
@@ -116,76 +142,6 @@ class Run:
     def name(self) -> str:
         """What the run is called once it is whole."""
         return self.folder.name.removesuffix(PARTIAL)
-
-    @property
-    def configuration(self) -> Path:
-        """The file of what was chosen."""
-        return self.folder / "config.yaml"
-
-    @property
-    def metrics_file(self) -> Path:
-        """The file of what the training logged."""
-        return self.folder / "metrics.csv"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The file from which training goes on."""
-        return self.folder / "checkpoint.ckpt"
-
-    @property
-    def checkpoint_before(self) -> Path:
-        """The checkpoint before that, in case the last is cut short."""
-        return self.folder / "checkpoint-before.ckpt"
-
-    @property
-    def best(self) -> Path:
-        """The file of all weights at the epoch with the best validation score."""
-        return self.folder / "best.ckpt"
-
-    @property
-    def weights(self) -> Path:
-        """The file of the trained encoder's weights; where it stands, training is over."""
-        return self.folder / "encoder.safetensors"
-
-    @property
-    def batches(self) -> Path:
-        """The file of the embeddings that the loss received in two steps."""
-        return self.folder / "batches.npz"
-
-    @property
-    def similarity_file(self) -> Path:
-        """The file of how alike labels are."""
-        return self.folder / "similarity.safetensors"
-
-    @property
-    def embeddings(self) -> Path:
-        """The file of the samples' features."""
-        return self.folder / "embeddings.npz"
-
-    @property
-    def scores_file(self) -> Path:
-        """The file of what was measured."""
-        return self.folder / "scores.csv"
-
-    @property
-    def outcomes_file(self) -> Path:
-        """The file of what each test sample contributed."""
-        return self.folder / "outcomes.npz"
-
-    @property
-    def histograms_file(self) -> Path:
-        """The file of the counts that the loss noted."""
-        return self.folder / "histograms.csv"
-
-    @property
-    def class_means_file(self) -> Path:
-        """The file of the means by class."""
-        return self.folder / "classes.csv"
-
-    @property
-    def report(self) -> Path:
-        """The page that shows the run."""
-        return self.folder / "report.html"
 
     @property
     def facts(self) -> dict[str, Any]:

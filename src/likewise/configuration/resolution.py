@@ -14,6 +14,7 @@ from likewise.configuration.guesses import class_named, expanded, flat, kind_of_
 from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
 
+PARTIAL = ".partial"  # as in runs, which import torch
 SEEDS = 2**32  # NumPy takes no more
 FITTED = ("data", "batches", "encoder")
 """Parts that follow from what lies at a path that is given as data."""
@@ -97,12 +98,11 @@ def _resumed(given: Sequence[Option]) -> list[Option]:
             f"expected with --resume no option but --trainer.*, got --{others[0].name}: a run goes on as it began; "
             "leave it out, or train anew with --config"
         )
-    if not Path(folder).is_dir():
-        raise ValueError(f"expected the folder of a run for --resume, got {folder}, which does not exist: correct it")
-    file = Path(folder) / "config.yaml"
-    if not (Path(folder) / "run.json").is_file() or not file.is_file():
-        raise ValueError(f"expected the folder of a run for --resume, got {folder}, which has no run.json: correct it")
-    return [Option("config", str(file)), *given]
+    place = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL))  # it has been finished since
+    lacks = "does not exist" if not place.is_dir() else "has no run.json"
+    if not (place / "run.json").is_file():
+        raise ValueError(f"expected the folder of a run for --resume, got {folder}, which {lacks}: correct it")
+    return [Option("config", str(place / "config.yaml")), *given]
 
 
 def _of_file(file: Any) -> list[Option]:
@@ -160,7 +160,7 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
     elif data is not None and "data.path" in last and "data.path" not in {one.name for one in given}:
-        chosen = {part: of for part, of in recipes.of_data(data).items() if part in FITTED}
+        chosen = {part: of for part, of in recipes.half("data", data).items() if part in FITTED}
     below = _without_replaced(list(flat(chosen)), layers, root)
     named = {one.name for one in (*below, *layers) if one.name in PARTS}
     defaults = [Option(*one) for one in DEFAULTS.items() if one[0] in PARTS or one[0].partition(".")[0] not in named]

@@ -81,16 +81,17 @@ class ByClass(Split):
         numbers = len(samples) if samples.rows is None or not len(samples) else int(samples.rows.max()) + 1
         samples = whole_classes(samples, subset)
         labels = samples.classes_for("ByClass", "choose Stratified")
-        chosen = self._classes(samples)
+        file = None if self.file is None else _found(Path(self.file))
+        chosen = self._classes(samples) if file is None else _named(samples, _read(file), file)
         for part, classes in zip(PARTS, chosen, strict=True):
             if len(classes) < 2:
-                where = "" if self.file is None else f" in {_found(Path(self.file))}"
+                where = "" if file is None else f" in {file}"
                 raise ValueError(
                     f"expected at least 2 classes in every part{where}, got {len(classes)} of {len(samples.names)} "
                     f"for {part}: give it more, or choose Stratified"
                 )
-        if self.file is not None:
-            _warn_of_others(samples.names, torch.cat(chosen).tolist(), _found(Path(self.file)))
+        if file is not None:
+            _warn_of_others(samples.names, torch.cat(chosen).tolist(), file)
         train, validation, test = (torch.isin(labels, classes) for classes in chosen)
         if subset is not None and not subset.every_part:
             rest = (train | validation).nonzero().flatten()
@@ -101,10 +102,7 @@ class ByClass(Split):
         return Parts(*(rotated(part, numbers) if self.rotations else part for part in parts))
 
     def _classes(self, samples: Samples) -> tuple[Tensor, ...]:
-        """Return the classes of each part."""
-        if self.file is not None:
-            file = _found(Path(self.file))
-            return _named(samples, _read(file), file)
+        """Return the classes of each part: those that the source gives, or by their numbers."""
         given = _given(samples)
         if given is not None:
             return given

@@ -29,10 +29,8 @@ def labels_of(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
 
-    Args:
-        values: Integers, strings, lists of them, or lists of only 0 and 1; None is no label.
-        separator: What separates the labels of a sample, in strings that hold several.
-        names: What the numbers of classes, or of labels in lists, stand for.
+    Values are integers, strings, lists of them, or lists of only 0 and 1; None is no label. A separator parts strings
+    that hold several labels; `names` are those of numbered classes or labels.
     """
     values = [_plain(value) for value in values]
     if separator is not None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from likewise.data import Batches, Episodes, Parts
-from likewise.data.episode_sampler import EpisodeShape, fitting, fitting_words, shortage
+from likewise.data.episode_sampler import fitting, fitting_words
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts
 from likewise.evaluation.few_shot import FewShot
@@ -15,6 +15,7 @@ from likewise.evaluation.retrieval import Retrieval
 
 VALIDATED_EPISODES = 600
 USUAL: tuple[type[Evaluation], ...] = (KNN, LinearProbe, OwnClassifier, Retrieval)
+DEFAULT: tuple[type[Evaluation], ...] = (*USUAL, FewShot)
 
 
 def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -> list[Evaluation]:
@@ -22,7 +23,7 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
 
     Args:
         parts: The features.
-        asked: The evaluations asked for. None: the usual ones that apply, and few-shot episodes of new classes.
+        asked: The evaluations asked for. None: the usual ones that apply.
 
     Raises:
         ValueError: One that was asked for doesn't apply.
@@ -35,10 +36,8 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         ['kNN', 'linear probe', 'retrieval']
     """
     if asked is None:
-        usual = [kind() for kind in USUAL]
-        episodes, _ = usual_episodes(parts)
-        usual += [] if episodes is None else [episodes]
-        return [evaluation for evaluation in usual if evaluation.why_not_applicable(parts) is None]
+        usual = (kind.usual(parts)[0] for kind in DEFAULT)
+        return [evaluation for evaluation in usual if evaluation is not None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -52,37 +51,9 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
     return list(asked)
 
 
-def usual_episodes(parts: FeatureParts) -> tuple[FewShot | None, str]:
-    """Return the episodes that new classes are evaluated in: those of `FewShot()`, as far as there are samples.
-
-    Args:
-        parts: The features.
-
-    Returns:
-        The evaluation, if there is one; and what is left out and why, or nothing.
-
-    Example:
-        >>> import torch
-        >>> from likewise.evaluation import Features
-        >>> one, other = (Features(torch.eye(4), torch.tensor([0, 0, 1, 1]), tuple(names)) for names in ("ab", "cd"))
-        >>> usual_episodes(FeatureParts(one, one, other))[1]
-        "few-shot is 2-way, as there are 2 classes, and with 1 query, as there are 2 samples of 'c'; without 5 shots"
-    """
-    test = parts.test
-    if test.label_kind != "classes" or len(test) == 0 or parts.closed:
-        return None, ""
-    lacking = shortage(test.counts, test.names, EpisodeShape(1, ways=2, shots=1, queries=1), "evaluations")
-    if lacking is not None:
-        return None, f"few-shot is left out: it needs {lacking[0]}, and the test part has {lacking[1]}"
-    wanted = FewShot().shapes
-    fits = [fitting(test.counts, shape) for shape in wanted]
-    fit = [shape for shape in fits if shape is not None]
-    smallest = min(fit, key=lambda shape: shape.queries)
-    words = fitting_words(test.counts, test.names, wanted[0], smallest)
-    left = [str(shape.shots) for shape, of in zip(wanted, fits, strict=True) if of is None]
-    words += f"; without {' and '.join(left)} shots" if left else ""
-    episodes = FewShot(smallest.ways, [shape.shots for shape in fit], smallest.queries)
-    return episodes, f"few-shot is {words}" if words else ""
+def left_out(parts: FeatureParts) -> str:
+    """Say what the usual evaluations leave out for want of samples, and why."""
+    return "; ".join(filter(None, (kind.usual(parts)[1] for kind in DEFAULT)))
 
 
 def while_training(

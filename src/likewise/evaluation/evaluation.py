@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.scores import Result
@@ -33,6 +33,12 @@ class Evaluation(ABC):
     @abstractmethod
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated, as "it needs ..., and there is ..."; None if they can."""
+
+    @classmethod
+    def usual(cls, parts: FeatureParts) -> tuple[Self | None, str]:
+        """Return the evaluation as it is made where none is asked for, if it applies; and what is left out and why."""
+        usual = cls()
+        return (usual if usual.why_not_applicable(parts) is None else None), ""
 
     def refusal(self, parts: FeatureParts) -> str | None:
         """Return `why_not_applicable(parts)`: its name of before."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import product
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, Self, final, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
-from likewise.data.episode_sampler import fitting, shortage
+from likewise.data.episode_sampler import fitting, fitting_words, shortage
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
@@ -114,6 +114,31 @@ class FewShot(Evaluation):
         if self.distance == CENTRED and len(parts.train) == 0:
             return f"the distance {CENTRED} needs the mean of a training part, and there is none"
         return next((why for why in (_lacking(test, shape) for shape in self.shapes) if why), None)
+
+    @classmethod
+    def usual(cls, parts: FeatureParts) -> tuple[Self | None, str]:
+        """Return the episodes of new classes, as far as there are samples, and what is left out and why.
+
+        Example:
+            >>> one, other = (Features(torch.eye(4), torch.tensor([0, 0, 1, 1]), tuple(of)) for of in ("ab", "cd"))
+            >>> FewShot.usual(FeatureParts(one, one, other))[1].partition("; ")[2]
+            'without 5 shots'
+        """
+        test = parts.test
+        if test.label_kind != "classes" or len(test) == 0 or parts.closed:
+            return None, ""
+        lacking = shortage(test.counts, test.names, EpisodeShape(1, ways=2, shots=1, queries=1), "evaluations")
+        if lacking is not None:
+            return None, f"few-shot is left out: it needs {lacking[0]}, and the test part has {lacking[1]}"
+        wanted = cls().shapes
+        fits = [fitting(test.counts, shape) for shape in wanted]
+        fit = [shape for shape in fits if shape is not None]
+        smallest = min(fit, key=lambda shape: shape.queries)
+        words = fitting_words(test.counts, test.names, wanted[0], smallest)
+        left = [str(shape.shots) for shape, of in zip(wanted, fits, strict=True) if of is None]
+        words += f"; without {' and '.join(left)} shots" if left else ""
+        episodes = cls(smallest.ways, [shape.shots for shape in fit], smallest.queries)
+        return episodes, f"few-shot is {words}" if words else ""
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
         """Choose the distance on validation, and classify the queries of the test part's episodes."""

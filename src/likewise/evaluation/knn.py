@@ -11,7 +11,6 @@ from torch import Tensor
 from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
-from likewise.evaluation.label_neighbours import label_votes
 from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.evaluation.nearest import nearest
 from likewise.scores import Result, Score
@@ -20,6 +19,7 @@ Weights = Literal["uniform", "similarity"]
 Setting = tuple[int, Weights]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
+LABELS = 2**22  # of neighbours at a time: 16 MiB in float32
 CLOSER = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
 
 
@@ -112,7 +112,7 @@ class KNN(Evaluation):
         ):
             for kind in kinds:
                 weights = self._weights(similarities.double(), kind)
-                for k, votes in (label_votes if sets else _votes)(train, indices, weights, ks):
+                for k, votes in (_label_votes if sets else _votes)(train, indices, weights, ks):
                     predictions[k, kind][part] = (votes if sets else votes.argmax(dim=1)).cpu()
         return predictions
 
@@ -158,6 +158,22 @@ def _votes(
         votes.scatter_add_(1, classes[:, before:k], weights[:, before:k])
         before = k
         yield k, votes
+
+
+def _label_votes(
+    train: Features, indices: Int[Tensor, "m k"], weights: Float[Tensor, "m k"], ks: Sequence[int]
+) -> Iterator[tuple[int, Float[Tensor, "m l"]]]:
+    """Yield for every k how much of the weight of the nearest k has each label, (m, L), from 0 to 1."""
+    sets = train.sets.float().to(indices.device)
+    votes = sets.new_zeros(len(indices), sets.shape[1])
+    before = 0
+    for k in sorted(ks):
+        near, given = indices[:, before:k], weights[:, before:k].float()
+        rows = max(1, LABELS // max(1, (k - before) * sets.shape[1]))
+        for some in torch.arange(len(indices), device=indices.device).split(rows):
+            votes[some] += torch.einsum("mk,mkl->ml", given[some], sets[near[some]])
+        before = k
+        yield k, votes / weights[:, :k].sum(dim=1, keepdim=True).float()
 
 
 def _settings(k: int, weights: str) -> dict[str, int | str]:

@@ -3,17 +3,26 @@
 A metric such as F1 is no mean over samples, but a smooth function θ(w) of how much each of M samples weighs. Its
 pseudo-values θ + M·∂θ/∂w_i, at w = 1, have θ as their mean, and their standard error is that of θ: the infinitesimal
 jackknife (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982, chapter 6). So every metric here
-gives one value a sample, and intervals and paired differences are those of means. Where few samples have a label,
-pseudo-values vary too little; see `label_means`.
+gives one value a sample, and intervals and paired differences are those of means.
+
+Average precision is a mean over the samples with the label, and F1 one over the samples that have it or are predicted
+to. Where these are few, pseudo-values vary less than the metric does: those of a label with one sample don't vary at
+all. So deviations of a label are enlarged by n/(n - 1), at most 2, in their variance, where n samples count; and a mean
+over labels has 1/n of the variance between the labels on top, which no more than replaces what n = 1 hides. Both change
+no mean, and vanish where samples are many. See `weighted` for the interval.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 NUMBERS = 2**22  # scores sorted at a time: 32 MiB in float64
+MOST_ENLARGED = 2  # times the variance
+FEWEST = 5  # samples that count, for a difference of two predictors
 
 
 def average_precisions(
@@ -121,6 +130,89 @@ def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -
         threshold = torch.where(last + 1 < ordered.shape[1], (lowest + below) / 2, none).squeeze(1)
         found.append(torch.where(own.any(dim=0), threshold, torch.nan))
     return torch.cat(found)
+
+
+@final
+@dataclass(frozen=True)
+class Mean:
+    """A mean over labels.
+
+    Args:
+        values: One pseudo-value a sample, (M,).
+        count: How many samples of equal weight would vary as much: 1/Σ w².
+    """
+
+    values: Float[Tensor, " m"]
+    count: float
+
+
+@final
+@dataclass(frozen=True)
+class LabelMetric:
+    """A metric of every label.
+
+    Args:
+        values: Pseudo-values, (M, L).
+        weights: How much each sample counts, (M, L); a label's weights sum to 1.
+    """
+
+    values: Float[Tensor, "m l"]
+    weights: Float[Tensor, "m l"]
+
+    @classmethod
+    def precision(cls, scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]) -> "LabelMetric":
+        """Return the average precision; see `average_precisions`.
+
+        Example:
+            >>> scores, labels = torch.tensor([[0.9], [0.8], [0.7]]), torch.tensor([[True], [False], [True]])
+            >>> LabelMetric.precision(scores, labels).weights.flatten()
+            tensor([0.5000, 0.0000, 0.5000], dtype=torch.float64)
+        """
+        values = torch.cat([values for _, _, values in average_precisions(scores, labels)], dim=1)
+        return cls(values, labels.double() / labels.sum(dim=0).clamp(min=1))
+
+    @classmethod
+    def f1(cls, predicted: Bool[Tensor, "m l"], labels: Bool[Tensor, "m l"], *, micro: bool = False) -> "LabelMetric":
+        """Return the F1 of each label, or of all decisions together as of one label; see `f1`."""
+        named = predicted.double() + labels.double()
+        named = named.sum(dim=1, keepdim=True) if micro else named
+        return cls(f1(predicted, labels, micro=micro)[1], named / named.sum(dim=0).clamp(min=1))
+
+    def over(self, labels: Bool[Tensor, " l"] | None = None) -> Mean:
+        """Return the mean over some labels, or over all.
+
+        Args:
+            labels: Which labels, (L,); each has a sample that counts.
+
+        Example:
+            >>> labels = torch.eye(3, 2).bool()
+            >>> mean = LabelMetric.precision(torch.tensor([[0.9, 0.9], [0.2, 0.1], [0.1, 0.5]]), labels).over()
+            >>> round(mean.values.mean().item(), 4), mean.count
+            (0.6667, 2.0)
+        """
+        values, weights = (of if labels is None else of[:, labels] for of in (self.values, self.weights))
+        of_each = values.mean(dim=0)
+        sizes = _effective_sizes(weights)
+        widened = (values - of_each) * _for_few_samples(sizes)
+        between = len(values) * weights * _between_labels(of_each, sizes)
+        means = (of_each + widened + between).mean(dim=1)
+        return Mean(means, float(_effective_sizes(weights.mean(dim=1, keepdim=True))))
+
+
+def _effective_sizes(weights: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:
+    """Return how many samples of equal weight would vary as much, of each label: Kish's 1/Σ w²."""
+    return weights.square().sum(dim=0).clamp(min=1 / len(weights)).reciprocal()
+
+
+def _for_few_samples(sizes: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
+    """Return what deviations are multiplied by: the root of Bessel's n/(n - 1), at most 2."""
+    return (sizes / (sizes - 1).clamp(min=0)).clamp(max=MOST_ENLARGED).sqrt()
+
+
+def _between_labels(of_each: Float[Tensor, " l"], sizes: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
+    """Return the variance between labels that is put on top, as deviations: 1/n of it, around a mean weighted alike."""
+    shares = sizes.rsqrt()
+    return shares * (of_each - (shares * of_each).sum() / shares.sum())
 
 
 def _ties(ordered: Float[Tensor, "k m"]) -> tuple[Tensor, Tensor]:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from likewise.evaluation.features import Features
 from likewise.evaluation.intervals import of_share, student, weighted
-from likewise.evaluation.label_means import FEWEST, LabelMetric, Mean
-from likewise.evaluation.label_metrics import best_thresholds, ranking
+from likewise.evaluation.label_metrics import FEWEST, LabelMetric, Mean, best_thresholds, ranking
 from likewise.scores import ALL, FREQUENCIES, Group, Metric, Outcomes, Result, Score
 
 HALF = 0.5  # the threshold of probabilities that nobody chose

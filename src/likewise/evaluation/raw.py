@@ -107,7 +107,7 @@ def _strings(samples: Samples) -> list[str]:
 
 
 def _some(samples: Samples, among: Tensor | None, most: int, seed: int, *, whole_classes: bool = False) -> Samples:
-    """Return at most so many samples, of those whose rows are given; of new classes whole ones, for episodes."""
+    """Return a subset of the samples whose rows are given; unseen classes stay whole, for episodes."""
     numbered = samples.numbered()
     if among is not None and numbered.rows is not None:
         numbered = numbered[torch.isin(numbered.rows, among)]

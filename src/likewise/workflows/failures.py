@@ -19,27 +19,7 @@ CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors", *LOGS}
 
 @contextmanager
 def removed_if_idle(run: Run, told: Callable[[Path], str], *, new: bool = True) -> Generator[Run]:
-    """Remove a run that fails before it did any work, and say of any other where it stands.
-
-    Args:
-        run: The run that the block does.
-        told: What to add to an exception, of the folder that stays.
-        new: Whether nobody else has done any work for it.
-
-    Yields:
-        The run.
-
-    Example:
-        >>> import tempfile
-        >>> root = tempfile.TemporaryDirectory()
-        >>> try:
-        ...     with removed_if_idle(Run.create(Path(root.name), "idle"), str) as run:
-        ...         raise RuntimeError
-        ... except RuntimeError:
-        ...     run.folder.exists()
-        False
-        >>> root.cleanup()
-    """
+    """Remove a new run that fails before it did any work; of any other, add to the exception where it stands."""
     try:
         yield run
     except BaseException as error:
@@ -51,11 +31,7 @@ def removed_if_idle(run: Run, told: Callable[[Path], str], *, new: bool = True) 
 
 
 def unfinished(folder: Path | str) -> Run:
-    """Open a run to resume.
-
-    Raises:
-        ValueError: There is no such run, or it is finished.
-    """
+    """Open a run to resume, or raise a ValueError: there is none, or it is finished."""
     run = Run.open(folder)
     if run.stage == "finished":
         raise ValueError(
@@ -66,15 +42,7 @@ def unfinished(folder: Path | str) -> Run:
 
 
 def check_same(before: Run, now: Mapping[str, Any]) -> None:
-    """Raise unless data and parts are those that a run began with.
-
-    Args:
-        before: The run.
-        now: What `Assembled.facts` says of the data and parts that it would go on with.
-
-    Raises:
-        ValueError: They differ.
-    """
+    """Raise a ValueError unless data and parts, as `Assembled.facts` has them, are those that a run began with."""
     facts, kept = (json.loads(_IN_ROOM.sub(r'"likewise.\1"', json.dumps(one))) for one in (now, before.facts))
     for known in (kept, facts):
         known["parts"].pop("data", None)  # wherever it lies now, it is recognised by what it holds
@@ -88,11 +56,7 @@ def check_same(before: Run, now: Mapping[str, Any]) -> None:
 
 @contextmanager
 def terminable(end: Callable[[], None]) -> Generator[None]:
-    """Answer SIGTERM, where signals may be handled: in the main thread.
-
-    Args:
-        end: Ends the block, at once by raising, or later.
-    """
+    """Answer SIGTERM by a call, which ends the block at once by raising, or later; only the main thread may."""
     try:
         before = signal.signal(signal.SIGTERM, lambda *_: end())
     except ValueError:  # not the main thread

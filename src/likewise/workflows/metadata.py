@@ -12,17 +12,12 @@ from likewise.benchmark.results import machine, thread_words
 
 def shared_options(config: Mapping[str, Any]) -> dict[str, str]:
     """Return, by name and in words, what all processes must have been started with."""
-    its_own = ("runs", "report", "log", "config", "recipe")  # the first process alone writes
+    its_own = ("runs", "report", "sections", "log", "config", "recipe")  # the first process alone writes
     return flat({"versions": versions("lightning"), **{name: config[name] for name in config if name not in its_own}})
 
 
 def flat(facts: Mapping[str, Any], within: str = "") -> dict[str, str]:
-    """Return nested facts by name, in words.
-
-    Example:
-        >>> flat({"loss": {"temperature": 0.1}, "seed": 0})
-        {'loss.temperature': '0.1', 'seed': '0'}
-    """
+    """Return nested facts by name, in words."""
     found: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):

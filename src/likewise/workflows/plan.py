@@ -2,15 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from likewise.runs import PARTIAL, Run
+from likewise import configuration
+
+if TYPE_CHECKING:
+    from likewise.runs import Run  # which imports torch: a mistake in a plan is told before
 
 PLAN = "sweep.json"
 OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
@@ -136,29 +140,12 @@ def options_of(given: Mapping[str, Any]) -> list[str]:
 
 
 def axis_of(name: str, values: Sequence[Any]) -> Axis:
-    """Return an option with several values.
-
-    Example:
-        >>> axis_of("loss.temperature", [0.1, 0.2])[1]
-        ('loss.temperature=0.2', ['--loss.temperature', '0.2'])
-    """
+    """Return an option with several values."""
     return [(f"{name}={words[1]}", words) for words in (options_of({name: value}) for value in values)]
 
 
 def combined(bases: Sequence[tuple[str, list[str]]], grid: Sequence[Axis]) -> dict[str, list[str]]:
-    """Return every setting with every combination of a grid, by its name.
-
-    Args:
-        bases: The settings' names and options.
-        grid: Options with several values.
-
-    Raises:
-        ValueError: Two settings have the same name.
-
-    Example:
-        >>> list(combined([("A", [])], [axis_of("x", [1, 2])]))
-        ['A, x=1', 'A, x=2']
-    """
+    """Return every setting, of a name and options, with every combination of a grid, by its name."""
     settings: dict[str, list[str]] = {}
     for (base, words), *others in product(bases or [("", [])], *grid):
         name = ", ".join([*filter(None, [base]), *(label for label, _ in others)]) or "default"
@@ -169,22 +156,13 @@ def combined(bases: Sequence[tuple[str, list[str]]], grid: Sequence[Axis]) -> di
 
 
 def trials_of(tuned: Sequence[Axis], most: int | None) -> list[list[str]]:
-    """Return the options of every combination of what is tuned, or at most so many of them, always the same.
-
-    Example:
-        >>> trials_of([axis_of("x", [1, 2])], None)
-        [['--x', '1'], ['--x', '2']]
-    """
+    """Return the options of every combination of what is tuned, or at most so many of them, always the same."""
     every = [[word for _, words in together for word in words] for together in product(*tuned)]
     return every if most is None or most >= len(every) else Random(0).sample(every, most)  # noqa: S311
 
 
 def folder_of(sweep: Sweep, output: Path | str | None) -> Path:
-    """Return the folder of a sweep: a new one, or that of the same sweep, which goes on.
-
-    Raises:
-        ValueError: Something else stands there.
-    """
+    """Return the folder of a sweep: a new one, or that of the same sweep, which goes on; or raise a ValueError."""
     folder = Path(output or Path("sweeps") / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"))
     if folder.exists() and any(folder.iterdir()) and not ((folder / PLAN).is_file() and read(folder) == sweep):
         raise ValueError(f"expected a new folder or that of the same sweep, got {folder}: give another --output")
@@ -200,6 +178,32 @@ def options_line(options: Sequence[str]) -> str:
     """
     pairs = zip(options[::2], options[1::2], strict=True)
     return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
+
+
+def configurations(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """Return the options of every setting, with those of its first trial.
+
+    Raises:
+        ValueError: Those of a setting, or of one of its trials, are not as expected.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, words in sweep.settings.items():
+        for trial in sweep.trials.get(name, [[]]):
+            with in_setting(name, sweep):
+                config = configuration.read([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
+            found.setdefault(name, config)
+    return found
+
+
+@contextmanager
+def in_setting(name: str, sweep: Sweep) -> Generator[None]:
+    """Name the setting that a ValueError is about, and the option that does not fit all settings."""
+    try:
+        yield
+    except ValueError as error:
+        common = [word for word in sweep.common if word.startswith("--") and f"{word} " in str(error)]
+        hint = f" (or give {common[0]} in the settings that have it)" if common and len(sweep.settings) > 1 else ""
+        raise ValueError(f"setting {name!r}: {error}{hint}") from error
 
 
 def write(sweep: Sweep, folder: Path) -> None:
@@ -231,8 +235,10 @@ def remove_traces(sweep: Sweep, folder: Path) -> None:
             path.rmdir()
 
 
-def standing(root: Path) -> Run | None:
+def standing(root: Path) -> "Run | None":
     """Return the run that stands in a folder, finished or not; None where there is none."""
+    from likewise.runs import PARTIAL, Run  # noqa: PLC0415 - imports torch
+
     for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL) if root.is_dir() else ():
         if (path / "run.json").is_file():
             return Run(path)

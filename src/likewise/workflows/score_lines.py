@@ -15,13 +15,7 @@ LONGEST_NAME = 40  # of a class
 
 
 def headline(found: Result, raw: Result | None, unseen: Features | None) -> Iterator[str]:
-    """Yield a line for each score that is shown.
-
-    Args:
-        found: The scores of the encoder.
-        raw: Those of raw inputs.
-        unseen: The test features, where their classes are not trained on.
-    """
+    """Yield a line for each score that is shown; unseen are test features of classes that are not trained on."""
     for score in found.headline:
         if score.metric.shown:
             yield _line(score, found, raw, unseen)
@@ -52,13 +46,7 @@ def _outcomes(found: Result, metric: str) -> Outcomes | None:
 
 
 def class_table(scores: Collection[Score], test: Features, evaluations: Collection[str]) -> list[str]:
-    """Write a table of classes with many, medium and few training samples, and of each class where few exist.
-
-    Args:
-        scores: All scores of a run.
-        test: The test features.
-        evaluations: The names of the evaluations that are shown.
-    """
+    """Write a table of classes with many, medium and few training samples, and of each class where few exist."""
     final = [score for score in scores if score.epoch is None and score.part == "test" and score.group != ALL]
     final = [score for score in final if score.evaluation in evaluations]
     final = [score for score in final if score.group.kind in {"frequency", "class"}]

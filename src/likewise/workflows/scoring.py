@@ -22,7 +22,7 @@ from likewise.evaluation import (
     raw_features,
     save_features,
 )
-from likewise.evaluation.choice import usual_episodes
+from likewise.evaluation.choice import left_out
 from likewise.evaluation.features import features_of
 from likewise.models import Encoder
 from likewise.parts import build
@@ -81,13 +81,7 @@ def _built(asked: Any, base: Any) -> list[Any] | None:
 
 
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
-    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained.
-
-    Args:
-        parts: The samples.
-        options: The evaluations, and of how many samples.
-        predicts: Whether the run has a classifier of its own.
-    """
+    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
     blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
     if predicts:
@@ -102,15 +96,7 @@ def encoded(
     progress: Progress,
     predicted: Callable[[Features], Features] = lambda features: features,
 ) -> FeatureParts:
-    """Encode the samples and save the features, and note what could not be read; or load those that were saved.
-
-    Args:
-        run: The run.
-        encoder: Its encoder.
-        parts: The samples.
-        progress: Shows a bar for each part.
-        predicted: Adds what the run's own classifier makes of features, if it has one.
-    """
+    """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved."""
     if run.embeddings.is_file():
         return with_origin(load_features(run.embeddings), parts, lambda: encoder)
 
@@ -151,13 +137,7 @@ def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, pr
 
 
 def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:
-    """Tell features which samples they come from, and how more are encoded.
-
-    Args:
-        features: The features.
-        parts: The samples that they come from.
-        encoder: Returns the encoder; called when inputs are to be encoded.
-    """
+    """Tell features which samples they come from, and how more are encoded."""
 
     def encode(inputs: Tensor | Rows) -> Tensor:
         return encoder().encode(inputs)
@@ -175,23 +155,13 @@ def score(
     *,
     refit: bool,
 ) -> None:
-    """Evaluate features, and the raw inputs where there are some; save and tell each score as it comes.
-
-    Args:
-        run: Where scores are saved.
-        features: What the encoder made of the samples.
-        samples: The samples themselves. None: raw inputs aren't evaluated.
-        options: Which evaluations, of how many samples.
-        progress: Where scores are told.
-        refit: See `Evaluation`.
-    """
+    """Evaluate features, and the raw inputs where there are samples; save and tell each score as it comes."""
     asked, features = options.evaluations, options.capped(features)
     evaluations = applicable(features, asked)
     if asked == []:
         return
-    left_out = "" if asked is not None else usual_episodes(features)[1]
-    if left_out:
-        progress.say(left_out)
+    if asked is None and (lacking := left_out(features)):
+        progress.say(lacking)
     if not evaluations:
         progress.say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return

@@ -23,7 +23,9 @@ from likewise.workflows.plan import (
     Sweep,
     axis_of,
     combined,
+    configurations,
     folder_of,
+    in_setting,
     options_line,
     options_of,
     remove_traces,
@@ -39,14 +41,7 @@ TABLE = "tuning.csv"
 @final
 @dataclass(frozen=True)
 class _Trial:
-    """A finished run that tried options.
-
-    Args:
-        setting: The setting whose options they are.
-        options: The options.
-        run: The run.
-        score: Its validation score.
-    """
+    """A finished run that tried options of a setting, with its validation score."""
 
     setting: str
     options: list[str]
@@ -125,20 +120,7 @@ def sweep(
 
 
 def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Comparison | None:
-    """Train what isn't trained yet, run after run, and compare.
-
-    Args:
-        sweep: What is trained.
-        folder: Where; a sweep that stands there goes on.
-        progress: What is said meanwhile, and where scores are told.
-
-    Returns:
-        The comparison; None if fewer than two runs have scores.
-
-    Raises:
-        ValueError: Settings and data don't fit together; the first run failed before training, or another one, the
-            others having been finished and compared.
-    """
+    """Train what isn't trained yet, run after run, and compare; see `sweep`."""
     if not (folder / PLAN).is_file():
         _check(sweep)
         write(sweep, folder)
@@ -165,22 +147,10 @@ def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Compa
 
 
 def _check(sweep: Sweep) -> None:
-    """Raise a ValueError unless every setting fits together with its data, before anything is trained.
-
-    Of trials, the first of a setting is put together, and of the others only the options are read.
-    """
-    for name, words in sweep.settings.items():
-        for number, trial in enumerate(sweep.trials.get(name, [[]])):
-            try:
-                config = read([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
-                if number == 0:
-                    training.check(config)
-            except ValueError as error:
-                common = [word for word in sweep.common if word.startswith("--") and f"{word} " in str(error)]
-                hint = (
-                    f" (or give {common[0]} in the settings that have it)" if common and len(sweep.settings) > 1 else ""
-                )
-                raise ValueError(f"setting {name!r}: {error}{hint}") from error
+    """Raise unless settings and data fit together: of trials the first is put together, of others options are read."""
+    for name, config in configurations(sweep).items():
+        with in_setting(name, sweep):
+            training.check(config)
 
 
 def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Comparison | None:
@@ -203,12 +173,7 @@ def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Comparison | Non
 
 @final
 class _Work:
-    """Runs that are trained one after another; what fails is noted, and the others go on.
-
-    Args:
-        count: How many there are.
-        progress: Where it is said which one is trained.
-    """
+    """Runs that are trained one after another; what fails is noted, and the others go on."""
 
     def __init__(self, count: int, progress: Progress) -> None:
         self.count = count

@@ -92,14 +92,7 @@ def train(
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Put together what would be trained and evaluated, and train nothing.
-
-    Args:
-        config: All options of `likewise train`.
-
-    Raises:
-        ValueError: An option, a file or the data are not as expected.
-    """
+    """Put together what would be trained and evaluated, and train nothing; raise as `train` does."""
     check_tools(as_list(config["log"]))
     with quiet_lightning():
         warnings.simplefilter("ignore")  # the run itself will warn

@@ -1,0 +1,749 @@
+"""The command, end to end and at its doors."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from command_worker import command
+from sklearn.datasets import load_digits
+
+import likewise
+from likewise.cli import main
+from likewise.configuration import read
+from likewise.data import Episodes
+from likewise.runs import Run
+from likewise.training.inputs.resolution import batches_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
+
+SHORT = ("--trainer.max_epochs", "2", "--encoder.width", "4", "--trainer.accelerator", "cpu")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow beside other processes
+
+
+def score_of(run, evaluation, metric, features="encoder"):
+    """Return the score of all test samples."""
+    named = (evaluation, metric, features, "test", "all", None)
+    (score,) = (
+        score
+        for score in Run(run).scores
+        if (score.evaluation, score.metric.name, score.features, score.part, str(score.group), score.epoch) == named
+    )
+    return score
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A short run in a fresh process: where it ran, what it said, and its folder."""
+    place = tmp_path_factory.mktemp("finished")
+    result = command("train", *SHORT, folder=place)
+    assert result.returncode == 0, result.stderr
+    return place, result, next((place / "runs").iterdir())
+
+
+@pytest.mark.process
+def test_without_an_argument_the_digits_are_learned(tmp_path):
+    """The main job: SupCon on the digits, better on held-out ones than raw pixels are."""
+    result = command("train", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    for probe, floor in (("kNN", 0.985), ("linear probe", 0.98)):
+        encoder, raw = (score_of(run, probe, "accuracy", of).value for of in ("encoder", "raw inputs"))
+        assert encoder >= floor
+        assert encoder > raw
+
+
+def test_a_run_leaves_everything_under_its_name(finished):
+    _, _, run = finished
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}-SupConLoss-Digits", run.name)
+    assert {path.name for path in run.iterdir()} == {
+        "batches.npz",
+        "checkpoint-before.ckpt",
+        "checkpoint.ckpt",
+        "config.yaml",
+        "embeddings.npz",
+        "encoder.safetensors",
+        "metrics.csv",
+        "outcomes.npz",
+        "report.html",
+        "run.json",
+        "scores.csv",
+    }
+
+
+def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
+    place, result, run = finished
+    *table, last = result.stdout.strip().splitlines()
+    for probe in ("kNN", "linear probe"):
+        line = next(line for line in table if line.startswith(f"{probe}, accuracy: "))
+        encoder, raw = (score_of(run, probe, "accuracy", of).value for of in ("encoder", "raw inputs"))
+        assert line.startswith(f"{probe}, accuracy: {100 * encoder:.2f} % [")
+        assert f"raw inputs {100 * raw:.2f} % [" in line
+        assert f", difference {100 * (encoder - raw):+.2f} [" in line
+    assert (place / last.removeprefix("report: ")).samefile(run / "report.html")
+
+
+def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
+    lines = re.split(r"[\r\n]+", finished[1].stderr)
+    assert len(lines) == 6
+    assert re.fullmatch(r"training: 9/18 steps, epoch=1, loss=\d+\.\d+", lines[0])
+    assert re.fullmatch(r"validation after epoch 2: kNN, accuracy \d+\.\d+ % \[.*\]", lines[1])  # the last epoch
+    assert re.fullmatch(r"training: 18/18 steps, epoch=2, loss=\d+\.\d+", lines[2])
+    assert lines[3:] == ["evaluating ...", "writing the report ...", ""]
+
+
+@pytest.mark.filterwarnings("ignore:.*logging interval.*")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("max_epochs", "0"), ("log_every_n_steps", "1000"), ("fast_dev_run", "true"), ("precision", "bf16-true")],
+)
+def test_a_run_that_logs_nothing_or_computes_otherwise_is_whole_too(option, value, tmp_path):
+    short = ("--trainer.max_epochs", "1", *SHORT[2:], f"--trainer.{option}", value)
+    assert main(["train", *short, "--split.test", "0.05", "--runs", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    assert (run / "report.html").stat().st_size > 1_000_000
+    assert run.suffix != ".partial"
+
+
+def test_the_embeddings_are_those_that_were_evaluated(finished):
+    saved = np.load(finished[2] / "embeddings.npz")
+    assert saved["train_features"].shape == (1213, 16)
+    assert saved["test_features"].shape == (449, 16)
+    assert score_of(finished[2], "kNN", "accuracy").count == len(saved["test_labels"]) == 449
+    assert saved["test_names"].tolist() == [str(digit) for digit in range(10)]
+    rows = np.concatenate([saved[f"{part}_rows"] for part in ("train", "validation", "test")])
+    assert sorted(rows) == list(range(1797))
+    digits = load_digits().target
+    assert all(np.array_equal(digits[saved[f"{part}_rows"]], saved[f"{part}_labels"]) for part in ("train", "test"))
+
+
+def test_the_checkpoint_holds_the_weights_of_the_last_step(finished):
+    checkpoint = torch.load(finished[2] / "checkpoint.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 18
+    assert any(name.startswith("encoder.") for name in checkpoint["state_dict"])
+
+
+def test_the_metrics_have_a_row_for_every_step(finished):
+    with (finished[2] / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(18))
+    assert [int(row["epoch"]) for row in rows] == [1] * 9 + [2] * 9  # as in scores.csv
+    assert all(float(row["loss"]) > 0 and float(row["positives_per_anchor"]) > 1 for row in rows)
+
+
+@pytest.mark.process
+def test_a_run_again_from_its_configuration_finds_the_same(finished):
+    place, _, run = finished
+    again = command("train", "--config", str(run / "config.yaml"), "--runs", "again", folder=place)
+    assert again.returncode == 0, again.stderr
+    other = next((place / "again").iterdir())
+    assert (other / "scores.csv").read_text() == (run / "scores.csv").read_text()
+    assert np.array_equal(
+        np.load(other / "embeddings.npz")["test_features"], np.load(run / "embeddings.npz")["test_features"]
+    )
+
+
+def test_another_seed_finds_something_else(finished, tmp_path):
+    assert main(["train", *SHORT, "--seed", "1", "--runs", str(tmp_path)]) == 0
+    features = [np.load(run / "embeddings.npz")["test_features"] for run in (next(tmp_path.iterdir()), finished[2])]
+    assert not np.allclose(*features)
+
+
+def test_vectors_of_a_users_own_train_with_an_mlp_and_another_loss(tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    labels = np.repeat(["lily", "rose", "iris"], 40)
+    centres = {name: generator.normal(size=6) for name in np.unique(labels)}
+    vectors = np.stack([centres[name] for name in labels]) + 0.3 * generator.normal(size=(120, 6))
+    np.savez(tmp_path / "flowers.npz", vectors=vectors, labels=labels)
+    parts = ("--data", "Arrays", "--data.path", str(tmp_path / "flowers.npz"), "--batches.batch_size", "30")
+    parts += ("--encoder", "MLP", "--encoder.width", "8", "--loss", "NTXentLoss", "--optimizer", "SGD")
+    assert main(["train", *parts, "--trainer.max_epochs", "2", "--runs", str(tmp_path / "runs")]) == 0
+    assert "class lily" in capsys.readouterr().out
+    assert next((tmp_path / "runs").iterdir()).name.endswith("-NTXentLoss-Arrays")
+
+
+TRAINED = {
+    name: sorted(getattr(likewise, name).label_kinds) or [None] for name in likewise.__all__ if name.endswith("Loss")
+}
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Options of a very short run on a few digits, by the kind of their labels."""
+    pixels, labels = load_digits(return_X_y=True)
+    folder = tmp_path_factory.mktemp("few")
+    images, labels = pixels[:160].reshape(-1, 8, 8) / 16, labels[:160]
+    kinds = {
+        "classes": {"labels": labels},
+        "label sets": {"labels": np.stack([labels % 2 == 0, labels < 5, labels % 3 == 0, labels > 7], axis=1)},
+        None: {},
+    }
+    for kind, arrays in kinds.items():
+        np.savez(folder / f"{kind}.npz", images=images, **arrays)
+    short = ("--batches.batch_size", "36", "--trainer.max_epochs", "1", *SHORT[2:])
+    return {kind: ["--data", "Arrays", "--data.path", str(folder / f"{kind}.npz"), *short] for kind in kinds}
+
+
+@pytest.mark.parametrize(("loss", "kind"), [(loss, kind) for loss, kinds in sorted(TRAINED.items()) for kind in kinds])
+def test_a_loss_trains_without_further_options_on_its_kind_of_labels(loss, kind, few, tmp_path):
+    words = few[kind]
+    if batches_of(getattr(likewise, loss)) is Episodes:
+        place = words.index("--batches.batch_size")
+        words = [*words[:place], "--batches.queries", "5", "--batches.episodes", "1", *words[place + 2 :]]
+    assert main(["train", "--loss", loss, *words, "--runs", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    with (run / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    assert all(np.isfinite(float(row[name])) for row in rows for name in row)
+    images = torch.rand(3, 1, 8, 8)
+    assert likewise.load_encoder(run)(images).shape == (3, 16)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Data as users have it: a folder of photos, a table of vectors, lines of vectors with several labels."""
+    image = pytest.importorskip("PIL.Image")
+    folder, draw = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
+    for number in range(60):
+        place = folder / "photos" / ("cats" if number % 2 else "dogs")
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 256, (20 + number % 3, 24, 3), dtype=np.uint8)
+        image.fromarray(pixels).save(place / f"{number}.png")
+    rows = draw.normal(size=(60, 3)).round(3)
+    lines = [f"{a},{b},{c},{'rose' if a > 0 else 'lily'}" for a, b, c in rows]
+    (folder / "flowers.csv").write_text("\n".join(["x,y,z,label", *lines]))
+    told = [
+        {"vector": list(row), "label": [name for name, value in zip("abc", row, strict=True) if value > -1]}
+        for row in rows
+    ]
+    (folder / "tags.jsonl").write_text("\n".join(map(json.dumps, told)))
+    return folder
+
+
+READ = {
+    "photos": ["--data", "Hub", "--data.path", "photos", "--data.size", "16", "--encoder.width", "4"],
+    "photos by torchvision": [
+        *("--data", "Torchvision", "--data.name", "ImageFolder", "--data.root", "photos", "--data.size", "16"),
+        *("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4"),
+    ],
+    "table": ["--data", "Hub", "--data.path", "flowers.csv", "--encoder", "MLP", "--encoder.width", "4"],
+    "lines": ["--data", "Hub", "--data.path", "tags.jsonl", "--encoder", "MLP", "--encoder.width", "4"],
+    "a long tail": ["--subset", "LongTail", "--subset.imbalance", "10", "--encoder.width", "4"],
+    "balanced": ["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "5", "--encoder.width", "4"],
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_data_as_users_have_it_trains(case, files, tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.chdir(files)
+    short = ["--batches.batch_size", "20", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2"]
+    assert main(["train", *READ[case], *short, *SHORT[4:], "--runs", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    assert len((run / "metrics.csv").read_text().splitlines()) == 3
+    assert likewise.load_encoder(run).feature_dim > 0
+
+
+def test_moco_is_a_loss_and_two_inputs_on_the_command_line(few, tmp_path):
+    moco = ["--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs.momentum", "0.9"]
+    moco += ["--inputs+", "KeyQueue", "--inputs.size", "60"]
+    assert main(["train", *moco, *few[None], "--runs", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    state = torch.load(run / "checkpoint.ckpt", weights_only=True)["state_dict"]
+    assert state["inputs.by_class.KeyQueue.ring.enqueued"] == 3 * 36
+    assert state["inputs.by_class.Momentum.slow.step"] == 3
+    assert (run / "config.yaml").read_text().count("likewise.training.") == 3  # two inputs and the schedule
+
+
+def test_a_run_whose_labels_no_evaluation_fits_ends_after_training_and_says_so(few, tmp_path, capsys):
+    assert main(["train", "--loss", "NTXentLoss", *few[None], "--runs", str(tmp_path)]) == 0
+    assert "no evaluation applies to samples without labels" in capsys.readouterr().err
+    assert (next(tmp_path.iterdir()) / "encoder.safetensors").exists()
+
+
+OWN = """
+import torch
+from likewise.data import Samples, Source
+from likewise.losses import Loss
+from likewise.models import Encoder
+from likewise.training import LossInput
+
+class Blobs(Source):
+    def __init__(self, count: int = 60):
+        self.count = count
+    def load(self):
+        labels = torch.arange(self.count) % 3
+        return Samples(torch.randn(self.count, 4) + 3 * labels[:, None], labels, ("a", "b", "c"))
+
+class Linear(Encoder):
+    def __init__(self, input_shape: tuple[int, ...], width: int = 6):
+        super().__init__(input_shape)
+        self.layer = torch.nn.Linear(input_shape[0], width)
+    @property
+    def feature_dim(self):
+        return self.layer.out_features
+    def forward(self, inputs):
+        return self.layer(self.standardized(inputs))
+
+class Scale(LossInput):
+    def __init__(self, scale: float = 2.0):
+        super().__init__()
+        self.scale = scale
+    def weather(self, step):
+        return step.embeddings.new_tensor(self.scale)
+
+class Mine(Loss):
+    def forward(self, embeddings, labels, weather):
+        return weather * embeddings.square().mean()
+"""
+
+
+@pytest.mark.process
+def test_source_encoder_input_and_loss_of_a_users_own_train_from_this_folder(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    parts = ["--data", "mine.Blobs", "--data.count", "60", "--encoder", "mine.Linear", "--encoder.width", "5"]
+    parts += ["--loss", "mine.Mine", "--inputs", "mine.Scale", "--inputs.scale", "3", "--batches.batch_size", "20"]
+    result = command("train", *parts, "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    assert json.loads((run / "run.json").read_text())["parts"]["encoder"] == {
+        "class_path": "mine.Linear",
+        "init_args": {"width": 5, "input_shape": [4]},
+    }
+
+
+def test_training_goes_on_from_another_runs_encoder(few, tmp_path, capsys):
+    assert main(["train", *few["classes"], "--runs", str(tmp_path / "first")]) == 0
+    (first,) = (tmp_path / "first").iterdir()
+    again = ["--encoder", "FromRun", "--encoder.run", str(first), "--loss", "CrossEntropyLoss"]
+    data = [word for word in few["classes"] if word not in {"--encoder.width", "4"}]
+    assert main(["train", *again, *data, "--trainer.max_steps", "0", "--runs", str(tmp_path / "second")]) == 0
+    (second,) = (tmp_path / "second").iterdir()
+    assert (first / "encoder.safetensors").read_bytes() == (second / "encoder.safetensors").read_bytes()
+    spec = json.loads((second / "run.json").read_text())["parts"]["encoder"]
+    assert spec["class_path"] == "likewise.models.ConvNet"
+    none = ["--trainer.max_steps", "0"]
+    assert main(["train", *again, *data, *none, "--split.seed", "1", "--runs", str(tmp_path / "third")]) == 2
+    assert f"samples that {first} was not trained on, got " in capsys.readouterr().err
+    fewer = ["--subset", "Fraction", "--subset.fraction", "0.5"]
+    assert main(["train", *again, *data, *none, *fewer, "--runs", str(tmp_path / "fourth")]) == 0
+    assert f"{first} was trained on " in capsys.readouterr().err  # validation samples, since the subset has its own
+
+
+def test_rascal_is_told_how_many_samples_and_features_there_are_again_too(few, tmp_path):
+    assert main(["train", "--loss", "RASCALLoss", *few["classes"], "--runs", str(tmp_path / "first")]) == 0
+    (first,) = (tmp_path / "first").iterdir()
+    again = ["--config", str(first / "config.yaml"), "--runs", str(tmp_path / "again")]
+    assert main(["train", *again]) == 0
+    (second,) = (tmp_path / "again").iterdir()
+    states = [torch.load(run / "checkpoint.ckpt", weights_only=True)["state_dict"] for run in (first, second)]
+    assert states[0]["loss.cache.features"].shape == (108, 64)
+    assert states[0]["loss.cache.valid"].all()
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def _npz(path, **arrays):
+    np.savez(path, **arrays)
+    return ["--data", "Arrays", "--data.path", str(path)]
+
+
+LABELS = np.arange(40) % 2
+LONG = np.array(["a" * 300, "b\n" * 300])
+BAD = {
+    "loss": (["--loss", "SupConLos"], "got SupConLos, did you mean SupConLoss or MulSupConLoss?"),
+    "data": (["--data", "Digit"], "got Digit, did you mean Digits?"),
+    "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet or"),
+    "optimizer": (["--optimizer", "AdamX"], "got AdamX, did you mean Adam"),
+    "option": (["--trainer.max_epoch", "3"], "unknown option --trainer.max_epoch, did you mean --trainer.max_epochs"),
+    "parameter": (
+        ["--loss.temprature", "3"],
+        "unknown option --loss.temprature of SupConLoss, did you mean --loss.temperature?",
+    ),
+    "value": (
+        ["--encoder.width", "wide"],
+        "--encoder.width: expected a whole number, got wide: see likewise train --encoder.help",
+    ),
+    "config": (["--config", "nowhere.yaml"], "got nowhere.yaml, which does not exist"),
+    "temperature": (["--loss.temperature", "0"], "expected temperature to be a positive number"),
+    "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two or more views"),
+    "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
+    "path": (["--data", "Arrays"], "expected --data.path, got none: see likewise train --data.help Arrays"),
+    "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], ".partial"),
+    "last part": (["--betas", "0.1"], "did you mean --optimizer.betas?"),
+    "other class": (
+        ["--data.path", "x.npz"],
+        "unknown option --data.path of Digits, did you mean --data Arrays or --data Hub?",
+    ),
+    "no number": (["--loss.temperature", "abc"], "--loss.temperature: expected a number, got abc"),
+    "part of a part": (
+        ["--batches.sampler", "Balancd"],
+        "expected batches.sampler to be one of Balanced, Shuffled, SimilarLength, got Balancd, did you mean Balanced?",
+    ),
+    "choice": (["--loss.form", "inn"], "--loss.form: expected one of 'out', 'in', got inn"),
+    "help": (["--loss.help", "Foo"], "expected loss to be one of AsymmetricLoss, "),
+    "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
+    "strategy": (["--trainer.strategy", "ddp_spawn"], "expected --trainer.strategy to be one of auto, ddp,"),
+    "validation epochs": (
+        ["--validation_epochs", "-1"],
+        "expected --validation_epochs of 0 or more, got -1",
+    ),
+    "reduction": (["--loss.reduction", "none"], "reduction mean or sum"),
+    "two views": (["--loss", "InfoNCELoss", "--batches.views", "3"], "got 3: set batches.views to 2"),
+    "similarity": (["--loss", "NWSLoss", "--loss.label_similarity", "x.pt"], "--loss.label_similarity"),
+    "other labels": (["--loss", "MSCLoss"], "expected label sets as labels for MSCLoss, got classes: choose one of"),
+    "episodes": (
+        ["--loss", "PatchLoss", "--batches", "Views"],
+        "expected Episodes as batches for PatchLoss, got Views",
+    ),
+    "input": (["--inputs", "Momentm"], "Momentm, did you mean Momentum?"),
+    "needless input": (["--loss", "KCLLoss", "--inputs", "KeyQueue"], "KCLLoss takes, got KeyQueue"),
+    "moved option": (
+        ["--data.batch_size", "3"],
+        "unknown option --data.batch_size of Digits, did you mean --batches.batch_size?",
+    ),
+    "balance": (["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "4"], "classes"),
+    "lbfgs": (["--optimizer", "LBFGS"], "got LBFGS: choose SGD or AdamW"),
+    "tail": (["--subset", "LongTail", "--subset.imbalance", "1000"], "an imbalance that leaves every class a sample"),
+    "similarity of a name": (["--loss", "NWSLoss", "--loss.label_similarity", "npmy"], "expected one of 'npmi'"),
+    "device": (["--trainer.accelerator", "quantum"], "quantum"),
+}
+BAD_ARRAYS = {
+    "keys": ({"x": LABELS}, "expected one of the keys 'images', 'vectors'"),
+    "lengths": ({"vectors": np.ones((39, 3)), "labels": LABELS}, "expected labels of shape (39,)"),
+    "nan": ({"vectors": np.full((40, 3), np.nan), "labels": LABELS}, "got NaN or infinity in 40 of 40: clean them"),
+    "one class": ({"vectors": np.ones((40, 3)), "labels": 0 * LABELS}, "at least 2 classes, got 1"),
+    "rare class": ({"vectors": np.ones((40, 3)), "labels": np.arange(40) // 39}, "at least 3 samples of every class"),
+    "kind": ({"vectors": np.ones((40, 3)), "labels": LABELS}, "choose the encoder MLP for vectors"),
+}
+
+
+def _refused(arguments, words, tmp_path, capsys):
+    status = main(["train", *arguments, "--runs", str(tmp_path / "runs")])
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert status == 2
+    assert len(error) == 1
+    assert words in error[0]
+    assert not [run for run in tmp_path.glob("runs/*") if run.suffix != ".partial"]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_options_are_refused_in_one_line_and_leave_no_run(case, tmp_path, capsys):
+    _refused(*BAD[case], tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--loss.num_samples", "5"], "error: --loss.num_samples is filled in from the data; leave it out"),
+        (["--loss.init_args.num_samples=5"], "error: --loss.num_samples is filled in from the data; leave it out"),
+        (["--loss.feature_dim", "x"], "error: --loss.feature_dim is filled in from the head; leave it out"),
+        (["--encoder.input_shape=[1,8,8]"], "error: --encoder.input_shape is filled in from the data; leave it out"),
+        (["--head.feature_dim", "3"], "error: --head.feature_dim is filled in from the encoder; leave it out"),
+        (["--loss.num_sample", "5"], "error: unknown option --loss.num_sample of RASCALLoss: see likewise"),
+    ],
+)
+def test_what_the_command_fills_in_is_refused_and_never_suggested(given, words, tmp_path, capsys):
+    _refused(["--loss", "RASCALLoss", *given], words, tmp_path, capsys)
+
+
+def test_labels_with_a_separator_are_told_before_a_split_finds_them_rare(tmp_path, capsys):
+    labels = [f"a;b{row % 30}" for row in range(40)]
+    data = _npz(tmp_path / "several.npz", vectors=np.ones((40, 3)), labels=labels)
+    words = "expected label sets as labels for BCELoss, got classes such as 'a;b0': set --data.separator ';' if a cell"
+    _refused([*data, "--loss", "BCELoss"], words, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_bad_arrays_are_refused_in_one_line_and_leave_no_run(case, tmp_path, capsys):
+    arrays, words = BAD_ARRAYS[case]
+    _refused(_npz(tmp_path / "bad.npz", **arrays), words, tmp_path, capsys)
+
+
+CODE = {
+    "optimizer": "optimizer:\n  class_path: os.system\n  init_args: {command: touch ran}\n",
+    "loss": "loss:\n  class_path: subprocess.Popen\n  init_args: {args: [touch, ran]}\n",
+    "sampler": "batches:\n  class_path: likewise.data.Views\n  init_args:\n    sampler:\n"
+    "      class_path: os.system\n      init_args: {command: touch ran}\n",
+    "callback": "trainer:\n  callbacks:\n  - class_path: os.system\n    init_args: {command: touch ran}\n",
+    "input": "inputs:\n- class_path: os.system\n  init_args: {command: touch ran}\n",
+    "function": "loss:\n  class_path: factory.make\n",
+}
+
+
+@pytest.mark.parametrize("case", CODE)
+def test_a_file_of_options_runs_nothing_but_classes_of_the_parts_kind(case, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "factory.py").write_text(
+        "from likewise.losses import Loss\ndef make() -> Loss:\n    open('ran', 'w').close()\n"
+    )
+    (tmp_path / "mine.yaml").write_text(CODE[case])
+    status = main(["train", "--config", "mine.yaml", "--trainer.max_epochs", "0"])
+    assert status == 2
+    assert not (tmp_path / "ran").exists()
+    assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]) == 1
+
+
+@pytest.mark.process
+def test_a_reader_that_goes_away_costs_no_report(few, tmp_path):
+    command = [sys.executable, "-m", "likewise.cli", "train", *few["classes"]]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        run.stdout.close()
+        told = run.stderr.read().decode()
+    assert run.returncode == 0, told
+    assert next((tmp_path / "runs").iterdir()).joinpath("report.html").exists()
+
+
+def test_a_class_of_a_long_name_ruins_no_table(tmp_path, capsys):
+    data = _npz(tmp_path / "long.npz", vectors=np.random.default_rng(0).normal(size=(40, 3)), labels=LONG[LABELS])
+    assert (
+        main(["train", *data, "--encoder", "MLP", "--trainer.max_epochs", "1", "--runs", str(tmp_path / "runs")]) == 0
+    )
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 180
+
+
+def test_a_users_own_checkpoints_and_timer_stand_beside_ours(few, tmp_path):
+    theirs = ["--trainer.callbacks", "ModelCheckpoint", "--trainer.callbacks.dirpath", str(tmp_path / "mine")]
+    theirs += ["--trainer.callbacks+", "Timer", "--trainer.callbacks.duration", "00:00:10:00"]
+    assert main(["train", *few[None], "--loss", "NTXentLoss", *theirs, "--runs", str(tmp_path / "runs")]) == 0
+    assert list((tmp_path / "mine").iterdir())
+    assert (next((tmp_path / "runs").iterdir()) / "checkpoint.ckpt").exists()
+
+
+@pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
+def test_a_callback_that_monitors_what_is_not_logged_is_refused_after_a_step(kind, few, tmp_path, capsys):
+    words = [*few[None], "--loss", "NTXentLoss", "--trainer.callbacks", kind, "--trainer.callbacks.monitor"]
+    told = (
+        f"expected {kind} to monitor one of loss, learning_rate, active_anchors, positives_per_anchor, which are logged"
+    )
+    _refused([*words, "val_loss"], f"{told}, got val_loss: name one of them; ", tmp_path, capsys)
+    assert not list((tmp_path / "runs").iterdir())
+    assert main(["train", *words, "loss", "--runs", str(tmp_path / "runs")]) == 0
+
+
+LOGS = """
+import lightning
+class Logs(lightning.Callback):
+    def on_train_epoch_end(self, trainer, pl_module):
+        pl_module.log("{}", 1.0)
+"""
+
+
+@pytest.mark.parametrize(("logged", "status"), [("mine", 0), ("other", 2)])
+def test_a_callback_may_monitor_what_another_logs_later(logged, status, few, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"logging_{logged}.py").write_text(LOGS.format(logged))
+    words = ["--trainer.callbacks", f"logging_{logged}.Logs", "--trainer.callbacks+", "EarlyStopping"]
+    words += ["--trainer.callbacks.monitor", "mine", "--runs", str(tmp_path / "runs")]
+    assert main(["train", *few[None], "--loss", "NTXentLoss", *words]) == status
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(error) == (status > 0)
+    assert all("conditioned on metric `mine`" in line and "--resume" in line for line in error)
+
+
+IMPORTS = {
+    "missing": (
+        "import no_such_thing.deep",
+        "the module no_such_thing for {}, which is not installed: install it, or ",
+    ),
+    "indirect": ("import first_missing", "the module no_such_thing for {}, which is not installed: install it, or "),
+    "prefix": (
+        "import imports",
+        "the module imports for {}, which is not installed: install it, or correct the import",
+    ),
+    "likewise": (
+        "import likewise.lossez",
+        "what {} imports, got No module named 'likewise.lossez': correct the import",
+    ),
+    "name": ("from likewise.losses import NoLoss", "what {} imports, got cannot import name 'NoLoss' from "),
+}
+
+
+@pytest.mark.parametrize("case", IMPORTS)
+def test_a_users_file_that_cannot_import_is_named_with_what_it_imports(case, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    line, words = IMPORTS[case]
+    file = tmp_path / f"imports_{case}.py"
+    file.write_text(f"{line}\nfrom likewise.losses import NTXentLoss\nclass Mine(NTXentLoss): ...\n")
+    (tmp_path / "first_missing.py").write_text("import no_such_thing\n")
+    named = tmp_path / "first_missing.py" if case == "indirect" else file
+    _refused(["--loss", f"{file.stem}.Mine"], f"error: expected {words.format(named)}", tmp_path, capsys)
+
+
+def test_a_run_that_is_resumed_takes_no_other_options_and_no_other_data(few, tmp_path, capsys):
+    data = [word for word in few["classes"] if word not in {"--trainer.max_epochs", "1"}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("likewise.runs.Run.save_encoder")
+        with pytest.raises(AttributeError):
+            main(["train", *data, "--trainer.max_epochs", "1", "--runs", str(tmp_path / "runs")])
+    (left,) = (tmp_path / "runs").iterdir()
+    for words, said in (
+        (
+            ["--resume", str(left), "--loss.temperature", "0.3"],
+            "with --resume no option but --trainer.*, got --loss.temp",
+        ),
+        (["--resume", str(tmp_path)], "has no run.json"),
+        (["--resume", "nowhere"], "which does not exist"),
+    ):
+        assert main(["train", *words]) == 2
+        assert said in capsys.readouterr().err
+    arrays = dict(np.load(few["classes"][3]))
+    np.savez(few["classes"][3], **arrays | {"images": arrays["images"][::-1]})
+    assert main(["train", "--resume", str(left)]) == 2
+    assert "expected the data that" in capsys.readouterr().err
+    np.savez(few["classes"][3], **arrays)
+    assert main(["train", "--resume", str(left)]) == 0
+    assert main(["train", "--resume", str(left)]) == 2
+    assert "expected a run that is not finished" in capsys.readouterr().err
+
+
+def test_an_encoder_is_exported_as_it_computes(few, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert main(["train", *few[None], "--loss", "NTXentLoss", "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    for words in (["--format", "onnx"], ["--output", str(tmp_path / "e.safetensors")]):
+        assert main(["export", str(run), *words]) == 0
+    images = torch.rand(5, 1, 8, 8)
+    session = onnxruntime.InferenceSession(str(run) + ".onnx")
+    (features,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    assert np.allclose(features, likewise.load_encoder(run)(images).detach().numpy(), atol=1e-4)
+    assert (tmp_path / "e.safetensors").read_bytes() == (run / "encoder.safetensors").read_bytes()
+    assert main(["export", str(tmp_path)]) == 2
+    assert "has no run.json" in capsys.readouterr().err
+
+
+def test_an_unknown_class_in_a_file_of_options_is_refused_with_the_nearest(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("encoder:\n  class_path: MPL\n")
+    _refused(["--config", str(tmp_path / "mine.yaml")], "got MPL, did you mean MLP?", tmp_path, capsys)
+
+
+@pytest.mark.process
+def test_an_error_is_one_line_without_a_traceback_in_a_process_too(tmp_path):
+    result = command("train", "--loss", "SupConLos", folder=tmp_path)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: .*did you mean SupConLoss or MulSupConLoss\?\n", result.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("named", [["--loss", "NTXentLoss"], ["--config", "mine.yaml"]])
+def test_a_named_class_starts_from_its_own_defaults(named, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("loss: NTXentLoss\n")
+    assert read(named)["loss"]["init_args"]["temperature"] == 0.5
+
+
+def test_a_parameter_without_a_class_is_the_default_class_s():
+    loss = read(["--loss.temperature", "0.3"])["loss"]
+    assert loss["class_path"].endswith("SupConLoss")
+    assert loss["init_args"]["temperature"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["train", "--version"]),
+        (["--version"], ["likewise 0."]),
+        (["train", "--help"], ["--loss CLASS", "NTXentLoss", "--trainer.max_epochs", "--seed", "ConvNet"]),
+        (["train", "--loss.help", "SupConLoss"], ["--loss.temperature", "--loss.form", "recommends"]),
+        (
+            ["train", "--data.help", "Arrays"],
+            ["--data.path", "--data.size", "images"],
+        ),
+    ],
+)
+def test_help_lists_options_with_their_docstrings(arguments, words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    told = capsys.readouterr().out
+    assert stopped.value.code == 0
+    assert all(word in told for word in words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hidden"),
+    [
+        (["--help"], ["Abstract: a loss"]),
+        (["--loss.help", "NTXentLoss"], ["Tensor"]),
+        (["--encoder.help", "MLP"], ["input_shape"]),
+        (["--head.help", "ProjectionHead"], ["feature_dim"]),
+        (["--loss.help", "RASCALLoss"], ["--loss.num_samples", "--loss.feature_dim"]),
+    ],
+)
+def test_help_leaves_out_what_no_command_line_can_give(arguments, hidden, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", *arguments])
+    told = capsys.readouterr().out
+    assert not [word for word in hidden if word in told]
+
+
+def test_an_unknown_verb_is_refused(capsys):
+    assert main(["dance"]) == 2
+    verbs = "train, evaluate, sweep, compare, export, bench"
+    assert capsys.readouterr().err == f"error: expected a verb, one of {verbs}, got dance: see likewise --help\n"
+
+
+@pytest.mark.process
+def test_a_missing_extra_is_named_with_its_remedy(tmp_path):
+    script = "import sys; sys.modules['lightning'] = None; from likewise.cli import main; sys.exit(main(['train']))"
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, env=ENVIRONMENT
+    )
+    assert result.returncode == 2
+    assert re.fullmatch(r"error: .*lightning.*pip install 'likewise\[train\]'\n", result.stderr)
+
+
+@pytest.mark.process
+def test_the_library_alone_imports_none_of_the_extra():
+    script = "import sys, likewise; print(sorted({'lightning', 'sklearn', 'plotly', 'yaml'} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert told.stdout == "[]\n"
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_a_run_with_130_and_without_its_name(tmp_path):
+    command = [sys.executable, "-m", "likewise.cli", "train", "--trainer.max_epochs", "10000", *SHORT[2:]]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        # a background job of a shell inherits "ignore"
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing else runs here
+    ) as process:
+        seen = b""
+        while b"loss=" not in seen:
+            seen += process.stderr.read1()
+            assert process.poll() is None, seen
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read().decode()
+    assert process.returncode == 130
+    (left,) = (tmp_path / "runs").iterdir()
+    written, again = "what the run had written is left in", "resume it with likewise train --resume"
+    assert rest.endswith(f"interrupted; {written} runs/{left.name}; {again} runs/{left.name}\n")
+    assert "Traceback" not in rest
+    assert [run.suffix for run in (tmp_path / "runs").iterdir()] == [".partial"]
+
+
+def test_a_warning_is_a_line_without_the_place_in_the_code(tmp_path):
+    lines = [f'{{"text": "a story {row}", "labels": ["{row % 3}"]}}' for row in range(60)]
+    (tmp_path / "stories.jsonl").write_text("\n".join([*lines, "no JSON"]))
+    words = ["train", "--recipe", "supcon-texts", "--data.path", "stories.jsonl", "--encoder", "BagOfTokens"]
+    ended = command(*words, "--trainer.max_epochs", "1", "--evaluations", "[]", "--report", "false", folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (told,) = (line for line in ended.stderr.splitlines() if "left out" in line)
+    assert told.startswith("warning: left out 1 of 61 lines of ")
+    assert "UserWarning" not in ended.stderr

@@ -1,0 +1,403 @@
+"""What somebody gives as one mapping: first guesses, slips and what is suggested, defaults; and nothing imported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from likewise.configuration import read, resolve, written
+from likewise.configuration.classes import find, kinds
+from likewise.configuration.help import asked_help, completions
+
+SLIPS = {
+    # a name with a letter wrong
+    "--loss SupConLos": "did you mean SupConLoss or MulSupConLoss?",
+    "--loss supcom": "did you mean SupConLoss",
+    "--loss NTXnet": "did you mean NTXentLoss",
+    "--loss rascall": "did you mean RASCALLoss",
+    "--encoder ConvNt": "did you mean ConvNet",
+    "--encoder resnet19": "--encoder.depth: expected one of 8, 18, 20, 32, 34, 50, got 19",
+    "--optimizer AdamX": "did you mean Adam",
+    "--schedule cosin": "did you mean Cosine?",
+    "--data Digit": "did you mean Digits?",
+    "--inputs Momentm": "did you mean Momentum?",
+    "--evaluations KNNN": "did you mean KNN?",
+    "--batches.sampler Balancd": "did you mean Balanced?",
+    "--recipe supcn-digits": "did you mean supcon-digits?",
+    "--recipe cifar10": "did you mean",
+    # an option with a letter wrong
+    "--epoch 3": "did you mean --epochs?",
+    "--temprature 3": "did you mean --temperature?",
+    "--loss.temprature 3": "did you mean --loss.temperature?",
+    "--bach-size 3": "did you mean --batch-size?",
+    "--batches.batchsize 3": "did you mean --batches.batch_size?",
+    "--trainer.max_epoch 3": "did you mean --trainer.max_epochs?",
+    "--learningrate 1": "did you mean --learning-rate",
+    "--optimiser SGD": "did you mean --optimizer",
+    "--chunksize 8": "did you mean --chunk_size?",
+    "--sed 1": "did you mean --seed?",
+    # other people's names
+    "--num_epochs 3": "did you mean --epochs?",
+    "--max_epochs 3": "did you mean --epochs?",
+    "--batch 3": "did you mean --batch-size?",
+    "--gpu 1": "did you mean --device?",
+    "--tau 0.1": "did you mean --temperature?",
+    "--data_dir x": "did you mean --data?",
+    "--out x": "did you mean --output?",
+    "--arch ResNet": "did you mean --encoder?",
+    "--wd 0.1": "did you mean --weight-decay?",
+    "--resume_from runs/RUN": "did you mean --resume?",
+    "--augmentations SimCLRViews": "did you mean --augmentation?",
+    "--seeds 3": "did you mean --seed?",
+    # an option in the wrong place
+    "--data.batch_size 3": "did you mean --batches.batch_size?",
+    "--loss.lr 3": "did you mean --optimizer.lr?",
+    "--data.path x.npz": "did you mean --data Arrays or --data Hub?",
+    "--loss NTXentLoss --loss.form in": "did you mean --loss SupConLoss?",
+    "--batch_size.size 3": "unknown option --batches.batch_size.size",
+    # a value of another kind
+    "--batches.batch_size ten": "--batches.batch_size: expected a whole number, got ten",
+    "--loss.temperature abc": "--loss.temperature: expected a number, got abc",
+    "--compile tru": "--compile: expected true or false, got tru",
+    "--loss.form inn": "--loss.form: expected one of 'out', 'in', got inn",
+    "--seed": "expected --seed, got none",
+    "--batches.augmentation.scale 1": "expected --batches.augmentation before --batches.augmentation.scale, got none",
+    "--evaluations.k 3": "expected --evaluations before --evaluations.k, got none",
+    # what is not there
+    "nowhere/": "got nowhere/, which does not exist",
+    "--data nowhere.npz": "got nowhere.npz, which does not exist",
+    "--data CIFAR1O": "did you mean CIFAR10",
+    "--data Arrays": "expected --data.path, got none: see likewise train --data.help Arrays",
+    "--data Arrays --data.path nowhere.npz": "got nowhere.npz, which does not exist",
+    "--config nowhere.yaml": "got nowhere.yaml, which does not exist",
+    "--resume nowhere": "got nowhere, which does not exist",
+    "--loss nowhere.Loss": "expected a class of kind Loss, got nowhere.Loss, which is not found",
+}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("words", SLIPS)
+def test_a_slip_is_told_with_what_was_meant(words):
+    with pytest.raises(ValueError, match=r"expected|unknown") as told:
+        read(words.split())
+    assert SLIPS[words] in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def name_of(spec):
+    return spec["class_path"].rpartition(".")[2]
+
+
+GUESSES = {
+    "--loss supcon": ("loss", "SupConLoss", {}),
+    "--loss sup-con-loss": ("loss", "SupConLoss", {}),
+    "--loss SIMCLR": ("loss", "NTXentLoss", {"temperature": 0.5}),
+    "--loss rascal": ("loss", "RASCALLoss", {}),
+    "--loss byol": ("loss", "BYOLLoss", {}),
+    "--loss protonet": ("loss", "PrototypicalLoss", {}),
+    "--loss clip": ("loss", "InfoNCELoss", {"symmetric": True}),
+    "--loss moco": ("loss", "InfoNCELoss", {"temperature": 0.2}),
+    "--loss cross-entropy": ("loss", "CrossEntropyLoss", {}),
+    "--encoder resnet18": ("encoder", "ResNet", {"depth": 18}),
+    "--encoder ResNet-50": ("encoder", "ResNet", {"depth": 50}),
+    "--encoder resnet12": ("encoder", "ResNet12", {}),
+    "--model convnet": ("encoder", "ConvNet", {}),
+    "--optimizer sgd": ("optimizer", "SGD", {"lr": 0.001}),
+    "--head projection": ("head", "ProjectionHead", {}),
+    "--schedule cosine": ("schedule", "Cosine", {}),
+    "--data CIFAR10": ("data", "Torchvision", {"name": "CIFAR10"}),
+    "cifar100": ("data", "Torchvision", {"name": "CIFAR100"}),
+    "--data fashion-mnist": ("data", "Torchvision", {"name": "FashionMNIST"}),
+    "--lr 0.1": ("optimizer", "AdamW", {"lr": 0.1}),
+    "--batch-size 32": ("batches", "Views", {"batch_size": 32}),
+    "--batches.batch-size 32": ("batches", "Views", {"batch_size": 32}),
+    "--temperature 0.3": ("loss", "SupConLoss", {"temperature": 0.3}),
+    "--augmentation SimCLRViews --augmentation.flip 0": ("batches", "Views", {}),
+    "--recipe simclr": ("loss", "NTXentLoss", {"temperature": 0.5}),
+    "--recipe simclr --data CIFAR10": ("encoder", "ResNet", {"depth": 50}),
+    "--recipe protonet-x": None,
+}
+
+
+@pytest.mark.parametrize("words", [words for words, guess in GUESSES.items() if guess])
+def test_a_first_guess_is_understood(words):
+    part, name, arguments = GUESSES[words]
+    found = read(words.split())[part]
+    assert name_of(found) == name
+    assert arguments.items() <= found.get("init_args", {}).items()
+
+
+def test_moco_brings_its_inputs_unless_others_are_given():
+    assert [name_of(one) for one in read(["--loss", "moco"])["inputs"]] == ["Momentum", "KeyQueue"]
+    assert name_of(read(["--inputs", "KeyQueue", "--loss", "moco"])["inputs"]) == "KeyQueue"
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "value"),
+    [
+        ("--epochs 3", ("trainer", "max_epochs"), 3),
+        ("--device cpu", ("trainer", "accelerator"), "cpu"),
+        ("--device cuda:1", ("trainer", "devices"), [1]),
+        ("--workers 0", ("workers",), 0),
+        ("--output x", ("runs",), "x"),
+        ("--name first", ("name",), "first"),
+        ("--compile", ("compile",), True),
+        ("--compile no", ("compile",), False),
+        ("--log wandb,csv", ("log",), "wandb,csv"),
+        ("--log [wandb,csv] --log+ mlflow", ("log",), ["wandb", "csv", "mlflow"]),
+        ("--evaluations []", ("evaluations",), []),
+        ("--trainer.devices 2", ("trainer", "devices"), 2),
+        ("--optimizer.lr 1e-3", ("optimizer", "init_args", "lr"), 0.001),
+        ("--schedule Steps --schedule.epochs 10,20", ("schedule", "init_args", "epochs"), [10.0, 20.0]),
+        ("--loss PatchLoss", ("batches", "class_path"), "likewise.data.Episodes"),
+        ("--loss NWSLoss", ("loss", "init_args", "label_similarity"), "npmi"),
+        ("--loss NTXentLoss", ("loss", "init_args", "gather_distributed"), True),
+    ],
+)
+def test_an_option_sets_a_value(words, where, value):
+    found = read(words.split())
+    for step in where:
+        found = found[step]
+    assert found == value
+
+
+def test_data_is_read_by_what_is_there(tmp_path):
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    (tmp_path / "photos" / "cats" / "1.png").touch()
+    (tmp_path / "stories.jsonl").write_text('{"text": "a story", "label": "x"}\n')
+    (tmp_path / "flowers.csv").write_text("x,y,label\n1,2,rose\n")
+    sources = {}
+    for path in ("photos", "stories.jsonl", "flowers.csv"):
+        for words in ([path], ["--data", path]):
+            found = read(words)
+            sources[path] = [name_of(found[part]) for part in ("data", "encoder")]
+            assert found["data"]["init_args"]["path"] == path
+    assert sources == {
+        "photos": ["Hub", "ResNet"],
+        "stories.jsonl": ["Text", "Transformer"],
+        "flowers.csv": ["Hub", "MLP"],
+    }
+    assert name_of(read(["photos", "--encoder", "ConvNet"])["encoder"]) == "ConvNet"
+    assert name_of(read(["--data", "Hub", "--data.path", "photos"])["encoder"]) == "ConvNet"  # as it was named
+    assert read(["photos", "--recipe", "simclr"])["recipe"] == "simclr-image-folder"
+    assert read(["stories.jsonl", "--recipe", "supcon"])["recipe"] == "supcon-texts"
+
+
+def test_arrays_are_vectors_unless_they_are_images(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    numpy.savez(tmp_path / "features.npz", vectors=numpy.ones((4, 3)), labels=numpy.arange(4))
+    numpy.savez(tmp_path / "images.npz", images=numpy.ones((4, 8, 8)), labels=numpy.arange(4))
+    assert [name_of(read(["features.npz"])[part]) for part in ("data", "encoder")] == ["Arrays", "MLP"]
+    assert [name_of(read(["images.npz"])[part]) for part in ("data", "encoder")] == ["Arrays", "ConvNet"]
+
+
+def test_layers_win_in_turn_defaults_recipe_configurations_words(tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        "recipe: supcon-cifar10\nloss:\n  init_args: {temperature: 0.2, form: in}\nseed: 1\n"
+    )
+    (tmp_path / "b.yaml").write_text("seed: 2\ntrainer: {max_epochs: 7}\n")
+    found = read(["--loss.temperature", "0.3", "--config", "a.yaml", "--config", "b.yaml"])
+    assert (found["seed"], found["trainer"]["max_epochs"], found["batches"]["init_args"]["batch_size"]) == (2, 7, 1024)
+    assert {"temperature": 0.3, "form": "in"}.items() <= found["loss"]["init_args"].items()
+    kept = read(["--config", "a.yaml", "--loss", "NTXentLoss"])["loss"]["init_args"]
+    assert kept == {"temperature": 0.2, "gather_distributed": True}  # of the file, what both classes have
+
+
+def test_what_is_written_is_read_as_the_same():
+    words = ["--loss", "moco", "--subset", "Fraction", "--subset.fraction", "0.5", "--trainer.callbacks", "Timer"]
+    found = read([*words, "--trainer.check_val_every_n_epoch", "null", "--recipe", "supcon-cifar10"])
+    again = read(["--config", json.dumps(yaml.safe_load(written(found)))])
+    assert again == {**found, "recipe": None}
+    assert again["trainer"]["check_val_every_n_epoch"] is None
+    assert all(path.startswith(("likewise.", "torch.optim.", "lightning.")) for path in _paths(again))
+
+
+def _paths(value):
+    if isinstance(value, dict):
+        yield from [value["class_path"]] if "class_path" in value else []
+        yield from (path for one in value.values() for path in _paths(one))
+    elif isinstance(value, list):
+        yield from (path for one in value for path in _paths(one))
+
+
+def test_options_are_given_in_python_as_on_the_command_line():
+    class_ = {"class_path": "likewise.losses.NTXentLoss", "init_args": {"temperature": 0.2}}
+    nested = resolve({"loss": class_, "trainer": {"max_epochs": 3}, "batches": {"batch_size": 9}, "inputs": []})
+    assert nested == resolve({"loss": "simclr", "temperature": 0.2, "epochs": 3, "batch-size": 9, "inputs": []})
+    assert resolve({"evaluations": ["KNN", "Retrieval"], "source": "."}, verb="evaluate")["evaluations"][1] == {
+        "class_path": "likewise.evaluation.Retrieval"
+    }
+
+
+MINE = """
+from torch import nn
+from likewise.losses import NTXentLoss
+from likewise.losses.base import Loss
+class Mine(NTXentLoss):
+    '''My own.
+
+    Args:
+        warmth: How warm.
+    '''
+    def __init__(self, warmth: float, *, cold: bool = False, **options):
+        super().__init__(**options)
+class Net(nn.Module): ...
+Made = type("Made", (NTXentLoss,), {})
+"""
+
+
+def test_classes_of_ones_own_are_read_without_importing_them(tmp_path):
+    (tmp_path / "own_parts.py").write_text(f"{MINE}\nraise RuntimeError('imported')\n")
+    found = read(["--loss", "own_parts.Mine", "--loss.warmth", "3", "--loss.temperature", "1"])["loss"]
+    assert found["init_args"] == {
+        "warmth": 3.0,
+        "cold": False,
+        "temperature": 1.0,
+        "gather_distributed": True,
+    }
+    for words, told in (
+        (["--loss", "own_parts.Mine"], "expected --loss.warmth, got none: see likewise train --loss.help Mine"),
+        (
+            ["--loss", "own_parts.Mne"],
+            "expected a class of own_parts.py to be one of Loss, Made, Mine, NTXentLoss, Net, nn",
+        ),
+        (["--loss", "own_parts.Mne"], "did you mean Mine"),
+        (["--encoder", "own_parts.Net"], "--encoder Wrapped --encoder.module own_parts.Net makes it one"),
+        (["--loss", "own_parts.Mine", "--loss.warmt", "3"], "did you mean --loss.warmth?"),
+    ):
+        with pytest.raises(ValueError, match=r"expected|unknown") as error:
+            read(words)
+        assert told in str(error.value)
+    assert "How warm." in asked_help(["--loss.help", "own_parts.Mine"], "train")
+
+
+def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
+    (tmp_path / "own_broken.py").write_text("x = 1\nclass Mine(:\n")
+    with pytest.raises(ValueError, match=r"own_broken.py, got invalid syntax in line 2: correct it"):
+        read(["--loss", "own_broken.Mine"])
+
+
+def test_a_class_that_only_running_its_file_makes_is_taken_too(tmp_path):
+    (tmp_path / "own_made.py").write_text(MINE)
+    assert read(["--loss", "own_made.Made", "--loss.temperature", "3"])["loss"]["init_args"] == {"temperature": 3.0}
+
+
+def test_kinds_are_the_classes_that_have_no_abstract_parts():
+    assert list(kinds(find("likewise.data.Split"))) == ["ByClass", "Stratified"]
+    losses = kinds(find("likewise.losses.Loss"))
+    assert "SupConLoss" in losses
+    assert not {"Loss", "ContrastiveLoss", "LossOptions"} & losses.keys()
+    assert not {"BatchInputs", "Pairs", "LossInput"} & kinds(find("likewise.training.inputs.LossInput")).keys()
+
+
+def test_what_sources_tell_is_what_python_finds():
+    """Names, defaults and required parameters of every loss, encoder, source, split and evaluation."""
+    import inspect  # noqa: PLC0415 - with the rooms below, which import torch
+
+    from likewise.configuration.classes import MISSING  # noqa: PLC0415
+    from likewise.parts import class_of  # noqa: PLC0415
+
+    for base in ("losses.Loss", "models.Encoder", "models.Head", "data.Source", "data.Split", "evaluation.Evaluation"):
+        for path in kinds(find(f"likewise.{base}")).values():
+            found, real = find(path).parameters(), inspect.signature(class_of(path, object)).parameters
+            plain = {name: of for name, of in real.items() if of.kind not in {of.VAR_KEYWORD, of.VAR_POSITIONAL}}
+            assert plain.keys() <= found.keys(), path
+            for name, of in plain.items():
+                assert found[name].required == (of.default is of.empty), (path, name)
+                told = str(of.default) if isinstance(of.default, Path) else of.default
+                told = list(told) if isinstance(told, tuple) else told
+                assert found[name].default in (MISSING, told), (path, name)
+
+
+@pytest.mark.parametrize(
+    ("words", "current", "expected"),
+    [
+        ([], "--batch-", ["--batch-size"]),
+        (["--loss"], "Sup", ["SupConLoss"]),
+        (["--loss.form"], "", ["in", "out"]),
+        (["--loss", "moco"], "--loss.sym", ["--loss.symmetric"]),
+        (["--encoder", "ResNet"], "--encoder.d", ["--encoder.depth"]),
+        ([], "--trainer.max_e", ["--trainer.max_epochs"]),
+        (["--keep"], "", ["best", "last"]),
+    ],
+)
+def test_a_word_is_completed(words, current, expected):
+    assert completions(words, current, "train") == expected
+
+
+@pytest.mark.process
+def test_mistakes_and_help_import_nothing_heavy(tmp_path):
+    """Neither torch nor Lightning, nor what they bring: each is told within a second."""
+    script = """
+import contextlib, io, sys
+from likewise.cli import main
+for line in sys.argv[1:]:
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            assert main(line.split()) == 2 * ("print" not in line), line
+        except SystemExit as ended:
+            assert not ended.code, line
+print(sorted({"torch", "lightning", "numpy", "sklearn", "plotly", "tqdm"} & set(sys.modules)))
+"""
+    lines = ["trian", "train --los x", "train --loss SupConLos", "train --data nowhere/", "train --seed x"]
+    lines += ["evaluate", "evaluate nowhere", "evaluate x --evaluations KNNN", "train --help", "train --loss.help"]
+    lines += [
+        "train --loss.help supcon",
+        "evaluate --help",
+        "train --optimizer.help sgd",
+        "--help",
+        "train --recipe simclr --print-config",
+        "sweep --help",
+        "sweep --loss supcn",
+        "sweep --seeds none",
+        "sweep --grid x",
+    ]
+    told = subprocess.run(
+        [sys.executable, "-c", script, *lines], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert told.stdout == "[]\n", told.stderr
+
+
+def test_a_section_is_added_below_those_of_every_page_or_stands_alone(tmp_path):
+    (tmp_path / "own_sections.py").write_text(
+        "from likewise.report import Section\nclass Mine(Section):\n    def content(self, subjects): ...\n"
+    )
+    for verb, words in (("train", []), ("evaluate", ["."])):
+        added = read([*words, "--report.sections+", "own_sections.Mine"], verb=verb)["sections"]
+        assert [one["class_path"] for one in (added[0], added[-1])] == [
+            "likewise.report.sections.ComparisonSection",
+            "own_sections.Mine",
+        ]
+        assert len(added) > 20
+    alone = read(["--report.sections", "ScoresSection", "--report.sections+", "own_sections.Mine"])["sections"]
+    assert [name_of(one) for one in alone] == ["ScoresSection", "Mine"]
+
+
+def test_old_names_are_read():
+    file = {
+        "offers": [{"class_path": "likewise.training.offers.Momentum"}],
+        "loss": {"class_path": "likewise.SupConLoss"},
+    }
+    found = read(["--config", json.dumps(file), "--offers+", "KeyQueue"])
+    assert [name_of(one) for one in found["inputs"]] == ["Momentum", "KeyQueue"]
+    assert found["inputs"][0]["class_path"] == "likewise.training.inputs.Momentum"
+    assert found["loss"]["class_path"] == "likewise.losses.SupConLoss"
+
+
+def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("seed: 5\nloss: NTXentLoss\n")
+    (tmp_path / "run" / "run.json").write_text("{}")
+    for name in ("run", "run.partial"):
+        found = read(["--resume", name, "--epochs", "7"])
+        assert (found["seed"], found["resume"], found["trainer"]["max_epochs"]) == (5, name, 7)
+    with pytest.raises(ValueError, match=r"with --resume no option but --trainer.\*, got --loss: "):
+        read(["--resume", "run", "--loss", "supcon"])

@@ -1,0 +1,1061 @@
+"""Sources that read files, by torchvision and by the datasets library."""
+
+import io
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from command_worker import end_of, start_script
+from PIL import Image, ImageOps
+
+from likewise.data import Arrays, Hub, Stratified, Text, Torchvision, read_image
+from likewise.data.image_files import ImageFiles
+from likewise.data.tables import TemporaryFolder
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    """Keep temporary folders where the test can see them, under a short path: workers put sockets there."""
+    folder = tmp_path_factory.mktemp("t")
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def picture(height=12, width=16, channels=3):
+    pixels = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
+    return Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
+
+
+def class_folders(root, classes=("ash", "elm"), count=6, suffix="png", **options):
+    """Write a folder of images for each class, and return every image by its path."""
+    written = {}
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        for k in range(count):
+            written[root / name / f"{k}.{suffix}"] = image = picture(**options)
+            image.save(root / name / f"{k}.{suffix}")
+    return written
+
+
+def as_tensor(image, size=None):
+    """Decode plainly with Pillow: resize the central square, channels first."""
+    image = image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+# Folders of images
+
+
+@pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
+def test_class_folders_are_read_pixel_by_pixel(tmp_path, memory):
+    written = class_folders(tmp_path / "trees")
+    samples = Hub(str(tmp_path / "trees"), size=8, memory=memory).load()
+    assert isinstance(samples.inputs, torch.Tensor) == (memory > 0)
+    assert samples.names == ("ash", "elm")
+    assert samples.inputs.dtype == torch.uint8
+    inputs = samples.inputs[torch.arange(len(samples))]
+    expected = {(path.parent.name, as_tensor(image, 8).numpy().tobytes()) for path, image in written.items()}
+    assert {(samples.names[y], x.numpy().tobytes()) for x, y in zip(inputs, samples.labels, strict=True)} == expected
+
+
+def test_images_of_one_size_need_no_size(tmp_path):
+    class_folders(tmp_path / "trees", height=5, width=7)
+    assert Hub(str(tmp_path / "trees")).load().input_shape == (3, 5, 7)
+
+
+def test_grey_images_have_one_channel_and_a_coloured_one_makes_three(tmp_path):
+    written = class_folders(tmp_path / "trees", channels=1)
+    grey = Hub(str(tmp_path / "trees")).load()
+    assert grey.input_shape == (1, 12, 16)
+    assert {x.numpy().tobytes() for x in grey.inputs} == {np.array(image).tobytes() for image in written.values()}
+    picture().save(tmp_path / "trees" / "ash" / "coloured.png")
+    assert Hub(str(tmp_path / "trees")).load().input_shape == (3, 12, 16)
+
+
+def test_sixteen_bit_images_keep_their_high_bits_and_rotated_photos_are_turned_upright(tmp_path):
+    deep = rng.integers(0, 65536, (6, 9), dtype=np.uint16)
+    for name in ("ash", "elm"):
+        (tmp_path / "deep" / name).mkdir(parents=True)
+        Image.fromarray(deep).save(tmp_path / "deep" / name / "0.png")
+    assert np.array_equal(Hub(str(tmp_path / "deep")).load().inputs[0, 0].numpy(), deep // 257)
+    turned, exif = picture(), Image.Exif()
+    exif[0x0112] = 6  # the camera was held on its side
+    for name in ("ash", "elm"):
+        (tmp_path / "turned" / name).mkdir(parents=True)
+        turned.save(tmp_path / "turned" / name / "0.png", exif=exif)
+    upright = Hub(str(tmp_path / "turned")).load().inputs[0]
+    assert torch.equal(upright, as_tensor(turned.transpose(Image.Transpose.ROTATE_270)))
+
+
+def odd_photos(folder):
+    """Write a photo of each kind that is easily read wrongly, and return the files."""
+    exif, colours = Image.Exif(), picture(30, 40)
+    exif[0x0112] = 6  # the camera was held on its side
+    files = {"turned.jpg": colours, "alpha.png": picture(30, 40, 4), "cmyk.jpg": colours.convert("CMYK")}
+    files |= {"grey.png": picture(30, 40, 1), "palette.png": colours.convert("P"), "large.jpg": picture(300, 400)}
+    files["deep.png"] = Image.fromarray(rng.integers(0, 65536, (30, 40), dtype=np.uint16))
+    for name, image in files.items():
+        image.save(folder / name, **({"exif": exif} if name == "turned.jpg" else {}))
+    return sorted(folder / name for name in files)
+
+
+@pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
+def test_an_image_is_read_alone_as_the_command_reads_it(memory, tmp_path):
+    for name in ("ash", "elm"):
+        (tmp_path / name).mkdir()
+        files = odd_photos(tmp_path / name)
+    samples = Hub(str(tmp_path), size=16, memory=memory).load()
+    alone = torch.stack([read_image(file, samples.input_shape) for file in files])
+    assert torch.equal(alone, samples.inputs[(samples.labels == 1).nonzero().flatten()])
+    deep = torch.from_numpy(np.asarray(Image.open(tmp_path / "elm" / "deep.png")) // 257).to(torch.uint8)
+    assert torch.equal(read_image(tmp_path / "elm" / "deep.png", (1, 30, 40))[0], deep)
+    with Image.open(tmp_path / "elm" / "turned.jpg") as turned:
+        upright = as_tensor(turned.transpose(Image.Transpose.ROTATE_270))
+    assert torch.equal(read_image(str(tmp_path / "elm" / "turned.jpg"), (3, 40, 30)), upright)
+
+
+def test_what_is_no_image_of_the_shape_is_refused_in_a_line(tmp_path):
+    picture(12, 9).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("no image")
+    for name, shape, words in (
+        ("a.png", (3, 12, 10), r"shape \(3, 12, 10\), got .*a\.png, which has 9 x 12 pixels: check the file"),
+        ("b.png", (3, 8, 8), r"got .*b\.png, cannot identify image file .*: check the file"),
+        ("c.png", (3, 8, 8), r"got .*c\.png, .*No such file or directory.*: check the file"),
+        ("a.png", (4, 8, 8), r"expected a shape \(1 or 3, height, width\), got \(4, 8, 8\): give encoder\.input_shape"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            read_image(tmp_path / name, shape)
+
+
+def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
+    """A text, an empty file and a truncated photo, which is found only when it is decoded."""
+    class_folders(tmp_path / "trees")
+    (tmp_path / "trees" / "ash" / "text.png").write_text("no image")
+    (tmp_path / "trees" / "elm" / "empty.jpg").write_bytes(b"")
+    whole = tmp_path / "trees" / "elm" / "half.png"
+    picture(64, 64).save(whole)
+    whole.write_bytes(whole.read_bytes()[:5000])
+    named = r"left out 3 of 15 images, which cannot be read: .*text\.png, .*empty\.jpg, .*half\.png"
+    with pytest.warns(UserWarning, match=named) as seen:
+        samples = Hub(str(tmp_path / "trees"), size=8).load()
+    assert len(seen) == 1
+    assert samples.counts.tolist() == [6, 6]
+    with pytest.warns(UserWarning, match="left out 2 of 15"):
+        late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
+    assert late.counts.tolist() == [6, 7]
+    with pytest.warns(UserWarning, match=r"cannot be decoded is black where it is indexed: .*half\.png") as seen:
+        black = [int(late.inputs[torch.tensor([row, row])].sum()) == 0 for row in range(len(late))]
+    assert len(seen) == sum(black) == 1
+    assert late.readable().counts.tolist() == [6, 6]
+    assert black.index(True) not in late.readable().rows.tolist()
+
+
+def test_parts_come_from_folders_for_any_names_of_files_and_classes(tmp_path):
+    for part in ("train", "val", "test"):
+        class_folders(
+            tmp_path / "trees" / part, classes=("ash", "train"), count={"train": 4, "val": 2, "test": 3}[part]
+        )
+        (tmp_path / "trees" / part / "ash" / "0.png").rename(tmp_path / "trees" / part / "ash" / "test-0.png")
+    samples = Hub(str(tmp_path / "trees")).load()
+    assert samples.names == ("ash", "train")
+    assert torch.bincount(samples.parts).tolist() == [8, 4, 6]
+    assert torch.bincount(samples.labels[samples.parts == 2]).tolist() == [3, 3]
+    classes = class_folders(tmp_path / "words [1]", classes=("train", "bicycle", "test"))
+    samples = Hub(str(tmp_path / "words [1]")).load()
+    assert samples.names == ("bicycle", "test", "train")
+    assert samples.parts is None
+    assert len(samples) == len(classes)
+
+
+def test_a_validation_part_without_a_test_part_is_used_for_testing(tmp_path):
+    for part in ("train", "val"):
+        class_folders(tmp_path / "trees" / part)
+    assert Hub(str(tmp_path / "trees")).load().parts.unique().tolist() == [0, 2]
+
+
+def test_images_without_labels_may_be_in_any_folder(tmp_path):
+    class_folders(tmp_path / "trees", classes=("ash",))
+    samples = Hub(str(tmp_path / "trees"), label="none").load()
+    assert samples.labels is None
+    assert len(samples) == 6
+
+
+def test_metadata_next_to_the_images_gives_their_labels(tmp_path):
+    class_folders(tmp_path / "trees", classes=("all",))
+    lines = [{"file_name": f"all/{k}.png", "label": ["oak", "elm"][: 1 + k % 2]} for k in range(6)]
+    (tmp_path / "trees" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    samples = Hub(str(tmp_path / "trees")).load()
+    assert samples.names == ("elm", "oak")
+    assert samples.labels.sum(0).tolist() == [3, 6]
+
+
+def folders_of(root, *folders, count=2):
+    """Write images into folders, given by their paths, "." for the root."""
+    for folder in folders:
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        for k in range(count):
+            picture().save(root / folder / f"{k}.png")
+
+
+def read_by_hand(root, depth):
+    """Return each image below the root, with the name of the folder that lies at a depth on its way."""
+    paths = [Path(folder, name) for folder, _, names in os.walk(root, followlinks=True) for name in names]
+    shown = [path for path in paths if not any(name.startswith(".") for name in path.relative_to(root).parts)]
+    images = [(path.relative_to(root).parts[depth], as_tensor(Image.open(path))) for path in shown]
+    return sorted((name, image.numpy().tobytes()) for name, image in images)
+
+
+def read_by(samples):
+    pairs = zip(samples.labels.tolist(), samples.inputs, strict=True)
+    return sorted((samples.names[label], image.numpy().tobytes()) for label, image in pairs)
+
+
+DEEP = {
+    "years": (("cat/2023", "cat/2024", "dog/2023"), ("cat", "dog"), 6, "cat/2023/0.png"),
+    "one more": (("a", "a/sub", "b"), ("a", "b"), 2, "a/sub/0.png"),
+    "several depths": (("a/x/y", "a/z", "b/x"), ("a", "b"), 6, "a/x/y/0.png"),
+    "named as parts": (("train", "bicycle", "bicycle/test"), ("bicycle", "train"), 2, "bicycle/test/0.png"),
+}
+
+
+@pytest.mark.parametrize("parts", [(), ("train", "val")], ids=["whole", "parts"])
+@pytest.mark.parametrize("case", DEEP)
+def test_the_folder_below_the_root_or_part_is_the_class_whatever_lies_deeper(case, parts, tmp_path):
+    folders, classes, deeper, first = DEEP[case]
+    for part in parts or ["."]:
+        folders_of(tmp_path / part, *folders)
+    times = len(parts) or 1
+    with pytest.warns(UserWarning, match="classes are the folders directly in") as seen:
+        samples = Hub(str(tmp_path)).load()
+    assert samples.names == classes
+    assert read_by(samples) == read_by_hand(tmp_path, len(parts) // 2)
+    assert (samples.parts is not None) == bool(parts)
+    (message,) = (str(one.message) for one in seen)
+    assert f": {deeper * times} of {2 * len(folders) * times} images" in message
+    assert f"({', '.join(classes)})" in message
+    assert message.endswith(f"such as {Path(*parts[:1]) / first}")
+
+
+SIDE_BY_SIDE = {
+    "root": ((".", "a", "b"), r"got 2 directly in \S+trees and 4 in folders \(a, b\): .*data\.label to none"),
+    "part": (("train/a", "train/b", "test"), r"got 2 directly in \S+test and 4 in folders \(a, b\)"),
+    "some deeper": (
+        ("a/x", "a/y", "b", "c"),
+        r"got those of b, c directly in their folder and those of a only deeper: .* a, b, c, or .* b, c, x, \.\.\.$",
+    ),
+    "parts within classes": (
+        ("a/train", "a/test", "b/train", "b/test"),
+        r"got parts within them, such as a/test/0\.png: move the folders, as in test/a, or rename",
+    ),
+    "no training part": (("val/a", "val/b", "test/a"), r"got test, val: .*the classes are a, b.* they are test, val$"),
+    "not only parts": (
+        ("train/a", "train/b", "test/a", "more/a"),
+        r"got more, test, train: .* if the classes are a, b.* they are more, test, train$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SIDE_BY_SIDE)
+def test_images_at_two_depths_side_by_side_are_refused_with_both_readings(case, tmp_path):
+    folders, words = SIDE_BY_SIDE[case]
+    folders_of(tmp_path / "trees", *folders)
+    with pytest.raises(ValueError, match=words) as raised:
+        Hub(str(tmp_path / "trees")).load()
+    assert "\n" not in str(raised.value)
+    assert len(Hub(str(tmp_path / "trees"), label="none").load()) == 2 * len(folders)
+
+
+def test_class_folders_within_one_other_folder_are_found_for_the_user(tmp_path):
+    folders_of(tmp_path / "trees", "images/raw/ash", "images/raw/elm")
+    with pytest.raises(ValueError, match=r"got 1 \('images'\): .* set data\.path to \S+trees/images/raw if") as raised:
+        Hub(str(tmp_path / "trees")).load()
+    place = str(raised.value).partition("data.path to ")[2].split()[0]
+    assert Hub(place).load().names == ("ash", "elm")
+
+
+def test_images_beside_the_parts_are_left_out_and_counted(tmp_path):
+    folders_of(tmp_path, ".", "train/a", "train/b", "test/a", "test/b")
+    with pytest.warns(UserWarning, match=r"left out 2 images in \S+ outside of test and train: 0\.png, 1\.png$"):
+        assert len(Hub(str(tmp_path)).load()) == 8
+
+
+def test_linked_folders_and_files_are_read_and_never_in_a_circle(tmp_path):
+    folders_of(tmp_path, "far/elm", "far/oak", "trees/ash")
+    trees = tmp_path / "trees"
+    (trees / "elm").symlink_to(tmp_path / "far" / "elm")
+    (trees / "ash" / "more.png").symlink_to(tmp_path / "far" / "oak" / "0.png")
+    (trees / ".hidden").symlink_to(tmp_path / "far")
+    samples = Hub(str(trees)).load()
+    assert read_by(samples) == read_by_hand(trees, 0)
+    assert samples.counts.tolist() == [3, 2]
+    (trees / "ash" / "up").symlink_to(trees)
+    (trees / "ash" / "aside").symlink_to(tmp_path / "far" / "elm")
+    (tmp_path / "far" / "elm" / "self").symlink_to(tmp_path / "far" / "elm")
+    (tmp_path / "far" / "elm" / "back").symlink_to(trees / "ash")
+    with pytest.warns(UserWarning, match="left out|5 of 10 images lie deeper") as seen:
+        samples = Hub(str(trees)).load()
+    assert samples.counts.tolist() == [5, 5]
+    assert f"left out 6 links in {trees} back to a folder above: ash/aside/back, ash/aside/self, ash/up, ..." in [
+        str(one.message) for one in seen
+    ]
+
+
+def test_dead_links_and_images_of_kinds_that_pillow_does_not_read_are_counted_and_named(tmp_path):
+    trees = tmp_path / "trees"
+    folders_of(trees, "ash", "elm")
+    for place in ("ash/lost.png", "elm/lost.jpg", "oak"):
+        (trees / place).symlink_to(tmp_path / "gone" / place)
+    (trees / "elm" / "more").symlink_to(trees / "elm" / "more")
+    for name in ("0.HEIC", "1.heif", "2.heic"):
+        (trees / "elm" / name).write_bytes(b"")
+    with pytest.warns(UserWarning, match="left out") as seen:
+        assert Hub(str(trees)).load().counts.tolist() == [2, 2]
+    assert [str(one.message) for one in seen] == [
+        f"left out 4 links in {trees} whose target does not exist: ash/lost.png, elm/lost.jpg, elm/more, ...",
+        f"left out 2 files in {trees} that must be converted to JPEG or PNG first (.heic): elm/0.HEIC, elm/2.heic",
+        f"left out 1 file in {trees} that must be converted to JPEG or PNG first (.heif): elm/1.heif",
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["avif", "webp"])
+def test_every_kind_of_image_that_pillow_reads_is_read(tmp_path, suffix):
+    for name in ("ash", "elm"):
+        (tmp_path / name).mkdir()
+        picture().save(tmp_path / name / f"0.{suffix}")
+    (tmp_path / "features.h5").write_bytes(b"")  # which Pillow only claims to read
+    assert Hub(str(tmp_path)).load().counts.tolist() == [1, 1]
+
+
+def test_a_part_of_which_nothing_can_be_read_is_refused(tmp_path):
+    folders_of(tmp_path, "train/ash", "train/elm")
+    (tmp_path / "test" / "ash").mkdir(parents=True)
+    (tmp_path / "test" / "ash" / "0.heic").write_bytes(b"")
+    with pytest.warns(UserWarning, match="left out 1 file"), pytest.raises(ValueError, match="in the test part, got"):
+        Hub(str(tmp_path)).load()
+
+
+def test_too_large_an_image_is_left_out_with_its_size_and_the_remedy(tmp_path):
+    class_folders(tmp_path / "trees")
+    for k in range(4):
+        (tmp_path / "trees" / "ash" / f"{k}.png").write_bytes(b"")
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "trees" / "elm" / "wall.png")
+    larger = r"left out 5 of 13 images, which cannot be read: \S+wall\.png \(400,000,000 pixels, .* 178,956,970: make"
+    with pytest.warns(UserWarning, match=larger):
+        Hub(str(tmp_path / "trees"), size=8).load()
+    write_table(tmp_path / "t.csv", {"file": ["trees/elm/wall.png"] * 2, "label": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"got 2 files .*wall\.png \(400,000,000 pixels"):
+        Hub(str(tmp_path / "t.csv"), size=8).load()
+    write_table(tmp_path / "t.csv", {"file": ["wall.heic"] * 2, "label": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"got 2 files .*wall\.heic \(a kind .*: convert it to JPEG or PNG\)"):
+        Hub(str(tmp_path / "t.csv"), size=8).load()
+
+
+def test_rows_read_on_demand_can_be_split_and_sent_to_workers(tmp_path):
+    class_folders(tmp_path / "trees", count=20)
+    cut = Stratified()(Hub(str(tmp_path / "trees"), size=8, memory=0).load())
+    assert [type(part.inputs) for part in (cut.train, cut.validation, cut.test)] == [ImageFiles] * 3
+    rows = torch.tensor([3, 0, 3])
+    sent = pickle.loads(pickle.dumps(cut.test.inputs))  # noqa: S301 - our own
+    assert torch.equal(sent[rows], cut.test.inputs[rows])
+    whole = Hub(str(tmp_path / "trees"), size=8).load()
+    assert torch.equal(cut.test.inputs[rows], Stratified()(whole).test.inputs[rows])
+    loader = torch.utils.data.DataLoader(
+        cut.train.inputs,
+        sampler=[torch.tensor([0, 1]), torch.tensor([2, 5])],
+        batch_size=None,
+        num_workers=1,
+    )
+    assert torch.equal(torch.cat(list(loader)), cut.train.inputs[torch.tensor([0, 1, 2, 5])])
+    joined = cut.refitted().train.inputs
+    assert torch.equal(joined[torch.tensor([len(cut.train)])], cut.validation.inputs[torch.tensor([0])])
+
+
+# Tables
+
+
+def write_table(path, columns):
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if path.suffix in {".csv", ".tsv"}:
+        separator = "," if path.suffix == ".csv" else "\t"
+        path.write_text("\n".join(separator.join(map(str, row)) for row in [columns, *(row.values() for row in rows)]))
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        datasets.Dataset.from_dict(columns).to_parquet(path)
+    return path
+
+
+NUMBERS = {"petal": [1.5, 2.0, 3.5, 4.0], "sepal": [4, 3, 2, 1], "class": ["lily", "rose", "rose", "lily"]}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_number_columns_make_vectors(tmp_path, suffix):
+    samples = Hub(str(write_table(tmp_path / f"flowers{suffix}", NUMBERS))).load()
+    assert samples.inputs.tolist() == [[1.5, 4], [2, 3], [3.5, 2], [4, 1]]
+    assert samples.names == ("lily", "rose")
+    assert samples.labels.tolist() == [0, 1, 1, 0]
+    assert samples.parts is None
+
+
+def test_lists_and_chosen_columns_make_vectors_too(tmp_path):
+    columns = {"embedding": [[0.0, k, 2 * k] for k in range(4)], "weight": [5, 6, 7, 8], "id": [3, 2, 1, 0]}
+    path = write_table(tmp_path / "t.parquet", {**columns, "kind": [7, 9, 7, 9]})
+    samples = Hub(str(path), inputs=["weight", "embedding"], label="kind").load()
+    assert samples.inputs.tolist() == [[5.0 + k, 0, k, 2 * k] for k in range(4)]
+    assert samples.names == ("7", "9")
+
+
+def test_row_numbers_written_by_pandas_are_not_inputs(tmp_path):
+    path = write_table(tmp_path / "t.csv", {"": [0, 1, 2, 3], **NUMBERS})
+    assert Hub(str(path)).load().input_shape == (2,)
+
+
+def test_names_of_tables_give_the_parts(tmp_path):
+    (tmp_path / "flowers").mkdir()
+    for name in ("train-0", "train-1", "dev", "test"):
+        write_table(tmp_path / "flowers" / f"{name}.csv", NUMBERS)
+    assert torch.bincount(Hub(str(tmp_path / "flowers")).load().parts).tolist() == [8, 4, 4]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_parts_whose_numbers_are_of_other_types_are_joined(tmp_path, suffix):
+    (tmp_path / "flowers").mkdir()
+    write_table(tmp_path / "flowers" / f"train{suffix}", {"x": [0.25, 1.5], "y": [1, 2], "label": [0, 1]})
+    write_table(tmp_path / "flowers" / f"test{suffix}", {"x": [3, 4], "y": [0.75, 5.5], "label": [1.0, 0.0]})
+    samples = Hub(str(tmp_path / "flowers")).load()
+    assert samples.inputs.tolist() == [[0.25, 1], [1.5, 2], [3, 0.75], [4, 5.5]]
+    assert samples.names == ("0", "1")
+    assert samples.labels.tolist() == [0, 1, 1, 0]
+    assert samples.parts.tolist() == [0, 0, 2, 2]
+
+
+def test_a_column_of_integers_may_have_fractions_late_in_a_long_table(tmp_path):
+    columns = {"x": [*range(12_000), 0.5], "label": [row % 2 for row in range(12_001)]}
+    assert Hub(str(write_table(tmp_path / "long.csv", columns))).load().inputs.flatten().tolist() == columns["x"]
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ({"y": [2]}, "a column 'label' in the test part of .*, got y: add it"),
+        ({"label": [["a"]]}, "a column 'y' in the test part of .*, got label: add it"),
+        ({"y": [2], "label": ["a"]}, "lists of labels in every part .*, got single labels in the test part: write"),
+    ],
+    ids=["no labels", "no inputs", "single labels"],
+)
+def test_a_column_that_a_part_lacks_is_named_with_the_part(tmp_path, test, words):
+    (tmp_path / "flowers").mkdir()
+    write_table(tmp_path / "flowers" / "train.jsonl", {"y": [1, 2], "label": [["a"], ["b"]]})
+    write_table(tmp_path / "flowers" / "test.jsonl", test)
+    with pytest.raises(ValueError, match=words):
+        Hub(str(tmp_path / "flowers")).load()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [(".csv", "x,label\n"), (".csv", ""), (".jsonl", ""), (".csv", "x,label\n,a\n")],
+    ids=["header", "nothing", "no line", "no numbers"],
+)
+def test_an_empty_part_is_refused_by_its_name(tmp_path, suffix, content):
+    write_table(tmp_path / f"train{suffix}", {"x": list(range(9)), "label": list("abcabcabc")})
+    (tmp_path / f"test{suffix}").write_text(content)
+    with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match=r"samples in the test part.*, got"):
+        Hub(str(tmp_path)).load()
+
+
+def test_texts_of_digits_only_in_one_part_stay_texts(tmp_path):
+    (tmp_path / "notes").mkdir()
+    write_table(tmp_path / "notes" / "train.csv", {"text": ["a", "b"], "label": ["x", "y"]})
+    write_table(tmp_path / "notes" / "test.csv", {"text": [0, 7], "label": ["x", "y"]})
+    assert Hub(str(tmp_path / "notes")).load().inputs.strings == ["a", "b", "0", "7"]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "names", "sets"),
+    [
+        ([["a", "b"], ["b"], [], ["c", "a"]], {}, "abc", ["ab", "b", "", "ac"]),
+        ([[3, 1], [1], [], [5]], {}, "135", ["13", "1", "", "5"]),
+        ([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]], {}, "012", ["0", "01", "", "2"]),
+        (["a; b", "b", "", "c;a"], {"separator": ";"}, "abc", ["ab", "b", "", "ac"]),
+        ([["a", None], ["b"], None, ["c", "a"]], {}, "abc", ["a", "b", "", "ac"]),
+    ],
+    ids=["strings", "numbers", "indicators", "separated", "missing"],
+)
+def test_lists_of_labels_are_label_sets(tmp_path, values, options, names, sets):
+    path = write_table(tmp_path / "t.jsonl", {"x": [1, 2, 3, 4], "labels": values})
+    samples = Hub(str(path), **options).load()
+    assert samples.names == tuple(names)
+    assert samples.labels.tolist() == [[name in own for name in names] for own in sets]
+
+
+@pytest.mark.parametrize(
+    ("cells", "names", "sets"),
+    [
+        (["0", "2", "1", "0"], "012", ["0", "2", "1", "0"]),
+        (["0", "", "1", "10"], ["0", "1", "10"], [["0"], [], ["1"], ["10"]]),
+        (["0;2", "0", "", "2"], "02", ["02", "0", "", "2"]),
+    ],
+    ids=["integers", "an empty cell", "several"],
+)
+def test_a_label_called_0_is_one_of_a_separated_column(tmp_path, cells, names, sets):
+    path = write_table(tmp_path / "t.csv", {"x": [1, 2, 3, 4], "tags": cells})
+    samples = Hub(str(path), label="tags", separator=";").load()
+    assert samples.names == tuple(names)
+    assert samples.labels.tolist() == [[name in own for name in names] for own in sets]
+
+
+def test_named_classes_keep_their_numbers_and_a_part_with_hidden_labels_is_left_out(tmp_path):
+    features = datasets.Features({"x": datasets.Value("float32"), "label": datasets.ClassLabel(names=["oak", "ash"])})
+    splits = {
+        name: datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "label": labels}, features=features)
+        for name, labels in {"train": [1, 0, 1], "validation": [0, 0, 1], "test": [-1, -1, -1]}.items()
+    }
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    samples = Hub(str(tmp_path / "saved")).load()
+    assert samples.names == ("oak", "ash")
+    assert samples.labels.tolist() == [1, 0, 1, 0, 0, 1]
+    assert samples.parts.tolist() == [0, 0, 0, 2, 2, 2]
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_parts_that_number_their_labels_differently_are_joined_by_name(tmp_path, lists):
+    splits = {}
+    for part, names in (("train", ["cat", "dog"]), ("test", ["dog", "cat", "emu"])):
+        kind = datasets.ClassLabel(names=names)
+        features = datasets.Features({"x": datasets.Value("float32"), "label": [kind] if lists else kind})
+        labels = [[0], [1], [1]] if lists else [0, 1, 1]
+        splits[part] = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "label": labels}, features=features)
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    samples = Hub(str(tmp_path / "saved")).load()
+    assert samples.names == ("cat", "dog")
+    numbers = samples.labels.long().argmax(dim=1) if lists else samples.labels
+    assert [samples.names[number] for number in numbers.tolist()] == ["cat", "dog", "dog", "dog", "cat", "cat"]
+
+
+def test_images_in_parquet_are_decoded_from_their_bytes(tmp_path):
+    images = [picture() for _ in range(6)]
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
+    table = {"img": images, "label": [0, 1] * 3}
+    datasets.Dataset.from_dict(table, features=features).to_parquet(tmp_path / "t.parquet")
+    for memory in (1.0, 0.0):
+        inputs = Hub(str(tmp_path / "t.parquet"), memory=memory).load().inputs
+        assert torch.equal(inputs[torch.arange(6)], torch.stack([as_tensor(image) for image in images]))
+
+
+def test_paths_in_a_table_are_relative_to_its_folder(tmp_path):
+    written = class_folders(tmp_path / "trees")
+    names = [str(path.relative_to(tmp_path)) for path in written]
+    path = write_table(tmp_path / "t.csv", {"file": names, "label": [1, 0] * 6})
+    samples = Hub(str(path)).load()
+    assert torch.equal(samples.inputs, torch.stack([as_tensor(image) for image in written.values()]))
+    write_table(path, {"file": ["gone.png", *names[1:]], "label": [1, 0] * 6})
+    with pytest.warns(UserWarning, match=r"left out 1 of 12 .*gone\.png"):
+        assert len(Hub(str(path)).load()) == 11
+
+
+def test_a_name_is_looked_up_on_the_hub_with_its_parts_and_labels(monkeypatch):
+    asked = []
+    table = datasets.Dataset.from_dict({"img": [picture() for _ in range(4)], "fine_label": [3, 5, 5, 3]})
+
+    def load_dataset(*given, **options):
+        asked.append((given, options))
+        return datasets.DatasetDict({"train": table, "test": table, "unsupervised": table})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    samples = Hub("someone/trees", config="large").load()
+    assert asked == [(("someone/trees", "large"), {})]
+    assert samples.names == ("3", "5")
+    assert samples.parts.tolist() == [0] * 4 + [2] * 4
+    assert samples.input_shape == (3, 12, 16)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "./birds",
+            "../birds",
+            "birds/",
+            "~/birds",
+            "birds.jpg",
+            "birds.npz",
+            "a/b/c",
+            "photos/cast",
+            "a\\b",
+            "some birds",
+        ),
+        *(".birds", "b" * 300, "birds/" * 300, "~no such user/birds"),
+    ],
+)
+def test_what_looks_like_a_path_never_goes_to_the_hub(path, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *given: asked.append(given))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(ValueError, match=r"which does not exist: check data\.path") as raised:
+        Hub(path).load()
+    assert "\n" not in str(raised.value)
+    assert not asked
+
+
+def test_a_path_that_does_not_exist_is_answered_with_what_is_near(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Photos" / "cats").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    for path, words in {
+        "./photo": f"; did you mean {tmp_path / 'Photos'}?",
+        "Photos/cast/2023": f"; did you mean {tmp_path / 'Photos' / 'cats'}?",
+        "Photos/zebra/2023": f"; the nearest folder is {tmp_path / 'Photos'}",
+        str(tmp_path / "x" / "y"): f"; the nearest folder is {tmp_path}",
+        "./link": f"; it is a link to {tmp_path / 'gone'}",
+    }.items():
+        with pytest.raises(ValueError, match=r"which does not exist: check data\.path") as raised:
+            Hub(path).load()
+        assert str(raised.value).endswith(words)
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(tmp_path, monkeypatch):
+    class_folders(tmp_path / "trees")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(Hub("~/trees").load()) == 12
+
+
+@pytest.mark.process
+def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path, temporary, capfd):
+    """No output, no file next to the data or in the library's cache; verbosity and progress bars are restored."""
+    class_folders(tmp_path / "plain")
+    written = class_folders(tmp_path / "trees")
+    lines = [{"file_name": f"{path.parent.name}/{path.name}", "label": path.parent.name} for path in written]
+    (tmp_path / "trees" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    before = (datasets.logging.get_verbosity(), datasets.utils.are_progress_bars_disabled())
+    plain = Hub(str(tmp_path / "plain"), size=8, memory=0).load()
+    assert len(plain) == 12
+    assert list(temporary.iterdir()) == []
+    late = Hub(str(tmp_path / "trees"), size=8, memory=0).load()
+    assert len(list(temporary.iterdir())) == 1
+    del late
+    assert list(temporary.iterdir()) == []
+    Hub(str(tmp_path / "trees"), size=8).load()
+    assert list(temporary.iterdir()) == []
+    assert before == (datasets.logging.get_verbosity(), datasets.utils.are_progress_bars_disabled())
+    assert tuple(capfd.readouterr()) == ("", "")
+    code = "import sys; from likewise.data import Hub; Hub(sys.argv[1], size=8).load()"
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "trees"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
+    assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["ash", "elm", "metadata.jsonl"]
+
+
+KILLED = """
+import os, signal, sys
+from likewise.cli import main
+from likewise.data import table_reader
+def read(items, *_):
+    assert [of for of in os.listdir(os.environ["TMPDIR"]) if of.startswith("likewise-")] and items.tables.cache
+    if sys.argv[2] == "forked" and os.fork():
+        os._exit(0)
+    if sys.argv[2] == "forked":
+        sys.stdin.read()
+        os._exit(0)
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+table_reader.read_images = read
+sys.exit(main(["train", "--data", "Hub", "--data.path", sys.argv[1], "--runs", os.environ["TMPDIR"] + "/../runs"]))
+"""
+
+
+def _parquet_of_images(path):
+    content = io.BytesIO()
+    picture().save(content, "png")
+    images = [{"bytes": content.getvalue(), "path": None}] * 8
+    return str(write_table(path, {"image": images, "label": [0, 1] * 4}))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("signal", "status", "left"), [("SIGTERM", 143, 0), ("SIGINT", 130, 0), ("SIGKILL", -9, 1)])
+def test_a_command_that_is_ended_leaves_no_copy_of_a_table(tmp_path, temporary, signal, status, left):
+    path = _parquet_of_images(tmp_path / "t.parquet")
+    script, errors = tmp_path / "killed.py", tmp_path / "errors"
+    script.write_text(KILLED)
+    environment = {"HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
+    assert end_of(start_script(script, path, signal, errors=errors, **environment)) == status, errors.read_text()
+    assert len(list(temporary.glob("likewise-*"))) == left
+    (temporary / "likewise-notes").mkdir()
+    kept = TemporaryFolder()  # which removes what a killed process left, and nothing else
+    assert {of.name for of in temporary.glob("likewise-*")} == {"likewise-notes", Path(kept.path).name}
+
+
+@pytest.mark.process
+def test_a_folder_that_is_in_use_is_not_removed(tmp_path, temporary):
+    kept = TemporaryFolder()
+    script, errors = tmp_path / "another.py", tmp_path / "errors"
+    script.write_text("from likewise.data.tables import TemporaryFolder\nTemporaryFolder()\n")
+    assert end_of(start_script(script, errors=errors, TMPDIR=str(temporary))) == 0, errors.read_text()
+    assert Path(kept.path).is_dir()  # another process sees that it is in use
+    assert TemporaryFolder().path != kept.path
+    assert Path(kept.path).is_dir()  # and so does this one
+
+
+@pytest.mark.process
+def test_the_copy_of_a_table_stays_while_a_worker_of_an_ended_process_reads_it(tmp_path, temporary):
+    path = _parquet_of_images(tmp_path / "t.parquet")
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", KILLED, path, "forked"]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ran:
+        assert ran.wait() == 0
+        held = next(temporary.glob("likewise-*"))
+        TemporaryFolder()
+        assert held.is_dir()
+        ran.stdin.close()
+        ran.stdout.read()  # until the worker has ended too
+    TemporaryFolder()
+    assert not held.exists()
+
+
+def test_a_forked_worker_leaves_the_temporary_cache_to_the_process_that_made_it(monkeypatch):
+    held = TemporaryFolder()
+    place = Path(held.path)
+    own = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: own + 1)
+    del held
+    assert place.is_dir()
+
+
+def lone_class(folder):
+    class_folders(folder / "trees", classes=("ash",))
+    return {"path": "trees"}
+
+
+def no_images(folder):
+    (folder / "trees" / "ash").mkdir(parents=True)
+    return {"path": "trees"}
+
+
+def notes(folder):
+    (folder / "trees").mkdir()
+    (folder / "trees" / "notes.txt").write_text("later")
+    return {"path": "trees"}
+
+
+def only_broken(folder):
+    for name in ("ash", "elm"):
+        (folder / "trees" / name).mkdir(parents=True)
+        (folder / "trees" / name / "0.png").write_text("no image")
+    return {"path": "trees"}
+
+
+def two_sizes(folder):
+    class_folders(folder / "trees")
+    picture(20, 30).save(folder / "trees" / "ash" / "large.png")
+    return {"path": "trees"}
+
+
+def unlabelled_parts(folder):
+    for part in ("train", "test"):
+        (folder / "trees" / part).mkdir(parents=True)
+        picture().save(folder / "trees" / part / "0.png")
+    return {"path": "trees"}
+
+
+def table(name="t.csv", columns=NUMBERS, **options):
+    def write(folder):
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_table(folder / name, columns)
+        return {"path": name, **options}
+
+    return write
+
+
+def broken(folder):
+    (folder / "t.jsonl").write_text('{"a": 1}\nno json\n')
+    return {"path": "t.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "expected"),
+    [
+        ({"title": ["a", "b"], "label": ["x", "y"]}, {}, ["a", "b"]),
+        ({"id": ["p", "q"], "text": ["a", "b"], "likes": [3, 4], "label": ["x", "y"]}, {}, ["a", "b"]),
+        ({"title": ["a", "b"], "note": ["c", "d"], "label": ["x", "y"]}, {"inputs": ["note"]}, ["c", "d"]),
+    ],
+    ids=["the only column", "by its name", "chosen"],
+)
+def test_a_column_of_texts_is_read(columns, arguments, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = table(columns=columns, **arguments)(tmp_path)
+    samples = Hub(**given).load()
+    assert samples.inputs.strings == expected
+    assert samples.names == ("x", "y")
+
+
+def test_rows_without_all_their_numbers_are_counted_and_named_and_the_rest_is_kept(tmp_path):
+    numbers = [0.5, None, 2.5, float("inf"), 4.5]
+    path = write_table(tmp_path / "t.parquet", {"x": numbers, "y": [1.0] * 5, "label": ["a", "b", "c", "b", "a"]})
+    with pytest.warns(UserWarning, match=r"left out 2 of 5 rows of .*t\.parquet, .*: rows 1, 3, from 0"):
+        samples = Hub(str(path)).load()
+    assert samples.inputs.tolist() == [[0.5, 1.0], [2.5, 1.0], [4.5, 1.0]]
+    assert [samples.names[label] for label in samples.labels] == ["a", "c", "a"]
+
+
+TEXTS = {"title": ["a", "b"], "note": ["c", "d"], "label": ["x", "y"]}
+WRONG = {
+    "nowhere": (lambda _: {"path": "no/such/folder"}, "which does not exist: check data.path"),
+    "no table": (lambda _: {"path": "none.csv"}, r"got none\.csv, which does not exist"),
+    "one class": (lone_class, r"at least 2 folders of images .* got 1 \('ash'\): add another, .*data\.label to none"),
+    "no images": (no_images, "got an empty folder"),
+    "notes": (notes, r"images, or tables of one kind .* got \.txt"),
+    "all unreadable": (only_broken, r"got 2 files that cannot be read as images, the first .*0\.png"),
+    "sizes": (two_sizes, r"got 2 sizes from 16 by 12 to 30 by 20 pixels: set data\.size"),
+    "parts without classes": (unlabelled_parts, r"in each part, one per class, got none: .*data\.label to none"),
+    "no label": (
+        table(columns={"a": [1, 2], "b": [3, 4]}),
+        r"labels \(label, labels, .*got a, b: name it in data\.label",
+    ),
+    "wrong label": (table(label="color"), r"labels \(color\) in t\.csv, got petal, sepal, class: name it"),
+    "wrong input": (table(inputs=["leaf"]), "got 'leaf': choose from petal, sepal, class"),
+    "several texts": (table(columns=TEXTS), r"got title \(text\), note \(text\): name it in data\.inputs"),
+    "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"got class \(text\): name it in"),
+    "labels alone": (table(columns={"label": [1, 2]}), "got only the labels"),
+    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: fill them in or drop"),
+    "real labels": (table(columns={"x": [1, 2], "label": [0.5, 1.5]}), "integers, strings, .* got float64"),
+    "no numbers": (table(columns={"x": [None, float("nan")], "y": [1.5, 2.5], "label": [1, 2]}), "in all 2: choose"),
+    "ragged": (table("t.jsonl", {"x": [[1], [1, 2]], "label": [1, 2]}), "lists of one length, .* column 'x'"),
+    "size of numbers": (table(size=8), "no size for columns of numbers, got 8"),
+    "no training part": (table("flowers/test.csv"), None),
+    "malformed": (broken, r"expected data that the datasets library can read, got t\.jsonl: .*: repair the file"),
+    "kind of file": (notes, r"got \.txt"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_read_is_refused_in_one_line_with_the_remedy(tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    write, words = WRONG[case]
+    options = write(tmp_path)
+    if case == "no training part":
+        options, words = {"path": "flowers"}, r"named after their parts, train and test, .*test\.csv: rename it"
+    with pytest.raises(ValueError, match=words) as raised:
+        Hub(**options).load()
+    assert "\n" not in str(raised.value)
+
+
+# torchvision
+
+
+def write_fashion(root, train=60, test=20):
+    """Write files in FashionMNIST's format, and return the images and classes of both parts."""
+    folder = root / "FashionMNIST" / "raw"
+    folder.mkdir(parents=True)
+    images = rng.integers(0, 256, (train + test, 28, 28), dtype=np.uint8)
+    labels = rng.permutation(np.arange(train + test) % 10).astype(np.uint8)
+    for name, rows in (("train", slice(train)), ("t10k", slice(train, None))):
+        few = len(images[rows])
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4i", 2051, few, 28, 28) + images[rows].tobytes()
+        )
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, few) + labels[rows].tobytes())
+    return images, labels
+
+
+def test_data_sets_in_arrays_are_unchanged_with_names_and_parts(tmp_path):
+    images, labels = write_fashion(tmp_path)
+    samples = Torchvision("FashionMNIST", root=tmp_path).load()
+    assert samples.inputs.dtype == torch.uint8
+    assert np.array_equal(samples.inputs[:, 0].numpy(), images)
+    assert np.array_equal(samples.labels.numpy(), labels)
+    assert samples.parts.tolist() == [0] * 60 + [2] * 20
+    assert samples.names[:2] == ("T-shirt/top", "Trouser")
+    assert Torchvision("FashionMNIST", root=tmp_path, size=14).load().input_shape == (1, 14, 14)
+
+
+@pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
+def test_data_sets_in_files_are_read_without_their_loader(tmp_path, memory):
+    written = class_folders(tmp_path / "trees")
+    samples = Torchvision("ImageFolder", root=tmp_path / "trees", size=8, memory=memory).load()
+    assert isinstance(samples.inputs, torch.Tensor) == (memory > 0)
+    expected = torch.stack([as_tensor(image, 8) for image in written.values()])
+    assert torch.equal(samples.inputs[torch.arange(12)], expected)
+    assert samples.labels.tolist() == [0] * 6 + [1] * 6
+    assert samples.names == ("ash", "elm")
+    assert samples.parts is None
+
+
+def test_three_splits_are_kept(tmp_path):
+    root = tmp_path / "dtd" / "dtd"
+    written = class_folders(root / "images", classes=("dotted", "woven"))
+    names = [f"{path.parent.name}/{path.name}" for path in written]
+    (root / "labels").mkdir()
+    for split, rows in (("train", slice(0, 12, 3)), ("val", slice(1, 12, 3)), ("test", slice(2, 12, 3))):
+        (root / "labels" / f"{split}1.txt").write_text("\n".join(names[rows]))
+    samples = Torchvision("DTD", root=tmp_path).load()
+    assert samples.parts.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert samples.names == ("dotted", "woven")
+    order = [*range(0, 12, 3), *range(1, 12, 3), *range(2, 12, 3)]
+    images = list(written.values())
+    assert torch.equal(samples.inputs, torch.stack([as_tensor(images[row]) for row in order]))
+
+
+def test_a_val_split_without_a_test_split_is_used_for_testing(tmp_path):
+    folders = {"n01440764": "tench, Tinca tinca", "n02102040": "English springer, English springer spaniel"}
+    for split, count in (("train", 5), ("val", 2)):
+        class_folders(tmp_path / "imagenette2" / split, classes=tuple(folders), count=count, suffix="jpeg")
+    samples = Torchvision("Imagenette", root=tmp_path).load()
+    assert samples.parts.tolist() == [0] * 10 + [2] * 4
+    assert samples.names[:2] == tuple(folders.values())
+
+
+def test_files_that_a_data_set_opens_itself_are_decoded_later(tmp_path):
+    root = tmp_path / "caltech101" / "101_ObjectCategories"
+    written = {}
+    for name in ("accordion", "zebra"):
+        (root / name).mkdir(parents=True)
+        for k in range(1, 4):
+            written[name, k] = picture(16, 16)
+            written[name, k].save(root / name / f"image_{k:04}.jpg", quality=100, subsampling=0)
+    (root / "BACKGROUND_Google").mkdir()
+    (tmp_path / "caltech101" / "Annotations").mkdir()
+    samples = Torchvision("Caltech101", root=tmp_path, memory=0).load()
+    assert isinstance(samples.inputs, ImageFiles)
+    assert samples.names == ("accordion", "zebra")
+    assert samples.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    read = samples.inputs[torch.arange(6)].float()
+    assert (read - torch.stack([as_tensor(image) for image in written.values()])).abs().mean() < 3
+
+
+def test_omniglot_has_the_characters_of_both_its_parts(tmp_path):
+    for folder, alphabet in (("images_background", "Greek"), ("images_evaluation", "Tengwar")):
+        for character in ("character01", "character02"):
+            place = tmp_path / "omniglot-py" / folder / alphabet / character
+            place.mkdir(parents=True)
+            for k in range(3):
+                picture(channels=1).convert("1").save(place / f"{k}.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        omniglot = pytest.MonkeyPatch()
+        omniglot.setattr("torchvision.datasets.Omniglot._check_integrity", lambda _: True)
+        samples = Torchvision("Omniglot", root=tmp_path).load()
+        omniglot.undo()
+    assert len(samples.names) == 4
+    assert samples.counts.tolist() == [3] * 4
+    assert samples.input_shape == (1, 12, 16)
+
+
+def test_generated_images_are_stacked():
+    samples = Torchvision("FakeData", size=8).load()
+    assert samples.inputs.shape == (1000, 3, 8, 8)
+    assert samples.inputs.dtype == torch.uint8
+    assert samples.names == tuple(map(str, range(10)))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("FashonMNIST", r"got 'FashonMNIST': did you mean FashionMNIST"),
+        ("Zzz", "choose one of CIFAR10, CIFAR100, "),
+        ("CIFAR10", r"expected the files of CIFAR10 in .*not found.*: add --data\.download true"),
+        ("ImageNet", r"expected the files of ImageNet in .*: put them there yourself"),
+        ("CocoDetection", "set for classification, got CocoDetection"),
+        ("Kinetics", "set for classification, got Kinetics"),
+        ("VisionDataset", "choose one of|did you mean"),
+    ],
+)
+def test_unavailable_data_sets_are_refused_with_the_remedy(tmp_path, name, words):
+    with pytest.raises(ValueError, match=words) as raised:
+        Torchvision(name, root=tmp_path).load()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("source", [Hub, Text])
+def test_an_empty_separator_is_refused(source):
+    with pytest.raises(ValueError, match="expected a separator of at least one character, such as ;, got an empty"):
+        source("anywhere.csv", separator="")
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"size": -3}, {"memory": -1.0}, {"memory": float("nan")}])
+@pytest.mark.parametrize("source", [Hub, Torchvision, Arrays])
+def test_sizes_below_one_and_negative_memory_are_refused_at_once(source, options):
+    if source is Arrays and "memory" in options:
+        return
+    with pytest.raises(ValueError, match=r"expected data\.(size|memory) of .*, got .*: "):
+        source("CIFAR10", **options)
+
+
+JOINED = [
+    (["sky;animal", "sky", "animal"], ";", "may be"),
+    (["sky;animal", "animal;tree", "tree;sky", "road"], ";", "may be"),
+    (["sky | animal", "sky", "animal", "animal | sky"], "|", "may be"),
+    (["sky,animal", "animal", "sky"], ",", "may be"),
+    (["sky;animal", "road"], ";", "may be"),
+    (["sky, animal", "animal, tree", "tree, sky", "road"], ",", "may be"),
+    (["Labrador, yellow", "Labrador, black", "pug"], ",", ""),
+    (["maillot", "maillot, tank suit", "crane", "crane, bird"], ",", ""),
+    (["sky", "animal", "sky & animal", "a/b"], ";", ""),
+    (["1", "2", "12"], ";", ""),
+]
+
+
+@pytest.mark.parametrize("source", [Hub, Text])
+@pytest.mark.parametrize(("labels", "separator", "answer"), JOINED)
+def test_several_labels_in_a_cell_are_told_from_names(tmp_path, source, labels, separator, answer):
+    table = {"text": [f"text {row}" for row in range(2 * len(labels))], "label": labels * 2}
+    path = write_table(tmp_path / "t.jsonl", table)
+    if answer == "may be":
+        with pytest.warns(UserWarning, match=rf"classes have .*: if .*, set data\.separator to '\{separator}'"):
+            assert source(str(path)).load().names == tuple(sorted(set(labels)))
+    else:
+        assert source(str(path)).load().names == tuple(sorted(set(labels)))  # and no warning, which is an error here
+    sets = source(str(path), separator=separator).load()
+    assert sets.label_kind == "label sets"
+    found = [{sets.names[place] for place in row.nonzero().flatten().tolist()} for row in sets.labels]
+    assert found == [{part.strip() for part in label.split(separator)} for label in labels * 2]
+
+
+def test_named_classes_may_have_separators_in_their_names(tmp_path):
+    features = datasets.Features(
+        {"x": datasets.Value("float32"), "label": datasets.ClassLabel(names=["a", "b", "a;b"])}
+    )
+    datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "label": [0, 1, 2]}, features=features).save_to_disk(
+        tmp_path / "t"
+    )
+    assert Hub(str(tmp_path / "t")).load().names == ("a", "b", "a;b")
+
+
+@pytest.mark.parametrize(("source", "name"), [(Hub, "net.pth"), (Text, "net.pt"), (Arrays, "net.pth")])
+def test_a_pickled_module_as_data_is_named_and_never_loaded(tmp_path, source, name):
+    torch.save(torch.nn.Linear(2, 1), tmp_path / name)
+    told = r"^expected .*, got .*net\.pth?, pickled objects \(torch\.nn\.modules\.linear\.Linear\), .*: .*state_dict"
+    with pytest.raises(ValueError, match=told):
+        source(str(tmp_path / name)).load()
+
+
+def test_floating_point_pixels_are_left_out_and_other_files_have_their_remedy(tmp_path):
+    """Of no known range, they would become black or white."""
+    for place in range(3):
+        for name in ("a", "b"):
+            (tmp_path / "trees" / name).mkdir(parents=True, exist_ok=True)
+            picture().save(tmp_path / "trees" / name / f"{place}.png")
+    Image.fromarray(np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)).save(tmp_path / "trees" / "a" / "f.tif")
+    with pytest.warns(UserWarning, match=r"left out 1 of 7 images, which cannot be read: .*f\.tif"):
+        assert len(Hub(str(tmp_path / "trees"), size=8).load()) == 6
+    with pytest.raises(ValueError, match=r"f\.tif, which has floating-point pixels, of no known range: check"):
+        read_image(tmp_path / "trees" / "a" / "f.tif", (3, 8, 8))
+    (tmp_path / "photo.heic").write_bytes(b"ftypheic")
+    with pytest.raises(ValueError, match=r"photo.heic, a kind that Pillow does not read: convert it to JPEG or PNG"):
+        read_image(tmp_path / "photo.heic", (3, 8, 8))
+    with pytest.raises(
+        ValueError, match=r"expected a shape \(1 or 3, height, width\), got 8: give encoder.input_shape"
+    ):
+        read_image(tmp_path / "photo.heic", 8)

@@ -1,0 +1,753 @@
+"""Few-shot evaluation: accuracy against a plain loop, intervals by simulation, and the whole way from the command."""
+
+import itertools
+import json
+import math
+import re
+import statistics
+from dataclasses import replace
+from html import unescape
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from likewise.cli import main
+from likewise.data import EpisodeSampler, EpisodeShape, parts_of_run
+from likewise.evaluation import (
+    FeatureParts,
+    Features,
+    FewShot,
+    applicable,
+    features_of_file,
+    load_features,
+    paired_difference,
+    save_features,
+)
+from likewise.evaluation.episode_probe import episode_probe
+from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
+from likewise.runs import Run
+from likewise.score_files import outcomes_of, save_outcomes
+from likewise.scores import validation_score
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+
+
+def clustered(classes=12, each=20, dim=8, *, spread=1.0, seed=0, part="test", first=0):
+    """Classes of unequal difficulty, far from the origin, as features after a ReLU are."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes * each) % classes
+    width = spread * (0.5 + torch.rand(classes, generator=generator))
+    points = torch.randn(classes, dim, generator=generator)[labels]
+    noise = torch.randn(len(labels), dim, generator=generator) * width[labels, None]
+    names = tuple(f"class {first + label}" for label in range(classes))
+    return Features((points + noise + 3).clamp(min=0), labels, names, part=part)
+
+
+def three(classes=12, **options):
+    """Parts with disjoint classes."""
+    return FeatureParts(*(
+        clustered(classes, seed=seed, part=part, first=seed * classes, **options)
+        for seed, part in enumerate(("train", "validation", "test"))
+    ))  # fmt: skip
+
+
+def rows_of(test, episodes, ways=5):
+    """The rows of one-shot episodes with six queries."""
+    return EpisodeSampler(test.classes, test.names, EpisodeShape(episodes, ways, 1, 6))(
+        torch.Generator().manual_seed(0)
+    )
+
+
+def by_loop(train, test, shape, distance, seed=0):
+    """Return the accuracy of each episode, a query at a time."""
+    rows = EpisodeSampler(test.classes, test.names, shape)(torch.Generator().manual_seed(seed))
+    vectors = test.vectors.double()
+    if distance == "centred cosine":
+        vectors = vectors - train.vectors.double().mean(dim=0)
+        vectors = vectors / vectors.norm(dim=1, keepdim=True)
+    accuracies = []
+    for episode in rows:
+        means = [vectors[of[: shape.shots]].mean(dim=0) for of in episode]
+        right = 0
+        for label, of in enumerate(episode):
+            for row in of[shape.shots :]:
+                query = vectors[row]
+                if distance == "euclidean":
+                    near = [-float((query - mean).norm()) for mean in means]
+                else:
+                    near = [float(query @ mean / query.norm() / mean.norm()) for mean in means]
+                right += near.index(max(near)) == label
+        accuracies.append(right / (shape.ways * shape.queries))
+    return accuracies
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "centred cosine"])
+@pytest.mark.parametrize(("ways", "shots"), [(5, 1), (4, 5), (12, 2)])
+def test_accuracy_is_that_of_a_plain_loop(ways, shots, distance):
+    train, validation, test = three()
+    found = FewShot(ways, shots, 6, 40, distance=distance)(train, validation, test)
+    expected = by_loop(train, test, EpisodeShape(40, ways, shots, 6), distance)
+    (outcomes,) = found.outcomes
+    assert outcomes.values.tolist() == pytest.approx(expected, abs=1e-6)
+    assert outcomes.of_episodes
+    (score,) = found.scores
+    assert score.metric.name == f"{ways}-way {shots}-shot accuracy"
+    assert score.value == pytest.approx(np.mean(expected))
+    assert score.low <= score.value <= score.high
+    spread = 1.96 * np.std(expected, ddof=1) / np.sqrt(40)
+    assert float(re.search(r"± ([\d.]+) points over 40 episodes", score.notes[0])[1]) == pytest.approx(
+        100 * spread, rel=0.06
+    )
+    assert score.classes == 12
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "centred cosine"])
+@pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-4])
+def test_tight_clusters_far_from_the_origin_keep_their_accuracy(apart, distance):
+    """Their cosines differ in the last digits of float32, and the plain loop is in float64."""
+    wide = clustered(dim=64, spread=2.0)
+    tight = replace(wide, vectors=1 + apart * wide.vectors)
+    found = FewShot(5, 5, 6, 60, distance=distance)(tight, tight, tight)
+    expected = by_loop(tight, tight, EpisodeShape(60, 5, 5, 6), distance)
+    assert 0.4 < np.mean(expected) < 0.99
+    assert np.abs(np.array(found.outcomes[0].values.tolist()) - expected).max() <= 1 / 30 + 1e-6  # one query in a draw
+    assert found.scores[0].value == pytest.approx(np.mean(expected), abs=2e-3)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_a_logistic_regression_in_each_episode_is_scikit_learns(distance):
+    """Of unit features; or of features around the mean of the episode's support, wherever their origin is."""
+    train, validation, test = three()
+    shape = EpisodeShape(15, 5, 3, 6)
+    found = FewShot(5, 3, 6, 15, distance=distance, classifier="logistic regression", penalty=0.5)(
+        train, validation, test
+    )
+    rows = EpisodeSampler(test.classes, test.names, shape)(torch.Generator().manual_seed(0))
+    unit = (test.vectors / test.vectors.norm(dim=1, keepdim=True)).double().numpy()
+    expected = []
+    for episode in rows.numpy():
+        if distance == "euclidean":
+            unit = test.vectors.double().numpy()
+            unit = unit - unit[episode[:, :3].ravel()].mean(axis=0)
+        truth = np.repeat(np.arange(5), 3)
+        probe = LogisticRegression(C=2.0, fit_intercept=False, tol=1e-10, max_iter=10_000)
+        probe.fit(unit[episode[:, :3].ravel()], truth)
+        expected.append((probe.predict(unit[episode[:, 3:].ravel()]) == np.repeat(np.arange(5), 6)).mean())
+    assert found.outcomes[0].values.tolist() == pytest.approx(expected, abs=1e-6)
+    assert found.scores[0].metric.name == "5-way 3-shot accuracy, logistic regression"
+
+
+@pytest.mark.parametrize("penalty", [1.0, 0.01, 1e-4])
+def test_weak_penalties_converge_too(penalty):
+    """Five classes of five samples, close to one another, at the penalties that a search may try."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(4, 5, 1, 16, generator=generator) + 1.5 * torch.randn(4, 5, 5, 16, generator=generator)
+    support = torch.nn.functional.normalize(drawn, dim=3)
+    queries = torch.randn(4, 7, 16, generator=generator)
+    found, done = episode_probe(support.double(), queries.double(), penalty)
+    assert bool(done.all())
+    truth = np.repeat(np.arange(5), 5)
+    for own, asked, logits in zip(support, queries, found, strict=True):
+        probe = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-12, max_iter=100_000)
+        expected = probe.fit(own.flatten(0, 1).double().numpy(), truth).decision_function(asked.double().numpy())
+        centred = logits.numpy() - logits.numpy().mean(axis=1, keepdims=True)
+        np.testing.assert_allclose(centred, expected - expected.mean(axis=1, keepdims=True), rtol=2e-3, atol=2e-3)
+
+
+def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
+    """In the score, which stays."""
+    monkeypatch.setattr("likewise.evaluation.episode_probe.MOST_PASSES", 3)
+    _, done = episode_probe(torch.stack([torch.zeros(3, 2, 4), torch.randn(3, 2, 4)]), torch.randn(2, 5, 4), 0.1)
+    assert done.tolist() == [True, False]
+    options = {"distance": "cosine", "classifier": "logistic regression", "penalty": 0.01}
+    with pytest.warns(UserWarning, match="40 of 40 classifiers had not converged: raise the penalty, 0.01") as told:
+        found = FewShot(5, 1, 6, 40, **options)(*three())
+    parts = [str(one.message).partition(": ")[0].rpartition(", ")[2] for one in told]
+    assert parts == ["validation", "test"]
+    assert "40 of 40 classifiers had not converged: raise the penalty, 0.01" in found.scores[0].notes
+    assert [one.settings for one in found.candidates] == [{"distance": "cosine"}]
+    monkeypatch.undo()
+    assert "converged" not in str(FewShot(5, 1, 6, 40, **options)(*three()).scores[0].notes)
+
+
+def test_classes_that_were_trained_on_are_said_to_be():
+    train, validation, test = (
+        replace(of, names=tuple(f"{part} {n}" for n in range(12)))
+        for part, of in zip(("train", "validation", "test"), three(), strict=True)
+    )
+    few_shot = FewShot(5, 1, 6, 40, distance="cosine")
+    assert "training part" not in str(few_shot(train, validation, test).scores[0].notes)
+    seen = few_shot(replace(train, names=test.names), validation, test).scores[0].notes
+    assert "all of its classes are in the training part too" in seen
+    names = (*test.names[:4], *train.names[4:])
+    some = few_shot(replace(train, names=names), validation, test).scores[0].notes
+    assert "4 of its classes are in the training part too" in some
+    shared = replace(train, names=(*train.names, *test.names))  # names of classes without samples
+    assert "training part" not in str(few_shot(shared, validation, test).scores[0].notes)
+    nothing = Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), test.names)
+    assert "training part" not in str(few_shot(nothing, validation, test).scores[0].notes)
+
+
+def test_the_distance_is_the_best_on_validation_and_test_plays_no_part():
+    train, validation, test = three(spread=1.5)
+    found = FewShot(5, [1, 5], 6, 60)(train, validation, test)
+    assert len(found.candidates) == 6
+    for score in found.scores:
+        own = [one for one in found.candidates if one.metric == score.metric]
+        assert {one.part for one in own} == {"validation"}
+        shape = EpisodeShape(60, 5, int(score.metric.name[6]), 6)
+        for one in own:
+            distance = one.settings["distance"]
+            assert one.value == pytest.approx(np.mean(by_loop(train, validation, shape, distance)))
+        best = max(own, key=lambda one: one.value)
+        assert score.settings == best.settings
+    other = Features(test.vectors.flip(0), test.labels, test.names)
+    again = FewShot(5, [1, 5], 6, 60)(train, validation, other)
+    assert again.candidates == found.candidates
+    chosen = validation_score(found.candidates)
+    assert chosen is not None
+    assert chosen.metric.name == "5-way 1-shot accuracy"  # although the candidates with 5 shots score higher
+    assert chosen.value == max(one.value for one in found.candidates if one.metric == chosen.metric)
+
+
+def test_without_a_training_part_features_are_not_centred():
+    """By the mean of which samples? Not by that of the test part, all of whose classes it would know."""
+    _, validation, test = three()
+    nothing = Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), ())
+    found = FewShot(5, 1, 6, 20)(nothing, validation, test)
+    assert {one.settings["distance"] for one in found.candidates} == {"cosine", "euclidean"}
+    reason = FewShot(5, 1, 6, 20, distance="centred cosine").why_not_applicable(FeatureParts(nothing, validation, test))
+    assert reason == "the distance centred cosine needs the mean of a training part, and there is none"
+
+
+def test_episodes_are_told_apart_by_seed_shape_labels_and_rows():
+    """Runs are paired by this digest."""
+
+    def digest(part, *, ways=5, seed=0):
+        (score,) = FewShot(ways, 1, 6, 20, distance="cosine", seed=seed)(part, part, part).scores
+        return score.protocol["episodes"]
+
+    test = clustered()
+    assert digest(test) == digest(replace(test, vectors=test.vectors + torch.rand_like(test.vectors)))
+    others = [
+        digest(test, seed=1),
+        digest(test, ways=4),
+        digest(replace(test, labels=test.labels.roll(1))),
+        digest(replace(test, rows=test.numbers + 1)),
+    ]
+    assert len({digest(test), *others}) == 5
+
+
+def test_all_encoders_get_the_same_episodes_and_are_paired_by_them():
+    train, validation, test = three()
+    worse = Features(test.vectors + 2 * torch.randn_like(test.vectors), test.labels, test.names)
+    evaluation = FewShot(5, 1, 6, 200, distance="cosine")
+    ours, theirs = (evaluation(train, validation, of) for of in (test, worse))
+    digest = [of.scores[0].protocol["episodes"] for of in (ours, theirs)]
+    assert digest[0] == digest[1]
+    difference = paired_difference(ours.outcomes[0], theirs.outcomes[0])
+    assert (difference.count, difference.classes) == (200, 12)
+    bounds = over_classes_of_episodes(
+        ours.outcomes[0].values - theirs.outcomes[0].values, test.labels[rows_of(test, 200)][:, :, 0]
+    )
+    assert (difference.low, difference.high) == pytest.approx(bounds)
+    assert difference.low > 0
+    other = FewShot(5, 1, 6, 200, distance="cosine", seed=1)(train, validation, test)
+    assert digest[0] != other.scores[0].protocol["episodes"]
+    fewer = FewShot(5, 1, 5, 200, distance="cosine")(train, validation, test)
+    assert digest[0] != fewer.scores[0].protocol["episodes"]
+
+
+def test_scores_of_other_episodes_and_classifiers_stand_beside_each_other_in_a_run(tmp_path):
+    parts = three()
+    run = Run.create(tmp_path, "few-shot")
+    nearest = FewShot(5, 1, 6, 20)(*parts)
+    run.add(nearest)
+    run.add(FewShot([3, 5], 2, 6, 20)(*parts))
+    run.add(FewShot(5, 1, 6, 20, classifier="logistic regression")(*parts))
+    metrics = [f"{ways}-way {shots}-shot accuracy" for ways, shots in ((5, 1), (3, 2), (5, 2))]
+    metrics += ["5-way 1-shot accuracy, logistic regression"]
+    assert [score.metric.name for score in run.scores if score.part == "test"] == metrics
+    assert [one.metric for one in run.outcomes] == metrics
+    assert len([score for score in run.scores if score.part == "validation"]) == 4 * 3
+    again = FewShot(5, 1, 6, 30)(*parts)
+    run.add(again)
+    assert len([score for score in run.scores if score.part == "test"]) == 4
+    (now,) = [score for score in run.scores if (score.metric.name, score.part) == (metrics[0], "test")]
+    assert now == again.scores[0]
+    assert len([score for score in run.scores if score.part == "validation"]) == 4 * 3
+    assert {len(one.rows) for one in run.outcomes} == {20, 30}
+
+
+def test_the_features_of_a_run_have_its_episodes_also_as_a_file(tmp_path):
+    """So that another encoder's file and the run are paired."""
+    parts = FeatureParts(*(
+        replace(of, names=tuple(f"{name} {n}" for n in range(12)), rows=1000 * place + torch.randperm(len(of)))
+        for place, (name, of) in enumerate(zip(("train", "validation", "test"), three(), strict=True))
+    ))  # fmt: skip
+    save_features(tmp_path / "embeddings.npz", parts)
+    few_shot = FewShot(5, 1, 6, 20, distance="cosine")
+    assert few_shot(*features_of_file(tmp_path / "embeddings.npz")).scores == few_shot(*parts).scores
+
+
+def test_turns_of_a_class_are_one_class_of_the_interval():
+    _, _, test = three()
+    names = tuple(f"{'ABC'[label % 3]}{f', turned {90 * (label // 3)}°' if label > 2 else ''}" for label in range(12))
+    turned = Features(test.vectors, test.labels, names)
+    found = FewShot(2, 1, 6, 300, distance="cosine")(turned, turned, turned)
+    assert found.scores[0].classes == 3
+    groups = turned.labels[rows_of(turned, 300, 2)][:, :, 0] % 3
+    assert torch.equal(found.outcomes[0].classes, groups)
+    bounds = over_classes_of_episodes(found.outcomes[0].values, groups)
+    assert found.scores[0].high == pytest.approx(min(1, bounds[1]))
+
+
+def test_where_every_episode_has_all_classes_the_interval_is_over_their_accuracies():
+    train, validation, test = three()
+    found = FewShot(12, 1, 6, 50, distance="cosine")(train, validation, test)
+    rows = rows_of(test, 50, 12)
+    right = torch.tensor(by_loop(train, test, EpisodeShape(50, 12, 1, 6), "cosine"))
+    assert found.outcomes[0].values.tolist() == pytest.approx(right.tolist())
+    assert found.scores[0].classes == 12
+    units = torch.nn.functional.normalize(test.vectors, dim=1)
+    shares = torch.zeros(50, 12)
+    for episode, of in enumerate(rows):
+        near = units[of[:, 1:]] @ torch.nn.functional.normalize(test.vectors[of[:, 0]], dim=1).T
+        shares[episode] = (near.argmax(dim=2) == torch.arange(12)[:, None]).float().mean(dim=1)
+    low, high = over_classes(shares.flatten(), test.labels[rows[:, :, 0]].flatten())
+    assert (found.scores[0].low, found.scores[0].high) == pytest.approx((low, min(1, high)))
+    assert found.scores[0].high - found.scores[0].low > 0.05
+
+
+@pytest.mark.parametrize(("ways", "count"), [(2, 6), (3, 7)])
+def test_the_interval_over_classes_is_a_plain_jackknife_with_chance_taken_off(ways, count):
+    """All choices of classes, twice: each class is left out in turn, and the mean of what remains is taken anew."""
+    episodes = 2 * list(itertools.combinations(range(count), ways))
+    generator = torch.Generator().manual_seed(0)
+    ease = torch.rand(count, generator=generator)
+    noise = 0.1 * torch.randn(len(episodes), generator=generator)
+    values = [float(ease[list(of)].mean() + by) for of, by in zip(episodes, noise, strict=True)]
+    mean, variance = statistics.fmean(values), statistics.variance(values)
+    moved, chance = [], []
+    for left_out in range(count):
+        without = [value for value, of in zip(values, episodes, strict=True) if left_out not in of]
+        having = len(values) - len(without)
+        moved.append((statistics.fmean(without) - mean) ** 2)
+        # what drawing alone moves: the mean of `having` episodes, seen through the weight that leaving them out has
+        chance.append(variance * (1 / having - 1 / len(values)) * (having / len(without)) ** 2)
+    spread = (count - 1) / count * (sum(moved) - sum(chance)) + variance / len(values)
+    half = scipy.stats.t.ppf(0.975, count - 1) * math.sqrt(spread)
+    found = over_classes_of_episodes(torch.tensor(values, dtype=torch.float64), torch.tensor(episodes))
+    assert found == pytest.approx((mean - half, mean + half), rel=1e-9)
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_the_interval_over_classes_holds_for_classes_that_are_drawn_anew(turns):
+    """Of 400 classes 20 are drawn, again and again: 95 % of intervals should have the accuracy on all classes in them.
+
+    An interval over episodes has it in far fewer: other classes give another accuracy. So would one over four turns of
+    each class, which are as hard as each other.
+    """
+    torch.manual_seed(0)
+    hard = (0.5 + 1.2 * torch.rand(400 // turns)).repeat(turns)  # classes differ in how wide they are
+    centres = torch.randn(400, 8)
+
+    def episodes(classes, count):
+        chosen = torch.stack([classes[torch.randperm(len(classes))[:5]] for _ in range(count)])
+        support, queries = (
+            centres[chosen][:, :, None] + hard[chosen][:, :, None, None] * torch.randn(count, 5, each, 8)
+            for each in (1, 15)
+        )
+        near = -torch.cdist(queries.flatten(1, 2), support[:, :, 0])
+        right = near.argmax(dim=2) == torch.arange(5).repeat_interleave(15)
+        return right.double().mean(dim=1), chosen
+
+    truth = float(episodes(torch.arange(400), 20_000)[0].mean())
+    held, narrow, times = 0, 0, 150
+    for _ in range(times):
+        drawn = torch.randperm(400 // turns)[:20]
+        values, chosen = episodes((drawn + 400 // turns * torch.arange(turns)[:, None]).flatten(), 400)
+        low, high = over_classes_of_episodes(values, chosen % (400 // turns))
+        held += low <= truth <= high
+        spread = 1.96 * float(values.std()) / 20
+        narrow += abs(float(values.mean()) - truth) <= spread
+    assert held / times > 0.88
+    assert narrow / times < 0.6
+
+
+def test_a_difference_holds_for_classes_drawn_anew_although_every_episode_has_all_of_them():
+    """Of 400 classes 5 are drawn, again and again, which one encoder tells apart better and another one worse."""
+    torch.manual_seed(0)
+    centres, nothing = torch.randn(400, 8), Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64))
+    labels = torch.arange(5).repeat_interleave(20)
+
+    def difference(classes, seed):
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn(len(labels), 8, generator=generator)
+        drawn = classes[labels, None]
+        better = ((drawn % 7) / 7 + 0.4) * noise
+        worse = ((drawn % 3) / 3 + 0.5) * noise
+        tests = (Features(centres[classes[labels]] + of, labels) for of in (better, worse))
+        evaluation = FewShot(5, 1, 15, 100, distance="cosine", seed=seed)
+        ours, theirs = (evaluation(nothing, nothing, test).outcomes[0] for test in tests)
+        return paired_difference(ours, theirs)
+
+    found = [difference(torch.randperm(400)[:5], seed) for seed in range(300)]
+    truth = np.mean([one.value for one in found])
+    assert {one.classes for one in found} == {5}
+    held = np.mean([one.low <= truth <= one.high for one in found])
+    assert 0.9 < held < 1
+
+
+def test_without_the_shares_of_classes_nothing_is_said_of_the_difference(tmp_path):
+    train, validation, test = three(5)
+    found = FewShot(5, 1, 6, 50, distance="cosine")(train, validation, test).outcomes[0]
+    assert torch.allclose(found.shares.mean(dim=1), found.values)
+    save_outcomes(tmp_path / "outcomes.npz", [found, replace(found, part="validation", shares=None)])
+    saved, without = outcomes_of(tmp_path / "outcomes.npz")
+    assert torch.equal(saved.shares, found.shares)
+    worse = replace(saved, values=saved.values / 2, shares=saved.shares / 2)
+    known, unknown = (paired_difference(one, worse) for one in (saved, without))
+    assert known.low > -1
+    assert (unknown.low, unknown.high, unknown.value) == (-1, 1, known.value)
+
+
+@pytest.mark.parametrize(
+    ("test", "options", "words"),
+    [
+        (clustered(3), {}, "it needs at least 5 classes, .* and the test part has 3"),
+        (
+            clustered(6, 10),
+            {"shots": 5},
+            "5 shots and 15 queries, and the test part has 10 of 'class 0': lower evaluations.queries",
+        ),
+        (
+            Features(torch.ones(4, 2), torch.ones(4, 3, dtype=torch.bool)),
+            {},
+            "one class a sample, and there are label sets",
+        ),
+        (Features(torch.ones(4, 2), None), {}, "there are no labels"),
+    ],
+)
+def test_what_has_no_episodes_is_refused_and_not_among_the_usual(test, options, words):
+    parts = FeatureParts(test, test, test)
+    with pytest.raises(ValueError, match=f"FewShot does not apply: .*{words}"):
+        FewShot(**options)(*parts)
+    assert not any(isinstance(one, FewShot) for one in applicable(parts))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ways": 1}, "ways of at least 2"),
+        ({"shots": []}, "shots as a whole number"),
+        ({"distance": "manhattan"}, "distance as one of cosine"),
+        ({"classifier": "svm"}, "classifier as one of nearest mean"),
+        ({"penalty": 0}, "penalty above 0"),
+        ({"episodes": 1}, "at least 2 episodes, got 1"),
+        ({"episodes": 0}, "at least 2 episodes, got 0"),
+    ],
+)
+def test_parameters_without_a_meaning_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        FewShot(**options)
+
+
+def test_new_classes_are_evaluated_few_shot_without_being_asked():
+    parts = three()
+    assert [one.name for one in applicable(parts)] == ["retrieval", "few-shot"]
+    closed = FeatureParts(*[clustered(12, each=30)] * 3)
+    assert "few-shot" not in [one.name for one in applicable(closed)]
+
+
+@pytest.mark.parametrize(
+    ("classes", "each", "shapes", "words"),
+    [
+        (12, 20, [(5, 1, 15), (5, 5, 15)], ""),
+        (3, 20, [(3, 1, 15), (3, 5, 15)], "few-shot is 3-way, as there are 3 classes"),
+        (12, 9, [(5, 1, 4), (5, 5, 4)], "few-shot is with 4 queries, as there are 9 samples of 'class 24'"),
+        (
+            4,
+            5,
+            [(4, 1, 4)],
+            (
+                "few-shot is 4-way, as there are 4 classes, and with 4 queries, as there are 5 samples of 'class 8'; "
+                "without 5 shots"
+            ),
+        ),
+        (
+            12,
+            1,
+            [],
+            (
+                "few-shot is left out: it needs at least 2 samples of every class, 1 shot and 1 query, and the test "
+                "part has 1 of 'class 24'"
+            ),
+        ),
+    ],
+)
+def test_new_classes_are_evaluated_in_the_episodes_that_there_are_samples_for(classes, each, shapes, words):
+    parts = three(classes, each=each)
+    evaluations = [one for one in applicable(parts) if isinstance(one, FewShot)]
+    assert [shape[1:] for one in evaluations for shape in one.shapes] == shapes
+    assert FewShot.usual(parts)[1] == words
+    for one in evaluations:
+        assert len(one(*parts).scores) == len(shapes)
+
+
+def test_the_distance_is_chosen_with_as_many_ways_as_validation_has():
+    train, _, test = three(spread=1.5)
+    few = clustered(3, part="validation", first=100)
+    found = FewShot([4, 5], [1, 5], 6, 40)(train, few, test)
+    assert [one.metric.name for one in found.candidates] == 3 * ["3-way 1-shot accuracy"] + 3 * [
+        "3-way 5-shot accuracy"
+    ]
+    for one in found.candidates:
+        shape = EpisodeShape(40, 3, int(one.metric.name[6]), 6)
+        assert one.value == pytest.approx(np.mean(by_loop(train, few, shape, one.settings["distance"])))
+    for score in found.scores:
+        own = [one for one in found.candidates if one.metric.name[1:] == score.metric.name[1:]]
+        best = max(own, key=lambda one: one.value)
+        assert score.settings == best.settings
+        assert score.notes[-1] == "distance chosen 3-way, by all validation classes"
+
+
+def test_an_evaluation_that_does_not_apply_is_not_among_those_that_do():
+    with pytest.raises(ValueError, match=r"lower evaluations.ways; those that apply: Retrieval$"):
+        applicable(three(), [FewShot(ways=30)])
+
+
+def test_without_enough_validation_the_distance_is_said_not_to_be_chosen():
+    train, _, test = three()
+    few = clustered(1, part="validation", first=100)
+    found = FewShot(5, 1, 6, 20)(train, few, test)
+    assert found.candidates == ()
+    assert found.scores[0].notes[-1] == "too little validation to choose the distance by"
+
+
+# --- from the command ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    """A file of 30 classes of images, each a pattern of its own in noise."""
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.rand(30, 1, 3, 3, generator=generator).round()
+    labels = torch.arange(30 * 20) % 30
+    images = torch.nn.functional.interpolate(patterns, 16)[labels] * 0.5
+    images = images + 0.5 * torch.rand(len(labels), 1, 16, 16, generator=generator)
+    file = tmp_path_factory.mktemp("shapes") / "shapes.npz"
+    np.savez(file, images=images[:, 0].numpy(), labels=labels.numpy(), names=[f"pattern {n}" for n in range(30)])
+    return file
+
+
+WORDS = [
+    *("--split", "ByClass", "--split.train", "16", "--split.validation", "7", "--split.test", "7"),
+    *("--encoder", "Conv4", "--encoder.width", "8", "--encoder.pools", "2", "--trainer.accelerator", "cpu"),
+    *("--trainer.max_epochs", "2", "--validation_epochs", "1"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["PrototypicalLoss", "InfoPatchLoss", "PatchLoss"])
+def test_episodes_train_from_the_command_and_are_shown(loss, shapes, tmp_path, capsys):
+    words = ["--data", "Arrays", "--data.path", str(shapes), "--loss", loss, *WORDS, "--keep", "best"]
+    assert main(["train", *words, "--batches", "Episodes", "--runs", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    (folder,) = tmp_path.iterdir()
+    run = Run(folder)
+    assert run.facts["parts"]["batches"]["init_args"]["mix"] == (loss != "PrototypicalLoss")  # as the loss reads it
+    scores = {score.metric.name: score for score in run.scores if score.features == "encoder" and score.part == "test"}
+    assert {"5-way 1-shot accuracy", "5-way 5-shot accuracy", "precision@1"} <= scores.keys()
+    assert scores["5-way 5-shot accuracy"].value > 0.5
+    epochs = [score for score in run.scores if score.epoch is not None]
+    assert {(score.evaluation, score.metric.name, score.epoch) for score in epochs} == {
+        *(("few-shot", "5-way 1-shot accuracy", epoch) for epoch in (1, 2)),
+        *(("features", "effective rank", epoch) for epoch in (1, 2)),
+    }
+    assert "validation after epoch 2: few-shot, 5-way 1-shot accuracy" in told.err
+    page = run.report.read_text(encoding="utf-8")
+    assert "An episode" in page
+    assert 'id="episode"' in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "data"),
+    [
+        *((method, "omniglot-few-shot") for method in ("prototypical", "infopatch", "supcon", "cross-entropy")),
+        *(("prototypical", "cifar-fs"), ("infopatch", "cifar-fs-resnet12")),
+    ],
+)
+def test_few_shot_recipes_train(method, data, tmp_path):
+    """A few steps on images of their size, of 100 classes, or of 24 with their turns."""
+    side, channels, classes = (28, 1, 40) if data.startswith("omniglot") else (32, 3, 45)
+    labels = np.arange(classes * 20) % classes
+    images = np.random.default_rng(0).integers(0, 256, (len(labels), side, side, channels), dtype=np.uint8)
+    np.savez(tmp_path / "noise.npz", images=images, labels=labels)
+    words = ["--recipe", f"{method}-{data}", "--data", "Arrays", "--data.path", str(tmp_path / "noise.npz")]
+    words += ["--split", "ByClass", "--split.train", str(classes - 16), "--split.validation", "8", "--split.test", "8"]
+    words += ["--split.rotations", "true"] if data.startswith("omniglot") else ["--split.file", "null"]
+    words += ["--encoder.widths", "[4,4,4,4]"] if "resnet12" in data else ["--encoder.width", "4"]
+    if method in {"supcon", "cross-entropy"}:
+        words += ["--batches.batch_size", "16"]
+    words += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu"]
+    words += ["--evaluations", "FewShot", "--evaluations.episodes", "20", "--trainer.precision", "32-true"]
+    assert main(["train", *words, "--report", "false", "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert {score.evaluation for score in Run(run).scores if score.epoch is None} == {"few-shot"}
+
+
+@pytest.mark.slow
+def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_shot(shapes, tmp_path, capsys):
+    words = ["--data", "Arrays", "--data.path", str(shapes), "--loss", "SupConLoss", *WORDS, "--evaluations", "[]"]
+    assert main(["train", *words, "--batches.batch_size", "64", "--runs", str(tmp_path)]) == 0
+    (folder,) = tmp_path.iterdir()
+    command = ["evaluate", str(folder), "--evaluations", "FewShot", "--evaluations.ways", "[3,5]", "--device", "cpu"]
+    assert main([*command, "--evaluations.episodes", "100", "--evaluations.distance", "euclidean"]) == 0
+    run = Run(folder)
+    parts, _ = parts_of_run(run)
+    features = np.load(run.embeddings)["test_features"]
+    assert np.allclose(run.encoder().encode(parts.test.inputs).numpy(), features, atol=1e-5)
+    metrics = {score.metric.name for score in run.scores if score.part == "test"}
+    assert metrics == {f"{ways}-way {shots}-shot accuracy" for ways in (3, 5) for shots in (1, 5)}
+    assert "difference" in capsys.readouterr().out
+    counts = by_loop(None, load_features(run.embeddings).test, EpisodeShape(20, 5, 1, 3), "euclidean")
+    shown = next((share for share in counts if share < 1), counts[0])
+    words = f"by the distance euclidean the encoder's pooled features get {round(15 * shown)} of 15 right"
+    assert words in unescape(run.report.read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--loss", "SupConLoss", "--batches", "Episodes", "--batches.mix", "true"], "which takes no cell_labels"),
+        (
+            ["--loss", "InfoPatchLoss", "--batches", "Views"],
+            "expected Episodes as batches for InfoPatchLoss, got Views",
+        ),
+        (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.ways", "17"], "at least 17 classes"),
+        (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower batches.queries"),
+        (
+            ["--loss", "InfoPatchLoss", "--encoder.pools", "4"],
+            "as by --encoder.pools 3 of Conv4, or mask none, by --inputs EpisodeMaps --inputs.mask false",
+        ),
+        (
+            ["--loss", "InfoPatchLoss", "--encoder.pools", "4", "--inputs", "EpisodeMaps", "--inputs.mask", "false"],
+            "expected feature maps of at least 2 cells for mixed queries, got 1 x 1",
+        ),
+        (
+            ["--loss", "SupConLoss", "--evaluations", "FewShot", "--evaluations.ways", "8"],
+            "it needs at least 8 classes",
+        ),
+    ],
+    ids=range(7),
+)
+def test_what_does_not_fit_is_refused_before_training(words, expected, shapes, tmp_path, capsys):
+    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS]
+    assert main(["train", *common, *words, "--runs", str(tmp_path / "runs")]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert expected in line
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_mixed_queries_need_cells_whose_place_is_known(shapes, tmp_path, capsys):
+    """Cells 4 pixels high and 2 wide are no grid: refused, unless it is said or nothing is mixed."""
+    sizes = {"in_channels": 1, "out_channels": 4, "kernel_size": 3, "stride": [4, 2]}
+    layer = json.dumps({"class_path": "torch.nn.Conv2d", "init_args": sizes})
+    words = ["train", "--data", "Arrays", "--data.path", str(shapes), *WORDS[:8], "--loss", "InfoPatchLoss"]
+    words += ["--encoder", "Wrapped", "--encoder.module", layer, "--trainer.max_epochs", "1", "--report", "false"]
+    words += ["--trainer.accelerator", "cpu", "--evaluations", "[]", "--runs", str(tmp_path / "runs")]
+    assert main(words) == 2
+    assert (
+        "got Wrapped, in which they can't be followed: give Wrapped its stride and cell_start, def"
+        in capsys.readouterr().err
+    )
+    assert not list(tmp_path.glob("runs/*"))
+    assert main([*words, "--encoder.stride", "2", "--encoder.cell_start", "1.5"]) == 0
+    assert main([*words, "--batches.mix", "false"]) == 0
+
+
+@pytest.mark.slow
+def test_samples_that_are_too_few_for_episodes_are_refused_before_training(shapes, tmp_path, capsys):
+    """Of new classes whole ones are kept, so that 45 samples are two classes of 20."""
+    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, "--evaluations", "FewShot"]
+    assert main(["train", *common, "--evaluation_samples", "45", "--runs", str(tmp_path / "runs")]) == 2
+    assert "and the test part has 2: lower evaluations.ways" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.slow
+def test_what_the_usual_episodes_leave_out_is_said(shapes, tmp_path, capsys):
+    words = ["--data", "Arrays", "--data.path", str(shapes), "--loss", "SupConLoss", *WORDS, "--report", "false"]
+    words += ["--evaluation_samples", "65", "--trainer.max_epochs", "1", "--runs", str(tmp_path)]
+    assert main(["train", *words]) == 0
+    told = capsys.readouterr()
+    assert "few-shot is 3-way, as there are 3 classes\n" in told.err
+    assert "few-shot, 3-way 5-shot accuracy" in told.out
+
+
+@pytest.mark.slow
+def test_validation_during_training_has_as_many_ways_as_there_are_classes(shapes, tmp_path, capsys):
+    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, "--loss", "PrototypicalLoss"]
+    words = ["--batches.ways", "9", "--report", "false", "--keep", "best", "--evaluations", "Retrieval"]
+    assert main(["train", *common, *words, "--runs", str(tmp_path)]) == 0
+    told = capsys.readouterr().err
+    assert "validation during training is 7-way, as there are 7 classes\n" in told
+    assert "validation after epoch 2: few-shot, 7-way 1-shot accuracy" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [["--loss", "SupConLoss"], ["--loss", "CrossEntropyLoss"], ["--loss", "PrototypicalLoss", "--batches.ways", "9"]],
+    ids=["SupCon", "cross-entropy", "prototypical"],
+)
+def test_new_classes_are_validated_in_the_episodes_that_they_are_tested_in(words, shapes, tmp_path, capsys):
+    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, *words, "--report", "false", "--keep", "best"]
+    assert main(["train", *common, "--runs", str(tmp_path)]) == 0
+    told = capsys.readouterr().err
+    assert "validation after epoch 2: few-shot, 5-way 1-shot accuracy" in told
+    assert "the best on validation: 5-way 1-shot accuracy" in told
+
+
+def test_losses_of_feature_maps_train_with_a_compiled_encoder(tmp_path, monkeypatch):
+    """They call the encoder's maps and never the encoder; the compiler is replaced by one that counts calls."""
+    calls = []
+
+    def compiled(function, **_):
+        def counted(*arguments, **options):
+            calls.append(function.__name__)
+            return function(*arguments, **options)
+
+        return counted
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    words = ["train", "--data", "Digits", "--split", "ByClass", "--split.train", "5", "--split.validation", "2"]
+    words += ["--split.test", "3", "--loss", "InfoPatchLoss", "--loss.global_weight", "0", "--encoder", "Conv4"]
+    words += ["--encoder.pools", "1", "--encoder.width", "4", "--batches", "Episodes", "--batches.ways", "3"]
+    words += ["--batches.queries", "2", "--batches.mix", "false", "--compile", "true", "--trainer.max_steps", "3"]
+    words += ["--trainer.accelerator", "cpu", "--evaluations", "[]", "--report", "false", "--validation_epochs", "0"]
+    assert main([*words, "--runs", str(tmp_path)]) == 0
+    assert calls.count("maps") == 3
+
+
+@pytest.mark.parametrize("wrong", [{"ways": 2.5}, {"ways": "5"}, {"shots": True}, {"shots": [1, 1]}, {"ways": []}])
+def test_sizes_of_episodes_are_whole_numbers(wrong):
+    (name, value), *_ = wrong.items()
+    with pytest.raises(ValueError, match=f"expected {name} as a whole number, or as different ones, got ") as refused:
+        FewShot(**wrong)
+    assert repr(value) in str(refused.value)
+
+
+def test_features_may_be_arrays():
+    vectors, labels = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
+    of_arrays, of_tensors = Features(vectors, labels), Features(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    assert torch.equal(of_arrays.vectors, of_tensors.vectors)
+    assert torch.equal(of_arrays.classes, of_tensors.classes)
+    with pytest.raises(ValueError, match=r"expected test labels as numbers, got <U1: number classes from 0"):
+        Features(vectors, ["a", "a", "b", "b"])

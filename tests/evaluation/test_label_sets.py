@@ -1,0 +1,483 @@
+"""Evaluation of label sets: metrics against scikit-learn, the probe of every label, kNN and retrieval by labels."""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    average_precision_score,
+    coverage_error,
+    f1_score,
+    hamming_loss,
+    jaccard_score,
+    label_ranking_average_precision_score,
+)
+
+from likewise.evaluation import (
+    KNN,
+    FeatureParts,
+    Features,
+    LinearProbe,
+    Retrieval,
+    applicable,
+    logistic_regression,
+    paired_difference,
+)
+from likewise.evaluation.features import joined, silent
+from likewise.evaluation.label_metrics import average_precisions, best_thresholds, f1, ranking
+from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
+from likewise.evaluation.logistic_regression import LabelRegression
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def predictions(samples=60, labels=7, *, ties=True, seed=0):
+    """Return scores and label sets: rare and frequent labels, one that never occurs, samples without labels, ties."""
+    generator = np.random.default_rng(seed)
+    rates = np.array([0.5, 0.3, 0.1, 0.05, 0.02, 0.9, 0.0])[:labels]
+    sets = generator.random((samples, labels)) < rates
+    scores = generator.normal(size=(samples, labels)) + 1.5 * sets
+    if ties:
+        scores = scores.round(1)
+    return torch.from_numpy(scores).float(), torch.from_numpy(sets)
+
+
+def change_by_weight(metric, samples):
+    """Return the derivative of a metric by every sample's weight, by central differences."""
+    slopes = []
+    for row in range(samples):
+        weights = np.ones((2, samples))
+        weights[:, row] += [1e-4, -1e-4]
+        up, down = (metric(of) for of in weights)
+        slopes.append((up - down) / 2e-4)
+    return np.array(slopes)
+
+
+@pytest.mark.parametrize("ties", [True, False])
+def test_average_precision_and_its_pseudo_values_are_those_of_scikit_learn(ties):
+    scores, labels = predictions(ties=ties)
+    for some, found, values in average_precisions(scores, labels):
+        for label, value, of in zip(range(7)[some], found, values.T, strict=True):
+            truth, score = labels[:, label].numpy(), scores[:, label].numpy()
+            if not truth.any():
+                assert value.isnan()
+                continue
+            assert value.item() == pytest.approx(average_precision_score(truth, score), rel=1e-12)
+            slopes = change_by_weight(
+                lambda weight, t=truth, s=score: average_precision_score(t, s, sample_weight=weight), 60
+            )
+            np.testing.assert_allclose(of.numpy(), value.item() + 60 * slopes, rtol=1e-5, atol=1e-6)
+
+
+def test_labels_may_come_in_several_portions(monkeypatch):
+    scores, labels = predictions()
+    whole = torch.cat([found for _, found, _ in average_precisions(scores, labels)])
+    monkeypatch.setattr("likewise.evaluation.label_metrics.NUMBERS", 130)
+    parts = list(average_precisions(scores, labels))
+    assert len(parts) == 4
+    torch.testing.assert_close(torch.cat([found for _, found, _ in parts]), whole, equal_nan=True)
+    monkeypatch.undo()
+    thresholds = best_thresholds(scores, labels)
+    monkeypatch.setattr("likewise.evaluation.label_metrics.NUMBERS", 130)
+    torch.testing.assert_close(best_thresholds(scores, labels), thresholds, equal_nan=True)
+
+
+@pytest.mark.parametrize("micro", [True, False])
+def test_f1_and_its_pseudo_values_are_those_of_scikit_learn(micro):
+    scores, labels = predictions()
+    predicted = scores > 0.8
+    found, values = f1(predicted, labels, micro=micro)
+
+    def of(weight, label=None):
+        which = slice(None) if label is None else label
+        return f1_score(
+            labels[:, which],
+            predicted[:, which],
+            average="micro" if micro else "binary",
+            sample_weight=weight,
+            zero_division=0,
+        )
+
+    for place, label in enumerate([None] if micro else range(7)):
+        assert found[place].item() == pytest.approx(of(None, label), rel=1e-12)
+        slopes = change_by_weight(lambda weight, label=label: of(weight, label), 60)
+        np.testing.assert_allclose(values[:, place].numpy(), found[place].item() + 60 * slopes, rtol=1e-5, atol=1e-6)
+
+
+def test_rankings_are_those_of_scikit_learn_one_sample_at_a_time():
+    scores, labels = predictions()
+    precisions, depths = ranking(scores, labels)
+    for row in range(60):
+        truth, score = labels[row : row + 1].numpy(), scores[row : row + 1].numpy()
+        if not truth.any():
+            assert precisions[row].isnan()
+            assert depths[row].isnan()
+            continue
+        assert precisions[row].item() == pytest.approx(label_ranking_average_precision_score(truth, score), rel=1e-12)
+        assert depths[row].item() == coverage_error(truth, score)
+
+
+def test_thresholds_are_the_best_of_all():
+    scores, labels = predictions()
+    thresholds = best_thresholds(scores, labels)
+    assert thresholds[6].isnan()
+    for label in range(6):
+        truth = labels[:, label]
+        tried = [*scores[:, label].unique().tolist(), -100.0]
+        best = max(f1_score(truth, scores[:, label] > of) for of in tried)
+        assert f1_score(truth, scores[:, label] > thresholds[label]) == pytest.approx(best, rel=1e-12)
+
+
+# --- the probe -------------------------------------------------------------------------------------------------------
+
+
+def parts_of(seed=0, samples=400, labels=5, width=8):
+    """Return parts whose label sets depend on the features; the last label is rare, the one before frequent."""
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(samples, width, generator=generator) * torch.logspace(-2, 1, width) + 3
+    truth = torch.randn(width, labels, generator=generator)
+    bias = torch.tensor([0.0, -1.0, 0.5, 3.0, -5.0])[:labels]
+    noise = torch.randn(samples, labels, generator=generator)
+    sets = ((vectors - 3) / torch.logspace(-2, 1, width)) @ truth + 2 * noise + bias > 0
+    third = samples // 3
+    cuts = {"train": slice(0, third), "validation": slice(third, 2 * third), "test": slice(2 * third, samples)}
+    return [Features(vectors[cut], sets[cut], part=part) for part, cut in cuts.items()]
+
+
+@pytest.mark.parametrize("most_rotated", [4096, 1])
+@pytest.mark.parametrize("one_unit", [False, True])
+@pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
+def test_the_probe_of_every_label_is_the_one_of_scikit_learn(penalty, one_unit, most_rotated, monkeypatch):
+    monkeypatch.setattr(logistic_regression, "MOST_ROTATED", most_rotated)
+    train, *_ = parts_of()
+    probes = LabelRegression(replace(train, one_unit=one_unit)).fit(penalty, 1e-10)
+    mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)
+    if one_unit:
+        deviation = deviation.square().mean().sqrt()
+    scaled = ((train.vectors.double() - mean) / deviation).numpy()
+    for label in range(5):
+        other = LogisticRegression(C=1 / (penalty * len(train)), tol=1e-10, max_iter=10_000)
+        other.fit(scaled, train.sets[:, label].numpy())
+        logits = probes.logits(train.vectors)[:, label].numpy()
+        np.testing.assert_allclose(logits, other.decision_function(scaled), atol=3e-3, rtol=1e-3)
+
+
+def test_a_warm_start_and_a_penalty_for_each_label_end_where_fresh_fits_do():
+    train, *_ = parts_of()
+    fitting = LabelRegression(train)
+    penalties = torch.tensor([1.0, 0.1, 0.1, 0.01, 1.0], dtype=torch.float64)
+    together = fitting.fit(penalties, 1e-10, fitting.fit(10.0, 1e-3))
+    for label, penalty in enumerate(penalties.tolist()):
+        own = LabelRegression(train).fit(penalty, 1e-10)
+        torch.testing.assert_close(together.weight[:, label], own.weight[:, label], rtol=1e-3, atol=1e-4)
+
+
+def test_rare_labels_have_the_penalty_that_is_best_for_all_labels_together():
+    """Also beyond the path, where the other labels are only fitted for their sake: most of them are pure noise."""
+    generator = torch.Generator().manual_seed(3)
+    vectors = torch.randn(600, 60, generator=generator)
+    sets = torch.rand(600, 12, generator=generator) < 0.3  # noise
+    sets[:, :3] = vectors[:, :3] + 0.6 * torch.randn(600, 3, generator=generator) > 0
+    sets[:, 3:5] = vectors[:, 3:5] > 2.2  # rare
+    train, validation = (
+        Features(vectors[cut], sets[cut], part=part)
+        for part, cut in (("train", slice(0, 300)), ("validation", slice(300, 450)))
+    )
+    rare = validation.sets.sum(0) < 5
+    assert rare.tolist() == [False] * 3 + [True] * 2 + [False] * 7
+    fitting = LabelRegression(train)
+    path, losses = [10.0**power for power in range(3, -7, -1)], []
+    for penalty in path:
+        logits = fitting.fit(penalty, 1e-8).logits(validation.vectors)
+        losses.append(float(torch.nn.functional.binary_cross_entropy_with_logits(logits, validation.sets.float())))
+    wanted = path[int(np.argmin(losses))]
+    assert wanted == 0.1
+    for penalties in ((0.1, 0.01, 1e-3), (1e-3, 1e-4), (100.0, 10.0, 1.0, 0.1)):
+        best = LinearProbe(penalties=penalties, tolerance=1e-8).choose(train, validation)
+        assert best.penalties[rare].tolist() == pytest.approx([wanted, wanted]), penalties
+
+
+def test_validation_samples_without_any_label_choose_nothing():
+    train, validation, test = parts_of()
+    blank = replace(validation, labels=torch.zeros_like(validation.sets))
+    for evaluation in (LinearProbe(), KNN()):
+        found, none = (evaluation(train, of, test) for of in (blank, validation[torch.arange(0)]))
+        assert found.scores == none.scores
+        assert found.candidates == ()
+
+
+def test_labels_that_are_left_out_of_a_fit_stay_where_they_start():
+    train, *_ = parts_of()
+    fitting = LabelRegression(train)
+    start = fitting.fit(1.0, 1e-6)
+    some = torch.tensor([True, False, True, False, False])
+    found = fitting.fit(0.01, 1e-6, start, some)
+    torch.testing.assert_close(found.weight[:, ~some], start.weight[:, ~some])
+    assert not torch.allclose(found.weight[:, some], start.weight[:, some], rtol=0.1)
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_a_label_of_no_sample_or_of_all_is_predicted_by_its_frequency(share):
+    train, validation, test = parts_of()
+    given = [
+        replace(of, labels=torch.cat([of.sets[:, :2], torch.full((len(of), 1), bool(share))], 1), names=tuple("abc"))
+        for of in (train, validation, test)
+    ]
+    probes = LabelRegression(given[0]).fit(0.1, 1e-4)
+    expected = (share * len(train) + 0.5) / (len(train) + 1)
+    torch.testing.assert_close(
+        probes.logits(test.vectors)[:, 2].sigmoid(), torch.full((len(test),), expected), rtol=1e-5, atol=1e-6
+    )
+    scores = LinearProbe()(*given).scores
+    assert all(math.isfinite(score.value) for score in scores)
+    macro = next(score for score in scores if score.metric.name == "mAP")
+    assert ("1 of 3 labels not in this part" in macro.notes) == (share == 0)
+
+
+def test_constant_and_repeated_features_change_nothing():
+    train, *_ = parts_of()
+    probes = LabelRegression(train).fit(0.1, 1e-9)
+    more = torch.cat([train.vectors, torch.full((len(train), 2), 1e4)], dim=1)
+    with_constants = LabelRegression(Features(more, train.sets)).fit(0.1, 1e-9)
+    torch.testing.assert_close(with_constants.logits(more), probes.logits(train.vectors), rtol=1e-3, atol=1e-3)
+    wide = LabelRegression(Features(train.vectors.repeat(1, 30), train.sets)).fit(
+        0.1, 1e-4
+    )  # more features than samples
+    assert torch.isfinite(wide.weight).all()
+
+
+def test_penalties_are_chosen_on_validation_and_the_path_goes_on_where_its_end_is_best():
+    train, validation, test = parts_of()
+    found = LinearProbe(penalties=(1e-5, 1e-4))(train, validation, test)
+    low, high = map(float, found.headline[0].settings["penalty"].partition(",")[0].split(" to "))
+    assert high > 1e-4 * 5
+    assert low <= high
+    fixed = LinearProbe(penalty=0.1)(train, validation, test)
+    assert fixed.headline[0].settings["penalty"] == pytest.approx(0.1)
+    flipped = replace(test, labels=~test.sets)
+    again = LinearProbe(penalties=(1e-5, 1e-4))(train, validation, flipped)
+    assert again.headline[0].settings == found.headline[0].settings
+
+
+def test_a_refit_learns_from_validation_too_with_the_same_choices():
+    train, validation, test = parts_of()
+    once, twice = (LinearProbe()(train, validation, test, refit=refit) for refit in (False, True))
+    assert once.headline[0].settings == twice.headline[0].settings
+    assert once.headline[0].value != twice.headline[0].value
+    both = joined(train, validation)
+    other = LabelRegression(both).fit(0.1, 1e-4).logits(test.vectors).sigmoid()
+    predicted = Predicted(other, test)
+    alone = LinearProbe(penalty=0.1)(train, validation, test, refit=True)
+    mean = next(score.value for score in alone.headline if score.metric.name == "mAP")
+    assert mean == pytest.approx(mean_precision_score("mine", predicted).value, abs=0.005)
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+def scored(seed=0):
+    train, validation, test = parts_of(seed)
+    found = LinearProbe()(train, validation, test)
+    return train, validation, test, {(score.metric.name, str(score.group)): score for score in found.scores}, found
+
+
+def test_scores_are_those_of_scikit_learn_by_thresholds_from_validation():
+    train, validation, test = parts_of()
+    probes = LabelRegression(train).fit(0.1, 2e-3)
+    chosen, predicted = (probes.logits(of.vectors).sigmoid() for of in (validation, test))
+    found = label_set_scores("x", Predicted(predicted, test), Predicted(chosen, validation), train.counts)
+    values = {score.metric.name: score.value for score in found.headline}
+    tried = sorted({*chosen.flatten().tolist(), 0.0})
+    common = max(tried, key=lambda of: f1_score(validation.sets, chosen > of, average="micro"))
+    assert values["micro-F1"] == pytest.approx(f1_score(test.sets, predicted > common, average="micro"), abs=0.02)
+    assert values["micro-F1 at 0.5"] == pytest.approx(f1_score(test.sets, predicted > 0.5, average="micro"))
+    assert values["macro-F1 at 0.5"] == pytest.approx(
+        f1_score(test.sets, predicted > 0.5, average="macro", zero_division=0)
+    )
+    assert values["mAP"] == pytest.approx(average_precision_score(test.sets, predicted))
+    assert values["Hamming loss"] == pytest.approx(hamming_loss(test.sets, predicted > 0.5))
+    some = test.sets.any(1)
+    assert values["LRAP"] == pytest.approx(label_ranking_average_precision_score(test.sets[some], predicted[some]))
+    assert values["coverage error"] == pytest.approx(coverage_error(test.sets[some], predicted[some]))
+
+
+def test_intervals_are_as_wide_as_the_bootstrap_finds():
+    train, _, test = parts_of()
+    generator = np.random.default_rng(0)
+    probes = LabelRegression(train).fit(0.1, 2e-3)
+    predicted = probes.logits(test.vectors).sigmoid()
+    found = label_set_scores("x", Predicted(predicted, test), Predicted(predicted, test), train.counts)
+    spread = {score.metric.name: (score.high - score.low) / 2 / 1.98 for score in found.headline}
+    drawn = [generator.integers(0, len(test), len(test)) for _ in range(400)]
+    frequent = slice(0, 3)
+    again = {
+        "micro-F1 at 0.5": [f1_score(test.sets[rows], predicted[rows] > 0.5, average="micro") for rows in drawn],
+        "Hamming loss": [hamming_loss(test.sets[rows], predicted[rows] > 0.5) for rows in drawn],
+        "LRAP": [label_ranking_average_precision_score(test.sets[rows], predicted[rows]) for rows in drawn],
+    }
+    for metric, values in again.items():
+        assert spread[metric] == pytest.approx(np.std(values), rel=0.15)
+    own = Features(test.vectors, test.sets[:, frequent], part="test")
+    mean = label_set_scores(
+        "x", Predicted(predicted[:, frequent], own), Predicted(predicted[:, frequent], own), train.counts[frequent]
+    )
+    score = next(score for score in mean.headline if score.metric.name == "mAP")
+    values = [average_precision_score(own.sets[rows], predicted[rows, frequent]) for rows in drawn]
+    assert (score.high - score.low) / 2 / 1.98 == pytest.approx(np.std(values), rel=0.2)
+
+
+RARE = {
+    "one": (1,),
+    "two": (2,),
+    "three": (3,),
+    "a tail of one each": (1,) * 10,
+    "of every frequency": (1, 1, 2, 2, 3, 5, 10, 20, 40, 60),
+}
+
+
+@cache
+def draws(positives, rounds=100, samples=120):
+    """Score two predictors in turn on fresh samples of the same labels, again and again."""
+    found = []
+    generator = np.random.default_rng(0)
+    for _ in range(rounds):
+        sets = np.zeros((samples, len(positives)), bool)
+        for label, count in enumerate(positives):
+            sets[generator.choice(samples, count, replace=False), label] = True
+        first = generator.normal(size=sets.shape) + sets * np.linspace(1, 3.5, len(positives))
+        second = first + generator.normal(scale=0.7, size=sets.shape) + sets * 0.5
+        features = Features(torch.zeros(samples, 1), torch.from_numpy(sets))
+        training = torch.tensor(positives)
+        for scores in (first, second):
+            predicted = Predicted(torch.from_numpy(scores).sub(2).sigmoid(), features)
+            found.append(label_set_scores("x", predicted, predicted, training))
+    return found
+
+
+@pytest.mark.parametrize("metric", ["mAP", "macro-F1 at 0.5"])
+@pytest.mark.parametrize("positives", RARE.values(), ids=RARE)
+def test_intervals_cover_the_mean_where_labels_have_few_samples(positives, metric):
+    found = [next(score for score in one.headline if score.metric.name == metric) for one in draws(positives)][::2]
+    mean = np.mean([score.value for score in found])
+    assert np.mean([score.low <= mean <= score.high for score in found]) >= 0.85
+
+
+@pytest.mark.parametrize("metric", ["mAP", "macro-F1 at 0.5"])
+@pytest.mark.parametrize("positives", [RARE["a tail of one each"], RARE["of every frequency"]], ids=["tail", "every"])
+def test_differences_cover_their_mean_where_labels_have_few_samples(positives, metric):
+    outcomes = [next(of for of in one.outcomes if of.metric == metric) for one in draws(positives)]
+    found = [paired_difference(*pair) for pair in zip(outcomes[::2], outcomes[1::2], strict=True)]
+    mean = np.mean([difference.value for difference in found])
+    assert np.mean([difference.low <= mean <= difference.high for difference in found]) >= 0.85
+    values = [float(of.values.double().mean()) for of in outcomes]
+    assert [of.value for of in found] == pytest.approx(np.subtract(values[::2], values[1::2]), abs=1e-6)
+
+
+def test_a_perfect_score_of_few_samples_has_an_interval_and_of_fewer_than_five_no_outcomes():
+    sets = torch.zeros(40, 2, dtype=torch.bool)
+    sets[0, 0] = sets[1, 1] = True
+    perfect = Predicted(sets.double(), Features(torch.zeros(40, 1), sets))
+    found = label_set_scores("x", perfect, perfect, torch.tensor([9, 9]))
+    scores = {score.metric.name: score for score in found.headline}
+    for metric in ("mAP", "micro-F1", "macro-F1", "LRAP"):
+        assert scores[metric].value == 1
+        assert scores[metric].low < 0.5
+    assert scores["Hamming loss"].high > 0
+    assert {of.metric for of in found.outcomes} == {"Hamming loss", "LRAP", "coverage error"}
+
+
+def test_outcomes_have_the_score_as_their_mean_and_pair_two_predictors():
+    *_, scores, found = scored()
+    for outcomes in found.outcomes:
+        assert outcomes.values.double().mean().item() == pytest.approx(scores[outcomes.metric, "all"].value, abs=1e-6)
+    again = scored()[-1]
+    for first, second in zip(found.outcomes, again.outcomes, strict=True):
+        assert paired_difference(first, second).value == 0
+
+
+def test_labels_stand_by_themselves_and_in_thirds_by_their_training_frequency():
+    train, _, test, scores, _ = scored()
+    order = train.counts.argsort(descending=True, stable=True).tolist()
+    by_label = {
+        label: scores["average precision", f"label {label}"].value for label in range(5) if test.sets[:, label].any()
+    }
+    for name, places in {"head labels": order[:2], "middle labels": order[2:4], "tail labels": order[4:]}.items():
+        values = [by_label[label] for label in places if label in by_label]
+        assert scores["mAP", name].value == pytest.approx(np.mean(values))
+
+
+# --- kNN and retrieval -----------------------------------------------------------------------------------------------
+
+
+def test_votes_of_neighbours_are_those_of_a_loop():
+    train, _, test = parts_of()
+    for weights in ("uniform", "similarity"):
+        knn = KNN(7, weights)
+        predicted = knn._predict(train, test, [3, 7], [weights], silent)  # noqa: SLF001 - the votes themselves
+        first, second = (torch.nn.functional.normalize(of.vectors.double()) for of in (test, train))
+        for row in range(len(test)):
+            similar = second @ first[row]
+            near = similar.argsort(descending=True)
+            for k in (3, 7):
+                own = near[:k]
+                weight = torch.ones(k).double() if weights == "uniform" else (similar[own] / 0.07).exp()
+                expected = (weight.unsqueeze(1) * train.sets[own]).sum(0) / weight.sum()
+                np.testing.assert_allclose(predicted[k, weights][row].numpy(), expected.numpy(), atol=2e-4)
+
+
+def test_portions_of_neighbours_change_nothing(monkeypatch):
+    train, validation, test = parts_of()
+    whole = KNN(20)(train, validation, test)
+    monkeypatch.setattr("likewise.evaluation.knn.LABELS", 64)
+    assert [score.value for score in KNN(20)(train, validation, test).scores] == [score.value for score in whole.scores]
+
+
+def test_retrieval_by_labels_is_that_of_a_loop():
+    *_, test = parts_of(samples=120)
+    test = replace(
+        test, labels=test.sets & (torch.rand(test.sets.shape, generator=torch.Generator().manual_seed(1)) > 0.5)
+    )
+    found = {score.metric.name: score for score in Retrieval()(test, test, test).headline}
+    units = torch.nn.functional.normalize(test.vectors.double())
+    shared, gains, cumulated = [], [], []
+    for row in range(len(test)):
+        if not test.sets[row].any():
+            continue
+        others = [other for other in range(len(test)) if other != row]
+        alike = {other: jaccard_score(test.sets[row], test.sets[other], zero_division=0) for other in others}
+        near = sorted(others, key=lambda other: -float(units[row] @ units[other]))[:10]
+        shared.append(bool((test.sets[row] & test.sets[near[0]]).any()))
+        gains.append(np.mean([alike[other] for other in near]))
+        discount = 1 / np.log2(np.arange(2, 12))
+        ideal = sorted(alike.values(), reverse=True)[:10] @ discount
+        if ideal > 0:
+            cumulated.append(np.array([alike[other] for other in near]) @ discount / ideal)
+    assert found["precision@1"].value == pytest.approx(np.mean(shared))
+    assert found["Jaccard@10"].value == pytest.approx(np.mean(gains))
+    assert found["nDCG@10"].value == pytest.approx(np.mean(cumulated), rel=1e-6)
+
+
+def test_the_usual_evaluations_apply_to_label_sets_and_say_what_they_lack():
+    train, validation, test = parts_of()
+    assert [of.name for of in applicable(FeatureParts(train, validation, test))] == ["kNN", "linear probe", "retrieval"]
+    nothing = replace(test, labels=torch.zeros_like(test.sets))
+    with pytest.raises(ValueError, match="it needs test samples with a label"):
+        LinearProbe()(train, validation, nothing)
+    with pytest.raises(ValueError, match="a label that some training samples have"):
+        KNN()(replace(train, labels=torch.ones_like(train.sets)), validation, test)
+    with pytest.raises(ValueError, match="a label that 2 test samples have"):
+        Retrieval()(train, validation, nothing)
+    with pytest.raises(ValueError, match="test labels that were trained on"):
+        KNN()(replace(train, names=tuple("vwxyz")), validation, test)
+
+
+def test_without_validation_thresholds_are_a_half():
+    train, validation, test = parts_of()
+    empty = validation[torch.zeros(0, dtype=torch.int64)]
+    for evaluation in (KNN(5), LinearProbe()):
+        scores = {score.metric.name: score.value for score in evaluation(train, empty, test).headline}
+        assert scores["micro-F1"] == scores["micro-F1 at 0.5"]

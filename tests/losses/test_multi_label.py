@@ -1,0 +1,420 @@
+"""Losses of label sets: reference values, naive loops over labels, exact shares, unlabelled queries, bad input."""
+
+from pathlib import Path
+from typing import Literal, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import likewise as lw
+from likewise import pairs
+
+BACKENDS = ["dense", "tiled"]
+DOUBLE = torch.float64
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = [
+    "mulsupcon",
+    "msc_alpha0.5",
+    "msc_alpha1",
+    "nws_max_keys_queue",
+    "nws_mean_keys",
+    "nws_mean_keys_queue",
+    "nws_mean_keys_queue_normalized",
+    "nws_mean_queue",
+]
+PARTS = ("labels", "prototypes", "keys", "key_labels", "queue", "queue_labels", "references", "reference_labels")
+
+
+def golden(case, draw, dtype):
+    """Return a reference, its input as tensors (floating ones in a dtype), and its loss."""
+    reference = np.load(GOLDEN / f"{case}_{draw}.npz")
+    given = {k.removeprefix("input."): v for k, v in reference.items() if k.startswith("input.")}
+    tensors = {
+        k: torch.tensor(v, dtype=DOUBLE if "label" in k else dtype, requires_grad=k in ("queries", "prototypes"))
+        for k, v in given.items()
+        if v.ndim
+    }
+    settings_ = {
+        k: given[k].item() for k in ("alpha", "beta", "temperature", "aggregation", "normalized") if k in given
+    }
+
+    def make(**options):
+        if case == "mulsupcon":
+            return lw.MulSupConLoss(**settings_, **options)
+        if case.startswith("msc"):
+            return lw.MSCLoss(**settings_, **options)
+        return lw.NWSLoss(tensors["label_similarity"], **settings_, **options)
+
+    arguments = {k: tensors[k] for k in PARTS if k in tensors}
+    return reference, tensors, arguments, make
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("draw", ["a", "b"])
+@pytest.mark.parametrize("case", CASES)
+def test_reference_values(case, draw, dtype, backend):
+    """Loss, rows and gradients are the reference's."""
+    reference, tensors, arguments, make = golden(case, draw, dtype)
+    temperature = reference["input.temperature"].item()
+    loss = make(backend=backend)(tensors["queries"], **arguments)
+    loss.backward()
+    found = {"loss": loss, **{f"grad.{k}": v.grad for k, v in tensors.items() if v.requires_grad}}
+    if "rows" in reference:
+        found["rows"] = make(backend=backend, reduction="none")(tensors["queries"], **arguments)
+    tolerance = 1e-10 if dtype == DOUBLE else 1e-5
+    assert {k for k in reference if not k.startswith("input.")} == set(found)
+    for name, value in found.items():
+        expected = np.nan_to_num(reference[name])
+        bound = tolerance * max(np.abs(expected).max(), 1 / temperature)
+        assert np.abs(value.detach().numpy() - expected).max() <= bound, name
+
+
+@pytest.mark.parametrize("draw", ["a", "b"])
+@pytest.mark.parametrize("edge", ["", "_edge"])
+@pytest.mark.parametrize("method", ["npmi", "jaccard"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bool, torch.uint8, torch.int64])
+def test_label_similarity_is_the_reference(method, edge, draw, dtype):
+    """Both methods, labels that always or never occur, any dtype: float32, symmetric, diagonal 1."""
+    reference = np.load(GOLDEN / f"label_similarity_{method}{edge}_{draw}.npz")
+    found = lw.label_pair_similarity(torch.tensor(reference["input.labels"]).to(dtype), method)
+    assert found.dtype == torch.float32
+    assert np.abs(found.double().numpy() - reference["value"]).max() <= 1e-7
+    assert torch.equal(found, found.T)
+    assert (found.diagonal() == 1).all()
+
+
+def test_label_similarity_of_many_samples_does_not_wrap_around():
+    """300 samples with both labels: a uint8 product would be 300 − 256, a boolean one 1; arrays are accepted."""
+    labels = np.ones((300, 2), dtype=np.uint8)
+    labels[:100, 1] = 0
+    assert lw.label_pair_similarity(labels, "jaccard")[0, 1] == pytest.approx(2 / 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.sampled_from(["npmi", "jaccard"]))
+def test_label_similarity_is_a_similarity(seed, samples, method):
+    """Any number of label sets: finite, within [0, 1], symmetric."""
+    labels = torch.rand(samples, 5, generator=torch.Generator().manual_seed(seed)) < 0.5
+    found = lw.label_pair_similarity(labels, method)
+    assert ((found >= 0) & (found <= 1)).all()
+    assert torch.equal(found, found.T)
+
+
+def unit(rows):
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+def batch(queries=6, labels=4, queue=5, views=None):
+    """Return a small batch in float64, one query without labels, with leaves that require gradients."""
+    shape = (queries, 3) if views is None else (queries, views, 3)
+    sets = torch.rand(queries, labels) < 0.5
+    sets[1] = False
+    similarity = torch.rand(labels, labels, dtype=DOUBLE)
+    return {
+        "queries": torch.randn(*shape, dtype=DOUBLE, requires_grad=True),
+        "labels": sets,
+        "prototypes": torch.randn(labels, 3, dtype=DOUBLE, requires_grad=True),
+        "keys": torch.randn(queries, 3, dtype=DOUBLE),
+        "queue": torch.randn(queue, 3, dtype=DOUBLE),
+        "queue_labels": torch.rand(queue, labels) < 0.4,
+    }, (similarity + similarity.T) / 2
+
+
+def same(mine, theirs, leaves):
+    """Compare two losses and their gradients."""
+    torch.testing.assert_close(mine, theirs)
+    for one, other in zip(torch.autograd.grad(mine, leaves), torch.autograd.grad(theirs, leaves), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("queued", [False, True])
+def test_mul_sup_con_on_a_batch_is_the_double_loop(queued, views, backend):
+    """Each label of each row is an anchor, contrasted with the other rows and a queue; the mean is over these."""
+    parts, _ = batch(views=views)
+    queries, labels = unit(torch.cat(parts["queries"].unbind(1))), parts["labels"].repeat(views, 1)
+    rows = torch.cat([queries, *([unit(parts["queue"])] if queued else [])])
+    extra = {k: parts[k] for k in ("queue", "queue_labels")} if queued else {}
+    own_labels, labels = labels, torch.cat([labels, *([parts["queue_labels"]] if queued else [])])
+    losses, sums = [], []
+    for i, z in enumerate(queries):
+        rest = [u for u in range(len(rows)) if u != i]
+        denominator = torch.logsumexp(torch.stack([z @ rows[u] for u in rest]) / 0.3, dim=0)
+        own = []
+        for c in own_labels[i].nonzero().flatten():
+            carry = [u for u in rest if labels[u, c]]
+            own += [denominator - sum(z @ rows[u] for u in carry) / 0.3 / len(carry)] if carry else []
+        losses += own
+        sums.append(sum(own, start=torch.zeros((), dtype=DOUBLE)))
+    criterion = lw.MulSupConLoss(temperature=0.3, backend=backend)
+    same(criterion(parts["queries"], parts["labels"], **extra), sum(losses) / len(losses), [parts["queries"]])
+    assert criterion.last["active_anchors"] == len(losses)
+    rows_ = lw.MulSupConLoss(temperature=0.3, backend=backend, reduction="none")(
+        parts["queries"], parts["labels"], **extra
+    )
+    torch.testing.assert_close(rows_, torch.stack(sums))
+
+
+def shares(own, sections, alpha, correction):
+    """Return w_ir of instances and w_ic of prototypes by loops over labels; None in ``own`` is not used."""
+    everyone = torch.cat(sections)
+    instance = torch.zeros(len(own), len(everyone), dtype=DOUBLE)
+    prototype = torch.zeros(own.shape, dtype=DOUBLE)
+    for i, y in enumerate(own):
+        for c in y.nonzero().flatten():
+            parts = [
+                alpha * float(v[c]) / float((y | v).sum()) if correction != "self" or r != i else 0.0
+                for r, v in enumerate(everyone)
+            ]
+            total = sum(parts) + 1 - (alpha / float(y.sum()) if correction == "key" else 0)
+            instance[i] += torch.tensor(parts, dtype=DOUBLE) / total
+            prototype[i, c] = 1 / total
+    return instance, prototype
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize("views", [1, 2])
+def test_msc_is_the_loop_over_labels(views, queued, backend):
+    """A batch of one or two views, with and without a queue; each query's pull sums to one label each."""
+    parts, _ = batch(views=views)
+    own = parts["labels"].repeat(views, 1)
+    sections = [own, *([parts["queue_labels"]] if queued else [])]
+    instance, prototype = shares(own, sections, 0.7, "self")
+    w = torch.cat([instance, prototype], dim=1)
+    sizes = own.sum(dim=1)
+    torch.testing.assert_close(w.sum(dim=1), sizes.double())
+    z = unit(torch.cat(parts["queries"].unbind(1)))
+    v = torch.cat([z, *([unit(parts["queue"])] if queued else []), unit(parts["prototypes"])])
+    s = z @ v.T / 0.3
+    beta = torch.tensor([0.2] * instance.shape[1] + [1.0] * 4, dtype=DOUBLE)
+    beta = beta.expand(len(z), -1).clone().fill_diagonal_(0)
+    losses = [
+        (s[i].exp() * beta[i]).sum().log() - (w[i] * s[i]).sum() / sizes[i] for i in range(len(z)) if sizes[i] > 0
+    ]
+    criterion = lw.MSCLoss(alpha=0.7, beta=0.2, temperature=0.3, backend=backend)
+    extra = {k: parts[k] for k in ("queue", "queue_labels")} if queued else {}
+    loss = criterion(parts["queries"], parts["labels"], parts["prototypes"], **extra)
+    same(loss, sum(losses) / len(losses), [parts["queries"], parts["prototypes"]])
+    expected = (w > 0).sum(dim=1)
+    assert criterion.last["positives_per_anchor"].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("sections", ["keys", "queue", "keys queue", ""])
+@pytest.mark.parametrize("aggregation", ["mean", "max"])
+@pytest.mark.parametrize("inclusive", [False, True])
+def test_nws_is_the_loop_over_pairs_of_labels(inclusive, aggregation, sections, backend):
+    """B x R x L x L pairs of labels, one at a time: keys, queue, both or only prototypes; positives may also push."""
+    parts, similarity = batch()
+    own = parts["labels"]
+    labels = [own] * ("keys" in sections) + [parts["queue_labels"]] * ("queue" in sections)
+    everyone = torch.cat([*labels, torch.zeros(0, 4, dtype=torch.bool)])
+    correction = "key" if "keys" in sections else "none"
+    instance, prototype = shares(own, [everyone], 0.7, correction)
+    push = torch.zeros(6, len(everyone) + 4, dtype=DOUBLE)
+    for i, y in enumerate(own):
+        for r, v in enumerate(everyone):
+            alike = [similarity[c, d] for c in y.nonzero().flatten() for d in v.nonzero().flatten()] or [0.0]
+            sim = max(alike) if aggregation == "max" else sum(alike) / len(alike)
+            push[i, r] = float(inclusive) if (y & v).any() else 0.2 * (1 - sim)
+        push[i, len(everyone) :] = 1 if inclusive else (~y).double()
+    w = torch.cat([instance, prototype], dim=1)
+    z = unit(parts["queries"])
+    v = [unit(parts[k]) for k in sections.split()]
+    s = z @ torch.cat([*v, unit(parts["prototypes"])]).T / 0.3
+    rows = []
+    for i, size in enumerate(own.sum(dim=1)):
+        if size > 0 and push[i].sum() > 0:
+            rows.append((w[i].sum() * (push[i] * s[i].exp()).sum().log() - (w[i] * s[i]).sum()) / size)
+    extra = {name: parts[name] for name in sections.split()}
+    extra |= {"key_labels": own} if "keys" in sections else {}
+    extra |= {"queue_labels": parts["queue_labels"]} if "queue" in sections else {}
+    criterion = lw.NWSLoss(
+        similarity,
+        alpha=0.7,
+        beta=0.2,
+        temperature=0.3,
+        aggregation=aggregation,
+        positives_in_denominator=inclusive,
+        backend=backend,
+    )
+    loss = criterion(parts["queries"], own, parts["prototypes"], **extra)
+    assert criterion.last["active_anchors"] == len(rows)
+    same(loss, sum(rows) / len(rows), [parts["queries"], parts["prototypes"]])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.1, 3))
+def test_normalized_shares_sum_to_the_number_of_labels(seed, alpha):
+    """Σ_r w_ir = |y_i| for MSC and normalized NWS, so pulls sum to 1; the correction makes NWS's larger."""
+    pulls = {}
+    torch.manual_seed(seed)
+    parts, similarity = batch()
+    labelled = parts["labels"].any(dim=1)
+    keys = {"keys": parts["keys"], "key_labels": parts["labels"]}
+    with pytest.MonkeyPatch.context() as patch:
+        for loss in (lw.MSCLoss, lw.NWSLoss):
+            patch.setattr(loss, "evaluate", lambda self, rows, *, pull, **_: pulls.setdefault(self, (pull, rows)))
+        msc = lw.MSCLoss(alpha=alpha)
+        msc(parts["queries"], parts["labels"], parts["prototypes"])
+        exact, seed_s = (lw.NWSLoss(similarity, alpha=alpha, normalized=flag) for flag in (True, False))
+        for criterion in (exact, seed_s):
+            criterion(parts["queries"], parts["labels"], parts["prototypes"], **keys)
+    sums = {criterion: pull.row_sum(DOUBLE) for criterion, (pull, _) in pulls.items()}
+    for criterion in (msc, exact):
+        torch.testing.assert_close(sums[criterion], labelled.double())
+    assert (sums[seed_s][labelled] > 1).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("aggregation", ["mean", "max"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_unlabelled_query_changes_nothing(dtype, aggregation, backend):
+    """One query without labels among a thousand: the gradients of the others stay bit for bit, and its own is 0."""
+    labels = torch.rand(1001, 6) < 0.3
+    labels[:-1, 0] |= ~labels[:-1].any(dim=1)
+    labels[-1] = False
+    queries = torch.randn(1001, 8, dtype=dtype)
+    queue, queue_labels, prototypes = torch.randn(64, 8, dtype=dtype), torch.rand(64, 6) < 0.3, torch.randn(6, 8)
+    criterion = lw.NWSLoss(torch.eye(6), aggregation=aggregation, backend=backend)
+    gradients = []
+    for count in (1000, 1001):
+        leaf = queries[:count].clone().requires_grad_()
+        criterion(leaf, labels[:count], prototypes, queue=queue, queue_labels=queue_labels).backward()
+        gradients.append(leaf.grad)
+    assert torch.equal(gradients[0], gradients[1][:1000])
+    assert (gradients[1][1000] == 0).all()
+    assert torch.isfinite(gradients[1]).all()
+
+
+def test_an_unlabelled_reference_is_a_full_negative():
+    """A key without labels pushes with β, whatever S says."""
+    similarity = torch.ones(2, 2)
+    parts = {"queue": torch.eye(3)[2:], "queue_labels": torch.zeros(1, 2)}
+    criterion = lw.NWSLoss(similarity, beta=0.5, temperature=1.0)
+    loss = criterion(torch.eye(3)[:1], torch.tensor([[1, 0]]), torch.eye(2, 3), **parts)
+    assert loss.item() == pytest.approx(np.log(0.5 + 1) - 1)
+
+
+def test_the_similarity_keeps_its_dtype_and_moves_with_the_loss():
+    """S is a buffer in its own dtype; float64 stays float64."""
+    criterion = lw.NWSLoss(np.eye(3))
+    assert criterion.label_similarity.dtype == DOUBLE
+    assert set(criterion.state_dict()) == {"label_similarity"}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6))
+def test_max_similarity_is_the_naive_one_bit_for_bit(seed):
+    """T gathered over the reference's labels is exactly the max over the pairs of labels."""
+    generator = torch.Generator().manual_seed(seed)
+    one, other = (torch.rand(count, 7, generator=generator) < 0.4 for count in (5, 9))
+    similarity = torch.rand(7, 7, generator=generator)
+    mask = one[:, None, :, None] & other[None, :, None, :]
+    naive = similarity.expand(5, 9, 7, 7).masked_fill(~mask, 0).amax(dim=(2, 3))
+    assert torch.equal(pairs.MaxSimilarity(one, similarity, other).dense(), naive)
+
+
+Q, Y, P = torch.randn(4, 3), torch.eye(4, 2).bool(), torch.randn(2, 3)
+S = torch.eye(2)
+
+
+def nws(*arguments, **keywords):
+    return lambda: lw.NWSLoss(S)(*arguments, **keywords)
+
+
+@pytest.mark.parametrize("method", ["npmi", "jaccard"])
+def test_a_similarity_by_name_is_told_how_to_make_it(method):
+    """A loss has no training labels: the error says what to pass; what torch.as_tensor takes is a matrix, as ever."""
+    with pytest.raises(
+        ValueError, match=rf"got '{method}': pass likewise.label_pair_similarity\(labels, \"{method}\"\)"
+    ):
+        lw.NWSLoss(method)
+    with pytest.raises(ValueError, match=r"got 'cosine': pass likewise.label_pair_similarity\(labels, \"npmi\"\)"):
+        lw.NWSLoss("cosine")
+    assert (
+        get_type_hints(lw.NWSLoss.__init__)["label_similarity"] == torch.Tensor | Literal["npmi", "jaccard", "identity"]
+    )
+    matrix = lw.label_pair_similarity(torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1]]), method)
+    for of in (matrix, matrix.tolist(), matrix.numpy()):
+        assert torch.equal(lw.NWSLoss(of).label_similarity, matrix)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lw.NWSLoss(torch.tensor([[1.0, 1.5], [1.5, 1.0]])), r"within \[0, 1\], got 1 … 1.5: scale it"),
+        (lambda: lw.NWSLoss(torch.tensor([[1.0, 0.5], [0.0, 1.0]])), "symmetric, got a matrix that is not: average"),
+        (lambda: lw.NWSLoss(torch.full((2, 2), torch.nan)), "finite, got NaN"),
+        (lambda: lw.NWSLoss(torch.eye(2).long()), "floating-point matrix .* got torch.int64"),
+        (lambda: lw.NWSLoss(torch.rand(2, 3)), r"\(L, L\), got torch.float32 of shape \(2, 3\)"),
+        (lambda: lw.NWSLoss(S, aggregation="sum"), '"mean" or "max", got \'sum\''),
+        (lambda: lw.NWSLoss(S, alpha=0.0), "alpha to be a positive number .* got 0"),
+        (lambda: lw.MSCLoss(beta=-1.0), "beta to be a positive number .* got -1"),
+        (nws(Q, Y * 2, P), "labels given as label sets to be zeros and ones"),
+        (
+            nws(Q, torch.tensor([0, 1, 0, 1]), P),
+            r"labels to be multi-hot label sets, \(n, L\), got shape \(4,\): convert",
+        ),
+        (nws(Q, torch.eye(4, 3), P), "labels to be sets over the same 2 labels, got 3"),
+        (nws(Q, Y[:3], P), "labels to have one entry for each of 4 samples, got 3"),
+        (nws(Q, Y, torch.randn(3, 3)), r"prototypes to be one for each label, \(2, D\), got 3: use"),
+        (nws(Q, Y, torch.randn(2, 5)), "prototypes to be rows, .* with the 3 features of the queries"),
+        (
+            nws(Q, Y, P, queue=torch.randn(5, 4), queue_labels=torch.eye(5, 2)),
+            "queue to be rows, .* with the 3 features of the queries",
+        ),
+        (nws(Q, Y, P, queue=Q), "queue and queue_labels together, got only one of them: pass both"),
+        (nws(Q, Y, P, keys=Q), "keys and key_labels together"),
+        (nws(Q, Y, P, keys=Q, key_labels=~Y), "keys to be the samples' own, .* put older keys into the queue"),
+        (nws(Q, Y, P, queue=Q * torch.inf, queue_labels=Y), "queue to be finite, got NaN"),
+        (nws(Q, Y, P * torch.nan), "prototypes to be finite"),
+        (lambda: lw.MSCLoss()(Q, Y, torch.randn(3, 3)), "prototypes to be one for each label"),
+        (lambda: lw.MulSupConLoss()(Q, Y, references=Q), "references and reference_labels together"),
+        (
+            lambda: lw.MulSupConLoss()(Q, Y, references=Q, reference_labels=torch.eye(4)),
+            "reference_labels to be sets over the same 2 labels, got 4",
+        ),
+        (lambda: lw.MulSupConLoss()(Q, Y.tolist()), "labels to be a tensor, got list"),
+        (lambda: lw.label_pair_similarity(Y, "cosine"), '"npmi", "jaccard" or "identity", got \'cosine\''),
+        (lambda: lw.label_pair_similarity(Y * 3, "npmi"), "zeros and ones"),
+        (lambda: lw.label_pair_similarity(Y[0], "npmi"), r"label sets, \(n, L\)"),
+        (lambda: lw.label_pair_similarity(Y[:0], "npmi"), "at least one sample, got none"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(call, message):
+    """What was expected, what came and what to do stand in one line."""
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_no_labels_at_all_is_zero_with_zero_gradient():
+    """A batch of unlabelled queries: loss 0, connected, gradient 0."""
+    for criterion in (lw.NWSLoss(S), lw.MSCLoss(), lw.MulSupConLoss()):
+        leaf = torch.randn(4, 3, requires_grad=True)
+        extra = () if isinstance(criterion, lw.MulSupConLoss) else (P,)
+        loss = criterion(leaf, torch.zeros(4, 2), *extra)
+        loss.backward()
+        assert loss == 0
+        assert (leaf.grad == 0).all()
+
+
+@pytest.mark.parametrize("name", ["MSCLoss", "NWSLoss", "MulSupConLoss"])
+def test_a_long_queue_of_label_sets_is_never_widened(name):
+    """No tensor of a step is larger than twice the queue's label sets, a byte for each label."""
+    labels, rows, length = 900, 64, 16_384
+    own, older = torch.rand(rows, labels) < 0.02, torch.rand(length, labels) < 0.02
+    queries, queue = torch.randn(rows, 16, requires_grad=True), torch.randn(length, 16)
+    prototypes = () if name == "MulSupConLoss" else (torch.randn(labels, 16),)
+    criterion = lw.NWSLoss(torch.eye(labels)) if name == "NWSLoss" else getattr(lw, name)()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        criterion(queries, own, *prototypes, queue=queue, queue_labels=older).backward()
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert older.nbytes / 2 < largest < 2 * older.nbytes

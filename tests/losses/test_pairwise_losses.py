@@ -1,0 +1,508 @@
+"""InfoNCE, DCL, N-pairs, the triplet, BYOL and InfoPatch: reference values, double loops, gradients, edges, errors."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize
+from torch.nn.utils import parametrize
+
+import likewise as lw
+from likewise import pairs
+
+BACKENDS = ["dense", "tiled"]
+DOUBLE = torch.float64
+
+
+def draw(*shape):
+    return torch.randn(*shape, dtype=DOUBLE)
+
+
+def leaves(*shapes):
+    return tuple(draw(*shape).requires_grad_() for shape in shapes)
+
+
+def assert_same(loss, expected, inputs):
+    """Assert that two losses and their gradients are equal."""
+    torch.testing.assert_close(loss, expected)
+    mine, theirs = (torch.autograd.grad(value, inputs) for value in (loss, expected))
+    torch.testing.assert_close(mine, theirs)
+
+
+# What every loss of rows is given: its class and options, and the shapes of its inputs.
+CASES = {
+    "in the batch": (lw.InfoNCELoss, {}, [(5, 4), (5, 4)]),
+    "queue": (lw.InfoNCELoss, {}, [(5, 4), (5, 4), (7, 4)]),
+    "symmetric": (lw.InfoNCELoss, {"symmetric": True}, [(5, 4), (5, 4)]),
+    "dcl": (lw.DCLLoss, {}, [(5, 4), (5, 4)]),
+    "dcl, three views": (lw.DCLLoss, {}, [(4, 3, 4)]),
+    "dclw": (lw.DCLLoss, {"weighted": True}, [(5, 2, 4)]),
+    "n-pairs": (lw.NPairsLoss, {}, [(5, 4), (5, 4)]),
+    "triplet": (lw.TripletLoss, {"margin": 0.2}, [(5, 4), (5, 4), (5, 4)]),
+    "patch": (lw.PatchLoss, {}, [(2, 3, 4, 2, 2), (2, 3, 4, 3, 2)]),
+}
+
+
+def made(case, *, count=None, dtype=DOUBLE, **options):
+    """Return a case's loss as a function of its inputs, and the inputs; ``count`` is their first size."""
+    make, own, shapes = CASES[case]
+    inputs = tuple(torch.randn(shape[0] if count is None else count, *shape[1:]).to(dtype) for shape in shapes)
+    criterion = make(**own, **options)
+    if case == "queue":
+        return lambda queries, keys, queue: criterion(queries, keys, queue=queue), inputs
+    if make is not lw.PatchLoss:
+        return criterion, inputs
+    labels = torch.randint(0, 3, (len(inputs[0]), 3, 2, 2))
+    return lambda *maps: criterion(*maps, labels), inputs
+
+
+def golden(case, reference, dtype):
+    """Return a reference's inputs in a dtype, its loss for given options, and its 1/τ."""
+    given = {name[6:]: torch.tensor(reference[name]) for name in reference.files if name.startswith("input.")}
+    tau, sigma, scale = (float(given.pop(name, 1)) for name in ("temperature", "sigma", "scale"))
+    inputs = {k: v.to(dtype).requires_grad_() if v.is_floating_point() else v for k, v in given.items()}
+    make, own = {
+        "moco": (lw.InfoNCELoss, {"temperature": tau}),
+        "dcl": (lw.DCLLoss, {"temperature": tau}),
+        "dclw_detached_weight": (lw.DCLLoss, {"temperature": tau, "weighted": True, "sigma": sigma}),
+        "n_pairs": (lw.NPairsLoss, {}),
+        "patch_local": (lw.PatchLoss, {"scale": scale}),
+    }[case]
+    first, by_name = list(inputs.values()), {}
+    if case == "moco":
+        by_name["queue"] = first.pop()
+    return inputs, lambda **options: make(**own, **options)(*first, **by_name), scale / tau
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("which", ["a", "b"])
+@pytest.mark.parametrize("case", ["moco", "dcl", "dclw_detached_weight", "n_pairs", "patch_local"])
+def test_reference_values(case, which, dtype, backend):
+    """Loss, rows and gradients are the reference's."""
+    reference = np.load(Path(__file__).parents[1] / "golden" / f"{case}_{which}.npz")
+    inputs, loss_of, inverse = golden(case, reference, dtype)
+    loss = loss_of(backend=backend)
+    loss.backward()
+    found = {f"grad.{name}": value.grad for name, value in inputs.items()}
+    found |= {"loss": loss, "rows": loss_of(backend=backend, reduction="none")}
+    expected = {name: reference[name] for name in reference.files if not name.startswith("input.")}
+    assert {"loss"} < set(expected) <= set(found)
+    for name, theirs in expected.items():
+        bound = (1e-10 if dtype == DOUBLE else 1e-5) * max(np.abs(theirs).max(), inverse)
+        assert np.abs(found[name].detach().numpy() - theirs).max() <= bound
+
+
+# Double loops: the papers' formulas, one pair at a time.
+
+
+def info_nce(queries, keys, negatives, tau):
+    """Return InfoNCE's row losses: each query's own key among the negatives, or among all keys."""
+    q, k = normalize(queries, dim=1), normalize(keys, dim=1)
+    losses = []
+    for i in range(len(q)):
+        among = k if negatives is None else torch.cat([k[i : i + 1], normalize(negatives, dim=1)])
+        total = sum(torch.exp(q[i] @ v / tau) for v in among)
+        losses.append(-torch.log(torch.exp(q[i] @ k[i] / tau) / total))
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("negatives", [None, 7, 1])
+def test_info_nce_is_the_double_loop(backend, negatives):
+    """With a queue the other keys of the batch are not used; without one they all are. All inputs get a gradient."""
+    queries, keys, *queue = leaves((5, 4), (5, 4), *([] if negatives is None else [(negatives, 4)]))
+    tau = torch.tensor(0.2, dtype=DOUBLE, requires_grad=True)
+    expected = info_nce(queries, keys, *(queue or [None]), tau)
+    criterion, given = lw.InfoNCELoss(temperature=tau, backend=backend), {"queue": queue[0]} if queue else {}
+    assert_same(criterion(queries, keys, **given), expected.mean(), (queries, keys, tau, *queue))
+    criterion.reduction = "none"
+    torch.testing.assert_close(criterion(queries, keys, **given), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_symmetric_info_nce_is_the_mean_of_both_directions(backend):
+    """Pair by pair: the key among the keys, and the query among the queries; as a sum and as a mean too."""
+    queries, keys = leaves((5, 4), (5, 4))
+    expected = (info_nce(queries, keys, None, 0.2) + info_nce(keys, queries, None, 0.2)) / 2
+    loss_of = lw.InfoNCELoss(temperature=0.2, symmetric=True, backend=backend)
+    assert_same(loss_of(queries, keys), expected.mean(), (queries, keys))
+    for reduction, value in (("none", expected), ("sum", expected.sum())):
+        loss_of.reduction = reduction
+        torch.testing.assert_close(loss_of(queries, keys), value)
+        torch.testing.assert_close(loss_of(keys, queries), value)
+    assert loss_of.last["active_anchors"] == 5
+
+
+def test_keys_of_other_samples_are_skipped_with_a_queue():
+    """With a queue, keys of other samples change nothing, and tiles without a query's own key are skipped."""
+    queries, keys, queue = draw(1200, 4), draw(1200, 4), draw(3, 4)
+    loss_of = lw.InfoNCELoss(temperature=0.2, reduction="none", backend="tiled")
+    rows = loss_of(queries, keys, queue=queue)
+    torch.testing.assert_close(loss_of(queries[:5], keys[:5], queue=queue), rows[:5])
+    own = pairs.SameSample(torch.arange(1200), torch.arange(1200))
+    assert own.constant(slice(0, 512), slice(512, 1024)) == 0
+
+
+class Exponential(nn.Module):
+    """Parametrises a positive number by its logarithm."""
+
+    def forward(self, logarithm):
+        return logarithm.exp()
+
+    def right_inverse(self, temperature):
+        return temperature.log()
+
+
+def test_a_temperature_is_learned_by_its_logarithm():
+    """Under a parametrisation the logarithm gets τ·∂L/∂τ, an optimiser trains it, and a checkpoint restores it."""
+    queries, keys = draw(6, 4), draw(6, 4)
+    tau = torch.tensor(0.07, dtype=DOUBLE, requires_grad=True)
+    slope = torch.autograd.grad(lw.InfoNCELoss(temperature=tau, symmetric=True)(queries, keys), tau)[0]
+
+    def learned(value):
+        criterion = lw.InfoNCELoss(temperature=nn.Parameter(torch.tensor(value, dtype=DOUBLE)), symmetric=True)
+        return parametrize.register_parametrization(criterion, "temperature", Exponential())
+
+    criterion = learned(0.07)
+    before = criterion(queries, keys)
+    before.backward()
+    (logarithm,) = criterion.parameters()
+    torch.testing.assert_close(logarithm.grad, slope * 0.07)
+    torch.optim.SGD(criterion.parameters(), lr=0.1).step()
+    after = criterion(queries, keys)
+    assert after < before
+    other = learned(0.5)
+    other.load_state_dict(criterion.state_dict())
+    assert torch.equal(other(queries, keys), after)
+    assert "symmetric=True" in repr(criterion)
+
+
+def dcl(z, samples, tau, weights):
+    """Return DCL's row losses: the weighted other view against the views of all other samples; None without those."""
+    losses = []
+    for i in range(len(z)):
+        own = [p for p in range(len(z)) if p % samples == i % samples and p != i]
+        others = [u for u in range(len(z)) if u % samples != i % samples]
+        attraction = sum(z[i] @ z[p] / tau for p in own) / len(own)
+        losses.append(torch.log(sum(torch.exp(z[i] @ z[u] / tau) for u in others)) - weights[i % samples] * attraction)
+    return torch.stack(losses)
+
+
+def omega(view_0, view_1, sigma):
+    """Return DCLW's weights, sample by sample."""
+    likeness = [torch.exp(torch.cosine_similarity(a, b, dim=0) / sigma) for a, b in zip(view_0, view_1, strict=True)]
+    return [(2 - value / (sum(likeness) / len(likeness))).detach() for value in likeness]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("views", [2, 3])
+def test_dcl_is_the_double_loop(backend, unit, views):
+    """The sample's own views are not in the denominator; several other views are averaged."""
+    (batch,) = leaves((5, views, 4))
+    rows = torch.cat(batch.unbind(dim=1))
+    expected = dcl(normalize(rows, dim=1) if unit else rows, 5, 0.3, [1] * 5)
+    loss_of = lw.DCLLoss(temperature=0.3, backend=backend, normalize=unit)
+    assert_same(loss_of(batch), expected.mean(), (batch,))
+    assert torch.equal(loss_of(*batch.unbind(dim=1)), loss_of(batch))
+    loss_of.reduction = "none"
+    torch.testing.assert_close(loss_of(batch), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("unit", [True, False])
+def test_dclw_is_the_double_loop(backend, unit):
+    """ω weights only the pull, has no gradient, and uses the cosine whether or not embeddings are normalised."""
+    (batch,) = leaves((5, 2, 4))
+    rows = torch.cat(batch.unbind(dim=1))
+    weights = omega(batch[:, 0], batch[:, 1], 0.2)
+    assert min(weights) < 0 < max(weights)
+    expected = dcl(normalize(rows, dim=1) if unit else rows, 5, 0.3, weights)
+    loss_of = lw.DCLLoss(temperature=0.3, weighted=True, sigma=0.2, backend=backend, normalize=unit)
+    assert_same(loss_of(batch), expected.mean(), (batch,))
+    assert loss_of.last["positives_per_anchor"].tolist() == [1] * 10
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_anchor_of_weight_zero_is_still_active(backend):
+    """One pair agrees and one doesn't, at a small σ: ω is exactly 0 and 2; all four anchors stay in the mean."""
+    axes = torch.eye(2, dtype=DOUBLE)
+    view_1 = torch.stack([axes[0], -axes[1]])
+    criterion = lw.DCLLoss(temperature=0.5, weighted=True, sigma=0.01, backend=backend, reduction="none")
+    rows = criterion(axes, view_1)
+    assert criterion.last["active_anchors"] == 4
+    torch.testing.assert_close(rows, math.log(2) + torch.tensor([0, 4, 0, 4], dtype=DOUBLE))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("samples", [0, 1])
+def test_dcl_of_one_sample_is_zero(samples, weighted):
+    """Without negatives the anchors are inactive, and the loss is 0 and connected."""
+    (batch,) = leaves((samples, 2, 3))
+    criterion = lw.DCLLoss(weighted=weighted)
+    loss = criterion(batch)
+    loss.backward()
+    assert loss == 0
+    assert criterion.last["active_anchors"] == 0
+    assert batch.grad.abs().sum() == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_n_pairs_is_the_papers_sum(backend):
+    """log(1 + Σ e^{a·p_j − a·p_i}), of embeddings of any length; equals InfoNCE at τ = 1 without normalisation."""
+    anchors, positives = leaves((5, 4), (5, 4))
+    expected = [
+        torch.log(1 + sum(torch.exp(a @ positives[j] - a @ positives[i]) for j in range(5) if j != i))
+        for i, a in enumerate(anchors)
+    ]
+    assert_same(lw.NPairsLoss(backend=backend)(anchors, positives), sum(expected) / 5, (anchors, positives))
+    twin = lw.InfoNCELoss(temperature=1.0, normalize=False, backend=backend)
+    assert torch.equal(lw.NPairsLoss(backend=backend)(anchors, positives), twin(anchors, positives))
+    unit = lw.NPairsLoss(normalize=True)
+    torch.testing.assert_close(unit(anchors, positives), unit(3 * anchors, positives))
+
+
+def test_n_pairs_of_long_embeddings_is_finite():
+    """Similarities in the hundreds of thousands, which occur without normalisation, do not overflow."""
+    anchors = (1000 * torch.randn(70, 16)).requires_grad_()
+    loss = lw.NPairsLoss()(anchors, -anchors.detach())
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert loss > 1e6
+    assert torch.isfinite(anchors.grad).all()
+
+
+def triples(unit=True):
+    """Return rows of triplets, as given and as the loss uses them."""
+    given = leaves((6, 4), (6, 4), (6, 4))
+    return given, [normalize(rows, dim=1) if unit else rows for rows in given]
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_triplet_is_the_equation_row_by_row(unit):
+    """Its push is 1 on the positive and e^{m/τ} on the negative, of each anchor's own two references."""
+    given, rows = triples(unit)
+    pull, push = (pairs.Explicit(torch.tensor([w], dtype=DOUBLE)) for w in ([1.0, 0.0], [1.0, math.exp(0.2 / 0.3)]))
+    expected = torch.cat(
+        [
+            lw.contrast(a[None], torch.stack([p, n]), pull=pull, push=push, temperature=0.3)
+            for a, p, n in zip(*rows, strict=True)
+        ]
+    )
+    loss_of = lw.TripletLoss(temperature=0.3, margin=0.2, normalize=unit)
+    assert_same(loss_of(*given), expected.mean(), given)
+    loss_of.reduction = "none"
+    torch.testing.assert_close(loss_of(*given), expected)
+
+
+def test_triplet_with_one_negative_is_sup_con():
+    """Without a margin: SupCon's loss of an anchor, one reference of its class, and one of another."""
+    given, _ = triples()
+    sup_con = lw.SupConLoss(temperature=0.3)
+    expected = sum(
+        sup_con(a[None], torch.tensor([0]), references=torch.stack([p, n]), reference_labels=torch.tensor([0, 1]))
+        for a, p, n in zip(*given, strict=True)
+    )
+    assert_same(lw.TripletLoss(temperature=0.3)(*given), expected / 6, given)
+
+
+def test_triplet_in_its_limits():
+    """τ → 0: half the hinge on squared distances with margin 2m. Where the positive is nearer: e^{(s_n − s_p)/τ}."""
+    given, (a, p, n) = triples()
+    tau, margin = 1e-5, -1.0
+    gap = (a - p).square().sum(dim=1) - (a - n).square().sum(dim=1)
+    rows = lw.TripletLoss(temperature=tau, margin=margin, reduction="none")(*given)
+    hinge = (gap + 2 * margin).clamp(min=0) / 2
+    torch.testing.assert_close(tau * rows, hinge, rtol=1e-9, atol=1e-9)
+    assert 0 < (hinge > 0).sum() < 6
+    near = torch.eye(2, dtype=DOUBLE)
+    loss = lw.TripletLoss(temperature=0.05)(near, near, -near)
+    torch.testing.assert_close(loss, torch.tensor(math.exp(-2 / 0.05), dtype=DOUBLE), rtol=1e-12, atol=0)
+
+
+def test_triplet_is_exact_where_softplus_is_cut_off():
+    """log(1 + e^x) at x = 25 is x + e^{−x}, not x."""
+    axis = torch.tensor([[1.0]], dtype=DOUBLE)
+    loss = lw.TripletLoss(temperature=2 / 25)(axis, -axis, axis)
+    torch.testing.assert_close(loss - 25, torch.tensor(math.exp(-25), dtype=DOUBLE), rtol=1e-3, atol=0)
+
+
+def test_byol_sums_both_directions():
+    """2 − 2 cos of a view's prediction and the other view's detached target, over both directions; for rows, one."""
+    predictions, targets = leaves((5, 2, 4), (5, 2, 4))
+    cosine = torch.cosine_similarity
+    expected = (
+        sum(
+            4 - 2 * cosine(q[0], z[1], dim=0) - 2 * cosine(q[1], z[0], dim=0)
+            for q, z in zip(predictions, targets.detach(), strict=True)
+        )
+        / 5
+    )
+    assert_same(lw.BYOLLoss()(predictions, targets), expected, (predictions,))
+    lw.BYOLLoss()(predictions, targets).backward()
+    assert targets.grad is None
+    one_way = [lw.BYOLLoss()(predictions[:, v], targets[:, 1 - v]) for v in (0, 1)]
+    torch.testing.assert_close(sum(one_way), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_byol_at_zero_and_in_low_precision(dtype):
+    """A zero prediction or target has cosine 0; gradients are finite, and half precision is computed in float32."""
+    predictions, targets = draw(4, 3).to(dtype), draw(4, 3).to(dtype)
+    predictions[1], targets[2] = 0, 0
+    exact = predictions.double().requires_grad_()
+    predictions.requires_grad_()
+    loss, expected = lw.BYOLLoss()(predictions, targets), lw.BYOLLoss()(exact, targets.double())
+    (loss + expected).backward()
+    assert loss.dtype == (DOUBLE if dtype == DOUBLE else torch.float32)
+    assert (predictions.grad[1:3] == 0).all()
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(predictions.grad.double(), exact.grad, rtol=1e-2, atol=1e-3)
+    assert lw.BYOLLoss()(predictions[:0], targets[:0]) == 0
+
+
+def test_byol_gradcheck():
+    """Its gradient is that of finite differences, and it is twice differentiable."""
+    predictions, targets = leaves((3, 2, 4), (3, 2, 4))
+    assert torch.autograd.gradcheck(lambda q: lw.BYOLLoss()(q, targets.detach()), (predictions,))
+    assert torch.autograd.gradgradcheck(lambda q: lw.BYOLLoss()(q, targets.detach()), (predictions,))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_patch_is_a_cross_entropy_over_each_episode(backend):
+    """Every cell against its episode's class means, averaged over cells; a tensor scale is learned."""
+    queries, supports = leaves((3, 4, 5, 2, 3), (3, 6, 5, 3, 2))
+    scale = torch.tensor(7.0, dtype=DOUBLE, requires_grad=True)
+    labels = torch.randint(0, 6, (3, 4, 2, 3))
+    cells = normalize(queries, dim=2)
+    classes = normalize(supports.mean(dim=(-2, -1)), dim=-1)
+    logits = scale * torch.einsum("eqdhw,ekd->eqkhw", cells, classes)
+    expected = cross_entropy(logits.flatten(0, 1), labels.flatten(0, 1))
+    loss_of = lw.PatchLoss(scale=scale, backend=backend)
+    assert_same(loss_of(queries, supports, labels), expected, (queries, supports, scale))
+    loss_of.reduction = "none"
+    rows = cross_entropy(logits.flatten(0, 1), labels.flatten(0, 1), reduction="none").flatten()
+    torch.testing.assert_close(loss_of(queries, supports, labels), rows)
+    assert loss_of.last["active_anchors"] == 3 * 4 * 6
+
+
+def test_an_unchecked_label_outside_its_episode_is_left_out(monkeypatch):
+    """On a GPU labels are not checked: a cell with such a label has no positive, not another episode's class."""
+    monkeypatch.setattr("likewise.losses.patch.check_classes", lambda *_: None)
+    criterion, labels = lw.PatchLoss(), torch.zeros(2, 1, 2, 2, dtype=torch.int64)
+    labels[0, 0, 0], labels[1, 0, 0] = 3, -1
+    criterion(draw(2, 1, 4, 2, 2), draw(2, 3, 4, 1, 1), labels)
+    assert criterion.last["active_anchors"] == 4
+    assert criterion.last["positives_per_anchor"].tolist() == [0, 0, 1, 1] * 2
+
+
+# What all losses of rows have in common.
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_backends_agree_on_many_rows(case):
+    """With more rows than a tile, dense and tiled give the same loss and gradient; the triplet loss has no backend."""
+    results = []
+    for backend in BACKENDS:
+        torch.manual_seed(0)
+        loss_of, inputs = made(case, count=600, backend=backend)
+        inputs = [value.requires_grad_() for value in inputs]
+        loss = loss_of(*inputs)
+        results.append((loss, *torch.autograd.grad(loss, inputs)))
+    torch.testing.assert_close(*results)
+    assert case != "triplet" or torch.equal(results[0][0], results[1][0])
+
+
+def test_one_row_and_an_empty_queue_are_zero():
+    """With only the query's own key, or only one pair in the batch, there are no negatives."""
+    queries, keys = leaves((3, 4), (3, 4))
+    for loss in (lw.InfoNCELoss()(queries, keys, queue=draw(0, 4)), lw.InfoNCELoss()(queries[:1], keys[:1])):
+        torch.testing.assert_close(loss, torch.zeros((), dtype=DOUBLE), rtol=0, atol=1e-14)
+        assert torch.autograd.grad(loss, queries)[0].abs().max() < 1e-14
+
+
+def test_dtypes_promote():
+    """Half-precision keys and a float64 queue with float32 queries are computed in the widest dtype."""
+    queries, keys, queue = draw(4, 3).float(), draw(4, 3).half(), draw(5, 3)
+    loss = lw.InfoNCELoss()(queries, keys, queue=queue)
+    torch.testing.assert_close(loss, lw.InfoNCELoss()(queries.double(), keys.double(), queue=queue))
+    assert lw.TripletLoss()(queries, keys, queue[:4]).dtype == DOUBLE
+
+
+A, VIEWS = torch.ones(4, 3), torch.ones(4, 2, 3)
+NAN = torch.full((4, 3), torch.nan)
+MAPS, LABELS = torch.ones(2, 3, 4, 2, 2), torch.zeros(2, 3, 2, 2, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lw.InfoNCELoss(temperature=0), "temperature to be a positive number .*got 0"),
+        (lambda: lw.InfoNCELoss()(A, A[:3]), r"keys to be paired one to one with the queries.*got shape \(3, 3\)"),
+        (lambda: lw.InfoNCELoss()(A, A[:, :2]), "keys to be rows, .* with the 3 features of the queries"),
+        (lambda: lw.InfoNCELoss()(VIEWS, VIEWS), "keys to be rows.*one row each"),
+        (lambda: lw.InfoNCELoss()(VIEWS, A), r"one to one with the queries, shape \(4, 2, 3\)"),
+        (
+            lambda: lw.InfoNCELoss()(A, A, queue=torch.ones(5, 2)),
+            "queue to be rows, .* with the 3 features of the queries",
+        ),
+        (lambda: lw.InfoNCELoss()(A, A, queue=NAN), "queue to be finite.*in 4 of 4 rows"),
+        (lambda: lw.InfoNCELoss()(NAN, A), "queries to be finite"),
+        (lambda: lw.InfoNCELoss()([1.0], A), "queries to be a tensor, got list"),
+        (lambda: lw.InfoNCELoss(symmetric=True)(A, A, queue=A), "symmetric.*got a queue: leave it out"),
+        (lambda: lw.DCLLoss()(A), "two or more views for DCLLoss"),
+        (lambda: lw.DCLLoss(weighted=True)(A, A, A), "two views for .*, got 3"),
+        (lambda: lw.DCLLoss(sigma=0), "sigma to be a positive number .* got 0"),
+        (lambda: lw.DCLLoss(sigma=math.nan), "sigma to be a positive number .* got nan"),
+        (lambda: lw.NPairsLoss()(A, A[:2]), "positives to be paired one to one with the anchors"),
+        (lambda: lw.NPairsLoss()(A, NAN), "positives to be finite"),
+        (lambda: lw.NPairsLoss(reduction="max"), "reduction to be one of mean, sum, none"),
+        (lambda: lw.TripletLoss()(A, A, A[:2]), "negatives to be paired one to one with the anchors"),
+        (lambda: lw.TripletLoss()(A, A.long(), A), "positives to have a floating dtype"),
+        (lambda: lw.TripletLoss(margin=math.inf), "margin to be a number within .* got inf"),
+        (lambda: lw.BYOLLoss()(A, A[:2]), r"targets to have the predictions' shape.*\(4, 3\).*\(2, 3\)"),
+        (lambda: lw.BYOLLoss()(VIEWS, A), "targets to have the predictions' shape"),
+        (lambda: lw.BYOLLoss()(torch.ones(4, 3, 3), torch.ones(4, 3, 3)), r"two views, \(B, 2, D\)"),
+        (lambda: lw.BYOLLoss()(A, NAN), "targets to be finite"),
+        (lambda: lw.PatchLoss(scale=-7), "scale to be a positive number .*got -7"),
+        (
+            lambda: lw.PatchLoss(scale=torch.ones(2)),
+            r"scale to be a number or a tensor of shape \(\) or \(1,\), got shape \(2,\)",
+        ),
+        (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS + 3), "cell_labels to be within the 3 classes.*got 3 … 3"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS - 1), "cell_labels to be within the 3 classes"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS.float()), "integer classes"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS, LABELS[0]), "one class for each cell.*repeat a query's label"),
+        (lambda: lw.PatchLoss()(MAPS[0], MAPS, LABELS), "query_maps to be feature maps of episodes"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS[:1], LABELS), "support_maps to have the query_maps' 2 episodes, 4 features"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS[:, :, :3], LABELS), "support_maps to have the query_maps' 2 episodes"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS * torch.nan, LABELS), "support_maps to be finite"),
+        (lambda: lw.PatchLoss()(MAPS, MAPS.tolist(), LABELS), "support_maps to be a tensor"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(call, message):
+    """The error says in one line what was expected and what was given."""
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_a_scale_that_became_negative_is_refused():
+    """A learned scale is checked in every step, not only when the loss is created."""
+    scale = nn.Parameter(torch.tensor(7.0))
+    criterion = lw.PatchLoss(scale=scale)
+    scale.data.fill_(-1)
+    with pytest.raises(ValueError, match=r"scale to be a positive number .*got -1"):
+        criterion(MAPS, MAPS, LABELS)
+
+
+def test_options_that_a_loss_does_not_have_are_refused():
+    """N-pairs has no temperature and BYOL no options."""
+    with pytest.raises(TypeError, match="temperature"):
+        lw.NPairsLoss(temperature=0.1)
+    with pytest.raises(TypeError, match="reduction"):
+        lw.BYOLLoss(reduction="sum")

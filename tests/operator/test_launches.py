@@ -1,0 +1,264 @@
+"""The number of kernel launches of a step on a GPU, and its memory, counted on tensors without values."""
+
+import itertools
+import weakref
+from collections import Counter
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+import torch
+from test_no_synchronisation import DEVICE, Watch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+import likewise as lw
+from likewise import pairs
+from likewise.operator import Problem, Push, backends, evaluate
+from likewise.operator.problem import Part
+
+pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
+
+from triton.backends.compiler import GPUTarget
+from triton.runtime import jit
+
+from likewise.operator.triton import fused, launches, tuning
+from likewise.operator.triton.operands import precision
+
+
+@pytest.fixture(autouse=True)
+def _autocast_knows_no_such_device(monkeypatch):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
+
+
+class Count(Watch):
+    """Count launches and the peak number of allocated bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = self.peak = 0
+        self._known = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = super().__torch_dispatch__(operation, types, args, kwargs)
+        for value in tree_leaves(result):
+            if isinstance(value, torch.Tensor) and value.device == DEVICE:
+                storage = value.untyped_storage()
+                if storage._cdata not in self._known:  # noqa: SLF001 - what tells storages from each other
+                    self._known.add(storage._cdata)  # noqa: SLF001 - likewise
+                    self.held += storage.nbytes()
+                    self.peak = max(self.peak, self.held)
+                    weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())  # noqa: SLF001 - likewise
+        return result
+
+    def _free(self, name, size):
+        self._known.discard(name)
+        self.held -= size
+
+
+@contextmanager
+def counting(monkeypatch):
+    """Select the kernels for fake tensors, and count each launch as one operation."""
+
+    def kernel(kernel, _grid):
+        return lambda *_, **__: watch.launched.append(kernel.__name__)
+
+    monkeypatch.setattr(backends, "no_triton", lambda _: None)
+    monkeypatch.setattr(launches, "_kernel", kernel)
+    monkeypatch.setattr(fused, "precision", lambda half, _: precision(half, torch.device("cuda")))
+    with FakeTensorMode(), Count() as watch:
+        yield watch
+
+
+def filled(watch):
+    """Return the launches without those that only fill uninitialised memory, which happens only in tests."""
+    return Counter(name for name in watch.launched if "empty" not in name)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_step_of_sup_con(dtype, monkeypatch):
+    """SupCon with class labels, forward and backward: at most twelve launches, and no separate sum over classes."""
+    for name in ("known_row_sum", "known_support"):
+        monkeypatch.setattr(pairs.PairWeight, name, lambda *_: pytest.fail("a sum over classes was asked for"))
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    with counting(monkeypatch) as watch:
+        z = torch.empty(4096, 128, dtype=dtype, device=DEVICE, requires_grad=True)
+        labels = torch.empty(4096, dtype=torch.int64, device=DEVICE)
+        loss = lw.SupConLoss(backend="triton")
+        value = loss(z, labels)
+        torch.autograd.grad(value, z)
+        assert loss.last["positives_per_anchor"].shape == (4096,)
+    launched = filled(watch)
+    assert sum(launched.values()) <= 12, launched
+    assert launched["forward_kernel"] == launched["backward_kernel"] == 1
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["a number", "learned"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
+    """Queues, both directions, two pushes, label sets and weights in tiles: no value is read."""
+    with counting(monkeypatch):
+        z, k, queue = (torch.empty(64, 20, dtype=dtype, device=DEVICE) for _ in range(3))
+        labels = torch.empty(64, dtype=torch.int64, device=DEVICE)
+        sets = torch.empty(64, 9, dtype=torch.bool, device=DEVICE)
+        not_self, everything = pairs.NotSelf(64), pairs.AllPairs(64, 64)
+        same = pairs.SameClass(labels) & not_self
+        explicit = pairs.Explicit(torch.empty(64, 64, dtype=torch.bool, device=DEVICE))
+        for sections, push, pull, both_ways in (
+            ((z,), not_self, same.mean_over_row(), False),
+            ((z,), not_self, pairs.Overlap(sets) * not_self, False),
+            ((z,), not_self, pairs.Jaccard(sets) * not_self, False),
+            ((k,), everything, ~not_self, True),
+            ((z, queue), pairs.concat([not_self, everything]), None, False),
+            ((z, k), pairs.concat([not_self, explicit]), None, False),
+        ):
+            tau = torch.empty((), device=DEVICE, requires_grad=True) if learned else 0.1
+            wanted = [v.requires_grad_() for v in (z, k)] + ([tau] if learned else [])
+            outcome = evaluate(
+                Problem((Push(push),), pull, normalize=True, both_ways=both_ways),
+                z,
+                sections,
+                temperature=tau,
+                backend="triton",
+            )
+            torch.autograd.grad(outcome.logsums[0].sum(), wanted, allow_unused=True)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kib"), [(80, 163), (86, 99), (89, 99), (90, 227), (100, 227), (103, 227), (110, 227), (120, 99)]
+)
+def test_tiles_have_room(capability, kib, monkeypatch):
+    """Whatever a kernel multiplies: its own rows and those of the stages it loads ahead fit into shared memory."""
+    monkeypatch.setattr(tuning, "capability", lambda _: capability)
+    monkeypatch.setattr(tuning, "room", lambda _: kib << 10)
+    every = itertools.product(("sums", "average", "backward"), (16, 64, 128, 256), *[(False, True)] * 3, (0, 1, 2))
+    for kernel, chunk, two, whole, busy, overlaps in every:
+        if chunk == 256 and (two or not whole):  # such rows are read in chunks of 128
+            continue
+        size = tuning.tiles(kernel, chunk, two=two, whole=whole, overlaps=overlaps, busy=busy, device=DEVICE)
+        own, other = (rows * chunk * 2 * (1 + two) for rows in (size.own, size.other))
+        # in chunks, the own rows are loaded anew with each tile
+        held = own + size.stages * other if whole else size.stages * (own + other)
+        assert held <= kib << 10, (kernel, chunk, two, whole, busy, overlaps, size)
+
+
+MULTIPROCESSORS = [1, 132, 148]
+"""Of a GPU that is not there, of an H100 and of a B200."""
+
+
+@pytest.mark.parametrize("count", MULTIPROCESSORS)
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.bfloat16, 1.2e9), (torch.float32, 1.7e9)])
+def test_a_million_rows(dtype, limit, count, monkeypatch):
+    """1,048,576 rows of 128 features: in addition to the inputs, the rows as multiplied and two gradients at most."""
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    monkeypatch.setattr(tuning, "multiprocessors", lambda _: count)
+    with counting(monkeypatch) as watch:
+        z = torch.empty(1 << 20, 128, dtype=dtype, device=DEVICE, requires_grad=True)
+        labels = torch.empty(1 << 20, dtype=torch.int64, device=DEVICE)
+        inputs = watch.held
+        value = lw.SupConLoss(backend="triton")(z, labels)
+        (gradient,) = torch.autograd.grad(value, z)
+        assert gradient.dtype == dtype
+    assert inputs == (1 << 20) * (128 * dtype.itemsize + 8)
+    assert watch.peak - inputs <= limit, watch.peak - inputs
+
+
+@pytest.mark.parametrize("count", MULTIPROCESSORS)
+@pytest.mark.parametrize(("products", "warps", "rows", "stored"), [(False, 8, 128, 0.1), (True, 4, 64, 3.0)])
+def test_a_loop_is_split_no_further_than_it_pays(products, warps, rows, stored, count, monkeypatch):
+    """Within 5 % of the shortest of all splits, counted wave by wave; one part where programs fill a GPU 20 times."""
+    monkeypatch.setattr(tuning, "multiprocessors", lambda _: count)
+    room = count * (8 // warps)
+    for n in (1, 100, 4096, 16_384, 65_536, 77_935, 136_875, 285_870, 1 << 20):
+        programs = walked = -(-n // rows)
+
+        def time(parts, programs=programs, walked=walked):
+            waves, rest = divmod(programs * parts, room)
+            return (waves + (rest > 0)) * (walked / parts + stored)
+
+        parts = tuning.splits(programs, walked, DEVICE, warps=warps, products=products)
+        most = max(1, min(16 if products else 256, walked // 2))
+        assert 1 <= parts <= most
+        assert time(parts) <= 1.0501 * min(map(time, range(1, most + 1)))
+        assert parts == 1 or programs < 20 * room
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Launch nothing, and collect what Triton would compile for an H100: its own keys, of tensors in memory."""
+    driver = mock.Mock(**{"get_current_target.return_value": GPUTarget("cuda", 90, 32)})
+    monkeypatch.setattr(jit, "driver", mock.Mock(active=driver))
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    binders, keys = {}, set()
+
+    def kernel(kernel, _grid):
+        def launch(*values, **keywords):
+            if kernel.__name__ not in binders:
+                made = jit.JITFunction(kernel.fn, **getattr(kernel, "kwargs", {}))
+                binders[kernel.__name__] = made.create_binder()[-1]
+            _, specialization, options = binders[kernel.__name__](*values, **keywords)
+            keys.add((kernel.__name__, str(specialization), str(options)))
+
+        return launch
+
+    monkeypatch.setattr(backends, "no_triton", lambda _: None)
+    monkeypatch.setattr(launches, "_kernel", kernel)
+    monkeypatch.setattr(fused, "precision", lambda half, _: precision(half, torch.device("cuda")))
+    return keys
+
+
+def an_epoch(name, dtype):
+    """Yield steps of a loss: two batches and an odd rest of odd parts of memory, with a constant that is annealed."""
+    for turn in range(20):
+        beta, tau = 0.31 + 0.05 * turn, 0.1 + 0.001 * turn
+        for n in (256, 256, 77):
+            labels = torch.arange(n + turn)[turn:] % 7
+            z, k = (torch.randn(n * 20 + turn, dtype=dtype)[turn:].view(n, 20) for _ in range(2))
+            queue = torch.randn(n + 33, 20, dtype=dtype)
+            not_self, everything = pairs.NotSelf(n), pairs.AllPairs(n, len(queue))
+            same = pairs.SameClass(labels) & not_self
+            one = {"temperature": tau, "backend": "triton"}
+            z.requires_grad_()
+            if name == "SupCon":
+                lw.SupConLoss(temperature=tau, backend="triton")(z, labels).backward()
+            elif name == "learned":
+                learned = torch.full((turn + 1,), tau).requires_grad_()
+                lw.SupConLoss(temperature=learned[turn], backend="triton", normalize=False)(z, labels).backward()
+            elif name == "hard negatives":
+                lw.HardNegativeLoss(temperature=tau, beta=beta, backend="triton")(z, k.requires_grad_()).backward()
+            elif name == "InfoNCE":
+                lw.InfoNCELoss(temperature=tau, symmetric=True, backend="triton")(z, k.requires_grad_()).backward()
+            elif name == "queue":
+                push = pairs.concat([not_self * beta, everything * (1 - beta / 2), everything])
+                evaluate(
+                    Problem((Push(push),), normalize=True), z, (z, queue, k[:1].expand(n + 33, 20)), **one
+                ).logsums[0].sum().backward()
+            elif name == "scaled":
+                scale = torch.rand(n + turn)[turn:]
+                push = not_self.scale(references=scale) * beta
+                evaluate(
+                    Problem((Push(push),), same.scale(anchors=scale) * beta, coefficients=(scale,), normalize=True),
+                    z,
+                    (z,),
+                    **one,
+                ).losses.sum().backward()
+            elif name == "part":
+                push = pairs.NotSelf(n, n + 33, 33)
+                everyone = torch.cat([torch.arange(33) % 7, labels])
+                pull = (pairs.SameClass(everyone[33:], everyone, offset=33) & push).mean_over_row()
+                part = Part(33, lambda x, n=n: torch.zeros(n + 33, *x.shape[1:]), (33, n))
+                evaluate(
+                    Problem((Push(push),), pull, part=part, coefficients=(None,), normalize=True), z, (queue,), **one
+                ).losses.sum().backward()
+            yield turn, n
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", ["SupCon", "learned", "hard negatives", "InfoNCE", "queue", "scaled", "part"])
+def test_an_epoch_compiles_what_its_first_step_does(name, dtype, compiled):
+    """Neither an odd last batch, nor where rows lie in memory, nor an annealed number compiles anything anew."""
+    first = None
+    for _ in an_epoch(name, dtype):
+        first = first or set(compiled)
+        assert compiled == first
+    assert {name for name, *_ in first} >= {"forward_kernel", "backward_kernel", "merge_kernel"}

@@ -1,0 +1,207 @@
+"""Sections of pages: of one's own, for which number of runs, and that no name turns into HTML."""
+
+import re
+import sys
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from markupsafe import Markup
+
+from likewise.cli import compare
+from likewise.data import Parts, Samples
+from likewise.evaluation import KNN, FeatureParts, Features, save_features
+from likewise.report import (
+    SECTIONS,
+    Content,
+    Section,
+    Subject,
+    definitions,
+    folded,
+    heading,
+    in_settings,
+    paragraphs,
+    table,
+    write_page,
+)
+from likewise.report.elements import element, sentence
+from likewise.runs import Run
+from likewise.scores import Metric, Result, Score
+from likewise.workflows import Silent, evaluate
+
+HOSTILE = "\"'><img src=x onerror=alert(1)></script><script>alert(2)</script>{{ 7 * 7 }}"
+TAGS = {"img", "script"}
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "your-section.md"
+
+
+class Tags(HTMLParser):
+    """Collects the tags and attributes that a browser would see."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+
+class OfOne(Section):
+    def content(self, subjects):
+        return Content("Mine", f"about {subjects[0].run.name}", paragraphs(["<i>"]))
+
+
+class OfSeveral(Section):
+    runs = "several"
+
+    def content(self, subjects):
+        return Content("Ours", f"about {len(subjects)} runs", "<u>plain</u>" + Markup("<em>markup</em>"))
+
+
+class OfAny(Section):
+    runs = "any"
+
+    def __init__(self, most=3):
+        self.most = most
+
+    def content(self, subjects):
+        return Content("Anyone's", f"{self.most}") if len(subjects) < self.most else None
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Runs with classes, features and scores, all of whose words are hostile."""
+    made = []
+    for seed in range(2):
+        run = Run.create(tmp_path, f"run {seed} <img src=x>")
+        loss = {"class_path": "likewise.losses.SupConLoss", "init_args": {HOSTILE: HOSTILE, "temperature": seed}}
+        names = (HOSTILE, "plain")
+        facts = {"parts": {"loss": loss}, "seed": seed, "recipe": HOSTILE, "device": HOSTILE}
+        run.describe(facts | {"labels": {"kind": "classes", "names": names}, "versions": {HOSTILE: HOSTILE}})
+        run.write("metrics.csv", f'step,epoch,"{HOSTILE.replace(chr(34), chr(34) * 2)}"\n0,1,2.0\n1,1,1.0\n'.encode())
+        labels = torch.arange(40) % 2
+        vectors = torch.nn.functional.one_hot(labels, 2) + 0.8 * torch.randn(40, 2)
+        features = FeatureParts(*(Features(vectors, labels, names, part=of) for of in ("train", "validation", "test")))
+        run.add(KNN(3, "uniform")(*features))
+        metric = Metric(HOSTILE, better="lower")
+        run.add(Result((Score(HOSTILE, metric, 0.5, 0.4, 0.6, 9, notes=(HOSTILE,), settings={HOSTILE: HOSTILE}),)))
+        with run.writing(run.embeddings.name) as path:
+            save_features(path, features)
+        images = torch.randint(0, 256, (40, 1, 4, 4), dtype=torch.uint8)
+        samples = Samples(images, labels, names)
+        made.append(Subject(run, Parts(samples, samples, samples), HOSTILE))
+    return made
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_name_turns_into_html(runs, tmp_path, count):
+    subjects = runs[:1] if count == 1 else in_settings([of.run for of in runs])
+    write_page(tmp_path / "page.html", subjects, title=HOSTILE)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    found = Tags(text)
+    assert "img" not in found.tags
+    assert not any(name.startswith("on") for name in found.attributes)
+    data = text.count('<script type="application/json"')
+    assert found.tags.count("script") == 3 + data > 3  # the drawing library, and what draws
+    assert "{{ 7 * 7 }}" in text
+    assert ">alert(2)" not in text
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        table(["", HOSTILE], [["a", HOSTILE]], most=0, file=HOSTILE),
+        table(["", HOSTILE], [["a", HOSTILE]]),
+        heading(HOSTILE),
+        folded(HOSTILE, HOSTILE),
+        definitions([(HOSTILE, HOSTILE)]),
+        paragraphs([HOSTILE], HOSTILE),
+        element("cards", [(HOSTILE, HOSTILE, [HOSTILE])]),
+        element("gallery", [([{"tile": 1, "name": HOSTILE, "place": HOSTILE, "text": HOSTILE}], HOSTILE)]),
+        element("mistakes", [({"tile": -1, "name": HOSTILE, "place": HOSTILE}, HOSTILE, [])]),
+        sentence("robustness", clean=HOSTILE),
+    ],
+)
+def test_whatever_an_element_is_given_stands_as_text(made):
+    assert isinstance(made, Markup)
+    assert TAGS.isdisjoint(Tags(made).tags)
+    assert "onerror" not in Tags(made).attributes
+
+
+def test_each_section_is_on_the_pages_that_it_is_for(runs, tmp_path):
+    path = tmp_path / "page.html"
+    sections = [OfSeveral(), OfAny(), OfOne()]
+    write_page(path, runs[:1], sections=sections)
+    alone = path.read_text(encoding="utf-8")
+    write_page(path, runs, sections=sections)
+    several = path.read_text(encoding="utf-8")
+    assert re.findall(r"<h2>(.*?)</h2>", alone) == ["Anyone&#39;s", "Mine"]
+    assert re.findall(r"<h2>(.*?)</h2>", several) == ["Ours", "Anyone&#39;s"]
+    assert "&lt;u&gt;plain&lt;/u&gt;<em>markup</em>" in several
+    write_page(path, runs, sections=[OfAny(most=2)])
+    assert "<h2>" not in path.read_text(encoding="utf-8")
+
+
+def test_a_section_that_returns_html_is_told_what_to_return(runs, tmp_path):
+    class Wrong(Section):
+        def content(self, subjects):
+            del subjects
+            return "<p>"
+
+    with pytest.raises(ValueError, match=r"expected a Content or None from Wrong\.content, got str: return Content\("):
+        write_page(tmp_path / "page.html", runs[:1], sections=[Wrong()])
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The module of the documentation's example, where it can be imported."""
+    (code,) = re.findall(r'```python title="my_sections.py"\n(.*?)```', PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "my_sections.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_sections", raising=False)
+    return import_module("my_sections")
+
+
+def headings_of(path):
+    return re.findall(r"<h2>(.*?)</h2>", path.read_text(encoding="utf-8"))
+
+
+def test_the_example_of_the_documentation_is_a_section(runs, tmp_path, example):
+    path = tmp_path / "page.html"
+    write_page(path, runs[:1], sections=[*(kind() for kind in SECTIONS), example.PredictedSection(most=1)])
+    assert headings_of(path)[-2:] == ["Run", "Predicted classes"]
+    predicted = runs[0].outcomes["kNN", "prediction", "encoder", "test"].values
+    text = path.read_text(encoding="utf-8")
+    assert f"<td>20</td><td>{int((predicted == 0).sum())}</td>" in text
+    assert "1 of 2 rows" in text
+
+
+@pytest.mark.usefixtures("example")
+def test_the_sections_of_a_configuration_are_on_the_page(runs):
+    run = runs[0].run
+    own = {"class_path": "my_sections.PredictedSection", "init_args": {"most": 1}}
+    sections = [{"class_path": "likewise.report.sections.FactsSection"}, own]
+    evaluate(run, {"evaluations": [], "sections": sections}, progress=Silent())
+    assert headings_of(run.report) == ["Run", "Predicted classes"]
+    evaluate(run, {"evaluations": [], "sections": own}, progress=Silent())
+    assert headings_of(run.report) == ["Predicted classes"]
+    with pytest.raises(ValueError, match="expected a class of kind Section"):
+        evaluate(run, {"evaluations": [], "sections": {"class_path": "likewise.SupConLoss"}}, progress=Silent())
+
+
+def test_sections_are_added_to_the_page_of_a_comparison(runs, tmp_path, monkeypatch):
+    (tmp_path / "ours.py").write_text(
+        "from likewise.report import Content, Section\n\n\nclass Ours(Section):\n    runs = 'any'\n\n"
+        "    def content(self, subjects):\n        return Content('Ours')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    page = tmp_path / "compared.html"
+    words = [*(str(of.run.folder) for of in runs), "--output", str(page)]
+    compare.run([*words, "--report.sections+", "ours.Ours"])
+    assert headings_of(page)[0] == "Scores"
+    assert headings_of(page)[-2:] == ["Runs", "Ours"]
+    compare.run([*words, "--report.sections", "ComparisonSection", "--report.sections", "ours.Ours"])
+    assert headings_of(page) == ["Scores", "Ours"]

@@ -1,0 +1,78 @@
+"""The command on several processes: one run, which trains as a single process would."""
+
+import pytest
+import torch
+from command_worker import end_of, start_together
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from likewise.runs import Run
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+MINE = """
+import torch
+from likewise.models import Encoder
+
+class Small(Encoder):
+    def __init__(self, input_shape: tuple[int, ...], width: int = 8):
+        super().__init__(input_shape)
+        self.layer = torch.nn.Linear(input_shape[1] * input_shape[2], width)
+        self.norm = torch.nn.BatchNorm1d(width)
+    @property
+    def feature_dim(self):
+        return self.layer.out_features
+    def forward(self, inputs):
+        return torch.relu(self.norm(self.layer(self.standardized(inputs).flatten(1))))
+"""
+COMMON = ["--encoder", "mine.Small", "--batches.batch_size", "120", "--trainer.max_epochs", "2"]
+COMMON += ["--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
+
+
+def _train(folder, arguments, processes):
+    folder.mkdir()
+    (folder / "mine.py").write_text(MINE)
+    started = start_together(["train", *COMMON, *arguments], folder, processes)
+    assert [end_of(process) for process in started] == [0] * processes
+    (run,) = (folder / "runs").iterdir()
+    return Run.open(run)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--loss", "RASCALLoss"],
+        [
+            *("--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs+", "KeyQueue", "--inputs.size", "200"),
+            *("--log", "tensorboard"),
+        ],
+        [
+            *("--loss", "SupConLoss", "--loss.gather_distributed", "ring", "--trainer.accumulate_grad_batches", "2"),
+            *("--trainer.precision", "64-true"),
+        ],
+    ],
+    ids=["RASCAL", "MoCo", "SupCon in a ring, accumulated, in float64"],
+)
+def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_single_one(arguments, tmp_path):
+    """Views are sampled for the global batch, rows are gathered, and logs are averaged over all processes."""
+    one, two = (_train(tmp_path / str(processes), arguments, processes) for processes in (1, 2))
+    weights, others = (load_file(run.weights) for run in (one, two))
+    assert weights.keys() == others.keys()
+    of_weights, of_state = (1e-12, 1e-10) if "64-true" in arguments else (2e-5, 1e-4)
+    for name, value in weights.items():
+        assert torch.allclose(value, others[name], rtol=of_weights, atol=of_weights), name
+    states = [torch.load(run.checkpoint, weights_only=True)["state_dict"] for run in (one, two)]
+    for name, value in states[0].items():
+        assert torch.allclose(value.double(), states[1][name].double(), atol=of_state), name
+    for name, curve in one.metrics.items():
+        assert [value for _, value in two.metrics[name]] == pytest.approx([value for _, value in curve], abs=1e-3), name
+    assert [(of.epoch, of.label, of.count) for of in one.class_means] == [
+        (of.epoch, of.label, of.count) for of in two.class_means
+    ]
+    assert [of.mean for of in one.class_means] == pytest.approx([of.mean for of in two.class_means], abs=1e-3)
+    assert bool(one.class_means) == ("RASCALLoss" in arguments)
+    if "--log" in arguments:
+        (_events,) = (two.folder / "tensorboard").glob("events.*")  # the first process alone writes
+        read = EventAccumulator(str(two.folder / "tensorboard"))
+        read.Reload()
+        assert [(of.step, of.value) for of in read.Scalars("loss")] == two.metrics["loss"]

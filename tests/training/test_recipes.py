@@ -1,0 +1,308 @@
+"""Recipes and studies: their names, what wins over them, and that every method trains from the command."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from sklearn.datasets import load_digits
+from test_sources import write_fashion
+
+from likewise.cli import main
+from likewise.configuration import read
+from likewise.configuration.recipes import names, recipe, studies, study
+from likewise.data import LongTail, parts_of
+from likewise.parts import build
+from likewise.runs import Run
+from likewise.workflows.plan import Sweep
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
+
+METHODS = ("simclr", "supcon", "moco", "byol", "rascal", "cross-entropy")
+DATA = (
+    "digits",
+    "omniglot",
+    "cifar10",
+    "cifar100",
+    "cifar100-lt",
+    "image-folder",
+    "cifar10-fast",
+    "cifar100-fast",
+    "cifar100-20",
+    "cifar100-20-lt50",
+    "omniglot-few-shot",
+    "cifar-fs",
+    "cifar-fs-resnet12",
+)
+FEW = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu")
+SMALL = ("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4")
+
+
+def parsed(*words):
+    return read(words)
+
+
+def refused(capsys, *words):
+    """Return the one line of an error."""
+    assert main(list(map(str, words))) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+def metrics_of(root):
+    (run,) = root.iterdir()
+    with Run(run).metrics_file.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_there_is_a_recipe_of_every_method_for_every_data_set():
+    assert {f"{method}-{data}" for method in METHODS for data in DATA} <= set(names())
+    assert all(recipe(name)["loss"]["class_path"].startswith("likewise.losses.") for name in names())
+
+
+def within(given, said):
+    """Whether everything given is also said."""
+    if isinstance(given, dict):
+        return all(within(value, said.get(name)) for name, value in given.items())
+    if isinstance(given, list):
+        return len(given) == len(said) and all(map(within, given, said))
+    return given == said
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_every_value_of_a_recipe_is_an_option_that_is_understood(data):
+    for method in METHODS:
+        path = ["--data.path", "photos"] if data == "image-folder" else []
+        said = parsed("--recipe", f"{method}-{data}", *path)
+        assert said["recipe"] == f"{method}-{data}"
+        assert within(recipe(f"{method}-{data}"), said)
+
+
+def test_options_win_over_a_recipe_wherever_they_stand():
+    before = parsed("--loss.temperature", "0.3", "--recipe", "supcon-cifar10", "--trainer.max_epochs", "7")
+    assert before["loss"]["init_args"]["temperature"] == 0.3
+    assert before["trainer"]["max_epochs"] == 7
+    assert before["batches"]["init_args"]["batch_size"] == 1024
+    other = parsed("--recipe", "supcon-cifar10", "--encoder", "ConvNet", "--recipe", "simclr-cifar10")
+    assert other["recipe"] == "simclr-cifar10"
+    assert other["loss"] == {**other["loss"], "class_path": "likewise.losses.NTXentLoss"}
+    assert other["encoder"] == parsed("--encoder", "ConvNet")["encoder"]  # and not with the depth of a ResNet
+
+
+def test_another_class_of_a_part_does_not_take_over_the_recipes_arguments(tmp_path):
+    """Arguments of one name mean other things in another class: a crop's scale is no affine map's."""
+    plain = parsed("--batches.augmentation", "RandomAffine")["batches"]["init_args"]["augmentation"]
+    said = parsed("--recipe", "simclr-cifar10", "--batches.augmentation=RandomAffine")
+    assert said["batches"]["init_args"]["augmentation"] == plain
+    assert said["batches"]["init_args"]["batch_size"] == 1024
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: simclr-cifar10\nencoder:\n  class_path: likewise.models.ConvNet\n")
+    assert parsed("--config", str(file))["encoder"] == parsed("--encoder", "ConvNet")["encoder"]
+    same = parsed("--recipe", "simclr-cifar10", "--encoder", "ResNet", "--encoder.width", "8")
+    assert same["encoder"]["init_args"]["depth"] == 50
+
+
+def test_what_is_added_to_a_list_of_a_recipe_leaves_the_others_there():
+    said = parsed("--recipe", "supcon-cifar100-lt", "--subset+", "Classes", "--subset.count", "20")["subset"]
+    assert [one["class_path"].rpartition(".")[2] for one in said] == ["LongTail", "Classes"]
+    assert said[0]["init_args"]["imbalance"] == 100
+    said = parsed("--recipe", "supcon-cifar100-20-lt10", "--subset", "Fraction", "--subset.fraction", "0.5")["subset"]
+    assert said["class_path"] == "likewise.data.Fraction"
+    assert recipe("moco-cifar100-20-lt50")["inputs"][1]["init_args"] == {"size": 512}  # that of its likeness
+
+
+def test_the_recipe_that_is_recorded_is_the_one_that_was_used(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: byol-digits\n")
+    said = parsed("--recipe", "simclr-digits", "--config", str(file))
+    assert (said["recipe"], said["loss"]["class_path"]) == ("simclr-digits", "likewise.losses.NTXentLoss")
+
+
+def test_a_file_of_options_may_name_a_recipe(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: byol-digits\ntrainer:\n  max_epochs: 3\n")
+    said = parsed("--config", str(file))
+    assert said["loss"]["class_path"] == "likewise.losses.BYOLLoss"
+    assert [one["class_path"].rpartition(".")[2] for one in said["inputs"]] == ["Momentum", "Predictor"]
+    assert said["trainer"]["max_epochs"] == 3
+
+
+def test_the_recipe_of_supcontrast_is_that_of_its_authors():
+    """Khosla et al.'s code: the numbers of its README and argument parser."""
+    whole = recipe("supcon-cifar100")
+    assert whole["encoder"]["init_args"] == {"depth": 50, "stem": "small"}
+    scaled = whole["optimizer"]["init_args"]
+    assert scaled["lr"] * 0.07 / 0.1 == pytest.approx(0.5, rel=1e-5)  # their loss is multiplied by τ / 0.07
+    assert scaled["lr"] * scaled["weight_decay"] == pytest.approx(0.5 * 1e-4, rel=1e-5)
+    assert scaled["momentum"] == 0.9
+    assert whole["trainer"]["max_epochs"] == 1000
+    assert whole["schedule"]["init_args"]["warmup_start"] * 0.5 == pytest.approx(0.01)
+    assert whole["loss"]["init_args"]["temperature"] == 0.1
+    assert recipe("simclr-cifar100")["loss"]["init_args"]["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train", "--recipe", "supcn-digits"], "did you mean supcon-digits"),
+        (["train", "--recipe", "nothing"], "METHOD-DATA, with a method of asymmetric, bce"),
+        (["train", "--recipe", "methods-digits"], "likewise sweep --recipe methods-digits"),
+        (["train", "--config", "five.yaml"], "expected the name of a recipe, got 5"),
+        (["train", "--recipe", "simclr-image-folder"], "data"),
+        (["sweep", "--grid", "seed=1,2"], "which a sweep sets itself"),
+        (["train", "--recipe", "cifar10"], "did you mean"),
+        (["train", "--recipe"], "expected the name of a recipe, got none: supcon-digits is one"),
+        (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
+        (["train", "--recipe", "supcon-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to"),
+        (["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"], "lower it to"),
+        (["train", "--recipe", "supcon-cifar10", "--data.root", "nowhere"], "add --data.download true"),
+    ],
+)
+def test_a_recipe_that_is_unknown_or_does_not_fit_is_refused_with_the_remedy(
+    words, expected, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "five.yaml").write_text("recipe: 5\n")
+    assert expected in refused(capsys, *words)
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_recipe_of_images_refuses_vectors(tmp_path, capsys):
+    file = tmp_path / "points.csv"
+    file.write_text("x,y,class\n" + "".join(f"{row},1.5,{'ab'[row % 2]}\n" for row in range(40)))
+    line = refused(capsys, "train", "--recipe", "supcon-image-folder", "--data.path", file, "--data.size", "null")
+    assert "images" in line
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_from_the_command_on_images_in_files_and_in_arrays(method, tmp_path):
+    """A few steps on files of torchvision's, by the recipe of another data set."""
+    write_fashion(tmp_path, train=80, test=20)
+    words = ["--recipe", f"{method}-cifar10", "--data.name", "FashionMNIST", "--data.root", str(tmp_path), *SMALL, *FEW]
+    words += ["--batches.augmentation", "RandomAffine", "--batches.batch_size", "16", "--evaluations", "KNN"]
+    assert main(["train", *words, "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert Run(run).facts["recipe"] == f"{method}-cifar10"
+    assert "recipe" not in yaml.safe_load(Run(run).configuration.read_text())
+    assert len(metrics_of(tmp_path / "runs")) == 2
+    assert Run(run).encoder() is not None
+
+
+def test_the_fast_recipe_compiles_and_trains_in_bfloat16(tmp_path):
+    """On a CPU as on a GPU; the weights are float32 and named as those of a network that is not compiled."""
+    write_fashion(tmp_path, train=64, test=20)
+    words = ["--recipe", "supcon-cifar10-fast", "--data.name", "FashionMNIST", "--data.root", str(tmp_path), *FEW]
+    words += ["--encoder", "ConvNet", "--encoder.width", "4", "--batches.augmentation", "RandomAffine"]
+    words += ["--batches.batch_size", "16", "--evaluations", "[]", "--runs", str(tmp_path / "runs")]
+    assert main(["train", *words, "--trainer.log_every_n_steps", "1"]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    said = yaml.safe_load(Run(run).configuration.read_text())
+    assert (said["compile"], said["trainer"]["precision"]) == (True, "bf16-mixed")
+    assert len(metrics_of(tmp_path / "runs")) == 2
+    assert {value.dtype for value in Run(run).encoder().parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("level", ["view", "sample"])
+def test_uniform_ranks_follow_supcons_curve_bit_for_bit(level, tmp_path):
+    few = ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--evaluations", "[]", "--encoder.width", "4"]
+    uniform = ["--recipe", "rascal-digits", "--loss.ranking", "uniform", "--loss.rank_level", level]
+    assert main(["train", "--recipe", "supcon-digits", *few, "--runs", str(tmp_path / "supcon")]) == 0
+    assert main(["train", *uniform, *few, "--runs", str(tmp_path / "uniform")]) == 0
+    supcon, rascal = (metrics_of(tmp_path / name) for name in ("supcon", "uniform"))
+    assert len(supcon) > 10
+    assert [row["loss"] for row in supcon] == [row["loss"] for row in rascal]
+    weights = [next((tmp_path / of).iterdir()) / "encoder.safetensors" for of in ("supcon", "uniform")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_a_study_names_its_settings_for_every_data_set():
+    assert "rascal-ablation-omniglot" in studies()
+    settings = study("rascal-ablation-cifar100-lt")
+    assert settings["SupCon"] == "--recipe supcon-cifar100-lt"
+    rankings = [options for name, options in settings.items() if name.startswith("RASCAL")]
+    assert {("uniform" in of, "current" in of, "agreement" in of) for of in rankings} == {
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    }
+
+
+def test_every_setting_of_every_study_is_a_recipe_that_exists():
+    for name in studies():
+        for setting in study(name).values():
+            words = setting.split()
+            assert words[words.index("--recipe") + 1] in names(), (name, setting)
+
+
+def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdict(tmp_path, capsys):
+    digits = load_digits()
+    np.savez(tmp_path / "few.npz", images=digits.images[:300] / 16, labels=digits.target[:300])
+    few = ["--data", "Arrays", "--data.path", str(tmp_path / "few.npz"), "--batches.batch_size", "32"]
+    few += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--encoder.width", "4", "--evaluations", "KNN"]
+    few += ["--report", "false"]  # the pages of runs, which others test
+    words = ["sweep", "--recipe", "rascal-ablation-digits", "--seeds", "2", "--split_seeds", *few]
+    assert main([*words, "--output", str(tmp_path / "sweep")]) == 0
+    told = capsys.readouterr().out
+    assert "kNN, accuracy. " in told
+    assert "No difference from SupCon larger than chance: RASCAL, uniform (+0.00, all 2 equal, 2 seeds)" in told
+    assert "2 seeds seldom suffice to tell." in told
+    with (tmp_path / "sweep" / "compare.csv").open() as file:
+        rows = {row["setting"]: row for row in csv.DictReader(file)}
+    assert list(rows) == list(study("rascal-ablation-digits"))
+    assert rows["SupCon"]["value"] == rows["RASCAL, uniform"]["value"]
+    runs = [Run(path) for path in (tmp_path / "sweep").glob("*/*/*") if path.is_dir()]
+    assert len(runs) == 16
+    splits = {(run.facts["seed"], run.facts["parts"]["split"]["init_args"]["seed"]) for run in runs}
+    assert splits == {(0, 0), (1, 1)}
+    steps = {len(run.metrics["loss"]) for run in runs}
+    assert len(steps) == 1  # matched
+    page = (tmp_path / "sweep" / "compare.html").read_text()
+    assert "Recorded by the loss, by class" in page
+    assert "rank drift" in page
+    agreement = next(run for run in runs if "agreement-view" in str(run.folder))
+    for name in ("rank_drift_mean", "rank_drift_std", "weight_entropy", "cache_hit_rate", "positives_per_anchor"):
+        assert len(agreement.metrics[name]) == len(agreement.metrics["loss"])
+    assert agreement.metrics["cache_hit_rate"][0][1] == 0  # a cold cache
+    assert agreement.metrics["cache_hit_rate"][-1][1] > 0.9
+    assert {mean.epoch for mean in agreement.class_means} == {2}  # nothing moves in the first
+
+
+def test_seeds_may_split_anew():
+    runs = Sweep([], {"a": []}, [3], splits=True).runs
+    (one,) = runs(Path("sweep"))
+    assert one.words[:4] == ["--seed", "3", "--split.seed", "3"]
+
+
+def test_subsets_are_taken_in_turn_and_those_of_every_part_first():
+    specs = {
+        "data": {"class_path": "likewise.data.Digits"},
+        "split": {"class_path": "likewise.data.Stratified", "init_args": {}},
+        "subset": [
+            {"class_path": "likewise.data.LongTail", "init_args": {"imbalance": 5}},
+            {"class_path": "likewise.data.Classes", "init_args": {"count": 4}},
+        ],
+    }
+    parts, _ = parts_of(specs)
+    assert parts.train.names == parts.test.names == ("0", "1", "2", "3")
+    rest = parts.refitted().train
+    alone, _ = parts_of(specs | {"subset": specs["subset"][1:]})
+    everything = alone.refitted().train
+    kept = LongTail(5)(everything[everything.rows.argsort()])
+    assert torch.equal(rest.rows.sort().values, everything.rows.sort().values[kept])
+    assert rest.counts[0] // rest.counts[3] == 5
+
+
+def test_several_subsets_are_named_by_the_command():
+    words = ["--subset", "Classes", "--subset.count", "4", "--subset+", "LongTail", "--subset.imbalance", "5"]
+    said = parsed(*words)["subset"]
+    assert [one["class_path"].rpartition(".")[2] for one in said] == ["Classes", "LongTail"]
+    assert said[1]["init_args"]["imbalance"] == 5.0
+    assert build(said[0]).count == 4
+    assert json.dumps(said)

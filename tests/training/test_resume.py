@@ -1,0 +1,111 @@
+"""A run that is killed at any moment can be resumed, with the results of an uninterrupted run."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from command_worker import end_of, start
+from sklearn.datasets import load_digits
+
+from likewise.runs import Run
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+RUN = [
+    *("--data", "Arrays", "--data.path", "few.npz", "--batches.batch_size", "20", "--encoder.width", "4"),
+    *("--loss", "RASCALLoss", "--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
+    *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9", "--validation_epochs", "2"),
+]
+BATCHES = 5  # an epoch; with two accumulated, steps of the optimizer after the batches 1, 3, 4, 6, 8, 9, ...
+MOMENTS = [  # one after another: a run is killed, goes on, and is killed again
+    [("batch", 0), ("batch", 7), ("checkpoint", 0), ("file", "encoder.safetensors")],
+    [("checkpoint", 0), ("batch", 3), ("batch", 9), ("file", "embeddings.npz")],
+    [("batch", 4), ("checkpoint", 4), ("file", "scores.csv"), ("file", "report.html")],
+    [("batch", 14)],
+    [("checkpoint", 4), ("batch", 14)],
+    [("batch", 5), ("batch", 9), ("batch", 10), ("batch", 14)],
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run."""
+    folder = tmp_path_factory.mktemp("whole")
+    save_few(folder)
+    assert end_of(start(["train", *RUN], folder)) == 0
+    return Run.open(next((folder / "runs").iterdir()))
+
+
+def save_few(folder, count=160):
+    pixels, labels = load_digits(return_X_y=True)
+    np.savez(
+        folder / "few.npz", images=(pixels[:count].reshape(-1, 8, 8) / 16).astype(np.float32), labels=labels[:count]
+    )
+
+
+def same(one, other):
+    for file in ("weights", "metrics_file", "scores_file", "histograms_file", "class_means_file", "batches"):
+        assert getattr(one, file).read_bytes() == getattr(other, file).read_bytes(), file
+    states = [torch.load(of.checkpoint, weights_only=True)["state_dict"] for of in (one, other)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert np.array_equal(np.load(one.embeddings)["test_features"], np.load(other.embeddings)["test_features"])
+
+
+@pytest.mark.parametrize("moments", MOMENTS, ids=str)
+def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
+    """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
+    save_few(tmp_path)
+    words = RUN
+    for moment in moments:
+        assert end_of(start(["train", *words], tmp_path, moment)) == -signal.SIGKILL, moment
+        (left,) = (tmp_path / "runs").iterdir()
+        assert left.suffix == ".partial"
+        words = ["--resume", str(left)]
+    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
+    (resumed,) = (tmp_path / "runs").iterdir()
+    assert resumed.suffix != ".partial"
+    same(Run.open(resumed), whole)
+
+
+def test_a_truncated_checkpoint_is_skipped_for_the_previous_one(whole, tmp_path):
+    save_few(tmp_path)
+    assert end_of(start(["train", *RUN], tmp_path, ("batch", 10))) == -signal.SIGKILL
+    (left,) = (tmp_path / "runs").iterdir()
+    checkpoint = Run.open(left).checkpoint
+    with checkpoint.open("r+b") as file:
+        file.truncate(checkpoint.stat().st_size - 1000)
+    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
+    same(Run.open(left), whole)
+
+
+def test_a_full_disk_ends_a_run_that_can_be_resumed(whole, tmp_path):
+    """At the first file, in a checkpoint, in the report: one line with the remedy, and the same files in the end."""
+    save_few(tmp_path)
+    words = RUN
+    for size in (20_000, 60_000, 1_000_000):
+        assert end_of(start(["train", *words], tmp_path, ("full", size), [tmp_path / "out", tmp_path / "err"])) == 2
+        told = (tmp_path / "err").read_text().splitlines()[-1]
+        assert told.startswith("error: expected room to write files, got the system's [Errno 27]")
+        (left,) = (tmp_path / "runs").iterdir()
+        words = ["--resume", str(left)]
+        assert "make some; what the run had written is left in" in told
+        assert "resume it with likewise train --resume" in told
+        assert told.endswith(left.name)
+    assert end_of(start(["train", *words], tmp_path)) == 0
+    same(Run.open(left), whole)
+
+
+def test_sigterm_saves_and_ends_with_143(whole, tmp_path):
+    save_few(tmp_path)
+    process = start(["train", *RUN, "--trainer.max_epochs", "100000"], tmp_path)
+    while not list(tmp_path.glob("runs/*/checkpoint.ckpt")):
+        time.sleep(0.05)
+        assert process.is_alive()
+    os.kill(process.pid, signal.SIGTERM)
+    assert end_of(process) == 143
+    (left,) = (tmp_path / "runs").iterdir()
+    assert torch.load(Run.open(left).checkpoint, weights_only=True)["global_step"] > 0
+    assert whole.stage == "finished"

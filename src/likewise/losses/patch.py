@@ -95,7 +95,7 @@ class PatchLoss(ContrastiveLoss):
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless the inputs of a batch of episodes are consistent."""
         check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
-        query_maps, support_maps, cell_labels = given.values()
+        query_maps, support_maps, cell_labels = (given[name] for name in ("query_maps", "support_maps", "cell_labels"))
         for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
             if maps.ndim != 5:
                 raise ValueError(

@@ -50,8 +50,9 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
         missing = getattr(error, "name", None)
         if isinstance(error, ImportError) and missing and not f"{module}.".startswith(f"{missing}."):
             raise  # the module exists, but what it imports does not
+        lacks = f"the module {module} does not have" if isinstance(error, AttributeError) else "is not found"
         raise ValueError(
-            f"expected a class of kind {kind}, got {class_path}, which is not found: "
+            f"expected a class of kind {kind}, got {class_path}, which {lacks}: "
             "give module.Name of an installed module, or of a file in this folder"
         ) from error
     if not (inspect.isclass(found) and issubclass(found, base)):

@@ -355,6 +355,10 @@ print(sorted({"torch", "lightning", "numpy", "sklearn", "plotly", "tqdm"} & set(
         "train --optimizer.help sgd",
         "--help",
         "train --recipe simclr --print-config",
+        "sweep --help",
+        "sweep --loss supcn",
+        "sweep --seeds none",
+        "sweep --grid x",
     ]
     told = subprocess.run(
         [sys.executable, "-c", script, *lines], capture_output=True, text=True, check=False, cwd=tmp_path

@@ -4,10 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from likewise.cli.printing import TERMINAL
 from likewise.cli.settings import combined, parted, tuned
 from likewise.configuration.recipes import named, names, studies, study, unknown
-from likewise.workflows.plan import Sweep, folder_of, read
+from likewise.workflows.plan import PLAN, Sweep, configurations, folder_of, read
 
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
 
@@ -39,6 +38,9 @@ def run(arguments: Sequence[str]) -> None:
         SystemExit: Help was asked for, or SIGTERM ended it.
     """
     sweep, folder = _parsed(arguments)
+    if not (folder / PLAN).is_file():
+        configurations(sweep)  # or an error, before anything is imported
+    from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - once the arguments are understood
     from likewise.workflows.sweeps import carry_out  # noqa: PLC0415 - imports Lightning
 
     carry_out(sweep, folder, TERMINAL)

@@ -44,7 +44,7 @@ class Value:
             case ast.Constant():
                 return node.value
             case ast.Tuple() | ast.List() | ast.Set():
-                items = [part for one in node.elts for part in self._items(one)]
+                items = list(map(of, node.elts))
                 return MISSING if MISSING in items else items
             case ast.UnaryOp(op=ast.USub()) if isinstance(number := of(node.operand), int | float):
                 return -number
@@ -57,25 +57,11 @@ class Value:
                 found = self.module.find(ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
                 return found.plain() if isinstance(found, Value) else MISSING
 
-    def _items(self, node: ast.expr) -> list[Any]:
-        if not isinstance(node, ast.Starred):
-            return [Value(node, self.module).plain()]
-        inner = Value(node.value, self.module).plain()
-        return inner if isinstance(inner, list) else [MISSING]
-
 
 @final
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a constructor.
-
-    Args:
-        name: Its name.
-        annotation: Its annotation; None: none.
-        default: Its plain default, or MISSING.
-        required: Whether it must be given.
-        said: What the docstring says of it.
-    """
+    """A parameter of a constructor: whether it must be given, its plain default, and what the docstring says of it."""
 
     name: str
     annotation: Value | None = None
@@ -163,12 +149,7 @@ class Module:
 @final
 @dataclass(frozen=True, eq=False)
 class Class:
-    """A class as its source defines it.
-
-    Args:
-        module: Its module.
-        node: Its definition.
-    """
+    """A class as its source defines it."""
 
     module: Module
     node: ast.ClassDef = field(repr=False)
@@ -327,11 +308,7 @@ def _strings(node: ast.AST) -> Iterator[str]:
 
 
 def module_of(name: str) -> Module | None:
-    """Read a module's source; None where there is none.
-
-    Raises:
-        ValueError: The file is no Python.
-    """
+    """Read a module's source; None where there is none, and a ValueError where it is no Python."""
     path = _file_of(name)
     return None if path is None else _read(name, path, path.stat().st_mtime_ns)
 
@@ -401,9 +378,5 @@ def packages_of(base: Class) -> list[Module]:
 
 
 def imported(path: str, base: Class) -> None:
-    """Import a class that its source does not tell, and check that it is of a kind.
-
-    Raises:
-        ValueError: There is no such class, or it is of another kind.
-    """
+    """Import a class that its source does not tell, and raise a ValueError unless it is of a kind."""
     class_of(path, getattr(import_module(base.module.name), base.name))

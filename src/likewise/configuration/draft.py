@@ -25,13 +25,7 @@ from likewise.parts import is_spec, renamed
 
 
 class Option(NamedTuple):
-    """An option with its value.
-
-    Args:
-        name: Its dotted name, as `canonical` gives it.
-        value: A word, a value of a file, or `FLAG`.
-        adds: Whether it adds to a list, by a "+" behind the name.
-    """
+    """An option by its dotted name, its value (a word, a value of a file, `FLAG`), and whether a "+" adds to a list."""
 
     name: str
     value: Any
@@ -39,11 +33,7 @@ class Option(NamedTuple):
 
 
 class Draft:
-    """The options of a verb that are known so far: parts as {"class_path": ..., "init_args": ...}.
-
-    Args:
-        verb: The verb.
-    """
+    """The options of a verb that are known so far: parts as {"class_path": ..., "init_args": ...}."""
 
     def __init__(self, verb: str) -> None:
         self.verb = verb
@@ -51,19 +41,11 @@ class Draft:
         self.values: dict[str, Any] = {}
 
     def put(self, option: Option) -> None:
-        """Put an option into it.
-
-        Raises:
-            ValueError: There is no such option, or its value is not as expected.
-        """
+        """Put an option into it; a ValueError says that there is no such option, or what its value should be."""
         self._put(self.values, self.root, option.name.split("."), option)
 
     def completed(self) -> dict[str, Any]:
-        """Return all options, with the defaults of those that were not given.
-
-        Raises:
-            ValueError: One that is required was not given.
-        """
+        """Return all options, with the defaults of those that were not given, or raise where one is required."""
         found = self._completed(self.values, self.root, "")
         for name in self.root.parameters():
             found.setdefault(name, None)
@@ -192,11 +174,7 @@ class Draft:
                 return
 
     def class_path(self, option: str, name: str, base: Class) -> str:
-        """Return the import path of a class that a word names.
-
-        Raises:
-            ValueError: There is no such class, or it is of another kind.
-        """
+        """Return the import path of a class that a word names; a ValueError says why there is none of that kind."""
         name = renamed(name)
         known = class_named(name, base)
         if known is not None:

@@ -55,15 +55,7 @@ def class_named(name: str, base: Class) -> str | None:
 
 
 def expanded(option: str, value: str, base: Class) -> list[tuple[str, Any]] | None:
-    """Return the options that a word for a part stands for, where it says more than a class.
-
-    Args:
-        option: The part.
-        value: The word.
-        base: The kind of the part.
-
-    Returns:
-        Options with their values; None where the word is a class, or none that is known.
+    """Return the options that a word for a part stands for; None where it is a class, or none that is known.
 
     Raises:
         ValueError: It names data that are not there.
@@ -72,7 +64,7 @@ def expanded(option: str, value: str, base: Class) -> list[tuple[str, Any]] | No
     if option == "loss" and folded(value) == "clip":
         return [(option, "likewise.losses.InfoNCELoss"), ("loss.symmetric", True)]
     if option == "loss" and folded(value) == "moco":
-        method = recipes.of_method("moco")
+        method = recipes.half("methods", "moco")
         return [*flat({"loss": method["loss"]}), ("inputs", method["inputs"])]
     if option == "encoder" and sized and folded(sized[1]) == "resnet" and class_named(value, base) is None:
         return [(option, "likewise.models.ResNet"), ("encoder.depth", int(sized[2]))]

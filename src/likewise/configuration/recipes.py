@@ -97,24 +97,14 @@ def named(name: str, data: str | None = None) -> str:
     return next((one for one in names() if folded(one) == method), name)
 
 
-def of_data(name: str) -> dict[str, Any]:
-    """Return the options of a data set's half of its recipes.
+def half(room: str, name: str) -> dict[str, Any]:
+    """Return what the file of a data set or of a method says: one half of its recipes.
 
     Example:
-        >>> of_data("vectors")["encoder"]["class_path"]
-        'likewise.models.MLP'
+        >>> half("data", "vectors")["encoder"]["class_path"], half("methods", "simclr")["loss"]["init_args"]
+        ('likewise.models.MLP', {'temperature': 0.5})
     """
-    return _read("data", name)
-
-
-def of_method(name: str) -> dict[str, Any]:
-    """Return the options of a method's half of its recipes.
-
-    Example:
-        >>> of_method("simclr")["loss"]["class_path"]
-        'likewise.losses.NTXentLoss'
-    """
-    return _read("methods", name)
+    return _read(room, name)
 
 
 def data_names() -> list[str]:

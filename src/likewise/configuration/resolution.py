@@ -160,7 +160,7 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
     elif data is not None and "data.path" in last and "data.path" not in {one.name for one in given}:
-        chosen = {part: of for part, of in recipes.of_data(data).items() if part in FITTED}
+        chosen = {part: of for part, of in recipes.half("data", data).items() if part in FITTED}
     below = _without_replaced(list(flat(chosen)), layers, root)
     named = {one.name for one in (*below, *layers) if one.name in PARTS}
     defaults = [Option(*one) for one in DEFAULTS.items() if one[0] in PARTS or one[0].partition(".")[0] not in named]

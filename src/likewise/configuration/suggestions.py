@@ -15,13 +15,7 @@ SURE = 0.9
 
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:
-    """Say that no class of a kind has a name, and which are near it.
-
-    Args:
-        option: What wants the class.
-        name: The name.
-        base: The kind.
-        names: The names that there are. Empty: those of the kind.
+    """Say that no class of a kind, or none of some names, is called as an option wants, and which are near.
 
     Example:
         >>> near_classes("split", "Stratifed", find("likewise.data.Split"))
@@ -40,14 +34,7 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
 
 
 def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None) -> list[str]:
-    """Return the options that are near one that does not exist: by its usual name, its last name, or its letters.
-
-    Args:
-        option: The option.
-        values: The options that are given, and so the parts that are chosen.
-        root: All options of the verb.
-        kind: The class whose parameter it would be.
-    """
+    """Return the options that are near one that does not exist: by its usual name, its last name, or its letters."""
     known = list(_options(values, root))
     part, _, last = option.rpartition(".")
     verb_has = {name: of for name, of in ALIASES.items() if of in known}

@@ -73,16 +73,7 @@ def takes(annotation: Value | None, name: str) -> bool:
 
 
 def plain(value: Any, annotation: Value | None, part: Callable[[Any], Any] | None = None) -> Any:
-    """Return a value as its annotation wants it.
-
-    Args:
-        value: A word, a value of a file, or `FLAG`.
-        annotation: The annotation; None: anything goes.
-        part: Makes the description of a part of a value, where the annotation takes parts.
-
-    Raises:
-        ValueError: It is of no type that the annotation allows: "expected a number, got x".
-    """
+    """Return a value as its annotation wants it, or raise: "expected a number, got x"; `part` describes parts."""
     kinds = list(members(annotation))
     if value is FLAG:
         if takes(annotation, "bool"):

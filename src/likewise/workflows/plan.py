@@ -2,15 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from likewise.runs import PARTIAL, Run
+from likewise import configuration
+
+if TYPE_CHECKING:
+    from likewise.runs import Run  # which imports torch: a mistake in a plan is told before
 
 PLAN = "sweep.json"
 OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
@@ -176,6 +180,32 @@ def options_line(options: Sequence[str]) -> str:
     return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
 
 
+def configurations(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """Return the options of every setting, with those of its first trial.
+
+    Raises:
+        ValueError: Those of a setting, or of one of its trials, are not as expected.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, words in sweep.settings.items():
+        for trial in sweep.trials.get(name, [[]]):
+            with in_setting(name, sweep):
+                config = configuration.read([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
+            found.setdefault(name, config)
+    return found
+
+
+@contextmanager
+def in_setting(name: str, sweep: Sweep) -> Generator[None]:
+    """Name the setting that a ValueError is about, and the option that does not fit all settings."""
+    try:
+        yield
+    except ValueError as error:
+        common = [word for word in sweep.common if word.startswith("--") and f"{word} " in str(error)]
+        hint = f" (or give {common[0]} in the settings that have it)" if common and len(sweep.settings) > 1 else ""
+        raise ValueError(f"setting {name!r}: {error}{hint}") from error
+
+
 def write(sweep: Sweep, folder: Path) -> None:
     """Write a plan into a sweep's folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -205,8 +235,10 @@ def remove_traces(sweep: Sweep, folder: Path) -> None:
             path.rmdir()
 
 
-def standing(root: Path) -> Run | None:
+def standing(root: Path) -> "Run | None":
     """Return the run that stands in a folder, finished or not; None where there is none."""
+    from likewise.runs import PARTIAL, Run  # noqa: PLC0415 - imports torch
+
     for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL) if root.is_dir() else ():
         if (path / "run.json").is_file():
             return Run(path)

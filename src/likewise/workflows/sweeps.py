@@ -23,7 +23,9 @@ from likewise.workflows.plan import (
     Sweep,
     axis_of,
     combined,
+    configurations,
     folder_of,
+    in_setting,
     options_line,
     options_of,
     remove_traces,
@@ -146,18 +148,9 @@ def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Compa
 
 def _check(sweep: Sweep) -> None:
     """Raise unless settings and data fit together: of trials the first is put together, of others options are read."""
-    for name, words in sweep.settings.items():
-        for number, trial in enumerate(sweep.trials.get(name, [[]])):
-            try:
-                config = read([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
-                if number == 0:
-                    training.check(config)
-            except ValueError as error:
-                common = [word for word in sweep.common if word.startswith("--") and f"{word} " in str(error)]
-                hint = (
-                    f" (or give {common[0]} in the settings that have it)" if common and len(sweep.settings) > 1 else ""
-                )
-                raise ValueError(f"setting {name!r}: {error}{hint}") from error
+    for name, config in configurations(sweep).items():
+        with in_setting(name, sweep):
+            training.check(config)
 
 
 def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Comparison | None:

@@ -27,7 +27,6 @@ from likewise.data.by_class import SPLITS
 from likewise.data.episode_sampler import distinct
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.rotations import rotated
-from likewise.losses import prototypical
 from likewise.models import Conv4, ResNet12, Wrapped
 from likewise.models.resnet12 import DropBlock
 from likewise.training import InputContext, Step
@@ -584,7 +583,7 @@ def test_a_label_outside_the_episode_leaves_its_query_out_where_values_are_not_c
         for q in range(6)
         if (e, q) not in {(0, 1), (1, 5)}
     ]
-    monkeypatch.setattr(prototypical, "_check", lambda *_: None)
+    monkeypatch.setattr(lw.PrototypicalLoss, "check", lambda *_: None)
     labels[0, 1], labels[1, 5] = -1, 4
     torch.testing.assert_close(lw.PrototypicalLoss()(queries, means, labels), torch.stack(alone).mean())
 

@@ -1,11 +1,9 @@
 """Losses: one equation and its pair weights in each file; the shared parts are in `likewise.losses.base`."""
 
-from likewise.losses.asymmetric import AsymmetricLoss
 from likewise.losses.base import ContrastiveLoss, Loss, LossOptions
-from likewise.losses.bce import BCELoss
 from likewise.losses.bcl import BCLLoss
 from likewise.losses.byol import BYOLLoss
-from likewise.losses.cross_entropy import CrossEntropyLoss
+from likewise.losses.classifiers import AsymmetricLoss, BCELoss, CrossEntropyLoss
 from likewise.losses.dcl import DCLLoss
 from likewise.losses.hard_negative import HardNegativeLoss
 from likewise.losses.info_nce import InfoNCELoss

@@ -45,12 +45,7 @@ class Sums(ABC):
 
 @final
 class Plain(Sums):
-    """Sums without offset, for similarities given as x = s / ln 2 that cannot leave the dtype's range.
-
-    Args:
-        total: Zeros, to which exponentials are added.
-        power: The factor of s.
-    """
+    """Sums without offset, for similarities given as x = s / ln 2 that cannot leave the dtype's range."""
 
     def __init__(self, total: Tensor, power: float = 1.0) -> None:
         self.total, self.power = total, power
@@ -79,9 +74,7 @@ class Running(Sums):
     A tile holds x with s = x/unit: the division by τ then applies to a difference of products z·v, which rounds less
     than dividing each of their D terms.
 
-    Args:
-        total: Zeros, to which exponentials are added.
-        unit: The value of x at s = 1, a 0-d tensor.
+    ``total`` are zeros to which exponentials are added, ``unit`` is the value of x at s = 1.
     """
 
     def __init__(self, total: Tensor, unit: Tensor) -> None:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from likewise.pairs import form, scales
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term
-from likewise.pairs.multiply import Multiply
-from likewise.pairs.weight import Factors, Weight, both_at, same_shape
+from likewise.pairs.weight import Factors, Multiply, Weight, both_at, same_shape
 
 
 class PairWeight(Weight, ABC):

@@ -164,14 +164,7 @@ class Keys:
 
 @final
 class Shifted(Keys):
-    """Anchor i matches only reference i + shift: keys are positions, created only when needed.
-
-    Args:
-        n: Number of anchors.
-        r: Number of references.
-        shift: The index of the first anchor among the references.
-        device: Where keys are created; copying them to a GPU would synchronise.
-    """
+    """Anchor i matches only reference i + shift: keys are positions, created only when needed."""
 
     def __init__(self, n: int, r: int, shift: int, device: torch.device | None = None) -> None:
         self.shift = shift

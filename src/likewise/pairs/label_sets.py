@@ -5,7 +5,7 @@ With y_i and y_r the multi-hot sets of an anchor and a reference,
     |y_i ∩ y_r| = y_i·y_r        |y_i ∪ y_r| = |y_i| + |y_r| − y_i·y_r
 """
 
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Int
@@ -20,13 +20,7 @@ from likewise.pairs.weight import STREAM, blocks, check_part
 class LabelSets(PairWeight):
     """Abstract: a weight computed from the label sets of anchors and references.
 
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        is_set: Whether every weight is 0 or 1.
-        is_symmetric: Whether (i, r) and (r, i) have the same weight when anchors are the references.
-        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
-            process's rows among those of all processes); None: they are not.
+    Without references the anchors are these; from ``offset`` on they are part of a longer list of references.
     """
 
     def __init__(
@@ -116,8 +110,29 @@ class SharesLabel(LabelSets):
         return (self.anchors.to(device) & occurs).any(dim=1)
 
 
+class SharedLabels(LabelSets):
+    """Abstract: a weight computed from the labels that two sets share, each of which has a worth for its anchor."""
+
+    divided: ClassVar[bool] = False
+    """Whether it is divided by the size of the union."""
+
+    def __init__(
+        self,
+        label_sets: MultiHot | Sets,
+        reference_label_sets: MultiHot | Sets | None = None,
+        *,
+        worth: Float[Tensor, "n l"] | None = None,
+    ) -> None:
+        super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=worth is None)
+        self.is_within_one = self.divided and worth is None
+        self.worth = _worth(worth, self.anchors)
+
+    def _support(self, device: torch.device) -> Tensor:
+        return ((self.worth != 0).to(device) & self.references.to(device).any(dim=0)).any(dim=1)
+
+
 @final
-class Overlap(LabelSets):
+class Overlap(SharedLabels):
     r"""How many labels two sets share, |y_i ∩ y_r|, or the sum of the weights of an anchor's shared labels.
 
     $$w_{ir} = \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
@@ -141,16 +156,6 @@ class Overlap(LabelSets):
                 [1., 2.]])
     """
 
-    def __init__(
-        self,
-        label_sets: MultiHot | Sets,
-        reference_label_sets: MultiHot | Sets | None = None,
-        *,
-        worth: Float[Tensor, "n l"] | None = None,
-    ) -> None:
-        super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=worth is None)
-        self.worth = _worth(worth, self.anchors)
-
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.worth[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
 
@@ -165,12 +170,9 @@ class Overlap(LabelSets):
     def transposed_product(self, anchors: Tensor) -> Tensor:
         return self.references.to(anchors) @ (self.worth.to(anchors).T @ anchors)
 
-    def _support(self, device: torch.device) -> Tensor:
-        return _reaches(self.worth, self.references, device)
-
 
 @final
-class Jaccard(LabelSets):
+class Jaccard(SharedLabels):
     r"""The Jaccard index of two label sets, |y_i ∩ y_r| / |y_i ∪ y_r|, or the same with weighted labels.
 
     $$w_{ir} = \frac{1}{|y_i \cup y_r|} \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
@@ -196,16 +198,7 @@ class Jaccard(LabelSets):
                 [0.3333, 1.0000]])
     """
 
-    def __init__(
-        self,
-        label_sets: MultiHot | Sets,
-        reference_label_sets: MultiHot | Sets | None = None,
-        *,
-        worth: Float[Tensor, "n l"] | None = None,
-    ) -> None:
-        super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=worth is None)
-        self.is_within_one = worth is None
-        self.worth = _worth(worth, self.anchors)
+    divided = True
 
     @property
     def within_tiles(self) -> bool:
@@ -235,9 +228,6 @@ class Jaccard(LabelSets):
                 sums[rows].addmm_(union.reciprocal_(), self.references[columns].to(device, dtype))
         return sums.mul_(self.anchors.to(device)), counts
 
-    def _support(self, device: torch.device) -> Tensor:
-        return _reaches(self.worth, self.references, device)
-
 
 def _worth(worth: Tensor | None, anchors: Tensor) -> Tensor:
     """Return the weight of each label of each anchor, 0 for labels it does not have."""
@@ -253,8 +243,3 @@ def _worth(worth: Tensor | None, anchors: Tensor) -> Tensor:
             "expected worth that is finite and ≥ 0, got NaN, infinity or a negative value: set labels to ignore to 0"
         )
     return worth.detach().where(anchors.to(worth.device), 0)
-
-
-def _reaches(worth: Tensor, references: Tensor, device: torch.device) -> Tensor:
-    """Return which anchors share a label of nonzero worth with some reference."""
-    return ((worth != 0).to(device) & references.to(device).any(dim=0)).any(dim=1)

@@ -19,19 +19,13 @@ VALUES = 2**24
 
 
 class LabelSimilarity(LabelSets):
-    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is also a weight.
-
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-    """
+    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is also a weight."""
 
     def __init__(
         self,
         label_sets: MultiHot | Sets,
         similarity: Float[Tensor, "l l"],
-        reference_label_sets: MultiHot | Sets | None,
+        reference_label_sets: MultiHot | Sets | None = None,
     ) -> None:
         super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=False)
         self.similarity = _within_one(similarity, self.anchors.shape[1])
@@ -69,14 +63,6 @@ class MeanSimilarity(LabelSimilarity):
         tensor([[1.0000, 0.7500],
                 [0.7500, 0.7500]])
     """
-
-    def __init__(
-        self,
-        label_sets: MultiHot | Sets,
-        similarity: Float[Tensor, "l l"],
-        reference_label_sets: MultiHot | Sets | None = None,
-    ) -> None:
-        super().__init__(label_sets, similarity, reference_label_sets)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         weighted = self.anchors[rows].to(device, dtype) @ self.similarity.to(device, dtype)

@@ -24,10 +24,7 @@ def piece_size(references: int) -> int:
 class SeenSegments:
     """Segments whose number and lengths are read from the keys: one sum for each key.
 
-    Args:
-        anchors: Key of each anchor, 0 … K − 1, shape (N,).
-        references: Key of each reference, 0 … K − 1, shape (R,).
-        count: K; some keys may not occur.
+    Keys are 0 … K − 1, some of which may not occur.
     """
 
     def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], count: int) -> None:
@@ -75,10 +72,6 @@ class UnseenSegments:
 
     A segment's sum is stored at the position, 1 … R, where it ends in the order of keys. All other positions hold an
     empty sum; anchors whose key no reference has use position 0.
-
-    Args:
-        anchors: Key of each anchor, any integers, shape (N,).
-        references: Key of each reference, shape (R,).
     """
 
     def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"]) -> None:

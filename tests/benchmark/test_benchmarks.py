@@ -12,6 +12,7 @@ from benchmarks.graphs import IN_GRAPH, GraphMeter
 from benchmarks.primitives import primitives
 from likewise.benchmark import prediction
 from likewise.benchmark.case import Case, Failed, Peak, Sampler, run
+from likewise.benchmark.losses import backends
 from likewise.benchmark.measurement import Measurement
 from likewise.benchmark.results import machine
 from meters import Told, pretend_gpu
@@ -27,6 +28,13 @@ def test_flex_attention_computes_sup_con():
     with pytest.warns(UserWarning, match="flex_attention called without torch.compile"):
         found = targets.flex_sup_con(rows, labels)
     torch.testing.assert_close(found, lw.SupConLoss()(rows, labels), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_both_primitives_are_measured_under_names_of_their_own(device):
+    measured = [each for backend in backends(device) for each in primitives(backend, device)]
+    assert {each.loss for each in measured} == {"contrast", "log_sum_exp"}
+    assert len({each.key for each in measured}) == len(measured)
 
 
 def test_steps_in_a_graph_are_captured_once_and_replayed(monkeypatch):

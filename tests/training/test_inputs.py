@@ -2,16 +2,14 @@
 
 import copy
 import importlib
-import json
 import math
 
 import pytest
 import torch
-from likewise.cli.options import arranged, options, parse
-from likewise.cli.words import current
 from torch import nn
 
 import likewise as lw
+from likewise.configuration import read
 from likewise.data import Batches, Episodes, Samples, Views
 from likewise.losses import Loss
 from likewise.models import MLP, ProjectionHead
@@ -532,13 +530,10 @@ def test_options_and_runs_of_earlier_releases_are_read(tmp_path):
     momentum = "likewise.training.offers.Momentum"
     file = tmp_path / "config.yaml"
     file.write_text(f"seed: 3\noffers:\n- class_path: {momentum}\n")
-    option, value = current(["--config", str(file)])
-    assert option == "--config"
-    assert json.loads(value) == {"seed": 3, "inputs": [{"class_path": "likewise.training.inputs.Momentum"}]}
-    assert current([f"--config={file}"]) == [f"--config={value}"]
-    parser = options(words := arranged(["--config", str(file), "--offers.momentum", "0.5"]))
-    (one,) = parse(parser, words).inputs
-    assert (one.class_path, one.init_args.momentum) == ("likewise.training.inputs.Momentum", 0.5)
+    options = read(["--config", str(file), "--offers.momentum", "0.5"])
+    assert options["seed"] == 3
+    (one,) = options["inputs"]
+    assert (one["class_path"], one["init_args"]["momentum"]) == ("likewise.training.inputs.Momentum", 0.5)
     run = Run.create(tmp_path, "old")
     run.describe({"parts": {"offers": [{"class_path": momentum}]}})
     assert run.facts == {"parts": {"inputs": [{"class_path": "likewise.training.inputs.Momentum"}]}}

@@ -18,7 +18,7 @@ from likewise.configuration.classes import (
     module_of,
 )
 from likewise.configuration.guesses import class_named
-from likewise.configuration.options import FILLED, HIDDEN, VERBS
+from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.parts import is_spec, renamed
@@ -36,6 +36,8 @@ class Draft:
     """The options of a verb that are known so far: parts as {"class_path": ..., "init_args": ...}."""
 
     def __init__(self, verb: str) -> None:
+        if verb == "train" and find(TRAINER) is None:
+            raise ModuleNotFoundError("No module named 'lightning'", name="lightning")
         self.verb = verb
         self.root = _options_of(verb)
         self.values: dict[str, Any] = {}

@@ -94,9 +94,7 @@ def _of_verb(verb: str) -> str:
     if verb == "train":
         usual = ", ".join(f"--{name.replace('_', '-')} for --{of}" for name, of in ALIASES.items())
         lines += ["", *textwrap.wrap(f"Short names: {usual}, --device for --trainer.accelerator.", WIDTH)]
-        if trainer is None:
-            raise ModuleNotFoundError("No module named 'lightning'", name="lightning")
-        lines += ["", "trainer, Lightning's:", *_parameters(trainer, "trainer")]
+        lines += ["", "trainer, Lightning's:", *(_parameters(trainer, "trainer") if trainer else [])]
     return "\n".join(lines)
 
 

@@ -167,8 +167,8 @@ def weights_of(drawing: Drawing) -> dict[str, np.ndarray]:
         torch.manual_seed(1)  # independent of earlier plots
         made = drawing.loss()
     if isinstance(made, Tensor):
-        asked = operator.call_args.kwargs
-        weights = {"pull": asked["pull"], "push": asked["pushes"][0].weight}
+        problem = operator.call_args.args[0]
+        weights = {"pull": problem.pull, "push": problem.pushes[0].weight}
     else:
         weights = made
     return {name: weights[name].dense().numpy() for name in COLOURS}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise.losses import ContrastiveLoss
-from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.losses.inputs import Classes, Embeddings, References, Views
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -522,3 +522,72 @@ def test_annotations_declare_inputs(arguments, message):
         Declared()(labels)
     with pytest.raises(TypeError, match="unexpected keyword argument 'mask'"):
         Declared()(labels, embeddings, prototypes, mask=labels)
+
+
+def test_an_argument_that_a_loss_does_not_have_is_refused():
+    """A misspelt or foreign name is a TypeError that names it, for losses of views and of inputs by name alike."""
+    views, labels = torch.randn(4, 2, 3), torch.arange(4)
+    for loss in (lw.NTXentLoss(), lw.DCLLoss(), lw.HardNegativeLoss()):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'labels'"):
+            loss(views, labels=labels)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'embeddings'"):
+            loss(embeddings=views)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'key'"):
+        lw.InfoNCELoss()(views[:, 0], key=views[:, 1])
+
+
+@pytest.mark.parametrize("loss", [lw.MulSupConLoss(), lw.MSCLoss(), lw.NWSLoss(torch.eye(2))])
+def test_a_required_input_that_is_none_is_refused(loss):
+    """None for label sets that must be given is no tensor; only optional ones may be left out with their rows."""
+    prototypes = {} if isinstance(loss, lw.MulSupConLoss) else {"prototypes": torch.eye(2)}
+    with pytest.raises(ValueError, match="expected labels to be a tensor, got NoneType"):
+        loss(torch.eye(2), None, **prototypes)
+
+
+def test_annotations_are_read_however_they_are_written():
+    """In a union with None, as strings, beside parameters of any kind; a default reaches `check`."""
+
+    class Own(ContrastiveLoss):
+        def forward(
+            self,
+            first: Annotated[torch.Tensor, Embeddings()],
+            second: "Annotated[torch.Tensor, References('first')] | None" = None,
+            *rest: torch.Tensor,
+            margin: float = 0.5,
+            **others: torch.Tensor,
+        ):
+            del second, rest, others
+            return first.sum() * margin
+
+        def check(self, given):
+            assert given["margin"] == 0.5
+
+    assert Own(0.1)(torch.ones(2, 3)) == 3
+    with pytest.raises(ValueError, match="expected first to be finite"):
+        Own(0.1)(torch.full((2, 3), torch.nan))
+    with pytest.raises(ValueError, match="expected second to be rows"):
+        Own(0.1)(torch.ones(2, 3), torch.ones(2, 4))
+
+
+def test_a_loss_of_views_keeps_its_own_options():
+    """What a loss takes beside its views reaches its forward."""
+
+    class Scaled(ContrastiveLoss):
+        def forward(self, *views: Annotated[torch.Tensor, Views()], scale: float = 1.0):
+            (embeddings,) = views
+            return embeddings.sum() * scale
+
+    assert Scaled(0.1)(torch.ones(2, 3), torch.ones(2, 3), scale=0.5) == 6
+
+
+def test_inputs_that_wait_for_each_other_are_refused():
+    """A class whose inputs cannot be put into an order is refused when it is made."""
+    with pytest.raises(TypeError, match="got one, two, which wait for each other"):
+
+        class _Circle(ContrastiveLoss):
+            def forward(
+                self,
+                one: Annotated[torch.Tensor, References("two")],
+                two: Annotated[torch.Tensor, References("one")],
+            ):
+                raise NotImplementedError

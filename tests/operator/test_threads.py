@@ -5,9 +5,12 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import likewise as lw
 from likewise.operator import threads, tiles
@@ -201,3 +204,38 @@ with threads.single_threaded():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=600, check=False).returncode == 0
+
+
+class Peak(TorchDispatchMode):
+    """The largest number of bytes that results of operations hold at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = self.most = 0
+        self._known = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        for value in tree_leaves(result):
+            if isinstance(value, torch.Tensor) and (name := value.untyped_storage()._cdata) not in self._known:  # noqa: SLF001
+                self._known.add(name)
+                self.held += value.untyped_storage().nbytes()
+                self.most = max(self.most, self.held)
+                weakref.finalize(value.untyped_storage(), self._free, name, value.untyped_storage().nbytes())
+        return result
+
+    def _free(self, name, size):
+        self._known.discard(name)
+        self.held -= size
+
+
+@pytest.mark.parametrize(("learned", "limit"), [(False, 16.5), (True, 17.5)], ids=["a number", "learned"])
+def test_a_small_step_gives_back_its_tiles(learned, limit, monkeypatch):
+    """512 rows of 2,048 features: rows, the same as multiplied, a gradient, one more to project it, and little else."""
+    monkeypatch.setattr(tiles, "TILE", 512)
+    in_threads(monkeypatch, 1)
+    temperature = torch.tensor(0.1, requires_grad=True) if learned else 0.1
+    z, labels = torch.randn(512, 2048, requires_grad=True), torch.arange(512) % 9
+    with Peak() as peak:
+        lw.SupConLoss(temperature=temperature)(z, labels).backward()
+    assert peak.most <= limit * 2**20, peak.most / 2**20

@@ -190,7 +190,9 @@ class ContrastiveLoss(Loss):
         """Whether the references are gathered from several processes."""
         return bool(self.gather_distributed) and distributed.world_size() > 1
 
-    def checks(self, first: object = None, **inputs: Tensor | None) -> AbstractContextManager[dict[str, Tensor | None]]:
+    def checks(
+        self, first: object = None, /, **inputs: Tensor | None
+    ) -> AbstractContextManager[dict[str, Tensor | None]]:
         """Check the temperature, then the inputs inside the block; if rows are gathered, compare ranks at its end.
 
         An error on one rank is then raised on all ranks, and so is any difference between their losses or inputs. This

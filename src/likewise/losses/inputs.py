@@ -156,36 +156,72 @@ def _width(name: str, given: Given, loss: Any) -> int:
 
 def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a forward that first checks what its annotations declare, in the context of `ContrastiveLoss.checks`."""
-    parameters = list(inspect.signature(forward).parameters.values())[1:]
-    kinds = {of.name: kind for of in parameters for kind in get_args(of.annotation)[1:] if isinstance(kind, Input)}
-    order: list[str] = []
-    while len(order) < len(kinds):
-        order += [of for of in kinds if of not in order and not (set(kinds[of].after) & set(kinds)) - set(order)]
+    every = _parameters(forward)
+    kinds = {of.name: kind for of in every for kind in _declared(of.annotation)}
+    parameters = [of for of in every if of.kind not in (of.VAR_POSITIONAL, of.VAR_KEYWORD)]
+    if any(isinstance(kind, Views) for kind in kinds.values()):
+        return _of_views(forward, {of.name for of in parameters})
     if not kinds:
         return forward  # it checks its inputs in the context of `ContrastiveLoss.checks` itself
-    names = [of.name for of in parameters]
-    optional = {of.name: None for of in parameters if of.default is not of.empty}
-    views = any(isinstance(kind, Views) for kind in kinds.values())
+    order: list[str] = []
+    while len(order) < len(kinds):
+        ready = [of for of in kinds if of not in order and not (set(kinds[of].after) & set(kinds)) - set(order)]
+        if not ready:
+            raise TypeError(
+                f"expected inputs of {forward.__qualname__} that are checked one after another, got "
+                f"{', '.join(of for of in kinds if of not in order)}, which wait for each other: let one name no other"
+            )
+        order += ready
+    names = {of.name: None for of in parameters}
+    optional = {of.name: of.default for of in parameters if of.default is not of.empty}
+    takes_more = len(parameters) < len(every)
 
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
-        if views:
-            with loss.checks(*args[:1]) as given:
-                given["embeddings"] = _stacked(args, type(loss).__name__)
-                embeddings = given["embeddings"]
-                loss.check(given)
-            return forward(loss, embeddings)
         found = optional | dict(zip(names, args, strict=False)) | kwargs
-        if len(args) <= len(names) == len(found):
+        fits = takes_more or (len(args) <= len(names) and found.keys() <= names.keys())
+        if fits and kinds.keys() <= found.keys():
             with loss.checks(*args[:1], **found) as given:
                 for name in order:
                     value, kind = given[name], kinds[name]
-                    if value is not None or name not in optional or isinstance(kind, LabelSets):
+                    if value is None and name not in optional:
+                        checks.check_tensor(name, value)
+                    if value is not None or isinstance(kind, LabelSets):
                         kind.check(name, value, given, loss)
                 loss.check(given)
         return forward(loss, *args, **kwargs)  # which says what is missing, or too much
 
     return call
+
+
+def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[..., Tensor]:
+    """Return a forward that is given one tensor of the views that are passed."""
+
+    @functools.wraps(forward)
+    def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if not kwargs.keys() <= options:
+            return forward(loss, *args, **kwargs)  # which says what is too much
+        with loss.checks(*args[:1]) as given:
+            embeddings = given["embeddings"] = _stacked(args, type(loss).__name__)
+            loss.check(given)
+        return forward(loss, embeddings, **kwargs)
+
+    return call
+
+
+def _parameters(forward: Callable[..., Tensor]) -> list[inspect.Parameter]:
+    """Return the parameters after the loss; annotations that are strings are evaluated, unless a name is missing."""
+    try:
+        signature = inspect.signature(forward, eval_str=True)
+    except (NameError, AttributeError, TypeError, SyntaxError):  # names that are imported for type checkers only
+        signature = inspect.signature(forward)
+    return list(signature.parameters.values())[1:]
+
+
+def _declared(annotation: Any) -> list[Input]:
+    """Return what an annotation declares, also one that is a union with None."""
+    parts = (annotation, *get_args(annotation))
+    return [kind for part in parts for kind in get_args(part)[1:] if isinstance(kind, Input)]
 
 
 def _stacked(views: tuple[Tensor, ...], loss: str) -> Float[Tensor, "b v d"]:

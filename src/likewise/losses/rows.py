@@ -1,7 +1,7 @@
 """A batch as rows, gathered from all processes if asked for, and what all ranks must have in common."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -115,10 +115,12 @@ WHOLE = "queue", "queue_labels", "prototypes"
 """Inputs that every process holds completely; the lengths of other inputs may differ between processes."""
 
 
-def described(name: str, value: Tensor | None) -> str:
+def described(name: str, value: Any) -> str:
     """Describe what must be the same on all ranks about an input of a loss."""
     if value is None:
         return "none"
+    if not isinstance(value, Tensor):
+        return "given"
     if name.endswith("labels"):
         kind = "classes" if value.ndim == 1 else f"sets over {value.shape[1]} labels"
         return f"{kind}, {len(value)} of them" if name in WHOLE else kind

@@ -139,7 +139,9 @@ class _Tile:
         if losses is None or not problem.is_reduced or not wanted.anything:
             return Found(outcome, self)
         one = Outcome((None,) * len(self.pushes), (None,) * len(self.back), None, losses.new_ones(()), ())
-        return Found(outcome, _Ready(self._draw(one, wanted, pulled, spare), self.dtypes))
+        sums = self._draw(one, wanted, pulled, spare)
+        del pulled, spare, x, e, self.e, self.x  # before the projection takes memory
+        return Found(outcome, _Ready(self._projected(sums), self.dtypes))
 
     def gradients(self, upstream: Outcome, wanted: Wanted) -> Gradients:
         """Return the gradients that are wanted."""
@@ -147,10 +149,12 @@ class _Tile:
             pulled = None if self.pull is None else torch.empty_like(self.e)
             if pulled is not None and self.pull is not None:
                 self.pull.base.fill(pulled, slice(0, self.n), slice(0, self.r))
-            return _cast(self._draw(upstream, wanted, pulled, torch.empty_like(self.e)), self.dtypes)
+            sums = self._draw(upstream, wanted, pulled, torch.empty_like(self.e))
+            del pulled
+            return _cast(self._projected(sums), self.dtypes)
 
     def _draw(self, upstream: Outcome, wanted: Wanted, pulled: Tensor | None, w: Tensor) -> Gradients:
-        """Return the gradients, in the dtype of the operator; ``w`` is written to."""
+        """Return the gradients of units, not yet divided by τ, and of τ itself; ``w`` is written to."""
         upstream = taken_apart(self.problem, upstream, self.counts)
         z, v, own = self.z.rows, self.v.rows, self.own
         a = [_share(*of) for of in zip(upstream.logsums, self.totals, self.pushes, strict=True)]
@@ -183,8 +187,13 @@ class _Tile:
         slope = self._slope(upstream, w) if wanted.temperature else None
         if self.drawn is not None and force is not None:
             self._stream(force[:, None], of_z, of_z if own else of_v)
-        given = [None if g is None else projected(g, u, self.temperature) for g, u in ((of_z, self.z), (of_v, self.v))]
-        return Gradients(slope, given[0], () if own else (given[1],))
+        return Gradients(slope, of_z, () if own else (of_v,))
+
+    def _projected(self, sums: Gradients) -> Gradients:
+        """Return the gradients of rows, in the dtype of the operator."""
+        pairs = zip((sums.queries, *sums.others), (self.z, self.v), strict=False)
+        given = [None if g is None else projected(g, unit, self.temperature) for g, unit in pairs]
+        return Gradients(sums.temperature, given[0], tuple(given[1:]))
 
     def _stream(self, force: Tensor, of_z: Tensor | None, of_references: Tensor | None) -> None:
         """Add the gradients of a pull that is evaluated as pull @ references."""
@@ -216,7 +225,8 @@ class _Tile:
         """Return the temperature's gradient, −1/τ (Σ W (s − s₀) + s₀ Σ W), where Σ W is known."""
         assert self.x is not None  # noqa: S101 - kept where the temperature has a gradient
         tau, normalize = self.temperature, self.problem.normalize
-        total = (self.x - 1 / (OCTAVE * tau) if normalize else self.x).mul(w).sum().mul_(OCTAVE / (1 + self.own))
+        of_pairs = (self.x - 1 / (OCTAVE * tau)).mul_(w) if normalize else self.x * w
+        total = of_pairs.sum(dim=1).sum().mul_(OCTAVE / (1 + self.own))
         if normalize:
             total += mass(self.problem, upstream, self.totals, self.back, [push.anchors for push in self.pushes]) / tau
         if self.attraction is not None and upstream.attraction is not None:

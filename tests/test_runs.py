@@ -228,7 +228,7 @@ def test_a_path_to_anything_but_a_class_of_the_kind_is_refused(path):
 
 
 def test_a_class_that_a_module_lacks_is_told_apart_from_a_missing_module():
-    with pytest.raises(ValueError, match="got torch.nn.Nothing, which the module torch.nn does not have"):
+    with pytest.raises(ValueError, match=r"got torch\.nn\.Nothing, which the module torch\.nn does not have"):
         class_of("torch.nn.Nothing", nn.Module)
 
 

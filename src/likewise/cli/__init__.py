@@ -39,20 +39,10 @@ INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `likewise <verb> <options>`.
+    """Run `likewise <verb> <options>`, by default with the arguments of this process, and return the exit status.
 
-    Args:
-        arguments: What follows the command's name; None: this process's arguments.
-
-    Returns:
-        The exit status: 0, or 2 after an error that the user can mend, told in one line, or 130 after Ctrl-C.
-
-    Raises:
-        SystemExit: Help was asked for, or SIGTERM ended the command, with status 143.
-
-    Example:
-        >>> main(["dance"])
-        2
+    It is 0, or 2 after an error that the user can mend, told in one line, or 130 after Ctrl-C. Help and SIGTERM raise
+    SystemExit, the latter with status 143.
     """
     words = [_underscored(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -148,11 +138,7 @@ def _verb(words: Sequence[str]) -> str:
 
 
 def _not_imported(error: ImportError) -> str:
-    """Say which import fails, in which file if that is somebody's own, and how to mend it; an error of ours is raised.
-
-    Args:
-        error: The error, as it was caught.
-    """
+    """Say which import fails, in which file if it is somebody's own, and how to mend it; an error of ours is raised."""
     if "likewise[" in str(error):
         return str(error)
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]

@@ -25,12 +25,7 @@ KINDS: dict[type, str] = {int: "an integer", float: "a number"}
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run `likewise bench` with the arguments that follow the verb.
-
-    Raises:
-        ValueError: An argument is not as expected.
-        KeyboardInterrupt: The user ended it; a note says where the results are.
-    """
+    """Run `likewise bench` with the arguments that follow the verb."""
     words = list(arguments)
     if words[:1] == ["losses"]:  # its name when it was one of several
         del words[0]
@@ -45,16 +40,7 @@ def run(arguments: Sequence[str]) -> None:
 def measure(name: str, kind: type[Measurement], words: Sequence[str], *, program: str, examples: str = "") -> None:
     """Measure, print results as they come, and write them with a plot.
 
-    Args:
-        name: What the file calls the measurement.
-        kind: The measurement, whose fields are options.
-        words: The options.
-        program: What the user has typed before them.
-        examples: Shown below the options.
-
-    Raises:
-        ValueError: An option is not as expected.
-        KeyboardInterrupt: The user ended it; a note says where the results are.
+    The fields of the measurement are the options; `program` is what the user has typed before them.
     """
     measurement, folder = _parsed(kind, words, program, examples)
     about = machine(measurement.device)

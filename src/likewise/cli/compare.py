@@ -17,12 +17,7 @@ means over seeds with 95 % intervals, differences are paired by seed; with one r
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run `likewise compare` with the arguments that follow the verb.
-
-    Raises:
-        ValueError: Fewer than two runs, the same twice, a folder that isn't a run's, or a run without scores.
-        OSError: The page can't be written.
-    """
+    """Run `likewise compare` with the arguments that follow the verb."""
     parser = argparse.ArgumentParser(
         prog="likewise compare",
         description=DESCRIPTION,

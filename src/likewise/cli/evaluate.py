@@ -7,13 +7,7 @@ from likewise.configuration import read
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run `likewise evaluate` with the arguments that follow the verb.
-
-    Raises:
-        ValueError: What is to be evaluated isn't there or can't be read, or an evaluation doesn't apply.
-        KeyboardInterrupt: The user ended it.
-        SystemExit: Help was asked for.
-    """
+    """Run `likewise evaluate` with the arguments that follow the verb."""
     show_help(arguments, "evaluate")
     config = read(arguments, verb="evaluate")
     from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - once the arguments are understood

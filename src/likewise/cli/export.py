@@ -15,11 +15,7 @@ DESCRIPTION = """Write a run's encoder as a file for elsewhere.
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run `likewise export` with the arguments that follow the verb.
-
-    Raises:
-        ValueError: It is no run's folder, the run has trained no encoder, or the encoder cannot be exported.
-    """
+    """Run `likewise export` with the arguments that follow the verb."""
     parser = argparse.ArgumentParser(
         prog="likewise export",
         description=DESCRIPTION,

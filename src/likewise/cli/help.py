@@ -6,12 +6,7 @@ from likewise.configuration.help import asked_help
 
 
 def show_help(arguments: Sequence[str], verb: str) -> None:
-    """Print the help that the words of a verb ask for, and end.
-
-    Raises:
-        ValueError: It is asked for on a part or class that there is not.
-        SystemExit: It was printed.
-    """
+    """Print the help that the words of a verb ask for, and end."""
     told = asked_help(arguments, verb)
     if told is not None:
         print(told)

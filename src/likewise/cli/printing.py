@@ -33,12 +33,7 @@ class Terminal:
         tell(result)
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
-        """Show a bar for what takes over two seconds, with its rate and the time left.
-
-        Example:
-            >>> list(Terminal().bar(range(3), "counting"))
-            [0, 1, 2]
-        """
+        """Show a bar for what takes over two seconds, with its rate and the time left."""
         return tqdm(walked, desc=doing, delay=SECONDS, leave=False, file=sys.stderr, disable=None)
 
     def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":

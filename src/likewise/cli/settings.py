@@ -32,14 +32,7 @@ def _setting(text: str) -> tuple[str, list[str]]:
 
 
 def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
-    """Read NAME=VALUES: for each value what it is called, and the options that set it.
-
-    Args:
-        option: Where the text stands: --grid or --tune.
-        text: The text.
-
-    Raises:
-        ValueError: It has no name or no values.
+    """Read NAME=VALUES of --grid or --tune: for each value what it is called, and the options that set it.
 
     Example:
         >>> axis("--grid", "loss.temperature=0.1,0.2")[1]
@@ -57,23 +50,9 @@ def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
 def tuned(
     settings: Mapping[str, Sequence[str]], common: Sequence[str], most: str | None
 ) -> tuple[dict[str, list[str]], dict[str, list[list[str]]]]:
-    """Part what is tuned from the options of each setting.
+    """Return the settings without --tune, and for each that is tuned, the options of every trial.
 
-    Args:
-        settings: For each setting's name its options, with --tune NAME=VALUES among them.
-        common: NAME=VALUES that are tuned in every setting.
-        most: At most so many combinations of a setting, drawn at random, always the same. None: all.
-
-    Returns:
-        The settings without --tune; and for the name of each setting that is tuned, the options of every trial.
-
-    Raises:
-        ValueError: A --tune isn't as expected, or `most` is no number above 0.
-
-    Example:
-        >>> settings, trials = tuned({"a": ["--loss", "A", "--tune", "x=1,2"], "b": []}, [], None)
-        >>> settings, trials
-        ({'a': ['--loss', 'A'], 'b': []}, {'a': [['--x', '1'], ['--x', '2']]})
+    `common` are NAME=VALUES that are tuned in every setting. At `most` so many are drawn, always the same; None: all.
     """
     if most is not None and (not most.isdecimal() or int(most) < 1):
         raise ValueError(f"expected --trials as a number above 0, got {most!r}: leave it out for all combinations")
@@ -90,12 +69,7 @@ def tuned(
 
 
 def parted(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
-    """Part options from what one of them says, each time that it is there.
-
-    Example:
-        >>> parted(["--loss", "A", "--tune", "x=1,2", "--tune=y=3"], "--tune")
-        (['--loss', 'A'], ['x=1,2', 'y=3'])
-    """
+    """Part options from what one of them says, each time that it is there."""
     left: list[str] = []
     own: list[str] = []
     following = iter(words)

@@ -30,13 +30,7 @@ is reported, and the others are trained; but if the very first one fails before 
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run `likewise sweep` with the arguments that follow the verb.
-
-    Raises:
-        ValueError: An argument is not as expected, or a run failed.
-        KeyboardInterrupt: The user ended it; a note says how to resume it.
-        SystemExit: Help was asked for, or SIGTERM ended it.
-    """
+    """Run `likewise sweep` with the arguments that follow the verb."""
     sweep, folder = _parsed(arguments)
     if not (folder / PLAN).is_file():
         configurations(sweep)  # or an error, before anything is imported

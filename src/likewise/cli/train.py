@@ -7,13 +7,7 @@ from likewise.configuration import read, written
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run `likewise train` with the arguments that follow the verb.
-
-    Raises:
-        ValueError: An argument, a file or the data are not as expected; or training diverged.
-        KeyboardInterrupt: The user ended it.
-        SystemExit: Help was asked for, or SIGTERM ended it.
-    """
+    """Run `likewise train` with the arguments that follow the verb."""
     show_help(arguments, "train")
     words = [word for word in arguments if word != "--print_config"]
     config = read(words)

@@ -345,24 +345,14 @@ def find(path: str) -> Class | None:
 
 
 def kinds(base: Class) -> dict[str, str]:
-    """Return the classes of a kind that come with it: for each name the import path, of the outermost package.
-
-    Example:
-        >>> kinds(find("likewise.data.Split"))
-        {'ByClass': 'likewise.data.ByClass', 'Stratified': 'likewise.data.Stratified'}
-    """
+    """Return the classes of a kind that come with it: for each name the import path, of the outermost package."""
     names = {name for package in packages_of(base) for name in package.names if name[0].isupper()}
     found = ((name, kind_named(name, base)) for name in sorted(names))
     return {name: path for name, path in found if path is not None}
 
 
 def kind_named(name: str, base: Class) -> str | None:
-    """Return the import path of the class of a kind that comes with it and has a name; None: there is none.
-
-    Example:
-        >>> kind_named("Stratified", find("likewise.data.Split")), kind_named("Digits", find("likewise.data.Split"))
-        ('likewise.data.Stratified', None)
-    """
+    """Return the import path of the class of a kind that comes with it and has a name; None: there is none."""
     for package in packages_of(base):
         kind = package.find(name) if name in package.names and name not in UNNAMED else None
         if isinstance(kind, Class) and kind.key != base.key and kind.inherits(base) and not kind.abstract:

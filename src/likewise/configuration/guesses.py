@@ -36,13 +36,7 @@ WORD = {*ascii_letters, *digits, *"-_ "}
 
 
 def class_named(name: str, base: Class) -> str | None:
-    """Return the import path of the class of a kind that a word names, whatever its case and hyphens.
-
-    Example:
-        >>> from likewise.configuration.classes import find
-        >>> class_named("supcon", find("likewise.losses.Loss")), class_named("dance", find("likewise.losses.Loss"))
-        ('likewise.losses.SupConLoss', None)
-    """
+    """Return the import path of the class of a kind that a word names, whatever its case and hyphens."""
     if not name.isidentifier() and not set(name) <= WORD:
         return None
     if exact := kind_named(name, base):
@@ -55,11 +49,7 @@ def class_named(name: str, base: Class) -> str | None:
 
 
 def expanded(option: str, value: str, base: Class) -> list[tuple[str, Any]] | None:
-    """Return the options that a word for a part stands for; None where it is a class, or none that is known.
-
-    Raises:
-        ValueError: It names data that are not there.
-    """
+    """Return the options that a word for a part stands for; None where it is a class, or none that is known."""
     sized = re.fullmatch(r"([A-Za-z_-]+?)[-_]?(\d+)", value)
     if option == "loss" and folded(value) == "clip":
         return [(option, "likewise.losses.InfoNCELoss"), ("loss.symmetric", True)]
@@ -113,12 +103,7 @@ def near_data(value: str) -> list[str]:
 
 
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
-    """Return the name that recipes have for the data that options name, by what is there; None: there is none.
-
-    Example:
-        >>> kind_of_data({"data": "likewise.data.Torchvision", "data.name": "CIFAR10"})
-        'cifar10'
-    """
+    """Return the name that recipes have for the data that options name, by what is there; None: there is none."""
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))

@@ -54,20 +54,7 @@ or train_features, train_labels, test_features, test_labels. Without parts, they
 
 
 def asked_help(words: Sequence[str], verb: str) -> str | None:
-    """Return the help that the words of a command line ask for; None: they ask for none.
-
-    Args:
-        words: What follows the verb: --help, or --PART.help with or without a class.
-        verb: The verb.
-
-    Raises:
-        ValueError: It is asked for on a part or class that there is not.
-
-    Example:
-        >>> asked_help(["--loss", "supcon"], "train")
-        >>> "--split.test" in (asked_help(["--split.help", "Stratified"], "train") or "")
-        True
-    """
+    """Return the help that the words of a command line ask for; None: they ask for none."""
     if {"--help", "-h"} & set(words):
         return _of_verb(verb)
     for one in options_in(words, verb):
@@ -178,17 +165,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def completions(words: Sequence[str], current: str, verb: str) -> list[str]:
-    """Return what the word that is being typed may become.
-
-    Args:
-        words: The words between the verb and it.
-        current: What is typed of it.
-        verb: The verb.
-
-    Example:
-        >>> completions(["--split"], "By", "train"), completions([], "--batch-", "train")
-        (['ByClass'], ['--batch-size'])
-    """
+    """Return what the word that is being typed may become."""
     previous = words[-1] if words else ""
     if is_option(previous) and not is_option(current) and "=" not in previous:
         found = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), words[:-1], verb)

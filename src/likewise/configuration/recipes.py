@@ -22,35 +22,17 @@ FOR = "for"  # in a method's or study's file: the data sets that it is for, wher
 
 
 def names() -> list[str]:
-    """List the recipes.
-
-    Example:
-        >>> "supcon-cifar10" in names()
-        True
-    """
+    """List the recipes."""
     return _pairs("methods")
 
 
 def studies() -> list[str]:
-    """List the studies, STUDY-DATA.
-
-    Example:
-        >>> "rascal-ablation-digits" in studies()
-        True
-    """
+    """List the studies, STUDY-DATA."""
     return _pairs("studies")
 
 
 def recipe(name: str) -> dict[str, Any]:
-    """Return a recipe's options.
-
-    Raises:
-        ValueError: There is no such recipe; the message names the nearest.
-
-    Example:
-        >>> recipe("supcon-digits")["loss"]["class_path"]
-        'likewise.losses.SupConLoss'
-    """
+    """Return a recipe's options."""
     method, data = _pair(name, "methods", names())
     chain = [data]
     while "like" in (said := _read("data", chain[-1])):
@@ -65,25 +47,13 @@ def recipe(name: str) -> dict[str, Any]:
 
 
 def study(name: str) -> dict[str, str]:
-    """Return the options of each setting of a study, by the setting's name.
-
-    Raises:
-        ValueError: There is no such study; the message names the nearest.
-
-    Example:
-        >>> study("methods-digits")["SimCLR"]
-        '--recipe simclr-digits'
-    """
+    """Return the options of each setting of a study, by the setting's name."""
     what, data = _pair(name, "studies", studies())
     return {setting: of.format(data=data) for setting, of in _read("studies", what).items() if setting != FOR}
 
 
 def named(name: str, data: str | None = None) -> str:
-    """Complete the name of a recipe that is only that of a method, by the data.
-
-    Args:
-        name: METHOD-DATA, or METHOD.
-        data: The name that recipes have for the data. None: that of the digits, or the first that the method is for.
+    """Complete the name of a method to that of a recipe: for the data, or else for digits, or the first that it is for.
 
     Example:
         >>> named("simclr"), named("moco-cifar10"), named("nws"), named("supcon", "texts")
@@ -98,12 +68,7 @@ def named(name: str, data: str | None = None) -> str:
 
 
 def half(room: str, name: str) -> dict[str, Any]:
-    """Return what the file of a data set or of a method says: one half of its recipes.
-
-    Example:
-        >>> half("data", "vectors")["encoder"]["class_path"], half("methods", "simclr")["loss"]["init_args"]
-        ('likewise.models.MLP', {'temperature': 0.5})
-    """
+    """Return what the file of a data set or of a method says: one half of its recipes."""
     return _read(room, name)
 
 
@@ -123,12 +88,7 @@ def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
 
 
 def unknown(name: str, known: Sequence[str]) -> str:
-    """Say that a name is unknown, and which are near it.
-
-    Example:
-        >>> unknown("supcn-digits", names())
-        "expected a recipe or a study, got 'supcn-digits': did you mean supcon-digits?"
-    """
+    """Say that a name is unknown, and which are near it."""
     near = get_close_matches(name, known, n=1) or [one for one in known if name and name in one][:2]
     every = f"METHOD-DATA, with a method of {', '.join(_listed('methods'))} and data of {', '.join(_listed('data'))}"
     return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)
@@ -154,14 +114,7 @@ def _read(room: str, name: str) -> dict[str, Any]:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay options over others; arguments of a class are dropped where another class takes its place.
-
-    Example:
-        >>> _merged({"a": {"class_path": "A", "init_args": {"x": 1}}}, {"a": {"init_args": {"y": 2}}})
-        {'a': {'class_path': 'A', 'init_args': {'x': 1, 'y': 2}}}
-        >>> _merged({"a": {"class_path": "A", "init_args": {"x": 1}}}, {"a": {"class_path": "B"}})
-        {'a': {'class_path': 'B'}}
-    """
+    """Lay options over others; arguments of a class are dropped where another class takes its place."""
     merged = dict(below)
     for name, value in above.items():
         old = merged.get(name)

@@ -140,13 +140,7 @@ def _base(part: str, root: Class) -> Class | None:
 
 
 def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> list[Option]:
-    """Return what lies below the given options: defaults, what fits the data, and the recipe.
-
-    Args:
-        given: The options as they were given.
-        layers: The same, spelt out.
-        root: All options.
-    """
+    """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe."""
     last = {one.name: one.value for one in layers if not one.adds}
     source = _base("data", root)
     if isinstance(last.get("data"), str) and source:

@@ -15,12 +15,7 @@ SURE = 0.9
 
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:
-    """Say that no class of a kind, or none of some names, is called as an option wants, and which are near.
-
-    Example:
-        >>> near_classes("split", "Stratifed", find("likewise.data.Split"))
-        'expected split to be one of ByClass, Stratified, got Stratifed, did you mean Stratified?'
-    """
+    """Say that no class of a kind, or none of some names, is called as an option wants, and which are near."""
     known = list(names or kinds(base))
     last = name.rpartition(".")[2] if names else name
     folds = {folded(one).removesuffix(folded(base.name)): one for one in known} | {folded(one): one for one in known}

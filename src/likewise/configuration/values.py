@@ -227,10 +227,5 @@ def parsed(value: Any) -> Any:
 
 
 def folded(name: str) -> str:
-    """Return a name without case, hyphens and underscores.
-
-    Example:
-        >>> folded("NT-Xent_Loss")
-        'ntxentloss'
-    """
+    """Return a name without case, hyphens and underscores."""
     return name.replace("-", "").replace("_", "").replace(" ", "").lower()

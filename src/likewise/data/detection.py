@@ -38,22 +38,7 @@ _NAMED = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for
 
 
 def source_for(place: str | Path) -> tuple[str, dict[str, Any]]:
-    """Choose the source that reads what is at a path, or what has a name.
-
-    Args:
-        place: A folder of images or of tables, a table, an array file, a data set of torchvision, "digits", or a data
-            set on the Hub as user/name.
-
-    Returns:
-        The name of a class of `likewise.data`, and its arguments.
-
-    Raises:
-        ValueError: Nothing is there, or nothing that a source reads; the message says what to do.
-
-    Example:
-        >>> source_for("cifar-10"), source_for("uoft-cs/cifar100")
-        (('Torchvision', {'name': 'CIFAR10'}), ('Hub', {'path': 'uoft-cs/cifar100'}))
-    """
+    """Choose the class of `likewise.data` that reads what is at a path or has a name, with its arguments."""
     where = expanded(place)
     if exists(where):
         return _of_folder(where) if where.is_dir() else _of_file(where)

@@ -101,12 +101,7 @@ class EpisodeSampler:
 def shortage(
     counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape, room: Room
 ) -> tuple[str, str, str] | None:
-    """Say what episodes need, what there is, and the remedy; None where there are enough classes and samples.
-
-    Example:
-        >>> shortage(torch.tensor([9, 9]), ["ash", "elm"], EpisodeShape(1, ways=3, shots=1, queries=5), "batches")
-        ('at least 3 classes, as many as an episode has', '2', 'lower batches.ways')
-    """
+    """Say what episodes need, what there is, and the remedy; None where there are enough classes and samples."""
     occurring = counts.nonzero().flatten()
     if len(occurring) < shape.ways:
         return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), f"lower {room}.ways"
@@ -121,25 +116,14 @@ def shortage(
 
 
 def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:
-    """Return the shape with no more ways and queries than there are classes and samples; None where 1 is too many.
-
-    Example:
-        >>> fitting(torch.tensor([9, 4, 0]), EpisodeShape(1, ways=5, shots=1, queries=15))
-        EpisodeShape(episodes=1, ways=2, shots=1, queries=3)
-    """
+    """Return the shape with no more ways and queries than there are classes and samples; None where 1 is too many."""
     occurring = counts[counts > 0]
     queries = min(shape.queries, int(occurring.min()) - shape.shots) if len(occurring) > 1 else 0
     return shape._replace(ways=min(shape.ways, len(occurring)), queries=queries) if queries > 0 else None
 
 
 def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: EpisodeShape, fits: EpisodeShape) -> str:
-    """Say how a shape that fits differs from the one that was wanted, and why; nothing where it doesn't.
-
-    Example:
-        >>> counts, wanted = torch.tensor([9, 4]), EpisodeShape(1, ways=5, shots=1, queries=15)
-        >>> fitting_words(counts, ["ash", "elm"], wanted, fitting(counts, wanted))
-        "2-way, as there are 2 classes, and with 3 queries, as there are 4 samples of 'elm'"
-    """
+    """Say how a shape that fits differs from the one that was wanted, and why; nothing where it doesn't."""
     occurring = counts.nonzero().flatten()
     fewest = int(occurring[counts[occurring].argmin()])
     ways = f"{fits.ways}-way, as there are {len(occurring)} classes"

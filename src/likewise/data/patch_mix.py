@@ -27,12 +27,6 @@ def drawn(draw: Draw, queries: int, height: int, width: int) -> Mix:
 
     With λ uniform from 0 to 1 the box has the sides ⌊S √(1 − λ)⌋, halved by integer division, around a centre that is
     uniform in the image, and is cut off at its edges: 31 % of the pixels of 84 x 84 on average.
-
-    Example:
-        >>> mix = drawn(Draw(0, rows=2), queries=3, height=28, width=28)
-        >>> mix.boxes.shape, mix.partners.sort(dim=1).values
-        (torch.Size([2, 4]), tensor([[0, 1, 2],
-                [0, 1, 2]]))
     """
     numbers = draw.uniform(3)
     share = (1 - numbers[:, 0]).sqrt()
@@ -44,14 +38,7 @@ def drawn(draw: Draw, queries: int, height: int, width: int) -> Mix:
 
 
 def patched(queries: Shaped[Tensor, "e q ch h w"], mix: Mix) -> Shaped[Tensor, "e q ch h w"]:
-    """Replace the box of every query by its partner's.
-
-    Example:
-        >>> queries = torch.arange(2.0).view(1, 2, 1, 1, 1).expand(1, 2, 1, 1, 3)
-        >>> mix = Mix(torch.tensor([[0, 1, 0, 2]]), torch.tensor([[1, 0]]))
-        >>> patched(queries, mix).flatten(1)
-        tensor([[1., 1., 0., 0., 0., 1.]])
-    """
+    """Replace the box of every query by its partner's."""
     height, width = queries.shape[-2:]
     top, bottom, left, right = mix.boxes.T.unsqueeze(2)
     rows, columns = (torch.arange(side, device=queries.device) for side in (height, width))

@@ -19,16 +19,7 @@ def rotated(samples: Samples, rows: int) -> Samples:
     """Return the samples four times, turned by 0°, 90°, 180° and 270°, with four times as many classes.
 
     Rows of turned samples are numbered after `rows`, those in the source. Images that are read on demand are turned
-    when they are read; others take 4 times the memory.
-
-    Source:
-        A. Santoro et al., Meta-Learning with Memory-Augmented Neural Networks, 2016, section 4.2.
-
-    Example:
-        >>> samples = Samples(torch.rand(6, 1, 8, 8), torch.arange(6) % 2, ("cat", "dog"))
-        >>> turned = rotated(samples, rows=6)
-        >>> len(turned), turned.names[3:5], turned.input_shape
-        (24, ('dog, turned 90°', 'cat, turned 180°'), (1, 8, 8))
+    when they are read; others take 4 times the memory. See Santoro et al., 2016, section 4.2.
     """
     labels = samples.classes_for("rotations", "leave rotations out")
     shape = samples.input_shape
@@ -51,12 +42,7 @@ def rotated(samples: Samples, rows: int) -> Samples:
 
 
 def unturned(names: Sequence[str]) -> Int[Tensor, " classes"]:
-    """Return for each class a number that it shares with its turns, which are not independent of it.
-
-    Example:
-        >>> unturned(["dog", "cat", "dog, turned 90°", "cat, turned 90°"])
-        tensor([0, 1, 0, 1])
-    """
+    """Return for each class a number that it shares with its turns, which are not independent of it."""
     plain = [re.sub(r", turned \d+°$", "", name) for name in names]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(plain))}
     return torch.tensor([numbers[name] for name in plain], dtype=torch.int64)

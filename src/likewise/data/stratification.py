@@ -146,22 +146,12 @@ def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> Non
 
 
 def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor, " k"]:
-    """Choose a share of samples so that each label keeps that share of its own samples, the rarest labels first.
+    """Choose a share of samples so that each label keeps that share of its own samples (Sechidis et al., 2011).
 
     Again and again the label with the fewest samples left is taken. Each of its samples, in random order, goes to the
     part that lacks more samples of this label to its share; if both lack as many, to the part that lacks more samples.
     Samples without a label fill up the parts. At the end, samples that were placed last, which have frequent labels
-    only, change the part until the sizes are right.
-
-    Returned are share · N rows, rounded, sorted.
-
-    Source:
-        K. Sechidis, G. Tsoumakas and I. Vlahavas, On the Stratification of Multi-Label Data, 2011.
-
-    Example:
-        >>> sets = torch.tensor([[True, False]] * 8 + [[False, True]] * 4)
-        >>> sets[stratified(sets, 0.25, seed=0)].sum(0)
-        tensor([2, 1])
+    only, change the part until the sizes are right. Returned are share · N rows, rounded, sorted.
     """
     count = len(sets)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))

@@ -38,7 +38,7 @@ class CellGrid(NamedTuple):
 
 
 def followed(maps: Callable[[Tensor], Tensor], images: Tensor) -> CellGrid | None:
-    """Find where the cells of a function's maps lie, from the operations that it runs.
+    """Find where the cells of a function's maps lie, from the operations that it runs (Araujo et al., 2019).
 
     A convolution or pool of kernel k, stride s, padding p and dilation d, on cells of stride S that start at a, has
 
@@ -49,15 +49,6 @@ def followed(maps: Callable[[Tensor], Tensor], images: Tensor) -> CellGrid | Non
 
     The result is None if an operation is any other, such as a patch embedding's reshaping, or paths through the network
     disagree, or height and width do.
-
-    Source:
-        A. Araujo, W. Norris and J. Sim, Computing Receptive Fields of Convolutional Neural Networks, 2019.
-
-    Example:
-        >>> followed(torch.nn.Conv2d(1, 1, kernel_size=3, stride=2, padding=1), torch.zeros(1, 1, 8, 8))
-        CellGrid(stride=2, start=-0.5)
-        >>> followed(torch.nn.AvgPool2d(4), torch.zeros(1, 1, 8, 8))
-        CellGrid(stride=4, start=0.0)
     """
     with torch.inference_mode(mode=False), torch.no_grad():
         blank = torch.zeros_like(images)  # no inference tensor, whose operations come in other parts

@@ -16,32 +16,15 @@ SLOPE = 0.1
 class DropBlock(nn.Module):
     r"""Set square blocks of each channel to zero in training, and scale what is left to the same sum of ones.
 
-    Each position where a block fits becomes the corner of a dropped block with the probability
+    Each position where a block of side b fits becomes the corner of a dropped block with the probability
 
     $$
     \gamma = \frac{r_t}{b^2} \cdot \frac{h w}{(h - b + 1)(w - b + 1)}, \qquad r_t = r \min(1, t / T)
     $$
 
-    so that about a share r_t of the map is dropped in training step t. The step is a buffer, so it is saved with the
-    weights and a resumed training goes on with the share that it had reached; evaluation doesn't count.
-
-    Args:
-        rate: r, the share that is dropped in the end.
-        block: b, side of a block in cells; on smaller maps, the map's smaller side.
-        ramp: T, steps until the share is reached.
-
-    Raises:
-        ValueError: rate is outside [0, 1), or block or ramp is below 1.
-
-    Source:
-        G. Ghiasi, T.-Y. Lin and Q. V. Le, DropBlock: A regularization method for convolutional networks, 2018,
-        algorithm 1.
-
-    Example:
-        >>> _ = torch.manual_seed(0)
-        >>> dropped = DropBlock(rate=0.3, block=2, ramp=1)(torch.ones(8, 16, 6, 6))
-        >>> bool((dropped == 0).any()), round(float(dropped.mean()), 3)
-        (True, 1.0)
+    so that about a share r_t of the map is dropped in training step t (Ghiasi et al., 2018, algorithm 1). The ramp T is
+    in steps; on smaller maps b is the map's smaller side. The step is a buffer, so it is saved with the weights and a
+    resumed training goes on with the share that it had reached; evaluation doesn't count.
     """
 
     step: Tensor

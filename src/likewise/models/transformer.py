@@ -143,18 +143,10 @@ class Transformer(_OwnTokens):
 
 
 def word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
-    """Train a tokenizer of lower-cased words, and parts of rarer ones, by byte-pair encoding.
+    """Train a tokenizer of lower-cased words, and parts of rarer ones, by byte-pair encoding (Sennrich et al., 2016).
 
-    Args:
-        texts: The texts to train on.
-        vocabulary: The largest number of tokens, padding and mask included. The mask also stands for characters that
-            the texts don't have.
-
-    Raises:
-        ValueError: The texts have no characters, or the vocabulary is smaller than 3.
-
-    Source:
-        R. Sennrich, B. Haddow and A. Birch, Neural Machine Translation of Rare Words with Subword Units, 2016.
+    The vocabulary is the largest number of tokens, padding and mask included. The mask also stands for characters that
+    the texts don't have.
 
     Example:
         >>> tokenizer = word_pieces(["pull what is alike", "push what is not"], vocabulary=60)

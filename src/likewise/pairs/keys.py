@@ -18,12 +18,7 @@ class Keys:
     """A key for each of N anchors and of R references; pairs with equal keys are in the set.
 
     A sum over the references with an anchor's key is looked up in a table of class sums, in O((N + R)·D) and without
-    atomics.
-
-    Args:
-        anchors: Integer keys, shape (N,).
-        references: Integer keys, shape (R,); the same tensor when anchors are the references.
-        place: The index of the first anchor among the references, if anchors are consecutive ones of these, else None.
+    atomics. The place is the index of the first anchor among the references, if anchors are consecutive ones of these.
     """
 
     shift: int | None = None

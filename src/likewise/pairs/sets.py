@@ -15,19 +15,10 @@ MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
 
 @final
 class Sets:
-    """Multi-hot labels, checked, and copied, since a queue changes its own before the backward.
+    """Multi-hot labels (N, L), checked, and copied, since a queue changes its own before the backward.
 
-    A weight makes its own from a tensor. Weights that are given the same one share the copy and the sizes.
-
-    Args:
-        labels: Zeros and ones of any dtype, (N, L).
-        name: What to call them in an error.
-
-    Attributes:
-        rows: The sets, boolean, (N, L).
-
-    Raises:
-        ValueError: They are no matrix of zeros and ones (values are checked on the CPU only).
+    A weight makes its own from a tensor. Weights that are given the same one share the copy and the sizes. Values are
+    checked on the CPU only.
     """
 
     def __init__(self, labels: MultiHot, name: str) -> None:

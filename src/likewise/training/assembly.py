@@ -141,11 +141,7 @@ def prepared(encoder: Encoder, samples: Samples) -> Samples:
 
 
 def _earlier_run(specs: dict[str, Any], parts: Parts) -> list[str]:
-    """Say how many validation samples an earlier run on the same data has learned from; of other data nothing is known.
-
-    Raises:
-        ValueError: It has learned from test samples.
-    """
+    """Say how many validation samples an earlier run on the same data has learned from; test samples are refused."""
     if not issubclass(class_of(specs["encoder"]["class_path"], Encoder), FromRun):
         return []
     specs["from_run"] = str(specs["encoder"]["init_args"].get("run"))

@@ -17,10 +17,6 @@ class GatheredBatchNorm(_BatchNorm):
     """Batch normalisation with the statistics of all processes, on any device; PyTorch's needs a GPU.
 
     It has the parameters and buffers of the layer it stands for, under the same names.
-
-    Example:
-        >>> GatheredBatchNorm(3)(torch.eye(3)).sum(dim=0).abs().max() < 1e-6
-        tensor(True)
     """
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - PyTorch's name
@@ -56,14 +52,7 @@ class GatheredBatchNorm(_BatchNorm):
 
 
 def synchronize(module: nn.Module, device: torch.device) -> None:
-    """Replace all batch normalisations within a module by ones that normalise the batch of all processes.
-
-    Example:
-        >>> network = nn.Sequential(nn.BatchNorm1d(3))
-        >>> synchronize(network, torch.device("cpu"))
-        >>> type(network[0]).__name__
-        'GatheredBatchNorm'
-    """
+    """Replace all batch normalisations within a module by ones that normalise the batch of all processes."""
     if device.type == "cuda":
         nn.SyncBatchNorm.convert_sync_batchnorm(module)
         return

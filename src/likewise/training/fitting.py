@@ -86,18 +86,9 @@ def trainer_of(
 
 
 def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compiled: bool = False) -> None:
-    """Train, starting from the run's last readable checkpoint if it has one.
+    """Train, starting from the last readable checkpoint of the run, or anew without a run.
 
-    Args:
-        ready: The training.
-        trainer: Lightning's trainer.
-        run: The run whose checkpoints are used. None: training starts anew.
-        compiled: Whether encoder and head, and the momentum encoder, are compiled by `torch.compile`.
-
-    Raises:
-        ValueError: The training diverges, or the trainer's options are incompatible.
-        KeyboardInterrupt: The user ended it.
-        Terminated: SIGTERM ended it.
+    `compiled` is for encoder, head and momentum encoder. Terminated is raised after SIGTERM.
     """
     if trainer.world_size > 1:
         synchronize(ready.module, trainer.strategy.root_device)

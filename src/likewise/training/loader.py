@@ -33,20 +33,8 @@ class Loader:
     """Batches of samples, split equally among the processes.
 
     `place` returns the state of the training, and is called when iteration starts; `workers` are processes that read
-    inputs not in memory; `lost` are the images that could not be decoded, by their numbers in the source.
-
-    Raises:
-        ValueError: A batch cannot be split equally among the processes, workers have no place for their sockets, or no
-            sample that may take the place of one that cannot be read can be.
-
-    Memory:
-        A copy of the inputs on an accelerator, if they take at most a quarter of its free memory.
-
-    Example:
-        >>> from likewise.data import Views
-        >>> loader = Loader(Samples(torch.arange(6.0).unsqueeze(1)), Views(batch_size=3), seed=0)
-        >>> len(loader), [len(batch["inputs"]) for batch in loader]
-        (2, [3, 3])
+    inputs not in memory; `lost` are the images that could not be decoded, by their numbers in the source. The inputs
+    are copied to an accelerator if they take at most a quarter of its free memory.
     """
 
     def __init__(

@@ -11,16 +11,7 @@ NAMED = 3  # labels that a sentence names
 
 
 def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
-    """Yield what is unusual about the training part: texts cut, samples without labels, constant labels, long queues.
-
-    Example:
-        >>> import torch
-        >>> labels = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 0]]).bool()
-        >>> for note in notes(Samples(torch.zeros(3, 2), labels, ("a", "b", "c"))):
-        ...     print(note)
-        1 of 3 labels has no training sample (c): nothing can be learned of it
-        1 of 3 labels is that of every training sample (b): nothing can be learned of it
-    """
+    """Yield what is unusual about the training part: cut texts, missing labels, constant labels, long queues."""
     if isinstance(samples.inputs, TokenRows) and samples.inputs.cut:
         yield (
             f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "

@@ -13,24 +13,9 @@ OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 def optimizer_of(
     module: nn.Module, make: OptimizerCallable, rate_factors: Mapping[nn.Parameter, float] | None = None
 ) -> Optimizer:
-    """Make an optimizer without weight decay on biases and normalisations, and with optional learning rate factors.
+    """Make an optimizer with factors of learning rates, and without weight decay on biases and normalisations.
 
-    Args:
-        module: The module to train.
-        make: Makes the optimizer from parameter groups, such as `torch.optim.AdamW` or a partial of it.
-        rate_factors: The factor of a parameter's learning rate. Default: 1.
-
-    Returns:
-        The optimizer. Parameters with fewer than two dimensions have weight_decay 0.
-
-    Raises:
-        ValueError: The optimizer evaluates the loss several times per step, or there are no parameters to train.
-
-    Example:
-        >>> import torch
-        >>> optimizer = optimizer_of(nn.Linear(3, 2), torch.optim.AdamW)
-        >>> [(len(group["params"]), group["weight_decay"]) for group in optimizer.param_groups]
-        [(1, 0.01), (1, 0.0)]
+    These are the parameters with fewer than two dimensions.
     """
     factors = rate_factors or {}
     groups: defaultdict[tuple[bool, float], list[nn.Parameter]] = defaultdict(list)

@@ -84,14 +84,9 @@ def _check_machine() -> None:
 
 @contextmanager
 def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
-    """Join the processes that were launched, if there are several, until the block ends.
+    """Join the processes that were launched, if there are several, until the block ends; refuse facts that differ.
 
-    Args:
-        facts: What must be the same on all of them, by name, in words.
-        minutes: How long to wait for a process that does not answer, now and in every exchange of the group.
-
-    Raises:
-        ValueError: Facts differ, or a process does not answer, or ends, or the launcher's variables are no numbers.
+    `minutes` is how long to wait for a process that does not answer, now and in every exchange of the group.
     """
     if not minutes > 0:
         raise ValueError(f"expected --timeout_minutes above 0, got {minutes}: 30 is the default")

@@ -91,13 +91,7 @@ class Statistics(lightning.Callback):
 
 
 def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
-    """Add the means of anchors by class, from their sums and counts (2, V·B), view-major, and count those with one.
-
-    Example:
-        >>> by_class(torch.tensor([[1.0, 5.0, 3.0, 0.0], [1.0, 2.0, 1.0, 0.0]]), torch.tensor([0, 1]), 2)
-        tensor([[4.0000, 2.5000],
-                [2.0000, 1.0000]])
-    """
+    """Add the means of anchors by class, from their sums and counts (2, V·B), view-major, and count those with one."""
     of = labels.repeat(sums.shape[1] // max(1, len(labels)))
     means = torch.stack([sums[0] / sums[1].clamp(min=1), (sums[1] > 0).to(sums.dtype)])
     return sums.new_zeros(2, classes).index_add_(1, of, means)

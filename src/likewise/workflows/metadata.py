@@ -33,11 +33,7 @@ def device_of(trainer: Mapping[str, Any]) -> torch.device:
 
 
 def device_named(name: str) -> torch.device:
-    """Return the device that is named, or for "auto" the best there is.
-
-    Raises:
-        ValueError: It is not there.
-    """
+    """Return the device that is named, or for "auto" the best there is."""
     if name == "auto":
         accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return accelerator or torch.device("cpu")

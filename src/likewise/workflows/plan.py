@@ -25,16 +25,10 @@ Axis = Sequence[tuple[str, list[str]]]
 @final
 @dataclass(frozen=True)
 class Sweep:
-    """What is trained: settings x seeds.
+    """What is trained: settings x seeds; with `splits` each seed also is that of its split.
 
-    Args:
-        common: Options of all runs.
-        settings: For each setting's name its own options.
-        seeds: The seeds.
-        splits: Whether each seed also is that of its split.
-        trials: For the name of each setting that is tuned, the options of every trial.
-        tuned_by: For the name of a setting, the evaluation whose validation score chooses among its trials. Of those
-            that are missing, see `validation_score`.
+    A setting that is tuned has the options of every trial, and perhaps the evaluation whose validation score chooses
+    among them; for those that have none, see `validation_score`.
     """
 
     common: list[str] = field(default_factory=list[str])
@@ -60,13 +54,7 @@ class Sweep:
             raise ValueError("expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2")
 
     def tuning(self, folder: Path) -> "Iterator[Planned]":
-        """Yield the runs that choose the options of settings that are tuned: all with the first seed.
-
-        Example:
-            >>> sweep = Sweep([], {"a": []}, [7, 8], trials={"a": [["--x", "1"], ["--x", "2"]]})
-            >>> [one.name for one in sweep.tuning(Path("sweep"))]
-            ['a, trial 1 of 2 (x=1), seed 7', 'a, trial 2 of 2 (x=2), seed 7']
-        """
+        """Yield the runs that choose the options of settings that are tuned: all with the first seed."""
         for place in range(max(map(len, self.trials.values()), default=0)):
             for name, trials in self.trials.items():
                 if place < len(trials):
@@ -75,11 +63,7 @@ class Sweep:
                     yield self._planned(name, trials[place], self.seeds[0], root, said)
 
     def runs(self, folder: Path, chosen: Mapping[str, Sequence[str]] | None = None) -> "Iterator[Planned]":
-        """Yield the other runs, seed after seed, so that all settings grow.
-
-        Args:
-            folder: The sweep's folder.
-            chosen: The options that each tuned setting is trained with. None: those of the first trial.
+        """Yield the other runs, seed after seed, so that all settings grow; by default with the first trial's options.
 
         Example:
             >>> [one.name for one in Sweep([], {"a": [], "b": []}, [0, 1]).runs(Path("sweep"))]
@@ -109,15 +93,7 @@ class Sweep:
 @final
 @dataclass(frozen=True)
 class Planned:
-    """A run of a sweep.
-
-    Args:
-        setting: Its setting.
-        name: What it is called.
-        root: The folder that it stands in.
-        words: Its options.
-        tried: Those of them that are tuned.
-    """
+    """A run of a sweep, with its options as words; those of them that are tuned are `tried`."""
 
     setting: str
     name: str
@@ -181,11 +157,7 @@ def options_line(options: Sequence[str]) -> str:
 
 
 def configurations(sweep: Sweep) -> dict[str, dict[str, Any]]:
-    """Return the options of every setting, with those of its first trial.
-
-    Raises:
-        ValueError: Those of a setting, or of one of its trials, are not as expected.
-    """
+    """Return the options of every setting, with those of its first trial."""
     found: dict[str, dict[str, Any]] = {}
     for name, words in sweep.settings.items():
         for trial in sweep.trials.get(name, [[]]):
@@ -213,11 +185,7 @@ def write(sweep: Sweep, folder: Path) -> None:
 
 
 def read(folder: Path) -> Sweep:
-    """Read the plan of a sweep.
-
-    Raises:
-        ValueError: There is none, or it is damaged.
-    """
+    """Read the plan of a sweep."""
     try:
         return Sweep(**json.loads((folder / PLAN).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

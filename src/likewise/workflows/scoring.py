@@ -39,12 +39,9 @@ _found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated an
 @final
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Which evaluations, of how many samples, and which sections the page has.
+    """Which evaluations, of how many samples of each part, and which sections the page has.
 
-    Args:
-        evaluations: The evaluations; None: the usual ones that apply.
-        evaluation_samples: At most so many samples of each part; None: all.
-        sections: The sections of the page; None: those that come with likewise.
+    None stands for the usual evaluations that apply, for all samples, and for the sections that come with likewise.
     """
 
     evaluations: list[Evaluation] | None = None
@@ -53,11 +50,7 @@ class EvaluationOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
-        """Make the evaluations and sections of a configuration.
-
-        Raises:
-            ValueError: The number of samples isn't positive, or what a class says of its parameters.
-        """
+        """Make the evaluations and sections of a configuration."""
         evaluations = _built(config.get("evaluations"), Evaluation)
         most = config.get("evaluation_samples")
         if most is not None and most < 1:

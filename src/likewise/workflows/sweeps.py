@@ -50,11 +50,7 @@ class _Trial:
 
     @classmethod
     def of(cls, setting: str, options: list[str], run: Run, tuned_by: str | None) -> "_Trial":
-        """Read the validation score of a run.
-
-        Raises:
-            ValueError: It has none.
-        """
+        """Read the validation score of a run, which must have one."""
         score = validation_score(run.scores, tuned_by)
         if score is not None:
             return cls(setting, options, run, score)
@@ -223,9 +219,6 @@ def _tuned(sweep: Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
     """Train the trials, write their table as they come, and return the best of each setting.
 
     A trial that fails, as one may that diverges, is no failure of the sweep unless all of its setting's fail.
-
-    Raises:
-        ValueError: A trial has no validation score.
     """
     trials: list[_Trial] = []
     for one, run in work.done(list(sweep.tuning(folder))):

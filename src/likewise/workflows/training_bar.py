@@ -13,16 +13,7 @@ from likewise.workflows.progress import Progress
 
 @final
 class TrainingBar(ProgressBar):
-    """One bar over all steps, with the loss beside it; where none is drawn, one line an epoch.
-
-    Args:
-        progress: Where it is shown.
-
-    Example:
-        >>> from likewise.workflows.progress import Silent
-        >>> TrainingBar(Silent()).is_enabled
-        True
-    """
+    """One bar over all steps, with the loss beside it; where none is drawn, one line an epoch."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()

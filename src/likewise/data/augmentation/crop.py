@@ -84,15 +84,7 @@ def resized_crop(
     size: tuple[int, int],
     flip: Bool[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "n ch new_h new_w"]:
-    """Resize a box of each image, bilinear and antialiased: `RandomResizedCrop` with given boxes.
-
-    A box is top, left, height and width in pixels.
-
-    Example:
-        >>> image = torch.arange(16.0).view(1, 1, 4, 4)
-        >>> resized_crop(image, torch.tensor([[0, 0, 4, 4]]), (4, 4), flip=torch.tensor([True]))[0, 0, 0]
-        tensor([3., 2., 1., 0.])
-    """
+    """Resize a box of each image, (top, left, height, width) in pixels, bilinear and antialiased."""
     flip = torch.zeros(len(images), dtype=torch.bool, device=images.device) if flip is None else flip
     starts, lengths = boxes.float().split(2, dim=1)
     rows, columns = crop_weights(starts, lengths, flip, (images.shape[2], images.shape[3]), size)

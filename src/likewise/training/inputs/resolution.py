@@ -29,25 +29,10 @@ class Resolution(NamedTuple):
 
 
 def resolve(signature: LossSignature, given: Sequence[LossInput], *, labelled: bool = True) -> Resolution:
-    """Find an input for each argument of a loss.
+    """Find an input for each argument of a loss; a ValueError tells which has none, or two, or is not the loss's.
 
     Given inputs take precedence. Inputs for other required arguments are made with defaults. What every batch has
     comes last.
-
-    Args:
-        signature: The loss's arguments.
-        given: The inputs chosen.
-        labelled: Whether the data has labels.
-
-    Raises:
-        ValueError: Two given inputs supply the same argument, the loss does not take what one supplies, or nothing
-            supplies a required argument.
-
-    Example:
-        >>> import likewise as lw
-        >>> found = resolve(LossSignature.by(lw.InfoNCELoss), [Momentum()])
-        >>> sorted((name, type(one).__name__) for name, one in found.suppliers.items())
-        [('keys', 'Momentum'), ('queries', 'Pairs')]
     """
 
     def supplied(inputs: Sequence[LossInput]) -> dict[str, LossInput]:

@@ -27,17 +27,10 @@ TAG = "validation"
 @final
 @dataclass(frozen=True)
 class Seen:
-    """The encoder's features of some validation samples, after an epoch.
+    """The encoder's features of some validation samples, after an epoch, and where they lie on a map.
 
-    Args:
-        epoch: Epochs trained so far.
-        step: The last step of the epoch.
-        features: The features.
-        places: Where each sample lies on a map, (N, 2).
-        pictures: Small pictures of the samples, in colour, from 0 to 1, (N, 3, height, width); None where they are no
-            images.
-        similarities: Edges of bins between −1 and 1, and the share of each bin among pairs of one class and among pairs
-            of two, see `similarity_histogram`; None where samples have no classes.
+    Pictures are in colour, from 0 to 1; None where inputs are no images. Similarities are edges of bins from −1 to 1,
+    and each bin's share of the pairs of one class and of two, see `similarity_histogram`; None without classes.
     """
 
     epoch: int

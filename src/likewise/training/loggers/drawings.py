@@ -30,13 +30,6 @@ class Drawings(lightning.Callback):
     of pairs of one class and of different classes, and a map. In TensorBoard it is one for the projector, with labels
     and small pictures; elsewhere a figure by PCA, turned like the one before. The training and its random numbers do
     not change.
-
-    Args:
-        options: The hyper-parameters.
-        samples: The training part.
-
-    Memory:
-        A thousand small pictures.
     """
 
     def __init__(self, options: Mapping[str, Any], samples: Samples) -> None:
@@ -92,11 +85,6 @@ def views(samples: Samples, batch: Batch) -> UInt8[Tensor, "h w 4"] | None:
     """Put some samples of a batch into one picture, a row each: the original, and its views as the encoder gets them.
 
     Red, green, blue and opacity; None where samples are no images.
-
-    Example:
-        >>> samples = Samples(torch.rand(4, 1, 8, 8))
-        >>> views(samples, Batch(inputs=torch.rand(2, 3, 1, 8, 8), sample_index=torch.tensor([3, 0]))).shape
-        torch.Size([20, 44, 4])
     """
     shown = batch["inputs"][:SAMPLES, :VIEWS]
     if shown.ndim != 5:

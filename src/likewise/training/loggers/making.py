@@ -28,19 +28,6 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     WANDB_MODE or WANDB_API_KEY is set. MLflow keeps all runs in one database, mlflow.db in the current folder, unless
     MLFLOW_TRACKING_URI names a server. Under which names W&B and MLflow know the run is written to run.json, and a
     resumed run goes on under them.
-
-    Args:
-        tools: Their names, see `check_tools`.
-        run: The run.
-
-    Yields:
-        The loggers.
-
-    Raises:
-        ValueError: MLflow can't begin a run, as when its server can't be reached.
-
-    Warns:
-        UserWarning: MLflow doesn't know the run that was begun before; a new one begins.
     """
     makers: dict[str, Callable[[Run, str | None], Logger]] = {
         "tensorboard": lambda of, _: TensorBoardLogger(of.folder, "tensorboard", "", default_hp_metric=False),

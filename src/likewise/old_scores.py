@@ -20,14 +20,7 @@ _SETTING = re.compile(r"(\w+)=([^=]*?)(?:, (?=\w+=)|$)")
 
 
 def converted(row: Mapping[str, str]) -> dict[str, str]:
-    """Return the cells of an old row by the columns of today.
-
-    Example:
-        >>> old = {"metric": "Brier score", "subset": "class a", "choices": "k=5, weights=uniform; by hand"}
-        >>> new = converted({**old, "value": "0.5", "low": "0.4", "high": "1.2"})
-        >>> new["better"], new["kind"], new["settings"], new["notes"]
-        ('lower', 'class', '{"k": 5, "weights": "uniform"}', '["by hand"]')
-    """
+    """Return the cells of an old row by the columns of today."""
     metric, low, high = row["metric"], float(row["low"]), float(row["high"])
     episodes = "-shot accuracy" in metric
     number = next((unit for name, unit in _NUMBERS.items() if metric.startswith(name)), None)

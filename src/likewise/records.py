@@ -15,15 +15,7 @@ Histograms = dict[str, list[tuple[int, tuple[int, ...]]]]
 @final
 @dataclass(frozen=True)
 class ClassMean:
-    """The mean of a statistic over the anchors of a class in an epoch.
-
-    Args:
-        statistic: What was averaged, such as "rank_drift".
-        epoch: The epoch, from 1.
-        label: The class's name.
-        mean: The mean.
-        count: How many anchors it is of.
-    """
+    """The mean of a statistic, such as "rank_drift", over the anchors of a class in an epoch, counted from 1."""
 
     statistic: str
     epoch: int

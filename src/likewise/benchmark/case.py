@@ -27,12 +27,7 @@ class Case(NamedTuple):
 
 @final
 class Sampler:
-    """Samples a random batch, the same one for the same seed.
-
-    Example:
-        >>> Sampler(Case(8, 4, "float32", "cpu")).embeddings(2, 3).shape
-        torch.Size([2, 3, 4])
-    """
+    """Samples a random batch, the same one for the same seed."""
 
     def __init__(self, case: Case, seed: int = 0) -> None:
         self.case, self.rows = case, case.rows
@@ -65,19 +60,12 @@ class Sampler:
 @final
 @dataclass(frozen=True)
 class Contender:
-    """One way to compute something.
+    """One way to compute a loss, a primitive, or whatever contenders have in common: how, or by which library.
 
-    Args:
-        loss: What is computed: a loss, a primitive, or whatever contenders have in common.
-        name: How, or by which library.
-        backend: The operator's backend; "" for others.
-        make: Returns the step for a case: it takes a batch, and what it returns is differentiated if it has a gradient.
-        batch: Samples a batch; its tensors that require a gradient are what the backward is for.
-        growth: How time and memory grow with the size, to predict them.
-        first: Whether it goes first where the budget does not suffice for all.
-        apart: Whether its threads keep spinning, so that it must not alternate with others.
-        largest: The largest number of rows to measure it with.
-        module: The module of another library that it imports.
+    `make` returns the step for a case, which takes a batch; what it returns is differentiated if it has a gradient, for
+    the tensors of the batch that require one. `growth` predicts time and memory. Those that are `first` go first where
+    the budget does not suffice for all; those `apart` have threads that keep spinning, so that they must not alternate
+    with others. None has more than its `largest` rows. `module` is another library's that it imports.
     """
 
     loss: str
@@ -112,12 +100,7 @@ class Failed(Exception):  # noqa: N818 - the name is what the table says
 
     @staticmethod
     def words(error: BaseException) -> str:
-        r"""Describe an error in one line.
-
-        Example:
-            >>> Failed.words(RuntimeError("no such kernel\nat line 3"))
-            'failed: RuntimeError: no such kernel'
-        """
+        """Describe an error in one line."""
         lines = str(error).strip().splitlines() or [""]
         return f"failed: {type(error).__name__}: {lines[0][:160]}"
 

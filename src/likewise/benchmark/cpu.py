@@ -33,12 +33,9 @@ Contenders = Callable[[], list[Contender]]
 
 @final
 class CpuMeter:
-    """Measures steps on the CPU.
+    """Measures steps on the CPU, in elapsed time ("wall") or processor time ("cpu"), after loading the modules.
 
-    Args:
-        contenders: Returns all contenders; called again in each process, since contenders cannot be pickled.
-        modules: What contenders import; loaded before anything is measured.
-        clock: "wall" for elapsed time, "cpu" for processor time.
+    Contenders cannot be pickled, so they are made again in each process.
     """
 
     device, inputs = "cpu", 0
@@ -58,11 +55,7 @@ class CpuMeter:
             idle.join()
 
     def peak(self, contender: Contender, case: Case) -> Peak:
-        """Return the peak memory of a step beyond its inputs, and its seconds, measured in a fresh process.
-
-        Raises:
-            Failed: The step raised, or the system ended its process.
-        """
+        """Return the peak memory of a step beyond its inputs, and its seconds, measured in a fresh process."""
         if self._server is None:
             return Peak(None, _seconds(contender.make(case), contender.batch(Sampler(case)), self._clock))
         here, there = multiprocessing.Pipe(duplex=False)

@@ -21,11 +21,7 @@ class CudaMeter:
         self.inputs = 2 * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
 
     def peak(self, contender: Contender, case: Case) -> Peak:
-        """Return the peak memory allocated during a step beyond what was allocated before, and its seconds.
-
-        Raises:
-            Failed: The step raised, for example because memory ran out.
-        """
+        """Return the peak memory allocated during a step beyond what was allocated before, and its seconds."""
         try:
             step, batch = contender.make(case), contender.batch(Sampler(case))
             run(step, batch)  # compiles and tunes

@@ -35,12 +35,7 @@ INPUTS: dict[str, Callable[[Sampler], Tensor]] = {
 
 
 def batch_of(*inputs: str) -> Callable[[Sampler], Batch]:
-    """Return what samples a batch of some `INPUTS`.
-
-    Example:
-        >>> [part.shape for part in batch_of("rows", "classes")(Sampler(Case(8, 4, "float32", "cpu")))]
-        [torch.Size([8, 4]), torch.Size([8])]
-    """
+    """Return what samples a batch of some `INPUTS`."""
     return lambda sampler: tuple(INPUTS[name](sampler) for name in inputs)
 
 
@@ -137,12 +132,7 @@ def ours(name: str, backend: str) -> Contender:
 
 
 def contenders(names: list[str], chosen: list[str], device: str) -> list[Contender]:
-    """Return the contenders for losses: the library's own in each backend, and others.
-
-    Example:
-        >>> [str(each) for each in contenders(["TripletLoss", "InfoNCELoss"], ["tiled"], "cpu")]
-        ['TripletLoss likewise', 'InfoNCELoss likewise tiled', 'InfoNCELoss dense form']
-    """
+    """Return the contenders for losses: the library's own in each backend, and others."""
     own = (ours(name, backend) for name in names for backend in chosen)
     batches = {name: entry.batch for name, entry in ENTRIES.items() if name in names}
     return [*{each.key: each for each in own}.values(), *rivals.rivals(batches, device)]

@@ -18,14 +18,7 @@ DTYPES = get_args(Dtype)
 
 
 def option(default: Any, description: str, *, choices: Sequence[object] = (), least: float | None = None) -> Any:
-    """Declare a field as an option of the command.
-
-    Args:
-        default: Its default; a tuple takes one value or more.
-        description: What --help says.
-        choices: The values that it may have, where they are few.
-        least: The smallest value.
-    """
+    """Declare a field as an option of the command, with what --help says; a tuple takes one value or more."""
     return field(default=default, metadata={"help": description, "choices": choices, "least": least})
 
 

@@ -28,26 +28,12 @@ class Growth(NamedTuple):
     """Seconds before its first step at each size."""
 
     def seconds(self, earlier: Mapping[int, float], rows: int) -> float:
-        """Predict the seconds of a step from the largest smaller size that was measured; 0 if there is none.
-
-        Example:
-            >>> Growth().seconds({256: 0.5, 2048: 1.0}, 4096)
-            4.0
-            >>> Growth().seconds({256: 0.5}, 1024)
-            0.5
-        """
+        """Predict the seconds of a step from the largest smaller size that was measured; 0 if there is none."""
         smaller = max((n for n in earlier if n < rows), default=0)
         return earlier[smaller] * (max(rows, FLAT) / max(smaller, FLAT)) ** self.time if smaller else 0.0
 
     def bytes(self, earlier: Mapping[int, int], rows: int, features: int) -> int:
-        """Predict the peak memory of a step from the largest smaller size, or from what its formula holds.
-
-        Example:
-            >>> DENSE.bytes({}, 16384, 128) > 8 * 16384**2 * 4
-            True
-            >>> DENSE.bytes({4096: 1 << 30}, 16384, 128) == 16 << 30
-            True
-        """
+        """Predict the peak memory of a step from the largest smaller size, or from what its formula holds."""
         prior = 4 * (self.matrices * rows**self.memory + WHOLE_ROWS * rows * features) + TILES * (self.memory == 1)
         smaller = max((n for n in earlier if n < rows), default=0)
         if not smaller:
@@ -61,14 +47,7 @@ DENSE = Growth(memory=2, matrices=8)
 
 
 def why_not(needed: int, free: int, takes: float, left: float) -> str | None:
-    """Say why a step should not run: it would take too much of the free memory, or more than the time left.
-
-    Example:
-        >>> why_not(needed=34 << 30, free=20 << 30, takes=1, left=9)
-        'would take about 34 GiB of 20 GiB free'
-        >>> why_not(needed=1, free=9, takes=300, left=120)
-        'would take about 300 s, and 120 s are left for it'
-    """
+    """Say why a step should not run: it would take too much of the free memory, or more than the time left."""
     if needed > SHARE * free:
         return f"would take about {in_units(needed)} of {in_units(free)} free"
     if left <= 0:
@@ -79,12 +58,7 @@ def why_not(needed: int, free: int, takes: float, left: float) -> str | None:
 
 
 def in_units(size: float) -> str:
-    """Return bytes in a readable unit.
-
-    Example:
-        >>> in_units(34.4 * 2**30), in_units(11.8 * 2**20), in_units(100)
-        ('34 GiB', '12 MiB', '0.0 MiB')
-    """
+    """Return bytes in a readable unit."""
     power, name = next((each for each in ((40, "TiB"), (30, "GiB")) if size >= 1 << each[0]), (20, "MiB"))
     return f"{size / (1 << power):,.{0 if size >= 10 << power else 1}f} {name}"
 
@@ -92,9 +66,7 @@ def in_units(size: float) -> str:
 def free_bytes(device: str, root: Path = Path("/")) -> int:
     """Return how much memory is free now, on the device, or on the machine within the limit of its control group.
 
-    Args:
-        device: "cpu" or "cuda".
-        root: The folder of ``proc`` and ``sys``.
+    `root` is the folder of ``proc`` and ``sys``.
     """
     if device == "cuda":  # what torch has reserved and does not use is free for the next step
         return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()

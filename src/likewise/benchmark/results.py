@@ -22,22 +22,10 @@ HEAD = f"{'rows':>9}  {'loss':<17}{'contender':<32}{'ms':>10}  {'quartiles':<19}
 @final
 @dataclass(frozen=True)
 class Result:
-    """What one contender took at one size, or why it was skipped.
+    """What one contender took at one size for a forward and backward step, or why it was skipped.
 
-    Args:
-        loss: What was computed: a loss, a primitive, a kernel.
-        contender: How, or by which library.
-        backend: The operator's, or "".
-        rows: N.
-        dtype: Of the embeddings.
-        milliseconds: The median of one step, forward and backward.
-        quartiles: The lower and the upper one, of three steps or more.
-        repeats: How many steps were timed.
-        peak_bytes: The peak memory of a step beyond its inputs, gradients included; None where the system does not
-            report it.
-        skipped: Why nothing was measured.
-        fastest: The milliseconds of the fastest step.
-        figures: What else was measured, by name.
+    `milliseconds` is the median of `repeats` steps, of three or more with quartiles; `fastest` is in milliseconds too.
+    `peak_bytes` are those beyond the inputs, gradients included; None where the system does not report them.
     """
 
     loss: str
@@ -103,12 +91,7 @@ def _processor() -> str:
 
 
 def thread_words(threads: int) -> str:
-    """Say how many threads.
-
-    Example:
-        >>> thread_words(1), thread_words(2)
-        ('1 thread', '2 threads')
-    """
+    """Say how many threads."""
     return f"{threads} thread{'' if threads == 1 else 's'}"
 
 

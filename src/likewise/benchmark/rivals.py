@@ -86,15 +86,9 @@ def _cut_cross_entropy(_: Case) -> Loss:
 
 
 class Rival(NamedTuple):
-    """How somebody else computes one of our losses.
+    """How somebody else computes one of our losses: a library's name is what pip installs, and that of its module.
 
-    Args:
-        loss: Which.
-        name: How, or by which library: what pip installs.
-        make: Returns the loss for a case.
-        growth: How its time and memory grow.
-        library: Whether it is a library's, whose module has the same name.
-        device: Where it runs: "" for everywhere, or "cuda".
+    `growth` is that of its time and memory; `device` is "cuda" if it runs there alone, or "" if everywhere.
     """
 
     loss: str

@@ -50,20 +50,11 @@ class _Track:
 @final
 @dataclass(frozen=True)
 class Schedule:
-    """Measures contenders size by size.
+    """Measures contenders size by size, with ascending numbers of rows of D features, and tells what is being done.
 
-    At every size each contender first runs one step for its peak memory; those that could are then timed in turns. A
-    size gets half of the seconds that are left, the last size all of them.
-
-    Args:
-        contenders: What is measured.
-        meter: What measures a step.
-        tell: Called with what is being done.
-        sizes: Numbers of rows, in ascending order.
-        features: D.
-        dtype: Of the embeddings.
-        budget: Seconds for everything.
-        repeats: Steps to time at least, while time is left.
+    At every size each contender first runs one step for its peak memory; those that could are then timed in turns, for
+    the repeats at least, while time is left. A size gets half of the seconds that are left of the budget, the last size
+    all of them.
     """
 
     contenders: Sequence[Contender]

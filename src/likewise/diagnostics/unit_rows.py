@@ -17,15 +17,7 @@ Array = Tensor | NDArray[Any]
 
 
 def unit_rows(features: Float[Array, "n d"]) -> Float[Tensor, "n d"]:
-    """Return features, L2-normalised, in float64; a zero row stays zero.
-
-    Raises:
-        ValueError: Features are not (N, D), or an entry is not finite.
-
-    Example:
-        >>> unit_rows(torch.tensor([[3.0, 4.0]]))
-        tensor([[0.6000, 0.8000]], dtype=torch.float64)
-    """
+    """Return features, L2-normalised, in float64; a zero row stays zero."""
     return functional.normalize(as_rows(features).double())
 
 

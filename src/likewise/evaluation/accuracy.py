@@ -23,27 +23,13 @@ def accuracy(
     training: Int[Tensor, " c"],
     settings: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Compare predicted classes with the true ones.
+    """Compare predicted classes, (M,), with the true ones: 0 or 1 a sample, with Wilson's intervals.
 
-    Args:
-        evaluation: Who predicted.
-        predictions: Predicted classes, (M,).
-        test: The samples, with their true classes.
-        training: How many training samples each class has, (C,).
-        settings: Those of the predictor.
-
-    Returns:
-        Scores of all samples, of each class that occurs, and of classes with many, medium and few training samples
-        where there are at least two of these; with Wilson's intervals. Outcomes "accuracy", 0 or 1, and "prediction".
+    Scores are of all samples, of each class that occurs, and of classes with many, medium and few training samples,
+    where there are at least two of these. `training` has how many each class has, (C,).
 
     Source:
         Many, medium and few: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019.
-
-    Example:
-        >>> test = Features(torch.eye(3), torch.tensor([0, 1, 1]), ("cat", "dog"))
-        >>> found = accuracy("kNN", torch.tensor([0, 1, 0]), test, torch.tensor([150, 5]))
-        >>> [(str(score.group), round(score.value, 2)) for score in found.scores]
-        [('all', 0.67), ('many', 1.0), ('few', 0.5), ('class cat', 1.0), ('class dog', 0.5)]
     """
     right = predictions == test.classes
     scores: list[Score] = []
@@ -60,12 +46,7 @@ def accuracy(
 
 
 def frequency(training: Int[Tensor, " c"]) -> dict[Group, Tensor]:
-    """Name the classes with many (over 100), medium, and few (under 20) training samples: masks (C,).
-
-    Example:
-        >>> frequency(torch.tensor([500, 100, 20, 3]))[Group("frequency", "medium")]
-        tensor([False,  True,  True, False])
-    """
+    """Name the classes with many (over 100), medium, and few (under 20) training samples: masks (C,)."""
     many, few = training > MANY, training < FEW
     return dict(zip(FREQUENCIES, (many, ~many & ~few, few), strict=False))
 

@@ -108,38 +108,21 @@ class Calibration(Evaluation):
 
 
 def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = 15) -> float:
-    """Return the expected calibration error.
-
-    Args:
-        confidence: The largest probability of each sample, (N,).
-        right: Whether its class is the true one, (N,).
-        bins: How many bins of equal width.
-
-    Example:
-        >>> round(calibration_error(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True])), 4)
-        0.4
-    """
+    """Return the expected calibration error of each sample's largest probability, given which predictions are right."""
     gaps = torch.zeros(bins, dtype=torch.float64)
     gaps.index_add_(0, binned(confidence, bins), confidence.double() - right.double())
     return float(gaps.abs().sum()) / len(confidence)
 
 
 def binned(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]:
-    """Return the bin of each probability, from 0: bin m holds those above m/M, up to (m + 1)/M.
-
-    Example:
-        >>> binned(torch.tensor([0.1, 0.5, 0.6, 1.0]), 2)
-        tensor([0, 0, 1, 1])
-    """
+    """Return the bin of each probability, from 0: bin m holds those above m/M, up to (m + 1)/M."""
     return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
 
 
 def temperature(probe: LinearClassifier, held_out: Features) -> float:
     """Return the temperature from 1/20 to 20 that minimises the negative log-likelihood of held-out samples.
 
-    Args:
-        probe: The probe, which has not learned from these samples.
-        held_out: The samples.
+    The probe must not have learned from them.
     """
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes a second to import
 

@@ -62,15 +62,7 @@ def while_training(
     """Return what to try on the validation part while an encoder is trained, the first that applies to be used.
 
     That is 600 episodes, where episodes are evaluated after the training, or trained on; of several sizes the first.
-    Where validation has fewer classes or samples, they have as many.
-
-    Args:
-        parts: The samples.
-        batches: What is trained on.
-        asked: The evaluations after the training. None: the usual ones.
-
-    Returns:
-        The evaluations; and what there is to say of episodes, or nothing.
+    Where validation has fewer classes or samples, they have as many. The text is what there is to say of episodes.
 
     Example:
         >>> import torch

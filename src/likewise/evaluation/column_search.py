@@ -13,28 +13,13 @@ SMALLEST = 1e-30
 
 @final
 class ColumnSearch:
-    """Minimise f_1(x_1), …, f_C(x_C): evaluate all of them at `points`, `tell` the values, and repeat.
+    """Minimise f_1(x_1), …, f_C(x_C): evaluate all of them at `points`, (V, C), `tell` the values, and repeat.
 
     A column whose value has not decreased enough halves its step; the others go on. Coordinates should be scaled so
-    that Hessians are close to the identity: the first step is the gradient's.
-
-    Args:
-        start: Where each column starts, (V, C), float64.
-
-    Attributes:
-        points: Where to evaluate next, (V, C).
-        best: The last points that were taken, (V, C).
+    that Hessians are close to the identity: the first step is the gradient's. `best` holds the last points taken.
 
     Source:
         J. Nocedal and S. Wright, Numerical Optimization, 2006, algorithms 7.4 and 3.1.
-
-    Example:
-        >>> search = ColumnSearch(torch.tensor([[3.0, -5.0]], dtype=torch.float64))
-        >>> for _ in range(10):
-        ...     x = search.points
-        ...     _ = search.tell((x - 1).square().sum(dim=0), 2 * (x - 1))
-        >>> search.best.tolist()
-        [[1.0, 1.0]]
     """
 
     def __init__(self, start: Float[Tensor, "v c"]) -> None:

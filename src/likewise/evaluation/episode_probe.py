@@ -19,19 +19,7 @@ def episode_probe(
     every class has as many samples. With W in the span of the support, X, only inner products are needed: in the basis
     of the principal components, X Xᵀ is diagonal, Λ, and the Hessian close to c·Λ + λ, with c the mean of p(1 - p) at
     the start. A fit ends when its gap to the minimum, which ‖gradient‖²/2λ bounds, is at most 1e-11 of the objective.
-
-    Args:
-        support: Features of N classes' K samples, (E, N, K, D).
-        queries: Features to classify, (E, Q, D).
-        penalty: λ > 0.
-
-    Memory:
-        O(E·(NK)² + E·Q·NK + E·N²K).
-
-    Example:
-        >>> support = torch.eye(2).view(1, 2, 1, 2)
-        >>> episode_probe(support, torch.tensor([[[1.0, 0.0]]]), penalty=1.0)
-        (tensor([[[ 0.3374, -0.3374]]]), tensor([True]))
+    Memory is O(E·(NK)² + E·Q·NK + E·N²K).
     """
     episodes, ways, shots, _ = support.shape
     x = support.flatten(1, 2).double()

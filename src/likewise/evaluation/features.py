@@ -26,12 +26,7 @@ Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 
 def silent(walked: Iterable[Any], doing: str) -> Iterable[Any]:
-    """Show no progress.
-
-    Example:
-        >>> list(silent([1, 2], "counting"))
-        [1, 2]
-    """
+    """Show no progress."""
     del doing
     return walked
 
@@ -220,17 +215,7 @@ class FeatureParts(NamedTuple):
 
 
 def features_of(samples: Samples, encode: Callable[[Tensor | Rows], Float[Tensor, "n d"]], part: str) -> Features:
-    """Encode samples; those whose inputs turn out to be unreadable are left out.
-
-    Args:
-        samples: The samples.
-        encode: Encodes inputs (N, ...), a tensor or `Rows`: features (N, D).
-        part: "train", "validation" or "test".
-
-    Example:
-        >>> features_of(Samples(torch.rand(3, 1, 4, 4)), lambda images: images.flatten(1), "test").vectors.shape
-        torch.Size([3, 16])
-    """
+    """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out."""
     vectors, kept = encode(samples.inputs), samples.readable()
     if len(kept) < len(samples):
         vectors = vectors[readable(samples.inputs, torch.arange(len(samples)))]
@@ -295,11 +280,7 @@ def load_features(path: Path) -> FeatureParts:
 
 
 def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an .npz file; nothing in it is executed.
-
-    Raises:
-        ValueError: There is no such file, or it isn't one of plain arrays.
-    """
+    """Read all arrays of an .npz file; nothing in it is executed, and a ValueError names a missing or unfit file."""
     if not path.is_file():
         raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
     try:

@@ -258,10 +258,6 @@ def nearest_means(
 
     Classes of tight clusters have cosines that differ by less than float32 holds. So what all of them have in common is
     taken off the means, in float64, before the queries meet them.
-
-    Example:
-        >>> nearest_means(torch.eye(2)[None], torch.tensor([[[3.0, 1.0]]]), "euclidean")
-        tensor([[[5., 1.]]])
     """
     if distance == "euclidean":
         return 2 * queries @ means.mT - means.square().sum(dim=2).unsqueeze(1)
@@ -270,12 +266,7 @@ def nearest_means(
 
 
 def as_compared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distance: Distance) -> Float[Tensor, "m d"]:
-    """Return features as a distance compares them.
-
-    Example:
-        >>> as_compared(torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 1.0]]), "centred cosine")
-        tensor([[0., 1.]])
-    """
+    """Return features as a distance compares them."""
     if distance == "euclidean":  # a common origin changes no distance, and a near one loses no digits
         return vectors - vectors.mean(dim=0)
     if distance == "cosine":

@@ -19,23 +19,14 @@ BLOCK = 2**22  # indices of resamples at a time: 32 MiB
 
 
 def wilson(correct: float, count: int) -> tuple[float, float]:
-    r"""Wilson's score interval of a share, good for small counts and shares near 0 or 1.
+    """Wilson's score interval of a share, good for small counts and shares near 0 or 1.
 
         (p + z²/2n ± z·sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
 
-    Args:
-        correct: How many are correct; of classes the sum of their shares.
-        count: Out of how many.
-
-    Raises:
-        ValueError: The counts are not a part and a whole.
+    p is `correct`, of classes the sum of their shares, divided by n, the `count`.
 
     Source:
         E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, 1927.
-
-    Example:
-        >>> [round(bound, 4) for bound in wilson(98, 100)]
-        [0.93, 0.9945]
     """
     if not 0 <= correct <= count or count == 0:
         raise ValueError(f"expected 0 <= correct <= count and a count above 0, got {correct} of {count}")
@@ -48,19 +39,12 @@ def wilson(correct: float, count: int) -> tuple[float, float]:
 
 
 def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float]:
-    """Student's t interval of a mean.
+    """Student's t interval of a mean; one value has no spread, and its interval is infinite.
 
         mean ± t·s/sqrt(m),   t the 97.5 % quantile with m - 1 degrees of freedom
 
-    Args:
-        values: (m,); one value has no spread, and its interval is infinite.
-
     Source:
         Student, The Probable Error of a Mean, 1908.
-
-    Example:
-        >>> [round(bound, 3) for bound in student([1.0, 2.0, 3.0])]
-        [-0.484, 4.484]
     """
     numbers = torch.as_tensor(values, dtype=torch.float64)
     mean = float(numbers.mean())
@@ -73,21 +57,14 @@ def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float
 def weighted(values: Float[Tensor, " m"], count: float) -> tuple[float, float]:
     """Interval of a weighted mean of numbers from 0 to 1, also where few count, and where the mean is near 0 or 1.
 
-    It is that of the same mean with two more ones and two more zeros. With mean x, standard error s, and n that count:
+    It is that of the same mean with two more ones and two more zeros. With mean x and standard error s of the values,
+    one pseudo-value a sample, and n numbers of equal weight that would vary as much, 1/Σ w² with weights that sum to 1:
 
         x' = (n·x + 2)/(n + 4),   x' ± z·sqrt(n²s² + n(x - x')² + 2x'² + 2(1 - x')²)/(n + 4)
-
-    Args:
-        values: One pseudo-value a sample, (m,), whose mean and standard error are those of the weighted mean.
-        count: n, how many numbers of equal weight would vary as much: 1/Σ w², with weights that sum to 1.
 
     Source:
         Of shares: A. Agresti and B. A. Coull, Approximate is better than "exact" for interval estimation of binomial
         proportions, 1998. n: L. Kish, Survey Sampling, 1965.
-
-    Example:
-        >>> [round(bound, 3) for bound in weighted(torch.ones(50), 5.0)]
-        [0.506, 1.0]
     """
     numbers = values.double()
     mean = min(max(float(numbers.mean()), 0.0), 1.0)
@@ -105,18 +82,9 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
 
     Where classes differ, it is wider than the interval over samples: other classes would have given another mean.
 
-    Args:
-        values: One value a sample, (m,).
-        classes: The class of each sample, (m,).
-
     Source:
         The cluster-robust variance of a mean: K.-Y. Liang and S. L. Zeger, Longitudinal data analysis using generalized
         linear models, 1986.
-
-    Example:
-        >>> values = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 1.0])
-        >>> [round(bound, 3) for bound in over_classes(values, torch.tensor([0, 0, 1, 1, 2, 2]))]
-        [-0.768, 2.101]
     """
     away = values.double() - values.double().mean()
     groups, members = classes.unique(return_inverse=True)
@@ -131,11 +99,6 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
 
 def of_share(bounds: tuple[float, float], mean: float, count: int) -> tuple[float, float]:
     """Return the interval of a share within 0 and 1; Wilson's where all agree exactly, so that it would have no width.
-
-    Args:
-        bounds: Both ends, by how classes or samples differ.
-        mean: The share.
-        count: How many classes or samples there are.
 
     Example:
         >>> [round(bound, 3) for bound in of_share((1.0, 1.0), mean=1.0, count=2)]
@@ -156,23 +119,11 @@ def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "
     $$
 
     less the share of it that comes from drawing finitely many episodes; that of the mean itself is added. Student's
-    quantile has C − 1 degrees of freedom. With N different classes in every episode p is N/C.
-
-    Args:
-        values: One value an episode, (E,).
-        classes: The classes of each episode, (E, N); one that is there twice counts once.
-
-    Returns:
-        The interval; None where every episode has all classes, so that there is nothing to leave out.
+    quantile has C − 1 degrees of freedom. With N different classes in every episode p is N/C; one that is there twice
+    counts once. None where every episode has all classes, so that there is nothing to leave out.
 
     Source:
         The delete-one jackknife: B. Efron and C. Stein, The jackknife estimate of variance, 1981.
-
-    Example:
-        >>> values = torch.tensor([1.0, 0.5, 0.5, 0.0, 0.5, 0.5])
-        >>> classes = torch.tensor([[0, 1], [0, 2], [0, 3], [2, 3], [1, 2], [1, 3]])
-        >>> [round(bound, 2) for bound in over_classes_of_episodes(values, classes)]
-        [-0.21, 1.21]
     """
     values = values.double()
     episodes = len(values)
@@ -194,25 +145,12 @@ def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "
 
 
 def resampled(*counts: int, seed: int = 0, times: int = RESAMPLES) -> Iterator[tuple[Int[Tensor, "b n"], ...]]:
-    """Yield the indices of bootstrap samples: as many with replacement as there are, the same for the same seed.
+    """Yield the indices, (b, count) of each set, of some bootstrap samples at a time: about 2²² indices.
 
-    Args:
-        counts: The sizes of the sets that are resampled, independently of each other.
-        seed: Seed of the random numbers.
-        times: How often.
-
-    Yields:
-        For some resamples at a time the indices within each set, (b, count).
-
-    Memory:
-        About 2²² indices at a time.
+    A sample has as many with replacement as there are, independently in each set, the same for the same seed.
 
     Source:
         B. Efron, Bootstrap Methods: Another Look at the Jackknife, 1979.
-
-    Example:
-        >>> [indices.shape for indices in next(resampled(5, 3))]
-        [torch.Size([1000, 5]), torch.Size([1000, 3])]
     """
     generator = torch.Generator().manual_seed(seed)
     block = max(1, BLOCK // max(1, sum(counts)))

@@ -28,21 +28,11 @@ FEWEST = 5  # samples that count, for a difference of two predictors
 def average_precisions(
     scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]
 ) -> Iterator[tuple[slice, Float[Tensor, " k"], Float[Tensor, "m k"]]]:
-    """Yield the average precision of labels, some at a time, and its pseudo-values.
+    """Yield the average precision of labels, some at a time: their slice, the values (k,), and pseudo-values (M, k).
 
         AP = 1/P Σ_{j positive} A_j / B_j,   B_j = |{i: s_i ≥ s_j}|,  A_j = |{i positive: s_i ≥ s_j}|
 
-    Args:
-        scores: The score of each of M samples for each label, (M, L).
-        labels: Label sets, (M, L). A label without a sample gets NaN.
-
-    Yields:
-        A slice of the labels, their average precisions (k,), and the pseudo-values (M, k), float64.
-
-    Example:
-        >>> scores, labels = torch.tensor([[0.9], [0.8], [0.7]]), torch.tensor([[True], [False], [True]])
-        >>> [(round(found.item(), 4), values.shape) for _, found, values in average_precisions(scores, labels)]
-        [(0.8333, torch.Size([3, 1]))]
+    A label without a sample gets NaN. All are float64.
     """
     count = len(scores)
     step = max(1, NUMBERS // max(1, count))
@@ -70,10 +60,6 @@ def ranking(
     """Return each sample's label ranking average precision, and its coverage: how far down its last label stands.
 
     NaN for samples without a label.
-
-    Example:
-        >>> ranking(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[True, False, True]]))
-        (tensor([0.8333], dtype=torch.float64), tensor([3.], dtype=torch.float64))
     """
     precisions, depths = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.float64)]
     rows = max(1, NUMBERS // max(1, scores.shape[1]))
@@ -92,11 +78,9 @@ def f1(
 ) -> tuple[Float[Tensor, " l"], Float[Tensor, "m l"]]:
     """Return the F1 of each label, (L,), or of all decisions together, (1,), and pseudo-values, (M, L) or (M, 1).
 
-        F1 = 2·TP / (2·TP + FP + FN);   0 for a label that is neither predicted nor there
+        F1 = 2·TP / (2·TP + FP + FN)
 
-    Example:
-        >>> f1(torch.tensor([[True], [True], [False]]), torch.tensor([[True], [False], [False]]))[0]
-        tensor([0.6667], dtype=torch.float64)
+    A label that is neither predicted nor there has 0.
     """
     right, named = (predicted & labels).double(), predicted.double() + labels.double()
     if micro:
@@ -110,10 +94,6 @@ def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -
     """Return the threshold of each label above which it is predicted for the highest F1; NaN for one without a sample.
 
     It lies halfway between two scores; below the lowest it is that score's next lower number.
-
-    Example:
-        >>> best_thresholds(torch.tensor([[0.9], [0.6], [0.2]]), torch.tensor([[True], [True], [False]]))
-        tensor([0.4000], dtype=torch.float64)
     """
     found = [torch.zeros(0, dtype=torch.float64)]
     for some, own in zip(
@@ -135,12 +115,7 @@ def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -
 @final
 @dataclass(frozen=True)
 class Mean:
-    """A mean over labels.
-
-    Args:
-        values: One pseudo-value a sample, (M,).
-        count: How many samples of equal weight would vary as much: 1/Σ w².
-    """
+    """A mean over labels: pseudo-values, (M,), and how many samples of equal weight would vary as much, 1/Σ w²."""
 
     values: Float[Tensor, " m"]
     count: float
@@ -149,25 +124,14 @@ class Mean:
 @final
 @dataclass(frozen=True)
 class LabelMetric:
-    """A metric of every label.
-
-    Args:
-        values: Pseudo-values, (M, L).
-        weights: How much each sample counts, (M, L); a label's weights sum to 1.
-    """
+    """A metric of every label: pseudo-values and weights of samples, both (M, L); the weights of a label sum to 1."""
 
     values: Float[Tensor, "m l"]
     weights: Float[Tensor, "m l"]
 
     @classmethod
     def precision(cls, scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]) -> "LabelMetric":
-        """Return the average precision; see `average_precisions`.
-
-        Example:
-            >>> scores, labels = torch.tensor([[0.9], [0.8], [0.7]]), torch.tensor([[True], [False], [True]])
-            >>> LabelMetric.precision(scores, labels).weights.flatten()
-            tensor([0.5000, 0.0000, 0.5000], dtype=torch.float64)
-        """
+        """Return the average precision; see `average_precisions`."""
         values = torch.cat([values for _, _, values in average_precisions(scores, labels)], dim=1)
         return cls(values, labels.double() / labels.sum(dim=0).clamp(min=1))
 
@@ -179,17 +143,7 @@ class LabelMetric:
         return cls(f1(predicted, labels, micro=micro)[1], named / named.sum(dim=0).clamp(min=1))
 
     def over(self, labels: Bool[Tensor, " l"] | None = None) -> Mean:
-        """Return the mean over some labels, or over all.
-
-        Args:
-            labels: Which labels, (L,); each has a sample that counts.
-
-        Example:
-            >>> labels = torch.eye(3, 2).bool()
-            >>> mean = LabelMetric.precision(torch.tensor([[0.9, 0.9], [0.2, 0.1], [0.1, 0.5]]), labels).over()
-            >>> round(mean.values.mean().item(), 4), mean.count
-            (0.6667, 2.0)
-        """
+        """Return the mean over some labels, each of which has a sample that counts, or over all."""
         values, weights = (of if labels is None else of[:, labels] for of in (self.values, self.weights))
         of_each = values.mean(dim=0)
         sizes = _effective_sizes(weights)

@@ -25,13 +25,7 @@ THIRDS = FREQUENCIES[3:]
 @final
 @dataclass(frozen=True)
 class Predicted:
-    """Predicted scores of every label, with the true label sets.
-
-    Args:
-        scores: (M, L); the higher, the likelier.
-        features: The samples with their label sets, (M, L).
-        probabilities: Whether the scores are probabilities.
-    """
+    """Scores of every label, (M, L), the higher, the likelier, or probabilities; with the true label sets."""
 
     scores: Float[Tensor, "m l"]
     features: Features
@@ -46,12 +40,9 @@ class Predicted:
 @final
 @dataclass(frozen=True)
 class Thresholds:
-    """Above which scores labels are predicted.
+    """Above which scores labels are predicted: a common one for the highest micro-F1, and each label's own for its F1.
 
-    Args:
-        common: One threshold for all labels, for the highest micro-F1.
-        own: One for each label, (L,), for the highest F1 of each.
-        unknown: How many labels have the common one because validation has no sample of them.
+    `unknown` counts the labels of which validation has no sample: their own is the common one.
     """
 
     common: float
@@ -87,40 +78,15 @@ def label_set_scores(
     Labels that no test sample has are left out of means over labels. macro-F1 and mAP also of the third of labels with
     the most training samples (head), of the middle third, and of the tail; F1 and average precision of every label.
 
-    Args:
-        evaluation: Who predicted.
-        predicted: Scores of the samples to report on.
-        validation: Scores of the samples to choose thresholds by.
-        training: How many training samples each label has, (L,).
-        settings: Those of the predictor.
-
-    Returns:
-        Scores with intervals over the samples' pseudo-values, which are the outcomes: those of mAP and F1 by
-        `weighted`, which allows for labels of few samples, the others Student's. Thresholds are taken as given. A score
-        in which fewer than 5 samples count has no outcomes.
-
-    Example:
-        >>> features = Features(torch.zeros(4, 1), torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]]))
-        >>> right = Predicted(features.sets * 0.8, features)
-        >>> [of.metric.name for of in label_set_scores("mine", right, right, torch.tensor([2, 2])).headline][:3]
-        ['micro-F1', 'macro-F1', 'micro-F1 at 0.5']
+    Intervals are over the samples' pseudo-values, which are the outcomes: those of mAP and F1 by `weighted`, which
+    allows for labels of few samples, the others Student's. Thresholds are taken as given. A score in which fewer than 5
+    samples count has no outcomes.
     """
     return _Scoring(evaluation, predicted, Thresholds.chosen(validation), training, settings or {}).found()
 
 
 def mean_precision_score(evaluation: str, predicted: Predicted, settings: Mapping[str, Any] | None = None) -> Score:
-    """Score predicted label sets by mAP alone, by which settings are chosen.
-
-    Args:
-        evaluation: Who predicted.
-        predicted: Scores of the samples.
-        settings: Those of the predictor.
-
-    Example:
-        >>> features = Features(torch.zeros(4, 1), torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]]))
-        >>> mean_precision_score("mine", Predicted(features.sets * 0.8, features)).value
-        1.0
-    """
+    """Score predicted label sets by mAP alone, by which settings are chosen."""
     scoring = _Scoring(evaluation, predicted, Thresholds(HALF, torch.empty(0)), torch.empty(0), settings or {})
     scoring.add_mean_precision()
     return scoring.scores[0]

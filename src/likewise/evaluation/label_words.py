@@ -6,13 +6,7 @@ MOST_NAMED = 5  # labels of a sample that are named
 
 
 def label_words(features: Features) -> list[str]:
-    """Return the classes or labels of samples in words.
-
-    Example:
-        >>> import torch
-        >>> label_words(Features(torch.eye(2), torch.tensor([[True, True], [False, False]]), ("cat", "dog")))
-        ['cat + dog', 'no label']
-    """
+    """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'."""
     if features.label_kind is None:
         return [""] * len(features)
     if features.label_kind == "classes":

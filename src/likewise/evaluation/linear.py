@@ -117,13 +117,9 @@ class LinearProbe(Evaluation):
 @final
 @dataclass(frozen=True)
 class Chosen:
-    """The probe that is best on validation.
+    """The probe that is best on validation, and its penalty, (1,), or that of each label, (L,).
 
-    Args:
-        penalties: Its penalty, (1,); of label sets that of each label, (L,).
-        probe: The probe, fitted to the validation part too if a refit was asked for.
-        held_out: The probe fitted to the training part only.
-        candidates: The validation score of every penalty that was tried.
+    `held_out` is fitted to the training part only, `probe` to the validation part too if a refit was asked for.
     """
 
     penalties: Float[Tensor, " p"]
@@ -216,11 +212,7 @@ class _Path:
 class _Best:
     """The probe of all classes, or of each label, that is best on validation so far.
 
-    Args:
-        penalties: Its penalty.
-        probe: The probe.
-        ranks: What it is chosen by, and what tells equals from each other.
-        alone: Whether no other has as high a rank.
+    `ranks` are what it is chosen by, and what tells equals from each other; `alone`: no other has as high a rank.
     """
 
     penalties: Float[Tensor, " p"]

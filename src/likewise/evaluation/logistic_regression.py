@@ -23,12 +23,7 @@ SMALLEST = 1e-12
 @final
 @dataclass(frozen=True)
 class LinearClassifier:
-    """Logits x W + b, of classes or of labels.
-
-    Args:
-        weight: W, (D, C).
-        bias: b, (C,).
-    """
+    """Logits x W + b, of classes or of labels: W (D, C), and b (C,)."""
 
     weight: Float[Tensor, "d c"]
     bias: Float[Tensor, " c"]
@@ -62,13 +57,8 @@ class LogisticRegression(ABC):
     In the basis of the principal components, XᵀX/N is diagonal, Λ, and with c the mean of p(1 - p) at the last pass the
     Hessian is close to diag(c·Λ + penalty). L-BFGS takes place in coordinates scaled by the square root of that: a fit
     takes tens of passes over the data instead of hundreds, and rare labels no more than others. More than 4,096
-    features are not rotated. What is of the size of W is float64.
-
-    Args:
-        train: The training part.
-
-    Memory:
-        The features once more in float32, O(min(D, 4096)² + D·C), and 2²³ logits.
+    features are not rotated. What is of the size of W is float64. Memory is that of the features once more in float32,
+    O(min(D, 4096)² + D·C), and 2²³ logits.
     """
 
     def __init__(self, train: Features, start: Float[Tensor, " c"], spread: Float[Tensor, " c"]) -> None:
@@ -111,14 +101,10 @@ class LogisticRegression(ABC):
         start: LinearClassifier | None = None,
         columns: Bool[Tensor, " c"] | None = None,
     ) -> LinearClassifier:
-        """Minimise the objective.
+        """Minimise the objective with one penalty, or one a label; labels that `columns` leaves out stay at `start`.
 
-        Args:
-            penalty: The penalty, per sample: one, or one for each label.
-            tolerance: A fit ends when its gap to the minimum, estimated as half the squared gradient in scaled
-                coordinates, is at most this part of its objective.
-            start: Where to start. None: at zero.
-            columns: Which labels to fit, (L,); the others stay where they start. None: all.
+        A fit ends when its gap to the minimum, estimated as half the squared gradient in scaled coordinates, is at most
+        `tolerance` times its objective.
         """
         penalties = torch.as_tensor(penalty, dtype=torch.float64, device=self._start.device).expand_as(self._start)
         found = self._rotated(start)
@@ -185,15 +171,7 @@ class LogisticRegression(ABC):
 
 @final
 class ClassRegression(LogisticRegression):
-    """One problem for all classes.
-
-        minimise  1/N Σ_i -log softmax(W x_i + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
-
-    Example:
-        >>> train = Features(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), torch.tensor([0, 0, 1, 1]))
-        >>> ClassRegression(train).fit(0.01, 1e-4).predict(train.vectors)
-        tensor([0, 0, 1, 1])
-    """
+    """One problem for all classes: minimise 1/N Σ_i -log softmax(W x_i + b)_{y_i} + penalty/2·‖W‖², x standardised."""
 
     def __init__(self, train: Features) -> None:
         zero = torch.zeros(len(train.names), dtype=torch.float64)
@@ -223,12 +201,6 @@ class LabelRegression(LogisticRegression):
         minimise  1/N Σ_i BCE(x_i w + b, y_i)  +  penalty/2 · ‖w‖²,   x standardised
 
     A label that n = 0 or n = N samples have is predicted with the constant probability (n + 0.5)/(N + 1).
-
-    Example:
-        >>> labels = torch.tensor([[0, 1], [0, 1], [1, 1], [1, 1]])
-        >>> train = Features(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), labels)
-        >>> (LabelRegression(train).fit(0.01, 1e-4).logits(train.vectors) > 0).long().tolist()
-        [[0, 1], [0, 1], [1, 1], [1, 1]]
     """
 
     def __init__(self, train: Features) -> None:

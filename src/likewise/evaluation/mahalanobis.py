@@ -13,7 +13,7 @@ CHUNK = 2**12  # samples in float64 at a time
 
 @final
 class Mahalanobis:
-    """Distances to class means, measured by the covariance within classes.
+    """Distances to class means, measured by the covariance within classes; in float64.
 
         d(x)² = min_c (x - μ_c)ᵀ Σ⁻¹ (x - μ_c)
         Σ = (1 - α) S + α·tr(S)/D · I,   S = 1/N Σ_i (x_i - μ_{y_i})(x_i - μ_{y_i})ᵀ
@@ -21,21 +21,10 @@ class Mahalanobis:
     Where features are many or some are constant, S has no inverse. So it is shrunk towards a multiple of the identity,
     by the α of Ledoit and Wolf, which tends to 0 as samples become many.
 
-    Args:
-        train: Training features with classes.
-
-    Memory:
-        O(D² + C·D) in float64, and 4,096 samples at a time.
-
     Source:
         K. Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks,
         2018, equation 2; O. Ledoit and M. Wolf, A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices,
         2004.
-
-    Example:
-        >>> train = Features(torch.tensor([[0.0], [2.0], [10.0], [12.0]]), torch.tensor([0, 0, 1, 1]))
-        >>> Mahalanobis(train).distances(torch.tensor([[1.0], [14.0]]))
-        tensor([0., 3.], dtype=torch.float64)
     """
 
     def __init__(self, train: Features) -> None:

@@ -20,28 +20,10 @@ def nearest(
     progress: Progress = silent,
     doing: str = "neighbours",
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Find the nearest references of each query, nearest first.
+    """Yield slices of queries with cosines and indices, (m, count) each, of their nearest references, nearest first.
 
-    Equal similarities come in a random order that is the same every time, so that the order of the data, which often
-    is by class, decides nothing.
-
-    Args:
-        queries: (M, D); L2-normalised here.
-        references: (R, D). None: the other queries.
-        count: How many to find.
-        progress: Wraps the tiles.
-        doing: What progress says.
-
-    Yields:
-        The queries' slice, and for them the similarities and indices of their nearest references, (m, count) each.
-
-    Memory:
-        O((M + R)·D) and one tile of 2²³ similarities.
-
-    Example:
-        >>> points = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
-        >>> [indices.tolist() for _, _, indices in nearest(points, None, 1)]
-        [[[1], [0], [1]]]
+    Without references, those of a query are the other queries. Equal similarities come in a random order that is the
+    same every time, so that the order of the data, which often is by class, decides nothing. A tile has 2²³ of them.
     """
     own = references is None
     units = functional.normalize(queries)

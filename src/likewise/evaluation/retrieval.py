@@ -149,12 +149,7 @@ def _label_retrieval(name: str, test: Features, progress: Progress) -> Result:
 
 
 def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:
-    """Return how alike label sets are: labels that both have, of those that either has; 0 for two empty sets.
-
-    Example:
-        >>> jaccard(torch.tensor([True, True, False]), torch.tensor([True, False, True])).item()
-        0.3333333333333333
-    """
+    """Return how alike label sets are: labels that both have, of those that either has; 0 for two empty sets."""
     both, either = (first & second).sum(dim=-1).double(), (first | second).sum(dim=-1)
     return both / either.clamp(min=1)
 

@@ -12,31 +12,18 @@ KEPT = 95  # percent of the inside samples below the threshold of `false_positiv
 
 
 def auroc(inside: Float[Tensor, " m"], outside: Float[Tensor, " n"]) -> tuple[float, float, float]:
-    """Area under the ROC curve, with DeLong's 95 % interval: is the number larger for outside samples?
+    """Area under the ROC curve, exact with ties, with DeLong's 95 % interval: is the number larger for outside samples?
 
         AUROC = 1/mn Σ_ij ([x_i < y_j] + ½[x_i = y_j]) = mean of v_j,   v_j = share of x below y_j, ties half
         variance = var(u)/m + var(v)/n,   u_i = share of y above x_i, ties half
 
-    The interval is symmetric in the logit of the AUROC, so that it stays within [0, 1]. Where the variance is 0, as for
-    perfect separation, it is Wilson's for min(m, n) independent pairs.
-
-    Args:
-        inside: x, the numbers of inside samples, (M,), M at least 2.
-        outside: y, those of outside samples, (N,), N at least 2.
-
-    Returns:
-        The AUROC, exact with ties, and both ends of its interval.
-
-    Memory:
-        O(m + n).
+    x are the numbers of inside samples, y those of outside samples, at least 2 each. The interval is symmetric in the
+    logit of the AUROC, so that it stays within [0, 1]. Where the variance is 0, as for perfect separation, it is
+    Wilson's for min(m, n) independent pairs.
 
     Source:
         E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, Comparing the Areas under Two or More Correlated Receiver
         Operating Characteristic Curves, 1988.
-
-    Example:
-        >>> auroc(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0]))[0]
-        0.75
     """
     above, below = 1 - _below(outside, inside), _below(inside, outside)
     area = float(below.mean())
@@ -56,20 +43,8 @@ def false_positives(
 
         FPR = share of y ≤ t,   t the smallest x that at least 95 % of all x don't exceed
 
-    The interval is Wilson's at this threshold, widened to the percentiles of 1,000 bootstrap samples of both x and y,
-    in which the threshold varies too.
-
-    Args:
-        inside: x, the numbers of inside samples, (M,).
-        outside: y, those of outside samples, (N,).
-        seed: Seed of the bootstrap.
-
-    Returns:
-        The share, and both ends of its interval.
-
-    Example:
-        >>> false_positives(torch.arange(100.0), torch.arange(90.0, 190.0))[0]
-        0.05
+    The interval is Wilson's at this threshold, widened to the percentiles of 1,000 bootstrap samples of both x, inside,
+    and y, outside, in which the threshold varies too.
     """
     place = -(-KEPT * len(inside) // 100)
     passing = int((outside <= inside.kthvalue(place).values).sum())

@@ -32,9 +32,6 @@ class Thumbnail(NamedTuple):
 class Album:
     """Thumbnails that sections ask for and a page shows; each sample has one, however often it is asked for.
 
-    Args:
-        inputs_of: See `Subject.inputs_of`.
-
     Example:
         >>> album = Album(lambda part, rows: torch.rand(len(rows), 1, 8, 8))
         >>> album.tiles("test", torch.tensor([7, 9, 7])).tolist()

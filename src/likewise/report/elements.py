@@ -30,22 +30,12 @@ def templates() -> Environment:
 
 
 def element(macro: str, *values: Any) -> Markup:
-    r"""Return what a macro of elements.html makes of values.
-
-    Example:
-        >>> element("heading", "<kNN>")
-        Markup('<h3>&lt;kNN&gt;</h3>\n')
-    """
+    """Return what a macro of elements.html makes of values."""
     return getattr(templates().get_template("elements.html").module, macro)(*values)
 
 
 def sentence(macro: str, **values: Any) -> Markup:
-    """Return what a section says above what it shows: a macro of sentences.html, in one line.
-
-    Example:
-        >>> print(sentence("histograms", shown=6, histograms=7)[-20:])
-        m. 6 of 7 are shown.
-    """
+    """Return what a section says above what it shows: a macro of sentences.html, in one line."""
     said: Markup = getattr(templates().get_template("sentences.html").module, macro)(**values)
     return Markup(" ").join(said.split())
 

@@ -13,23 +13,12 @@ DIGITS = 4  # of numbers that are no shares
 
 
 def marked(name: str, metric: Metric) -> str:
-    """Return the name of a row of scores, which says so if lower is better.
-
-    Example:
-        >>> marked("kNN, Hamming loss", Metric("Hamming loss", better="lower")), marked("kNN, mAP", Metric("mAP"))
-        ('kNN, Hamming loss (lower is better)', 'kNN, mAP')
-    """
+    """Return the name of a row of scores, which says so if lower is better."""
     return f"{name} (lower is better)" if metric.better == "lower" else name
 
 
 def remarks(score: Score) -> str:
-    """Write what is to know about a number: settings, what the interval is over, protocol and notes.
-
-    Example:
-        >>> chosen = {"k": 5, "weights": "uniform", "threshold": 0.25}
-        >>> remarks(Score("kNN", Metric("mAP"), 0.9, 0.8, 1.0, 9, classes=3, settings=chosen, notes=("new classes",)))
-        'k=5, weights=uniform, threshold=0.25; interval over 3 classes; new classes'
-    """
+    """Write what is to know about a number: settings, what the interval is over, protocol and notes."""
     over = "" if score.classes is None else f"interval over {counted(score.classes, 'class', 'classes')}"
     return "; ".join(filter(None, [settings_words(score.settings), over, settings_words(score.protocol), *score.notes]))
 
@@ -67,26 +56,14 @@ def number_words(value: float, low: float, high: float, sign: str = "") -> str:
 
 
 def score_words(score: Score) -> str:
-    """Write a score with its interval.
-
-    Example:
-        >>> score_words(Score("kNN", Metric("accuracy"), 0.9, 0.825, 0.945, 100))
-        '90.00 % [82.5, 94.5]'
-        >>> score_words(Score("mine", Metric("rank", "plain"), 3.0, 2.0, 4.0, 100))
-        '3.000 [2.000, 4.000]'
-    """
+    """Write a score with its interval."""
     if score.metric.is_share:
         return f"{100 * score.value:.2f} % [{100 * score.low:.1f}, {100 * score.high:.1f}]"
     return number_words(score.value, score.low, score.high)
 
 
 def difference_words(difference: Difference, *, share: bool = True) -> str:
-    """Write a difference with its interval, of shares in percentage points.
-
-    Example:
-        >>> difference_words(Difference(0.012, 0.001, 0.0245, 100, 3, 1))
-        '+1.20 [+0.10, +2.45]'
-    """
+    """Write a difference with its interval, of shares in percentage points."""
     if share:  # adding 0 makes -0 a 0
         value, low, high = (round(100 * of, 2) + 0.0 for of in (difference.value, difference.low, difference.high))
         return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
@@ -94,12 +71,7 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
 
 
 def count_words(score: Score) -> str:
-    """Say what a score is the mean of.
-
-    Example:
-        >>> count_words(Score("kNN", Metric("accuracy"), 0.9, 0.825, 0.945, 1200))
-        '1,200 samples'
-    """
+    """Say what a score is the mean of."""
     return counted(score.count, score.counted)
 
 
@@ -147,20 +119,10 @@ def part_words(spec: Any) -> str:
 
 
 def short_name(spec: Mapping[str, Any]) -> str:
-    """Return the name of a part's class.
-
-    Example:
-        >>> short_name({"class_path": "likewise.losses.SupConLoss"})
-        'SupConLoss'
-    """
+    """Return the name of a part's class."""
     return str(spec["class_path"]).rpartition(".")[2]
 
 
 def slug(*words: str) -> str:
-    """Return words as an element's id.
-
-    Example:
-        >>> slug("errors", "linear probe", "<i>")
-        'errors-linear-probe-i'
-    """
+    """Return words as an element's id."""
     return re.sub(r"\W+", "-", " ".join(words)).strip("-")

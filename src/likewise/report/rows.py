@@ -23,12 +23,7 @@ COLUMNS = (
 @final
 @dataclass(frozen=True)
 class Over:
-    """How many of what an interval is over, or were paired.
-
-    Example:
-        >>> str(Over(3, "seed")), str(Over(1, "class"))
-        ('3 seeds', '1 class')
-    """
+    """How many of what an interval is over, or were paired."""
 
     count: int
     what: Literal["seed", "sample", "episode", "class"]

@@ -26,12 +26,7 @@ UNTRAINED = {  # options of the trainer that change no training
 @final
 @dataclass(frozen=True)
 class Setting:
-    """Runs with the same settings.
-
-    Args:
-        name: What the settings are called.
-        subjects: The runs.
-    """
+    """Runs with the same settings, and what these are called."""
 
     name: str
     subjects: tuple[Subject, ...]
@@ -144,16 +139,10 @@ def _flat(path: str, value: Any) -> dict[str, str]:
 
 
 def diff_configs(configs: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return what each flat configuration does not share with the others: classes first, then arguments.
+    """Return what each flat configuration does not share with the others, by path: classes first, then arguments.
 
     An argument of a part whose class differs is shown only if several configurations have that class. One
-    configuration alone is described by its loss.
-
-    Args:
-        configs: Values by their paths; the value of a part is a `ClassName`, and its arguments lie below its path.
-
-    Returns:
-        For each configuration the values that differ, by path.
+    configuration alone is described by its loss. The value of a part is a `ClassName`; its arguments stand below it.
 
     Example:
         >>> first = {"loss": ClassName("SupConLoss"), "loss.temperature": "0.1", "trainer.max_epochs": "30"}

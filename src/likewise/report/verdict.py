@@ -69,18 +69,7 @@ def _judged(first: str, rows: Sequence[Row]) -> str:
 
 
 def different(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows whose differences Holm's procedure calls differences, in their order.
-
-    Args:
-        rows: Rows with a difference, to be tested together.
-
-    Example:
-        >>> seeds = Over(5, "seed")
-        >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "paired": seeds}
-        >>> row = Row("B", "kNN", Metric("accuracy"), 5, 0.95, 0.94, 0.96, seeds, **bounds)
-        >>> different([row]) == [row]
-        True
-    """
+    """Return the rows, to be tested together, whose differences Holm's procedure calls differences, in their order."""
     found: list[Row] = []
     for place, row in enumerate(sorted(rows, key=lambda row: row.p_value)):
         if row.p_value > LEVEL / (len(rows) - place):

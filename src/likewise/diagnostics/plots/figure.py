@@ -81,12 +81,7 @@ def told(text: str, most: int = LONGEST) -> str:
 
 
 def color(place: int, of: int) -> str:
-    """Return the colour of one of several things that are compared.
-
-    Example:
-        >>> color(0, 2) == COLORS[0], color(12, 13) == color(2, 13)
-        (True, True)
-    """
+    """Return the colour of one of several things that are compared."""
     return COLORS[place] if of <= len(COLORS) else qualitative.D3[place % len(qualitative.D3)]
 
 
@@ -101,24 +96,14 @@ def palette(count: int) -> list[str]:
 
 
 def grid(titles: Sequence[str], columns: int = COLUMNS) -> tuple[go.Figure, list[dict[str, Any]]]:
-    """Return a figure of panels on axes of their own, and the row and column of each.
-
-    Example:
-        >>> grid(["loss", "rate", "norm"])[1]
-        [{'row': 1, 'col': 1}, {'row': 1, 'col': 2}, {'row': 2, 'col': 1}]
-    """
+    """Return a figure of panels on axes of their own, and the row and column of each."""
     rows = max(1, -(-len(titles) // columns))
     figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.28 / rows, horizontal_spacing=0.09)
     return figure, [{"row": place // columns + 1, "col": place % columns + 1} for place in range(len(titles))]
 
 
 def styled(figure: go.Figure, **layout: Any) -> go.Figure:
-    """Give a figure the look of the page.
-
-    Example:
-        >>> styled(go.Figure(), height=300).layout.height
-        300
-    """
+    """Give a figure the look of the page."""
     figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",

@@ -50,15 +50,7 @@ def image_rows(images: Float[Tensor, "r k ch h w"], captions: Sequence[str], col
 
 
 def montage(images: Float[Tensor, "r k ch h w"]) -> UInt8[Tensor, "height width 4"]:
-    """Put rows of images into one picture: red, green, blue, and opacity, which is 0 between images.
-
-    Args:
-        images: See `image_rows`.
-
-    Example:
-        >>> montage(torch.ones(1, 2, 1, 4, 4)).shape
-        torch.Size([6, 14, 4])
-    """
+    """Put rows of images into one picture: red, green, blue, and opacity, which is 0 between images."""
     images = images if images.shape[2] == 3 else images[:, :, :1].expand(-1, -1, 3, -1, -1)
     size = (min(LARGEST, images.shape[-2]), min(LARGEST, images.shape[-1]))
     flat = images.float().clamp(0, 1).flatten(0, 1)
@@ -71,16 +63,9 @@ def montage(images: Float[Tensor, "r k ch h w"]) -> UInt8[Tensor, "height width 
 
 
 def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n 3 h2 w2"]:
-    """Return images whose longer side has at most so many pixels, in colour.
+    """Return images from 0 to 1 whose longer side has at most so many pixels, in colour.
 
-    Args:
-        images: From 0 to 1, (N, channels, height, width): grey of one channel, colour of three. Of any other number of
-            channels the first is shown in grey.
-        side: Pixels.
-
-    Example:
-        >>> thumbnails(torch.rand(2, 1, 100, 50), 20).shape
-        torch.Size([2, 3, 20, 10])
+    Images of one channel are grey, of three in colour; of any other number of channels the first is shown in grey.
     """
     colour = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
     longer = max(images.shape[-2:])
@@ -91,12 +76,7 @@ def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n
 
 
 def image_address(picture: UInt8[Tensor, "height width ch"], kind: str = "png", **options: Any) -> str:
-    """Return an address that holds a picture, of three channels, or of four with opacity.
-
-    Example:
-        >>> image_address(torch.zeros(2, 2, 4, dtype=torch.uint8))[:22]
-        'data:image/png;base64,'
-    """
+    """Return an address that holds a picture, of three channels, or of four with opacity."""
     content = io.BytesIO()
     Image.fromarray(picture.numpy()).save(content, kind, **options)
     return f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -188,12 +188,7 @@ def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> 
 
 
 def whiskers(shown: Sequence[Dot | Tried]) -> dict[str, Any]:
-    """Return Plotly's error bars; an interval without an end has no whisker.
-
-    Example:
-        >>> whiskers([Dot(90, 88, 93)])["array"]
-        [3]
-    """
+    """Return Plotly's error bars; an interval without an end has no whisker."""
     above = [dot.high - dot.value if math.isfinite(dot.high) else 0.0 for dot in shown]
     below = [dot.value - dot.low if math.isfinite(dot.low) else 0.0 for dot in shown]
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.4}

@@ -80,12 +80,7 @@ def _key(score: Score) -> tuple[str, str]:
 
 
 def axis(settings: Mapping[str, Any]) -> tuple[str, float | None, list[str]]:
-    """Return the first setting that is a positive number, its value, and the other settings in words.
-
-    Example:
-        >>> axis({"k": 5, "weights": "uniform"})
-        ('k', 5, ['weights=uniform'])
-    """
+    """Return the first setting that is a positive number, its value, and the other settings in words."""
     numbers = (name for name, value in settings.items() if isinstance(value, (int, float)) and value > 0)
     first = next(numbers, None)
     others = [settings_words({name: value}) for name, value in settings.items() if name != first]

@@ -105,13 +105,7 @@ class ConfusionSection(Section):
 
 
 def confusion(labels: Int[Tensor, " n"], predictions: Int[Tensor, " n"], classes: int) -> Int[Tensor, "c c"]:
-    """Count samples by their class, in rows, and what was predicted, in columns.
-
-    Example:
-        >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2)
-        tensor([[1, 1],
-                [0, 1]])
-    """
+    """Count samples by their class, in rows, and what was predicted, in columns."""
     return torch.bincount(labels * classes + predictions, minlength=classes * classes).view(classes, classes)
 
 

@@ -13,6 +13,9 @@ from likewise.parts import is_spec
 SURE = 0.9
 """How alike letters are where nothing else can be meant."""
 
+MANY = 40
+"""With more classes of a kind, as of torch.nn, an error lists none."""
+
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:
     """Say that no class of a kind, or none of some names, is called as an option wants, and which are near."""
@@ -23,9 +26,11 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     near = [folds[one] for one in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
     near += [one for one in get_close_matches(last, known, n=3) if one not in near]
     near = near or (near_data(name) if base.name == "Source" else [])
-    told = f"expected {option} to be one of {', '.join(known)}, got {name}"
-    unique = list(dict.fromkeys(near))[:2]
-    return f"{told}, did you mean {' or '.join(unique)}?" if unique else f"{told}: name one of them"
+    many = not names and len(known) > MANY
+    told = f"a class for --{option}" if many else f"{option} to be one of {', '.join(known)}"
+    told, unique = f"expected {told}, got {name}", list(dict.fromkeys(near))[:2]
+    remedy = "give its import path, module.Name" if many else "name one of them"
+    return f"{told}, did you mean {' or '.join(unique)}?" if unique else f"{told}: {remedy}"
 
 
 def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None) -> list[str]:

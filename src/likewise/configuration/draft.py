@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,9 @@ from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.parts import is_spec, renamed
+
+PROCESSES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+"""Where a launcher says how many it has started."""
 
 
 class Option(NamedTuple):
@@ -229,6 +233,8 @@ class Draft:
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
+        if any(os.environ.get(launched, "1") != "1" for launched in PROCESSES):
+            return  # a process that lacks a file says so when it has met the others, which would wait for it
         reads = parameter.required and takes(parameter.annotation, "Path")
         if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
             raise ValueError(f"expected a file or folder for --{name}, got {value}, which does not exist: correct it")

@@ -17,8 +17,7 @@ from likewise.data import Parts, Samples
 from likewise.diagnostics import plots, two_dimensional_map
 from likewise.diagnostics.plots.images import montage
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
-from likewise.evaluation.accuracy import ACCURACY
-from likewise.evaluation.label_scores import COVERAGE, F1, HAMMING, MEAN_PRECISION
+from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
 from likewise.report.formatting import settings_words
 from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, choices, classes, maps, scores, training

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.data.episode_sampler import fitting, fitting_words, shortage
-from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts, Features, Progress, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
+from likewise.evaluation.logistic_regression import episode_probe
 from likewise.scores import Metric, Outcomes, Result, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]

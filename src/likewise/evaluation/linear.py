@@ -9,11 +9,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
-from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
+from likewise.evaluation.predictions import Predicted, scored, selecting_score
 from likewise.scores import Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -77,16 +76,11 @@ class LinearProbe(Evaluation):
         """Choose the penalty on validation, and predict the test part."""
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
-        if test.label_kind == "classes":
-            predictions = chosen.probe.predict(test.vectors)
-            result = accuracy(self.name, predictions, test, train.frequencies, chosen.settings)
-            return replace(result, candidates=chosen.candidates)
-        chosen_by = _predicted(chosen.held_out, that_chooses(validation))
-        result = label_set_scores(
-            self.name, _predicted(chosen.probe, test), chosen_by, train.frequencies, chosen.settings
-        )
-        own = [mean_precision_score(self.name, chosen_by, chosen.settings)] if len(chosen_by.features) else []
-        return replace(result, candidates=(*chosen.candidates, *own))
+        chosen_by = predicted_by(chosen.held_out, that_chooses(validation))
+        found = scored(self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings)
+        of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
+        own = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
+        return replace(found, candidates=(*chosen.candidates, *own))
 
     def choose(
         self, train: Features, validation: Features, *, refit: bool = False, progress: Progress = silent
@@ -142,7 +136,6 @@ class _Path:
         self._of_classes = train.label_kind == "classes"
         self._regression = regression_of(train)
         self._tolerance = tolerance
-        self._training = train.frequencies
         self._validation = validation
         self._widest = WIDEST if self._of_classes else WIDEST_OF_LABELS
         self._rare = torch.zeros(1, dtype=torch.bool) if self._of_classes else _rare(validation)
@@ -182,14 +175,9 @@ class _Path:
 
     def _note(self, penalty: float, probe: LinearClassifier) -> None:
         """Keep what validation says as a candidate."""
-        name, settings, part = LinearProbe.name, {"penalty": penalty}, self._validation
-        if len(part) == 0:
-            return
-        if self._of_classes:
-            found = accuracy(name, probe.predict(part.vectors), part, self._training, settings)
-            self.candidates.append(found.headline[0])
-        else:
-            self.candidates.append(mean_precision_score(name, _predicted(probe, part), settings))
+        if len(self._validation):
+            predicted = predicted_by(probe, self._validation)
+            self.candidates.append(selecting_score(LinearProbe.name, predicted, {"penalty": penalty}))
 
     def _ranks(self, probe: LinearClassifier) -> Float[Tensor, "2 p"]:
         """Return what the penalty is chosen by, the higher the better, and what tells equals from each other."""
@@ -239,8 +227,10 @@ class _Best:
         )
 
 
-def _predicted(probe: LinearClassifier, part: Features) -> Predicted:
-    return Predicted(probe.logits(part.vectors).sigmoid(), part)
+def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:
+    """Return the classes that a probe predicts, or the probabilities of labels."""
+    of_classes = part.label_kind == "classes"
+    return Predicted(probe.predict(part.vectors) if of_classes else probe.logits(part.vectors).sigmoid(), part)
 
 
 def _rare(validation: Features) -> Bool[Tensor, " l"]:

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from likewise.data import Parts, Samples, Texts
 from likewise.data.rows import Rows
-from likewise.evaluation.features import FeatureParts, Features
+from likewise.evaluation.features import FeatureParts, Features, Origin
 from likewise.evaluation.logistic_regression import CONSTANT
-from likewise.evaluation.origin import Origin
 from likewise.scores import RAW
 
 LONGEST = 3 * 64 * 64  # numbers of an input; beyond, pixels say nothing and cost much

@@ -20,7 +20,7 @@ from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrie
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
 from likewise.report.formatting import settings_words
-from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, choices, classes, maps, scores, training
+from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, classes, maps, scores, training
 from likewise.runs import Run
 from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
 
@@ -550,4 +550,4 @@ def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
     ],
 )
 def test_the_axis_of_choices_is_the_first_positive_number(settings, axis):
-    assert choices.axis(settings) == axis
+    assert scores.axis(settings) == axis

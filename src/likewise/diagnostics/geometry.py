@@ -47,13 +47,10 @@ def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
     rows, labels = with_labels(features, labels)
     units = unit_rows(rows)
     classes, members = labels.unique(return_inverse=True)
-    counts = torch.bincount(members, minlength=len(classes)).double()
-    sums = torch.zeros(len(classes), units.shape[1], dtype=units.dtype).index_add_(0, members, units)
+    counts, sums, own = _of_classes(units, members, len(classes))
     pairs = (counts * (counts - 1)).sum()
     if pairs == 0:
         return math.nan
-    # a unit row's product with itself is 1, a zero row's is 0
-    own = torch.zeros(len(classes), dtype=units.dtype).index_add_(0, members, units.square().sum(1))
     distances = 2 * (counts - 1) * own - 2 * (sums.square().sum(1) - own)
     return float(distances.sum() / pairs)
 
@@ -83,14 +80,18 @@ def class_distances(features: Float[Array, "n d"], labels: Int[Array, "n"], clas
                 [2., 0.]], dtype=torch.float64)
     """
     rows, labels = with_labels(features, labels)
-    units = unit_rows(rows)
-    counts = torch.bincount(labels, minlength=classes).double()
-    sums = torch.zeros(classes, units.shape[1], dtype=units.dtype).index_add_(0, labels, units)
-    squares = torch.zeros(classes, dtype=units.dtype).index_add_(0, labels, units.square().sum(1))
+    counts, sums, squares = _of_classes(unit_rows(rows), labels, classes)
     pairs = counts.outer(counts) - counts.diag()
     # Σ_ij ‖z_i − z_j‖² over ordered pairs; a sample's distance to itself is 0 and counted in neither
     totals = squares.outer(counts) + counts.outer(squares) - 2 * sums @ sums.T
     return (totals.clamp(min=0) / pairs).where(pairs > 0, torch.nan)
+
+
+def _of_classes(units: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return of each class how many samples it has, their sum, and the sum of their squares; a zero row's is 0."""
+    counts = torch.bincount(labels, minlength=classes).double()
+    sums = torch.zeros(classes, units.shape[1], dtype=units.dtype).index_add_(0, labels, units)
+    return counts, sums, torch.zeros(classes, dtype=units.dtype).index_add_(0, labels, units.square().sum(1))
 
 
 def uniformity(features: Float[Array, "n d"]) -> float:

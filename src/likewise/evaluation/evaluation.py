@@ -108,7 +108,8 @@ class Findings:
     Example:
         >>> import torch
         >>> found = Findings("kNN", Features(torch.eye(2), torch.tensor([0, 1])))
-        >>> found.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2)
+        >>> found.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2).part
+        'test'
         >>> found.contributed("accuracy", torch.tensor([True, False]))
         >>> found.result().outcomes[0].values
         tensor([1., 0.])
@@ -129,12 +130,13 @@ class Findings:
         *,
         settings: Mapping[str, Any] | None = None,
         **details: Any,
-    ) -> None:
-        """Add a score; settings of its own come on top, and details are further fields of `Score`."""
+    ) -> Score:
+        """Add a score, and return it; settings of its own come on top, and details are further fields of `Score`."""
         where = (self._part.kind, self._part.part)
         chosen = {**self._settings, **(settings or {})}
         score = Score(self._evaluation, metric, value, low, high, count, *where, settings=chosen, **details)
         self.scores.append(score)
+        return score
 
     def contributed(self, metric: str, values: Tensor, among: Tensor | slice = slice(None)) -> None:
         """Add what each sample contributed, (M,), or some of them, by their indices or a mask."""

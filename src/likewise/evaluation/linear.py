@@ -94,9 +94,10 @@ class LinearProbe(Evaluation):
             progress: Wraps the fits.
         """
         chooses = that_chooses(validation)
-        path = _Path(self.tolerance, train, chooses)
         penalties = sorted(self.penalties, reverse=True) if self.penalty is None else [self.penalty]
-        for penalty in progress(penalties, f"{self.name}, penalties"):
+        tried = iter(progress(penalties, f"{self.name}, penalties"))
+        path = _Path(self.tolerance, train, chooses, next(tried))
+        for penalty in tried:
             path.try_next(penalty)
         if self.penalty is None and len(chooses):
             path.go_on(penalties[0], 10)
@@ -104,8 +105,8 @@ class LinearProbe(Evaluation):
         best, probe = path.best, path.best.probe
         if refit:
             probe = regression_of(joined(train, validation)).fit(best.penalties, self.tolerance, probe)
-        tried = sorted(path.candidates, key=lambda score: -score.settings["penalty"])
-        return Chosen(best.penalties, probe, best.probe, tuple(tried))
+        candidates = sorted(path.candidates, key=lambda score: -score.settings["penalty"])
+        return Chosen(best.penalties, probe, best.probe, tuple(candidates))
 
 
 @final
@@ -132,33 +133,23 @@ class Chosen:
 class _Path:
     """Penalties as they are tried, and the probe that is best on validation: of all classes, or of each label."""
 
-    def __init__(self, tolerance: float, train: Features, validation: Features) -> None:
+    def __init__(self, tolerance: float, train: Features, validation: Features, penalty: float) -> None:
         self._of_classes = train.label_kind == "classes"
         self._regression = regression_of(train)
         self._tolerance = tolerance
         self._validation = validation
         self._widest = WIDEST if self._of_classes else WIDEST_OF_LABELS
         self._rare = torch.zeros(1, dtype=torch.bool) if self._of_classes else _rare(validation)
-        self._last: LinearClassifier | None = None
-        self._best: _Best | None = None
         self.candidates: list[Score] = []
-
-    @property
-    def best(self) -> "_Best":
-        """The best so far."""
-        if self._best is None:
-            raise ValueError("expected at least one of penalties, got none: leave them out for the usual path")
-        return self._best
+        self._last = self._regression.fit(penalty, tolerance)
+        ranks = self._ranks(self._last)
+        self.best = _Best(torch.full_like(ranks[0], penalty), self._last, ranks, torch.ones_like(self._rare))
+        self._note(penalty, self._last)
 
     def try_next(self, penalty: float) -> None:
         """Fit from where the last penalty ended."""
         self._last = self._regression.fit(penalty, self._tolerance, self._last)
-        ranks = self._ranks(self._last)
-        if self._best is None:
-            every = torch.ones_like(self._rare)
-            self._best = _Best(torch.full_like(ranks[0], penalty), self._last, ranks, every)
-        else:
-            self._best = self._best.than(penalty, self._last, ranks)
+        self.best = self.best.than(penalty, self._last, self._ranks(self._last))
         self._note(penalty, self._last)
 
     def go_on(self, edge: float, factor: float) -> None:
@@ -169,7 +160,7 @@ class _Path:
                 return
             fitted = None if self._of_classes or bool((columns & self._rare).any()) else columns
             probe = self._regression.fit(edge, self._tolerance, self.best.probe, fitted)
-            self._best = self.best.than(edge, probe, self._ranks(probe), columns)
+            self.best = self.best.than(edge, probe, self._ranks(probe), columns)
             if self._of_classes:
                 self._note(edge, probe)
 

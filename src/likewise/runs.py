@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Self, final
 
+import yaml
 from torch import Tensor, nn
 
 from likewise.parts import Spec, build, class_of, renamed
@@ -152,6 +153,17 @@ class Run:
             raise ValueError(
                 f"expected run.json of plain JSON in {self.folder}, got {error}: restore the file"
             ) from error
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that the run began with: the contents of config.yaml; none without that file."""
+        if not self.configuration.is_file():
+            return {}
+        try:
+            read: Any = yaml.safe_load(renamed(self.configuration.read_text(encoding="utf-8")))
+        except yaml.YAMLError as error:
+            raise ValueError(f"expected YAML in {self.configuration}, got {error}: restore the file") from error
+        return read if isinstance(read, dict) else {}
 
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Write what the run is made of."""

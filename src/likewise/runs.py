@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Self, final
 
-import yaml
 from torch import Tensor, nn
 
 from likewise.parts import Spec, build, class_of, renamed
@@ -159,6 +158,8 @@ class Run:
         """The options that the run began with: the contents of config.yaml; none without that file."""
         if not self.configuration.is_file():
             return {}
+        import yaml  # noqa: PLC0415 - a library of the extras
+
         try:
             read: Any = yaml.safe_load(renamed(self.configuration.read_text(encoding="utf-8")))
         except yaml.YAMLError as error:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, final
 
 from torch import Tensor
 
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.scores import Metric, Outcomes, Result, Score
 
 
@@ -49,7 +49,7 @@ class Evaluation(ABC):
         return self.why_not_applicable(parts)
 
     @abstractmethod
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Evaluate parts that can be evaluated: what a call does after it has checked them.
 
         Args:
@@ -71,7 +71,7 @@ class Evaluation(ABC):
         test: Features,
         *,
         refit: bool = False,
-        progress: Progress = silent,
+        progress: Bar = silent,
     ) -> Result:
         """Evaluate.
 
@@ -92,7 +92,7 @@ class Evaluation(ABC):
         self.check(parts)
         return self.evaluate(parts, refit=refit, progress=progress)
 
-    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         return self(*parts, refit=refit, progress=progress)
 
 

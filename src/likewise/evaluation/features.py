@@ -16,7 +16,7 @@ from likewise.scores import ENCODER, places_of
 
 MOST_NAMED = 5  # labels of a sample that are named
 PARTS = ("train", "validation", "test")
-Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps what an evaluation walks over, with a word on what it does; as tqdm does."""
 
 

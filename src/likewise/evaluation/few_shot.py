@@ -14,7 +14,7 @@ from torch.nn import functional
 from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.data.episode_sampler import fitting, fitting_words, shortage
 from likewise.evaluation.evaluation import Evaluation, Findings
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
 from likewise.evaluation.logistic_regression import episode_probe
 from likewise.scores import Metric, Outcomes, Result, Score
@@ -139,7 +139,7 @@ class FewShot(Evaluation):
         episodes = cls(smallest.ways, [shape.shots for shape in fit], smallest.queries)
         return episodes, f"few-shot is {words}" if words else ""
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the distance on validation, and classify the queries of the test part's episodes."""
         del refit
         train, validation, test = parts
@@ -159,7 +159,7 @@ class FewShot(Evaluation):
         return Result(scores, tuple(score for of in tried.values() for score in of.values()), outcomes)
 
     def _tried(
-        self, train: Features, validation: Features, shape: EpisodeShape, progress: Progress
+        self, train: Features, validation: Features, shape: EpisodeShape, progress: Bar
     ) -> dict[Distance, Score]:
         """Score each distance on validation."""
         some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
@@ -173,7 +173,7 @@ class FewShot(Evaluation):
         shape: EpisodeShape,
         distance: Distance,
         *,
-        progress: Progress,
+        progress: Bar,
         notes: Sequence[str] = (),
     ) -> tuple[Score, Outcomes]:
         draw = EpisodeSampler(part.classes, part.names, shape, "evaluations")

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
 from likewise.scores import Result, Score
@@ -72,7 +72,7 @@ class LinearProbe(Evaluation):
         """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on validation, and predict the test part."""
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
@@ -82,9 +82,7 @@ class LinearProbe(Evaluation):
         own = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
         return replace(found, candidates=(*chosen.candidates, *own))
 
-    def choose(
-        self, train: Features, validation: Features, *, refit: bool = False, progress: Progress = silent
-    ) -> "Chosen":
+    def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
         """Fit the path of penalties, and return the probe that is best on validation.
 
         Args:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation, Findings, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import mean_within, of_share, share, student, weighted
 from likewise.evaluation.label_metrics import FEWEST, LabelMetric, Mean, best_thresholds, ranking
 from likewise.scores import ALL, FREQUENCIES, Group, Metric, Result, Score
@@ -275,7 +275,7 @@ class OwnClassifier(Evaluation):
             return "it needs a run that trained a classifier or label prototypes, and this one has none"
         return needs_seen_labels(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Score the predictions."""
         del refit, progress
         train, validation, test = parts

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation, Findings
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.scores import Metric, Result, Score
@@ -67,7 +67,7 @@ class Retrieval(Evaluation):
             return f"it needs at least 2 classes in the test part, and there {are}"
         return None if int(occurring.max()) > 1 else "it needs a class with 2 test samples, and every class has 1"
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Rank the test samples for each query."""
         del refit
         tried: tuple[Score, ...] = ()
@@ -76,7 +76,7 @@ class Retrieval(Evaluation):
             tried = self._found(chosen_by, progress).selecting
         return replace(self._found(parts, progress), candidates=tried)
 
-    def _found(self, parts: FeatureParts, progress: Progress) -> Result:
+    def _found(self, parts: FeatureParts, progress: Bar) -> Result:
         test = parts.test
         values = (_of_sets if test.label_kind == "label sets" else _of_classes)(test, progress)
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
@@ -93,7 +93,7 @@ class Retrieval(Evaluation):
         return found.result()
 
 
-def _of_classes(test: Features, progress: Progress) -> dict[Metric, Tensor]:
+def _of_classes(test: Features, progress: Bar) -> dict[Metric, Tensor]:
     """Return each metric of every query, (M,), float64; NaN of the only sample of a class."""
     positives = test.counts[test.classes] - 1
     most = int(positives.max())
@@ -109,7 +109,7 @@ def _of_classes(test: Features, progress: Progress) -> dict[Metric, Tensor]:
     return dict(zip(METRICS, values, strict=True))
 
 
-def _of_sets(test: Features, progress: Progress) -> dict[Metric, Tensor]:
+def _of_sets(test: Features, progress: Bar) -> dict[Metric, Tensor]:
     """Return each metric of every query, (M,), float64; NaN of samples without a label or a shared one."""
     sets = test.sets
     depth = min(NEAREST, len(sets) - 1)

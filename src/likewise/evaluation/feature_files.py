@@ -128,8 +128,9 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     if key is None:
         raise ValueError(f"expected {EXPECTED} in {path}, got {', '.join(sorted(arrays)) or 'no array'}: save these")
     vectors, labels = arrays[key], arrays["labels"]
-    if labels.ndim == 0 or ("parts" in arrays and arrays["parts"].shape != labels.shape[:1]):
-        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {labels.shape} and {_shape(arrays)}")
+    given = arrays["parts"].shape if "parts" in arrays else None
+    if labels.ndim == 0 or given not in {None, labels.shape[:1]}:
+        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {labels.shape} and {given}")
     if vectors.ndim != 2 or vectors.dtype.kind not in "uif":
         raise ValueError(f"expected {key} (N, D), numbers, got {vectors.shape} of {vectors.dtype}: flatten them")
     if len(vectors) != len(labels):
@@ -146,25 +147,20 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
 def _parted(samples: Samples, split: Split) -> FeatureParts:
     """Cut what parts are missing; parts with classes of their own, and test samples only, stay as they are."""
     if samples.parts is not None and samples.labels is not None:
-        among = [samples.parts == part for part in range(3)]
+        three = [samples[samples.parts == part] for part in range(3)]
         if samples.label_kind == "classes":
-            train, _, test = (set(samples.labels[of].tolist()) for of in among)
+            train, _, test = (set(torch.as_tensor(of.labels).tolist()) for of in three)
             if not test <= train:
-                return FeatureParts(*(_features(samples[among[part]].compact(), PARTS[part]) for part in range(3)))
-        elif bool(among[2].all()):
-            return FeatureParts(*(_features(samples[among[part]], PARTS[part]) for part in range(3)))
+                return FeatureParts(*map(_features, (of.compact() for of in three), PARTS))
+        elif len(three[2]) == len(samples):
+            return FeatureParts(*map(_features, three, PARTS))
     try:
         parts = split(samples)
     except ValueError as error:
         if len(samples.names) < 2:
             raise
         raise ValueError(f"{error}; or save parts='test' for all samples, to evaluate them by retrieval") from error
-    of_parts = zip((parts.train, parts.validation, parts.test), PARTS, strict=True)
-    return FeatureParts(*(_features(part, name) for part, name in of_parts))
-
-
-def _shape(arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...] | None:
-    return arrays["parts"].shape if "parts" in arrays else None
+    return FeatureParts(*map(_features, (parts.train, parts.validation, parts.test), PARTS))
 
 
 def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> None:

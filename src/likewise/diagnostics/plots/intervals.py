@@ -82,9 +82,6 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
         across: What the names are.
         up: What the vertical axis shows.
 
-    Returns:
-        The figure.
-
     Example:
         >>> bars({"encoder": {"cat": Dot(10, 5, 15), "dog": Dot(0, 0, 2)}}, "class", "wrong, %").data[0].y
         (10, 0)
@@ -116,9 +113,6 @@ def reliability(lines: Mapping[str, Sequence[tuple[float, Dot]]]) -> go.Figure:
     Args:
         lines: For each classifier its bins: the mean confidence in percent, and the accuracy.
 
-    Returns:
-        The figure.
-
     Example:
         >>> reliability({"encoder": [(55.0, Dot(50, 40, 60)), (95.0, Dot(90, 85, 94))]}).data[1].x
         (55.0, 95.0)
@@ -142,9 +136,6 @@ def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> 
 
     Args:
         panels: For each title, the name of the setting, and for each curve what was tried.
-
-    Returns:
-        The figure.
 
     Example:
         >>> tried = [Tried(1.0, 90, 88, 92, True), Tried(10.0, 80, 78, 82, False)]

@@ -63,9 +63,6 @@ def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logar
         up: What the vertical axis shows.
         logarithmic: Whether the horizontal axis is logarithmic.
 
-    Returns:
-        The figure.
-
     Example:
         >>> figure = scatter({"a run": [Point(500, 0.1, "cat"), Point(5, 0.3, "dog")]}, "training samples", "drift")
         >>> figure.data[0].hovertext

@@ -13,7 +13,7 @@ from likewise.evaluation.predictions import ACCURACY
 from likewise.evaluation.robustness import CLEAN
 from likewise.report.elements import element, folded, sentence, table
 from likewise.report.formatting import (
-    count_words,
+    counted,
     difference_words,
     dot_of,
     marked,
@@ -103,7 +103,7 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
             difference = encoder_less_raw(subject, evaluation, metric)
             line.append("" if theirs is None else score_words(theirs))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
-        lines.append([*line, count_words(ours)])
+        lines.append([*line, counted(ours.count, ours.counted)])
         own, other = remarks(ours), "" if theirs is None else remarks(theirs)
         choices = own if other in {own, ""} else "; ".join(filter(None, [own, f"raw inputs: {other}"]))
         chosen += [[name, choices]] if choices else []

@@ -26,9 +26,8 @@ from likewise.data.augmentation import (
     TokenDropout,
     usual_augmentation,
 )
-from likewise.data.augmentation.blur import blur_weights
 from likewise.data.augmentation.colour import Jitter, affine_jitter, exact_jitter
-from likewise.data.augmentation.crop import TRIES, random_boxes, resized_crop, separable
+from likewise.data.augmentation.separable import TRIES, blur_weights, random_boxes, resized_crop, separable
 
 DRAWS = 20_000
 SIGMAS = 4.5

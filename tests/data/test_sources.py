@@ -663,7 +663,7 @@ def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path,
 KILLED = """
 import os, signal, sys
 from likewise.cli import main
-from likewise.data import table_reader
+from likewise.data import hub
 def read(items, *_):
     assert [of for of in os.listdir(os.environ["TMPDIR"]) if of.startswith("likewise-")] and items.tables.cache
     if sys.argv[2] == "forked" and os.fork():
@@ -672,7 +672,7 @@ def read(items, *_):
         sys.stdin.read()
         os._exit(0)
     os.kill(os.getpid(), getattr(signal, sys.argv[2]))
-table_reader.read_images = read
+hub.read_images = read
 sys.exit(main(["train", "--data", "Hub", "--data.path", sys.argv[1], "--runs", os.environ["TMPDIR"] + "/../runs"]))
 """
 

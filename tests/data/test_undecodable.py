@@ -12,7 +12,7 @@ from PIL import Image
 
 from likewise.cli import main
 from likewise.data import Balanced, Episodes, Hub, Samples, Stratified, Views, mixed, parts_of_run, some_inputs
-from likewise.data.rotations import rotated
+from likewise.data.by_class import rotated
 from likewise.data.rows import readable, unreadable
 from likewise.evaluation import load_features, raw_features
 from likewise.evaluation.features import features_of

@@ -168,14 +168,7 @@ class CorruptedRows(Rows):
         self.corruption = corruption
         self.severity = severity
         self.seed = seed
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.images.shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.float32
+        self.shape, self.dtype = tuple(images.shape), torch.float32
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         return corrupted(self.images[rows], self.rows[rows], self.corruption, self.severity, self.seed)

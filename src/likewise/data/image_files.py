@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from likewise.data.formats import UNREAD, image_suffixes
+from likewise.data.formats import UNREAD, first_of, image_suffixes
 from likewise.data.rows import Rows, Unreadable
 
 if TYPE_CHECKING:
@@ -60,17 +60,10 @@ class ImageFiles(Rows):
     ) -> None:
         self.items = items
         self.rows = rows
+        self.shape, self.dtype = (len(rows), *shape), torch.uint8
         self._shape = shape
         self._square = square
         self._lost: set[int] = set() if lost is None else lost
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.rows), *self._shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.uint8
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         images = torch.zeros(len(rows), *self._shape, dtype=torch.uint8)
@@ -173,10 +166,17 @@ def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple
     lost = sorted(set(range(len(items))) - set(readable))
     if lost:
         why = {row: _why(items[row]) for row in lost}
-        named = sorted(lost, key=lambda row: not why[row])[:3]
-        names = ", ".join(_name(items[row]) + why[row] for row in named) + (", ..." if len(lost) > 3 else "")
+        names = first_of([_name(items[row]) + why[row] for row in sorted(lost, key=lambda row: not why[row])])
         warnings.warn(f"left out {len(lost)} of {len(items)} images, which cannot be read: {names}", stacklevel=2)
     return images, torch.tensor(readable, dtype=torch.int64)
+
+
+def check_size(size: int | None, memory: float = 0.0) -> None:
+    """Raise a ValueError unless images of this size, in pixels, can be held in so many GiB; 0 GiB hold none of them."""
+    if size is not None and size < 1:
+        raise ValueError(f"expected data.size of at least 1 pixel, got {size}: leave it out to keep the images' own")
+    if not memory >= 0:
+        raise ValueError(f"expected data.memory of 0 GiB or more, got {memory}: 0 decodes images each time")
 
 
 def check_one_size(sizes: Collection[tuple[int, int]]) -> None:

@@ -1,6 +1,7 @@
-"""Samples: inputs indexed by row, with labels, label names and parts."""
+"""Samples, what every source yields: inputs indexed by row, with labels, label names and parts."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, final
@@ -181,6 +182,14 @@ class Samples:
             raise ValueError(f"expected classes from 0, got {int(labels.min())}: drop samples without a class")
 
 
+class Source(ABC):
+    """Abstract: a data set. A source reads samples and does nothing else."""
+
+    @abstractmethod
+    def load(self) -> Samples:
+        """Read all samples. Their inputs may be `Rows`, which are read on demand."""
+
+
 def distinct_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Number the names that occur again: two classes called crane become "crane" and "crane (2)"."""
     if len(set(names)) == len(names):
@@ -197,6 +206,15 @@ def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, 
     """Return the rows of each class, in order, by a single sort."""
     counts = torch.bincount(labels, minlength=classes).tolist()
     return labels.argsort(stable=True).split(counts)
+
+
+def some_of_each_class(labels: Int[Tensor, " n"], counts: Sequence[int], seed: int) -> Int[Tensor, " m"]:
+    """Choose so many rows of each class, in order: the first of a shuffle that does not depend on their number."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen: list[Tensor] = []
+    for rows, chosen_of in zip(rows_by_class(labels, len(counts)), counts, strict=True):
+        chosen.append(rows[torch.randperm(len(rows), generator=generator)[:chosen_of]])
+    return torch.cat(chosen).sort().values
 
 
 def some_rows(count: int, most: int, seed: int, classes: Int[Tensor, " n"] | None = None) -> Int[Tensor, " m"]:

@@ -260,8 +260,8 @@ class Encoder(nn.Module, ABC):
         return len(self.input_shape) == 3
 
 
-class MapEncoder(Encoder):
-    """Abstract: an encoder that defines `maps`, and sets the length of its features when it is made."""
+class SizedEncoder(Encoder):
+    """Abstract: an encoder that sets the length of its features when it is made."""
 
     _feature_dim: int
 
@@ -269,6 +269,10 @@ class MapEncoder(Encoder):
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
         return self._feature_dim
+
+
+class MapEncoder(SizedEncoder):
+    """Abstract: an encoder that defines `maps`."""
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
         """Encode a batch of images."""

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.data.texts import MASK, PADDING
-from likewise.models.dry_run import shortened
 from likewise.models.text_encoder import TextEncoder, mean_of_tokens
+from likewise.models.wrapped import shortened
 
 FIRST = 2  # our number of a model's token 0, after padding and mask
 

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.models.dry_run import dry_run, shortened
-from likewise.models.encoder import Encoder, check_images
+from likewise.models.encoder import SizedEncoder, check_images
+from likewise.models.wrapped import dry_run, shortened
 from likewise.pickled import pickled
 
 Shapes = Mapping[str, torch.Size]
@@ -23,7 +23,7 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 @final
-class Timm(Encoder):
+class Timm(SizedEncoder):
     """A network of the timm library without its classifier.
 
     The length of a feature vector comes from a dry run, since timm's `num_features` counts the channels of the last
@@ -85,11 +85,6 @@ class Timm(Encoder):
             )
         self._feature_dim = outputs.shape[1]
 
-    @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self._feature_dim
-
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
         """Encode a batch of images."""
         return self.model(self.standardized(inputs))
@@ -113,11 +108,8 @@ def _check_name(name: str) -> None:
         raise ValueError(f"expected the name of a network that timm has, got {name}: {remedy}")
     tags = sorted(some.partition(".")[2] for some in timm.list_models(f"{architecture}.*", include_tags=True))
     if tag and tag not in tags:
-        raise ValueError(f"expected a tag of {architecture} that timm has, got {tag}: {_or(tags)}")
-
-
-def _or(tags: list[str]) -> str:
-    return f"choose {', '.join(tags)}" if tags else "there are none, leave it out"
+        remedy = f"choose {', '.join(tags)}" if tags else "there are none, leave it out"
+        raise ValueError(f"expected a tag of {architecture} that timm has, got {tag}: {remedy}")
 
 
 def _make(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:

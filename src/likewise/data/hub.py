@@ -178,11 +178,7 @@ class Hub(Source):
 def _parts(path: str, tables: Tables, label: str | None) -> dict[str, int]:
     """Return each split's part, as a number, without splits of hidden labels or of other names."""
     _check_filled(path, {name: len(split) for name, split in tables.splits.items() if name.lower() in PART_NAMES})
-    shown = [
-        name
-        for name, split in tables.splits.items()
-        if len(split) and (label is None or any(value not in {None, -1} for value in _hidden(split, label)))
-    ]
+    shown = [name for name, split in tables.splits.items() if len(split) and not _is_hidden(split, label)]
     if len(shown) == 1:
         return {shown[0]: 0}
     numbers = {name: PART_NAMES[name.lower()] for name in shown if name.lower() in PART_NAMES}
@@ -217,9 +213,11 @@ def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], 
         )
 
 
-def _hidden(split: Any, label: str) -> Sequence[Any]:
-    """Return the labels, if they may be hidden (None or -1): lists and strings never are."""
-    return values_of(split, label) if kind_of(split.features[label]) == "classes" else [0]
+def _is_hidden(split: Any, label: str | None) -> bool:
+    """Tell whether a part's classes are all hidden, None or -1; lists and strings never are."""
+    if label is None or kind_of(split.features[label]) != "classes":
+        return False
+    return all(value in {None, -1} for value in values_of(split, label))
 
 
 def _are_paths(table: Any, column: str) -> bool:

@@ -48,11 +48,10 @@ class Samples:
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""
         object.__setattr__(self, "names", distinct_names(self.names))
-        given: Mapping[str, Tensor | None] = {"labels": self.labels, "parts": self.parts, "rows": self.rows}
-        for name, rows in given.items():
-            if rows is not None and len(rows) != len(self.inputs):
+        for name, given in self._beside_inputs.items():
+            if given is not None and len(given) != len(self.inputs):
                 raise ValueError(
-                    f"expected {name} of {len(self.inputs)} samples, one per input, got {len(rows)}: "
+                    f"expected {name} of {len(self.inputs)} samples, one per input, got {len(given)}: "
                     f"drop the inputs or {name} that have no counterpart"
                 )
         self._check_labels()
@@ -67,13 +66,14 @@ class Samples:
     def __getitem__(self, rows: Tensor) -> "Samples":
         """Take the rows given by a mask or by indices, without reading inputs on demand."""
         index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
-        return replace(
-            self,
-            inputs=self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index),
-            labels=None if self.labels is None else self.labels[index],
-            parts=None if self.parts is None else self.parts[index],
-            rows=None if self.rows is None else self.rows[index],
-        )
+        inputs = self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index)
+        beside = {name: None if given is None else given[index] for name, given in self._beside_inputs.items()}
+        return replace(self, inputs=inputs, **beside)
+
+    @property
+    def _beside_inputs(self) -> Mapping[str, Tensor | None]:
+        """What each sample may have beside its input, by name."""
+        return {"labels": self.labels, "parts": self.parts, "rows": self.rows}
 
     def readable(self) -> "Samples":
         """Return the samples without those that turned out to be unreadable when they were read; see `Rows`."""

@@ -13,24 +13,7 @@ from likewise.models.timm_encoder import Timm
 from likewise.models.wrapped import FromRun, Wrapped
 
 __all__ = [
-    "MLP",
-    "BagOfTokens",
-    "CellGrid",
-    "Conv4",
-    "ConvNet",
-    "Encoder",
-    "FromRun",
-    "Head",
-    "NoHead",
-    "PredictionHead",
-    "PretrainedTransformer",
-    "ProjectionHead",
-    "ResNet",
-    "ResNet12",
-    "TextEncoder",
-    "Timm",
-    "Transformer",
-    "Wrapped",
-    "in_chunks",
-    "to_onnx",
-]
+    "MLP", "BagOfTokens", "CellGrid", "Conv4", "ConvNet", "Encoder", "FromRun", "Head", "NoHead", "PredictionHead",
+    "PretrainedTransformer", "ProjectionHead", "ResNet", "ResNet12", "TextEncoder", "Timm", "Transformer", "Wrapped",
+    "in_chunks", "to_onnx",
+]  # fmt: skip

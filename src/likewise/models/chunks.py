@@ -17,7 +17,7 @@ from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
 
 from likewise.models.replay import RandomStates, as_one_call, autocasts, buffers_of, by_themselves, lent, replicas
-from likewise.models.rows import Joined, count_of_rows, parts_of, refilled
+from likewise.models.rows import Form, Joined, count_of_rows, tensors_of
 
 _SMALL = 2**14  # elements of a gradient that may be held until a chunk's others are there
 _Inputs = TypeVar("_Inputs")
@@ -99,10 +99,7 @@ class _Passes:
 
     def __init__(self, network: nn.Module, call: Callable[[Any], Any], inputs: Any, size: int) -> None:
         self._network, self._call = network, call
-        parts = [part for _, part in parts_of(inputs)]
-        self._tensors = [part for part in parts if isinstance(part, Tensor)]
-        self._parts = [None if isinstance(part, Tensor) else (part,) for part in parts]
-        self._form = refilled(inputs, iter([...] * len(parts)))
+        self._tensors, self._form = tensors_of(inputs), Form(inputs)
         self._rows = [slice(start, start + size) for start in range(0, count_of_rows(inputs), size)]
         self._leaves = [of for of in network.parameters() if of.requires_grad]
         self._learns = torch.is_grad_enabled()
@@ -143,20 +140,19 @@ class _Passes:
             tensors, self._tensors = self._tensors, []  # kept by autograd instead, which watches them
             self._versions = _versions(self._leaves)
             outputs = _Cached.apply(self, outputs, learning, len(self._leaves), *self._leaves, *tensors)
-        return self._made.filled(outputs)
+        return self._made.form.filled(outputs)
 
     def _chunk(self, tensors: Sequence[Tensor], rows: slice) -> tuple[Any, list[Tensor]]:
         """Cut the rows of a chunk out of tensors, without their graph."""
         cut = [(of[rows] if of.ndim else of).detach().requires_grad_(of.requires_grad) for of in tensors]
-        left = iter(cut)
-        return refilled(self._form, iter([next(left) if part is None else part[0] for part in self._parts])), cut
+        return self._form.filled(cut), cut
 
     def _probed(self, chunk: Any, cut: list[Tensor]) -> tuple[Any, list[bool]]:
         """Call with a chunk, note what its outputs depend on, and return them and whether each learns."""
         start = _get_sequence_nr()
         with saved_tensors_hooks(lambda _: None, lambda _: None):  # pyright: ignore[reportArgumentType] - nothing is kept
             out = self._call(chunk)
-        tensors = [part for _, part in parts_of(out) if isinstance(part, Tensor)]
+        tensors = tensors_of(out)
         known = {*self._leaves, *cut}
         for node in _graph_of(tensors):
             if type(node).__name__ != "AccumulateGrad":
@@ -181,7 +177,7 @@ class _Passes:
             for number, (rows, _) in enumerate(zip(self._rows, states, strict=True)):
                 chunk, cut = self._chunk(tensors, rows)
                 with lent(self._counts if number else ()):
-                    out = [part for _, part in parts_of(self._call(chunk)) if isinstance(part, Tensor)]
+                    out = tensors_of(self._call(chunk))
                 pairs = zip(out, self._made.rows_of(gradients, number), strict=True)
                 ends = [(of, by) for of, by in pairs if by is not None and of.requires_grad]
                 if ends:

@@ -52,6 +52,25 @@ def refilled(value: Any, parts: Iterator[Any]) -> Any:
     return kind(*made.values()) if hasattr(value, "_fields") else kind(made.values())
 
 
+def tensors_of(value: Any) -> list[Tensor]:
+    """List the tensors that containers hold."""
+    return [part for _, part in parts_of(value) if isinstance(part, Tensor)]
+
+
+class Form:
+    """Containers, to be filled with other tensors; whatever else they hold stays."""
+
+    def __init__(self, value: Any) -> None:
+        parts = [part for _, part in parts_of(value)]
+        self._others = [None if isinstance(part, Tensor) else (part,) for part in parts]
+        self._empty = refilled(value, iter([...] * len(parts)))  # None would leave no field in a `ModelOutput`
+
+    def filled(self, tensors: Iterable[Tensor]) -> Any:
+        """Return the containers with these tensors."""
+        left = iter(tensors)
+        return refilled(self._empty, iter([next(left) if of is None else of[0] for of in self._others]))
+
+
 def count_of_rows(inputs: Any) -> int:
     """Return the first dimension on which all tensors agree that have one."""
     parts = parts_of(inputs)
@@ -71,7 +90,7 @@ class Joined:
     """Outputs of chunks, joined by rows."""
 
     def __init__(self) -> None:
-        self._form: Any = None
+        self.form = Form(None)
         self._first: list[tuple[str, Any]] = []
         self._made: list[list[Tensor]] = []
         self._spans: list[list[tuple[int, int]]] = []
@@ -80,8 +99,7 @@ class Joined:
         """Add the outputs of the next chunk, without their graph."""
         parts = [(name, of.detach() if isinstance(of, Tensor) else of) for name, of in parts_of(out)]
         if not self._made:
-            self._first = parts
-            self._form = refilled(out, iter([...] * len(parts)))  # None would leave no field in a `ModelOutput`
+            self._first, self.form = parts, Form(out)
         self._check(parts)
         self._made.append([of for _, of in parts if isinstance(of, Tensor)])
 
@@ -105,14 +123,8 @@ class Joined:
         columns = list(zip(*self._made, strict=True))
         counts = [[len(of) for of in column] for column in columns]
         self._spans = [list(zip(accumulate([0, *by]), by, strict=False)) for by in counts]
-        self._made = []
-        self._first = [(name, None if isinstance(of, Tensor) else (of,)) for name, of in self._first]
+        self._made, self._first = [], []
         return [torch.cat(column) for column in columns]
-
-    def filled(self, tensors: Iterable[Tensor]) -> Any:
-        """Return tensors in the containers that the outputs of a chunk come in."""
-        left = iter(tensors)
-        return refilled(self._form, iter([next(left) if of is None else of[0] for _, of in self._first]))
 
     def rows_of(self, tensors: Iterable[Tensor | None], chunk: int) -> list[Tensor | None]:
         """Return the rows of a chunk, of tensors as they were joined."""

@@ -8,20 +8,9 @@ from likewise.data.augmentation.separable import GaussianBlur, RandomResizedCrop
 from likewise.data.augmentation.views import SimCLRViews
 
 __all__ = [
-    "Augmentation",
-    "Chain",
-    "ColourJitter",
-    "Draw",
-    "FeatureDropout",
-    "GaussianBlur",
-    "ImageAugmentation",
-    "RandomAffine",
-    "RandomResizedCrop",
-    "RandomShift",
-    "SimCLRViews",
-    "TokenDropout",
-    "usual_augmentation",
-]
+    "Augmentation", "Chain", "ColourJitter", "Draw", "FeatureDropout", "GaussianBlur", "ImageAugmentation",
+    "RandomAffine", "RandomResizedCrop", "RandomShift", "SimCLRViews", "TokenDropout", "usual_augmentation",
+]  # fmt: skip
 
 
 def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_range, uniform
@@ -78,19 +78,6 @@ class RandomResizedCrop(ImageAugmentation):
         starts, lengths = random_boxes(numbers[:, :-1], height, width, self.scale, self.ratio)
         new = (height, width) if self.size is None else (self.size, self.size)
         return crop_weights(starts, lengths, numbers[:, -1] < self.flip, (height, width), new)
-
-
-def resized_crop(
-    images: Float[Tensor, "n ch h w"],
-    boxes: Shaped[Tensor, "n 4"],
-    size: tuple[int, int],
-    flip: Bool[Tensor, " n"] | None = None,
-) -> Float[Tensor, "n ch new_h new_w"]:
-    """Resize a box of each image, (top, left, height, width) in pixels, bilinear and antialiased."""
-    flip = torch.zeros(len(images), dtype=torch.bool, device=images.device) if flip is None else flip
-    starts, lengths = boxes.float().split(2, dim=1)
-    rows, columns = crop_weights(starts, lengths, flip, (images.shape[2], images.shape[3]), size)
-    return separable(images, rows, columns)
 
 
 def crop_weights(

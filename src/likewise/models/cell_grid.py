@@ -140,6 +140,6 @@ def _moved(name: str, given: dict[str, Any], grid: _Grid) -> _Grid | None:
     else:
         kernel = given["kernel_size"]
         values = kernel, given["stride"] or kernel, given["padding"], given.get("dilation", [1])
-    windows = zip(*((list(of) * 2)[:2] for of in values), strict=True)
+    windows = zip(*((list(sides) * 2)[:2] for sides in values), strict=True)
     height, width = (axis.windows(d * (k - 1) + 1, s, p) for axis, (k, s, p, d) in zip(grid, windows, strict=True))
     return height, width

@@ -230,7 +230,7 @@ class Encoder(nn.Module, ABC):
         """Raise a ValueError where images cannot be of the range that the encoder has observed."""
         if not images.numel():
             return
-        low, high = (float(of) for of in images.aminmax())
+        low, high = (float(end) for end in images.aminmax())
         mean, std = self.mean.detach().float(), self.std.detach().float()
         unit = bool(((mean >= 0) & (mean <= 1) & (std <= 0.5 + 1e-3)).all())  # no deviation within 0 and 1 is larger
         farthest = float(

@@ -140,8 +140,10 @@ def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
     level = log.level
 
     def noting(network: nn.Module, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        weights = {key: of for key, of in given.items() if isinstance(of, Tensor) and of.is_floating_point()}
-        noted.append((network, {key: of.shape for key, of in weights.items()}))
+        weights = {
+            key: value for key, value in given.items() if isinstance(value, Tensor) and value.is_floating_point()
+        }
+        noted.append((network, {key: value.shape for key, value in weights.items()}))
         return load(network, given, *args, **kwargs)
 
     modules.load_state_dict = noting
@@ -175,7 +177,7 @@ def _misfits(network: nn.Module, given: Shapes) -> tuple[list[str], list[str], l
     configuration: Any = network.pretrained_cfg
     named = configuration.get("classifier") or ()
     classifiers = (named,) if isinstance(named, str) else named
-    parts = {key.partition(".")[0] for key in own} - {of.partition(".")[0] for of in classifiers}
+    parts = {key.partition(".")[0] for key in own} - {name.partition(".")[0] for name in classifiers}
     missing = [key for key, _ in network.named_parameters() if key not in given]
     further = [key for key in given if key not in own and key.partition(".")[0] in parts]
     return missing, further, [key for key in given if key in own and given[key] != own[key]]
@@ -187,7 +189,7 @@ def _alike(name: str) -> list[str]:
 
     words = _WORDS.findall(name.partition(".")[0])
     others = ((one, _WORDS.findall(one)) for one in timm.list_models(f"{words[0]}*"))
-    return [one for one, of in others if len(of) == len(words) and sum(map(str.__ne__, of, words)) == 1]
+    return [other for other, parts in others if len(parts) == len(words) and sum(map(str.__ne__, parts, words)) == 1]
 
 
 def _fits(name: str, given: Shapes, input_shape: tuple[int, ...]) -> bool:

@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, TypedDict, TypeGuard, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
+T = TypeVar("T")
 PLAIN = {type(None), object, list, dict, int, float, bool, str}
 
 
@@ -79,6 +80,12 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
     """
     found = class_of(spec["class_path"], base)
     return found(**arguments(found, spec.get("init_args") or {}) | filled)
+
+
+def built(asked: Any, base: type[T]) -> list[T] | None:
+    """Return what an option has that takes one part or several, made or not; None where it was not given."""
+    specs = asked if isinstance(asked, list | tuple) or asked is None else [asked]
+    return None if specs is None else [one if isinstance(one, base) else build(one, base) for one in specs]
 
 
 def arguments(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:

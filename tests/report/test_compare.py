@@ -468,7 +468,8 @@ def test_mistakes_are_told_in_one_line(two, tmp_path, capsys):
         ([first, first], "got .* twice"),
         ([first, str(bare.folder)], "evaluate it first with likewise evaluate"),
         ([first, str(tmp_path / "none")], "does not exist: likewise train makes one"),
-        ([first, first, "--putout", "x"], "got --putout: see likewise compare --help"),
+        ([first, first, "--putout", "x"], "unknown option --putout: see likewise compare --help"),
+        ([first, first, "--outputs", "x"], "unknown option --outputs, did you mean --output?"),
         ([first, "--output"], "see likewise compare --help"),
     ):
         assert main(["compare", *words]) == 2

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +22,6 @@ from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.parts import is_spec, renamed
-
-PROCESSES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Where a launcher says how many it has started."""
 
 
 class Option(NamedTuple):
@@ -233,8 +229,6 @@ class Draft:
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
-        if any(os.environ.get(launched, "1") != "1" for launched in PROCESSES):
-            return  # a process that lacks a file says so when it has met the others, which would wait for it
         reads = parameter.required and takes(parameter.annotation, "Path")
         if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
             raise ValueError(f"expected a file or folder for --{name}, got {value}, which does not exist: correct it")
@@ -246,7 +240,7 @@ def parameters_of(kind: Class) -> dict[str, Parameter]:
 
 
 def _options_of(verb: str) -> Class:
-    found = find(f"likewise.configuration.options.{VERBS[verb]}")
+    found = find(f"likewise.configuration.options.{VERBS[verb][0]}")
     if found is None:  # pragma: no cover - a package without its sources
         raise ImportError("expected the sources of likewise, got none: install them, since options are read from them")
     return found

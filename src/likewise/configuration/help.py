@@ -1,6 +1,7 @@
 """Help: the options of a verb, the classes of a part with a line each, the options of a class; and completion."""
 
 import ast
+import builtins
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -8,49 +9,12 @@ from typing import Any
 
 from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
-from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, TRAINER
+from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, TRAINER, VERBS
 from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
 
 WIDTH = 100
-INTRODUCTIONS = {
-    "train": """usage: likewise train [DATA] [OPTIONS]
-
-Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
-
-Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
-DATA is a folder of photos, a file of vectors or texts, or the name of a data set of torchvision.
-Every part is a class, chosen by name and configured by its own parameters:
-
-    likewise train photos/ --loss simclr --encoder resnet18 --epochs 100
-    likewise train --loss NTXentLoss --loss.temperature 0.5 --trainer.max_epochs 100
-    likewise train --data flowers.npz --encoder MLP --encoder.width 512 --lr 0.001 --batch-size 64
-    likewise train --loss moco --inputs.size 65536        InfoNCELoss, a momentum encoder and a queue
-    likewise train --loss.help                            every loss, with a line on each
-    likewise train --loss.help NTXentLoss                 the parameters of a class
-    likewise train --config runs/RUN/config.yaml          repeat a run
-    likewise train --resume runs/RUN.partial              resume an interrupted run
-    likewise train --recipe simclr --print-config         every value, without training
-
-A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
-also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.
-""",
-    "evaluate": """usage: likewise evaluate SOURCE [OPTIONS]
-
-Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
-
-    likewise evaluate runs/RUN                          a run again: its scores and report are replaced
-    likewise evaluate runs/RUN/checkpoint.ckpt          the encoder of a checkpoint, as a run of its own
-    likewise evaluate embeddings.npz                    features and labels from anywhere, as a run of its own
-    likewise evaluate runs/RUN --evaluations Retrieval  one evaluation only
-
-Calibration, OutOfDistribution (needs --evaluations.outside, other data) and Robustness run only if they are named.
-
-An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
-or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in proportion.
-""",
-}
 
 
 def asked_help(words: Sequence[str], verb: str) -> str | None:
@@ -68,9 +32,11 @@ def _of_verb(verb: str) -> str:
     parameters = root.parameters()
     plain = [one for one in parameters.values() if part_of(one.annotation) is None]
     parts = [one for one in parameters.values() if part_of(one.annotation) is not None and one.name != "trainer"]
-    lines = [INTRODUCTIONS[verb], "options:"]
+    usage, introduction = VERBS[verb][1], root.doc.partition("\n\nArgs:")[0]
+    lines = [f"usage: likewise {verb} {usage} [OPTIONS]", "", introduction, "", "options:"]
     lines += [line for one in plain for line in _lines(f"--{one.name}", one)]
-    lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
+    if parts:
+        lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
     for one in parts:
         base, default = part_of(one.annotation), DEFAULTS.get(one.name)
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
@@ -182,7 +148,9 @@ def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
     base = part_of(parameter.annotation) if parameter else None
     if base is not None:
         return list(kinds(base))
-    return [one for one in _types(parameter).split("|") if one.islower()] if parameter else []
+    words = _types(parameter).split("|") if parameter else []
+    truth = ["false", "true"] if "bool" in words else []
+    return truth + [word for word in words if word.islower() and not hasattr(builtins, word)]
 
 
 def _names(words: Sequence[str], verb: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
     Args:
         given: Options, by their names or aliases, dotted or nested; config, recipe and resume among them. All of them,
             as this returns them, are returned as they are.
-        verb: "train" or "evaluate".
+        verb: "train", "evaluate", "compare" or "export".
 
     Returns:
         Plain values by the names of the options; parts as {"class_path": ..., "init_args": ...}.
@@ -38,8 +38,9 @@ def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
         >>> resolve({"loss": "supcon", "epochs": 3})["trainer"]["max_epochs"]
         3
     """
-    if given.keys() == Draft(verb).root.parameters().keys():
-        return dict(given)  # which this has returned
+    options = Draft(verb).root.parameters().keys()
+    if options - set(SOURCES) <= given.keys() <= options:
+        return dict.fromkeys(options) | dict(given)  # which this has returned
     return resolved([Option(*one) for one in flat(dict(given))], verb)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from likewise.configuration.draft import Option
+from likewise.configuration.options import VERBS
 from likewise.configuration.resolution import resolved
 from likewise.configuration.values import FLAG
 
@@ -14,7 +15,7 @@ def read(words: Sequence[str], *, verb: str = "train") -> dict[str, Any]:
 
     Args:
         words: What follows the verb.
-        verb: "train" or "evaluate".
+        verb: "train", "evaluate", "compare" or "export".
 
     Returns:
         As `resolve`.
@@ -37,16 +38,18 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
         [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
     """
     found: list[Option] = []
+    usage = VERBS[verb][1]
+    positional, several = usage.strip("[] .").lower(), usage.endswith("...")
     following = iter(range(len(words)))
     for place in following:
         word = words[place]
         if not is_option(word):
-            name = "data" if verb == "train" else "source"
-            if any(one.name == name for one in found):
+            before = next((one.value for one in found if one.name == positional and not several), None)
+            if before is not None:
                 raise ValueError(
-                    f"expected one {name.upper()}, got {found[0].value} and {word}: put options before values"
+                    f"expected one {positional.upper()}, got {before} and {word}: put options before values"
                 )
-            found.append(Option(name, word))
+            found.append(Option(positional, [word] if several else word, several))
             continue
         name, equal, value = word.removeprefix("--").partition("=")
         given: Any = value if equal else FLAG

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.diagnostics.unit_rows import Array, as_rows, similarity_tiles, unit_rows, with_labels
-from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.features import Bar, silent
 from likewise.evaluation.nearest import nearest
 
 
@@ -190,7 +190,7 @@ class Hubness:
         return float((self.occurrences == 0).double().mean()) if len(self.occurrences) else 0.0
 
 
-def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Progress = silent) -> Hubness:
+def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Bar = silent) -> Hubness:
     """Count how often each sample is among the k nearest neighbours of another, by cosine.
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import resampled, student, wilson
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.logistic_regression import LinearClassifier
@@ -86,7 +86,7 @@ class Calibration(Evaluation):
             return "temperature_scaling needs a validation part, and there is none"
         return needs_seen_classes(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on validation, and compare probabilities with outcomes on the test part."""
         train, validation, test = parts
         chosen = self._probe.choose(train, validation, refit=refit, progress=progress)

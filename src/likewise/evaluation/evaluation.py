@@ -4,7 +4,7 @@ import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.scores import Result
 
 
@@ -46,7 +46,7 @@ class Evaluation(ABC):
         return self.why_not_applicable(parts)
 
     @abstractmethod
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Evaluate parts that can be evaluated: what a call does after it has checked them.
 
         Args:
@@ -68,7 +68,7 @@ class Evaluation(ABC):
         test: Features,
         *,
         refit: bool = False,
-        progress: Progress = silent,
+        progress: Bar = silent,
     ) -> Result:
         """Evaluate.
 
@@ -89,7 +89,7 @@ class Evaluation(ABC):
         self.check(parts)
         return self.evaluate(parts, refit=refit, progress=progress)
 
-    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         return self(*parts, refit=refit, progress=progress)
 
 

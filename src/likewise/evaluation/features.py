@@ -21,7 +21,7 @@ from likewise.evaluation.origin import Origin
 from likewise.scores import ENCODER
 
 PARTS = ("train", "validation", "test")
-Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps what an evaluation walks over, with a word on what it does; as tqdm does."""
 
 

@@ -16,7 +16,7 @@ from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.data.episode_sampler import fitting, fitting_words, shortage
 from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.evaluation import Evaluation
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
 from likewise.scores import Metric, Outcomes, Result, Score
 
@@ -140,7 +140,7 @@ class FewShot(Evaluation):
         episodes = cls(smallest.ways, [shape.shots for shape in fit], smallest.queries)
         return episodes, f"few-shot is {words}" if words else ""
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the distance on validation, and classify the queries of the test part's episodes."""
         del refit
         train, validation, test = parts
@@ -165,7 +165,7 @@ class FewShot(Evaluation):
         return Result(tuple(scores), candidates, tuple(outcomes))
 
     def _tried(
-        self, train: Features, validation: Features, shape: EpisodeShape, progress: Progress
+        self, train: Features, validation: Features, shape: EpisodeShape, progress: Bar
     ) -> dict[Distance, Score]:
         """Score each distance on validation."""
         some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
@@ -176,7 +176,7 @@ class FewShot(Evaluation):
         return tried
 
     def _scored(
-        self, train: Features, part: Features, shape: EpisodeShape, distance: Distance, progress: Progress
+        self, train: Features, part: Features, shape: EpisodeShape, distance: Distance, progress: Bar
     ) -> tuple[Score, Outcomes]:
         draw = EpisodeSampler(part.classes, part.names, shape, "evaluations")
         rows = draw(torch.Generator().manual_seed(self.seed))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.evaluation.nearest import nearest
 from likewise.scores import Result, Score
@@ -71,7 +71,7 @@ class KNN(Evaluation):
         """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose k and weights on validation, and predict the test part."""
         train, validation, test = parts
         learned = joined(train, validation) if refit else train
@@ -83,7 +83,7 @@ class KNN(Evaluation):
         return Result(found.scores, tuple(one.score for one in tried.values()), found.outcomes)
 
     def _choose(
-        self, train: Features, validation: Features, progress: Progress
+        self, train: Features, validation: Features, progress: Bar
     ) -> tuple[Setting, Mapping[Setting, "_Tried"]]:
         """Try all settings on validation; where the largest k is best, larger ones too."""
         kinds: Sequence[Weights] = WEIGHTS if self.weights is None else (self.weights,)
@@ -101,7 +101,7 @@ class KNN(Evaluation):
             ks = [min(2 * best[0], len(train))]
 
     def _predict(
-        self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Progress
+        self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Bar
     ) -> dict[Setting, Tensor]:
         """Predict the classes (M,), or the share of each label (M, L), for every k and kind of weights."""
         sets = train.label_kind == "label sets"

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
 from likewise.scores import Result, Score
@@ -73,7 +73,7 @@ class LinearProbe(Evaluation):
         """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on validation, and predict the test part."""
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
@@ -88,9 +88,7 @@ class LinearProbe(Evaluation):
         own = [mean_precision_score(self.name, chosen_by, chosen.settings)] if len(chosen_by.features) else []
         return replace(result, candidates=(*chosen.candidates, *own))
 
-    def choose(
-        self, train: Features, validation: Features, *, refit: bool = False, progress: Progress = silent
-    ) -> "Chosen":
+    def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
         """Fit the path of penalties, and return the probe that is best on validation.
 
         Args:

@@ -11,7 +11,7 @@ from torch import Tensor
 from likewise.data import Samples, Source
 from likewise.data.rows import files_of, in_words, readable, unreadable
 from likewise.evaluation.evaluation import Evaluation
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.mahalanobis import Mahalanobis
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.raw import MOST_NUMBERS, as_vectors
@@ -94,7 +94,7 @@ class OutOfDistribution(Evaluation):
             fits, expected = tuple(shape) == needed, f"of shape {needed}"
         return None if fits else f"it needs outside inputs {expected}, and those of the source are {tuple(shape)}"
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Measure the distances of test and outside samples to the training samples."""
         train, validation, test = parts
         others = self._encoded(test)
@@ -127,7 +127,7 @@ class OutOfDistribution(Evaluation):
             )
 
     def _measures(
-        self, train: Features, progress: Progress
+        self, train: Features, progress: Bar
     ) -> Iterator[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]]:
         """Yield the name of each distance, its settings, and what measures it."""
         k = min(self.k, len(train))

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.label_scores import Predicted, label_set_scores
 from likewise.scores import Result
 
@@ -33,7 +33,7 @@ class OwnClassifier(Evaluation):
             return "it needs a run that trained a classifier or label prototypes, and this one has none"
         return needs_seen_labels(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Score the predictions."""
         del refit, progress
         train, validation, test = parts

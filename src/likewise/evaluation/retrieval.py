@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.scores import Metric, Outcomes, Result, Score
@@ -66,7 +66,7 @@ class Retrieval(Evaluation):
             return f"it needs at least 2 classes in the test part, and there {are}"
         return None if int(occurring.max()) > 1 else "it needs a class with 2 test samples, and every class has 1"
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Rank the test samples for each query."""
         del refit
         train, validation, test = parts
@@ -77,7 +77,7 @@ class Retrieval(Evaluation):
         found = self._found(train, validation, test, progress)
         return replace(found, candidates=tried)
 
-    def _found(self, train: Features, validation: Features, test: Features, progress: Progress) -> Result:
+    def _found(self, train: Features, validation: Features, test: Features, progress: Bar) -> Result:
         if test.label_kind == "label sets":
             return _label_retrieval(self.name, test, progress)
         parts = FeatureParts(train, validation, test)
@@ -102,7 +102,7 @@ class Retrieval(Evaluation):
         return Result(tuple(scores), outcomes=tuple(outcomes))
 
 
-def _precisions(test: Features, positives: Tensor, progress: Progress) -> Tensor:
+def _precisions(test: Features, positives: Tensor, progress: Bar) -> Tensor:
     """Return each metric of every query, (M, 3), float64."""
     most = int(positives.max())
     values = torch.zeros(len(test), len(METRICS), dtype=torch.float64)
@@ -127,7 +127,7 @@ def _interval(metric: Metric, values: Tensor, classes: Tensor | None) -> tuple[f
     return of_share(student(values), mean, len(values))
 
 
-def _label_retrieval(name: str, test: Features, progress: Progress) -> Result:
+def _label_retrieval(name: str, test: Features, progress: Bar) -> Result:
     """Rank the test samples for each of them that has a label; see `Retrieval`."""
     sets = test.sets
     queries = sets.any(dim=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.data.corruptions import CORRUPTIONS, SEVERITIES, CorruptedRows, corruption_named
 from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import student, wilson
 from likewise.evaluation.linear import LinearProbe
 from likewise.scores import Group, Metric, Outcomes, Result, Score
@@ -88,7 +88,7 @@ class Robustness(Evaluation):
             return f"it needs images, and the inputs are vectors of shape {origin.input_shape}"
         return needs_seen_classes(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on clean validation samples, and predict the classes of corrupted test images."""
         train, validation, test = parts
         chosen = self._probe.choose(train, validation, refit=refit, progress=progress)

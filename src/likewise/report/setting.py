@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from likewise.evaluation.choice import USUAL
-from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.features import Bar, silent
 from likewise.parts import is_spec
 from likewise.report.formatting import short_name
 from likewise.report.subject import Subject
@@ -49,7 +49,7 @@ def settings_of(subjects: Sequence[Subject]) -> list[Setting]:
 
 
 def in_settings(
-    runs: Sequence[Run], names: Mapping[Path, str] | None = None, *, progress: Progress = silent
+    runs: Sequence[Run], names: Mapping[Path, str] | None = None, *, progress: Bar = silent
 ) -> list[Subject]:
     """Name the setting of each run.
 

@@ -7,14 +7,13 @@ from functools import cached_property
 from typing import Any, final
 
 import torch
-import yaml
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
-from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.features import Bar, silent
 from likewise.evaluation.label_words import label_words
 from likewise.evaluation.raw import LONGEST
 from likewise.records import ClassMean, Curves
@@ -48,7 +47,7 @@ class Subject:
         >>> root.cleanup()
     """
 
-    def __init__(self, run: Run, parts: Parts | None = None, setting: str = "", *, progress: Progress = silent) -> None:
+    def __init__(self, run: Run, parts: Parts | None = None, setting: str = "", *, progress: Bar = silent) -> None:
         self.run = run
         self.setting = setting or run.name
         self.progress = progress
@@ -67,13 +66,7 @@ class Subject:
     @cached_property
     def trainer(self) -> Mapping[str, Any]:
         """The trainer's options, such as max_epochs; empty where the run has no configuration."""
-        if not self.run.configuration.is_file():
-            return {}
-        try:
-            read: Any = yaml.safe_load(self.run.configuration.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(f"expected YAML in {self.run.configuration}, got {error}: restore the file") from error
-        options: Any = read.get("trainer") if isinstance(read, dict) else None
+        options = self.run.options.get("trainer")
         return options if isinstance(options, dict) else {}
 
     @cached_property

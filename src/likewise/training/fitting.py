@@ -18,7 +18,7 @@ from likewise.runs import Run
 from likewise.training.assembly import Assembled
 from likewise.training.batch_norm import synchronize
 from likewise.training.checkpoints import Checkpoints, Terminated, readable
-from likewise.training.processes import local_processes, processes
+from likewise.training.launch import local_processes, processes
 
 CPU = torch.device("cpu")
 OURS = {"lightning", "likewise"}

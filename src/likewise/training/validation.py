@@ -23,7 +23,7 @@ from likewise.evaluation import (
     Retrieval,
     Score,
 )
-from likewise.evaluation.features import Progress, features_of, silent
+from likewise.evaluation.features import Bar, features_of, silent
 from likewise.models import Encoder
 from likewise.runs import Run
 from likewise.scores import ALL, best
@@ -71,7 +71,7 @@ class Validation(lightning.Callback):
         told: Callable[[Result], None] | None = None,
         *,
         shown: Callable[[lightning.Trainer, Samples, Features], None] | None = None,
-        progress: Progress = silent,
+        progress: Bar = silent,
         keep_best: bool = False,
     ) -> None:
         if every < 0:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from likewise.parts import Spec, built
 from likewise.report import (
     Row,
     Section,
@@ -46,16 +47,17 @@ def compare(
     output: Path | str = "compare.html",
     *,
     names: Mapping[Path, str] | None = None,
-    sections: Sequence[Section] | None = None,
+    sections: Sequence[Section | Spec] | Section | Spec | None = None,
     progress: Progress = PRINTED,
 ) -> Comparison:
     """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
 
     Args:
-        runs: The runs, or their folders; the first one's setting is what others are compared with.
+        runs: The runs, or their folders; the first one's setting is what others are compared with. Files among them,
+            such as an export beside its run, are left out.
         output: Where the page goes; the table, with the endings .csv and .md, next to it.
         names: What the setting of a run's folder is called. None: what its settings don't share with others.
-        sections: The sections of the page; None: those that come with likewise.
+        sections: The sections of the page, or their classes with arguments; None: those that come with likewise.
         progress: What is said meanwhile, and where the table is told.
 
     Raises:
@@ -65,7 +67,11 @@ def compare(
     page = Path(output)
     if page.suffix != ".html":
         raise ValueError(f"expected --output to end in .html, got {page}: the table is written next to it")
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    given = list(runs)
+    files = [path for path in given if not isinstance(path, Run) and Path(path).is_file()]
+    if files:
+        progress.say(f"left out, as they are no folders: {', '.join(map(str, files))}")
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in given if run not in files]
     _check(opened)
     progress.say("comparing ...")
     subjects = in_settings(opened, names, progress=progress.bar)
@@ -76,7 +82,7 @@ def compare(
     found.table.write_text(rows_as_csv(rows), encoding="utf-8")
     written = [rows_as_markdown(rows, settings[0].name), *found.verdict]
     page.with_suffix(".md").write_text("\n\n".join(written) + "\n", encoding="utf-8")
-    write_page(page, subjects, sections=sections)
+    write_page(page, subjects, sections=built(sections, Section))
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.tell(_table(rows))
     progress.tell("\n" + "\n\n".join(found.verdict))

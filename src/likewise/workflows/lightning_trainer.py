@@ -1,15 +1,10 @@
-"""Lightning's trainer: its arguments from a configuration, its warnings kept to what concerns a run."""
+"""Lightning's trainer: its messages in our words, its warnings kept to what concerns a run."""
 
 import logging
 import re
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
-
-import lightning
-
-from likewise.parts import arguments
 
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
@@ -18,11 +13,6 @@ IRRELEVANT = (
     ".*grad attribute of a Tensor that is not a leaf.*",  # torch's compiler looks at it, and training doesn't
     ".*MLFlow only allows.*",  # it leaves the @ of precision@1 out
 )
-
-
-def trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Make what Lightning's trainer is given, callbacks and loggers among it."""
-    return arguments(lightning.Trainer, given)
 
 
 def in_our_words(message: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from likewise.benchmark.results import machine, thread_words
+from likewise.training.launch import processes
 
 
 def shared_options(config: Mapping[str, Any]) -> dict[str, str]:
@@ -45,8 +46,6 @@ def device_named(name: str) -> torch.device:
 
 def device_words(trainer: Mapping[str, Any]) -> str:
     """Name the device that trains, and how many threads a processor may use."""
-    from likewise.training.processes import processes  # noqa: PLC0415 - imports Lightning, which evaluation does not need
-
     device = device_of(trainer)
     name = machine(device.type)["device"]
     if device.type != "cpu":

@@ -26,7 +26,7 @@ from likewise.evaluation import (
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.features import features_of
 from likewise.models import Encoder
-from likewise.parts import build
+from likewise.parts import built
 from likewise.report import Section, Subject, write_page
 from likewise.report.formatting import settings_words
 from likewise.runs import Run
@@ -52,11 +52,10 @@ class EvaluationOptions:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
         """Make the evaluations and sections of a configuration."""
-        evaluations = _built(config.get("evaluations"), Evaluation)
         most = config.get("evaluation_samples")
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
-        return cls(evaluations, most, _built(config.get("sections"), Section))
+        return cls(built(config.get("evaluations"), Evaluation), most, built(config.get("sections"), Section))
 
     def capped(self, features: FeatureParts) -> FeatureParts:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
@@ -66,12 +65,6 @@ class EvaluationOptions:
         train, validation, test = features
         whole = test.label_kind == "classes" and not features.closed
         return FeatureParts(train.fewer(most), *(of.fewer(most, whole_classes=whole) for of in (validation, test)))
-
-
-def _built(asked: Any, base: Any) -> list[Any] | None:
-    """Make the parts of an option that takes one or several; None where it was not given."""
-    specs = asked if isinstance(asked, list) or asked is None else [asked]
-    return None if specs is None else [build(spec, base) for spec in specs]
 
 
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:

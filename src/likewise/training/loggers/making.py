@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-import yaml
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from likewise.parts import is_spec
@@ -88,9 +87,7 @@ def _quiet() -> Generator[None]:
 
 def hyperparameters(run: Run) -> dict[str, Any]:
     """Return the options that a run began with, by the names that the command line gives them, as numbers and words."""
-    if not run.configuration.is_file():
-        return {}
-    return dict(named(yaml.safe_load(run.configuration.read_text(encoding="utf-8"))))
+    return dict(named(run.options))
 
 
 def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

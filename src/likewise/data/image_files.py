@@ -51,7 +51,7 @@ class ImageFiles(Rows):
 
     def __init__(self, items: Sequence[Item], shape: tuple[int, int, int], *, square: bool) -> None:
         self.shape, self.dtype = (len(items), *shape), torch.uint8
-        self._items = items
+        self.items = items
         self._image_shape = shape
         self._square = square
         self._lost: set[int] = set()
@@ -59,7 +59,7 @@ class ImageFiles(Rows):
     def __getitem__(self, rows: Tensor) -> Tensor:
         images = torch.zeros(len(rows), *self._image_shape, dtype=torch.uint8)
         for image, row in zip(images, rows.tolist(), strict=True):
-            item = self._items[row]
+            item = self.items[row]
             pixels = self.decode(item)
             if pixels is not None:
                 image.copy_(torch.from_numpy(pixels))
@@ -73,7 +73,7 @@ class ImageFiles(Rows):
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
         places = enumerate(rows.tolist()) if self._lost else ()
-        return [Unreadable(place, row, _name(self._items[row])) for place, row in places if row in self._lost]
+        return [Unreadable(place, row, _name(self.items[row])) for place, row in places if row in self._lost]
 
     def decode(self, item: Item) -> NDArray[np.uint8] | None:
         """Decode one file, (channels, height, width); None if that fails."""
@@ -89,7 +89,7 @@ class ImageFiles(Rows):
         with ThreadPoolExecutor() as pool:
             for start in range(0, len(rows), _CHUNK):
                 chunk = rows[start : start + _CHUNK]
-                decoded = pool.map(self.decode, [self._items[row] for row in chunk])
+                decoded = pool.map(self.decode, [self.items[row] for row in chunk])
                 for row, pixels in zip(chunk, decoded, strict=True):
                     if pixels is not None:
                         images[len(kept)] = torch.from_numpy(pixels)

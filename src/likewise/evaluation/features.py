@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.data.rotations import unturned
+from likewise.data.by_class import unturned
 from likewise.data.rows import Rows, readable
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.scores import ENCODER, places_of

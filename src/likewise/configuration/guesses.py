@@ -12,8 +12,8 @@ from typing import Any
 from likewise.configuration import recipes
 from likewise.configuration.classes import Class, kind_named, packages_of
 from likewise.configuration.values import folded
-from likewise.data.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
-from likewise.data.formats import IMAGE_COLUMNS, TABLES, image_suffixes
+from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
+from likewise.files.formats import IMAGE_COLUMNS, TABLES, image_suffixes
 
 METHODS = {
     "simclr": "NTXentLoss",

@@ -1,14 +1,11 @@
 """Scores as lines of text: each beside that of raw inputs, and a table of classes."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
-
-from torch import Tensor
 
 from likewise.evaluation import Features, Result, Score, paired_difference
-from likewise.evaluation.label_scores import MACRO, MEAN_PRECISION
+from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
 from likewise.report.formatting import difference_words, remarks, score_words
-from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
+from likewise.scores import ALL, ENCODER, RAW, Outcomes
 
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
 LONGEST_NAME = 40  # of a class
@@ -29,16 +26,11 @@ def _line(score: Score, found: Result, raw_found: Result | None, unseen: Feature
         line += f"; raw inputs {score_words(raw)}"
         ours, theirs = (_outcomes(one, score.metric.name) for one in (found, raw_found))
         if ours is not None and theirs is not None and raw.protocol == score.protocol:
-            classes = None if unseen is None or ours.of_episodes else _classes(ours, unseen)
+            classes = None if unseen is None or ours.of_episodes else unseen.groups_of(ours.rows)
             apart = paired_difference(ours, theirs, classes)
             line += f", difference {difference_words(apart, share=score.metric.is_share)}"
     said = remarks(score)
     return f"{line}; {said}" if said else line
-
-
-def _classes(outcomes: Outcomes, test: Features) -> Tensor:
-    """Return the class of each sample; rotations of a class count as one."""
-    return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
 
 
 def _outcomes(found: Result, metric: str) -> Outcomes | None:

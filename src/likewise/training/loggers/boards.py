@@ -16,7 +16,7 @@ from torch import Tensor
 from likewise.diagnostics import plots
 from likewise.diagnostics.unit_rows import unit_rows
 from likewise.evaluation import Features
-from likewise.evaluation.label_words import label_words
+from likewise.evaluation.features import label_words
 
 MOST_NAMED = 24  # classes that have a colour of their own
 PAIRS = ("same class", "different classes")

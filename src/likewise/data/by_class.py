@@ -1,4 +1,4 @@
-"""A split by class: train on some classes and test on others, as in few-shot learning and retrieval."""
+"""A split by class: train on some classes and test on others; and quarter turns of images as further classes."""
 
 import fnmatch
 import json

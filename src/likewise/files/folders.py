@@ -94,10 +94,8 @@ def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
     flat = {image.parts[depth] for image in images if len(image.parts) == depth + 2}
     deep = {image.parts[depth] for image in below} - flat
     classes = sorted(flat | deep)
-    first, last = (
-        first_of(classes),
-        first_of(sorted({image.parts[-2] for image in images if len(image.parts) > depth + 1})),
-    )
+    innermost = {image.parts[-2] for image in images if len(image.parts) > depth + 1}
+    first, last = first_of(classes), first_of(sorted(innermost))
     if loose and classes:
         raise RefusedError(
             f"expected every image in the folder of its class, got {len(loose):,} directly in "
@@ -109,10 +107,8 @@ def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
             f"expected folders of parts (train, test) or of classes in {where}, got {first}: keep only parts "
             f"there, one for training, if the classes are {last}, or rename those named like parts if they are {first}"
         )
-    within = {
-        PART_NAMES[image.parts[depth + 1].lower()] for image in below if image.parts[depth + 1].lower() in PART_NAMES
-    }
-    if depth == 0 and len(within) > 1:
+    within = {image.parts[depth + 1].lower() for image in below} & PART_NAMES.keys()
+    if depth == 0 and len({PART_NAMES[name] for name in within}) > 1:
         raise RefusedError(
             f"expected parts above classes in {where}, got parts within them, such as {below[0]}: move the folders, as "
             f"in {Path(below[0].parts[1], below[0].parts[0])}, or rename them if they are no parts"

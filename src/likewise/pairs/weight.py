@@ -60,7 +60,7 @@ class Weight(ABC):
 
     @property
     def within_tiles(self) -> bool:
-        """Whether a tile of weights is cheaper than a tile of similarities, so that a pull is evaluated within tiles."""
+        """Whether a tile of weights is cheaper than a tile of similarities, so that a pull is evaluated in tiles."""
         return True
 
     @property

@@ -17,9 +17,8 @@ from likewise.configuration.classes import (
     kinds,
     module_of,
 )
-from likewise.configuration.guesses import class_named
+from likewise.configuration.guesses import class_named, near_classes, near_options
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
-from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.parts import is_spec, renamed
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
+from likewise.configuration.guesses import near_classes, near_options
 from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, TRAINER, VERBS
-from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
 

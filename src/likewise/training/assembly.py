@@ -1,7 +1,7 @@
 """Assembly: from a configuration to a training that is ready; each part is given what earlier parts determine."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
@@ -17,6 +17,7 @@ from likewise.data import (
     Rows,
     Samples,
     Texts,
+    TokenRows,
     fingerprint,
     parts_of,
     parts_of_run,
@@ -27,13 +28,13 @@ from likewise.models import Encoder, FromRun, Head, TextEncoder
 from likewise.parts import Spec, build, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
-from likewise.training.inputs import LossInput
+from likewise.training.inputs import KeyQueue, LossInput
 from likewise.training.inputs.resolution import check_labels, reads_embeddings
-from likewise.training.notes import notes
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
 OBSERVED = 2048  # inputs read for their mean and standard deviation, if not all are in memory
+NAMED = 3  # labels that a sentence names
 
 
 @final
@@ -230,3 +231,43 @@ def _normal(spec: Any) -> Any:
     if isinstance(spec, list):
         return [_normal(one) for one in spec]
     return {"init_args": {}, **spec} if is_spec(spec) else spec
+
+
+def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
+    """Yield what is unusual about the training part: cut texts, missing labels, constant labels, long queues."""
+    if isinstance(samples.inputs, TokenRows) and samples.inputs.cut:
+        yield (
+            f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "
+            "cut: raise --encoder.length to read more of them"
+        )
+    for queue in (one for one in inputs if isinstance(one, KeyQueue)):
+        if queue.size > len(samples):
+            yield (
+                f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "
+                f"{queue.size / len(samples):.1f} times: lower its size, so that it seldom holds older keys of a sample"
+            )
+    if samples.label_kind != "label sets" or samples.labels is None:
+        return
+    without = int((~samples.labels.any(dim=1)).sum())
+    if without:
+        yield (
+            f"{without:,} of {len(samples):,} training samples have no label and are kept; a contrast has "
+            "them as negatives of all others: --subset+ Labelled drops them"
+        )
+    if test is not None and not test.counts.any():
+        yield f"none of {len(test):,} test samples has a label: no prediction of labels can be evaluated"
+    yield from _about(samples, samples.counts == 0, "no training sample", "has", "have")
+    yield from _about(samples, samples.counts == len(samples), "that of every training sample", "is", "are")
+
+
+def _about(samples: Samples, chosen: Tensor, what: str, one: str, several: str) -> Iterator[str]:
+    labels = chosen.nonzero().flatten().tolist()
+    if not labels:
+        return
+    named = ", ".join(samples.names[label] for label in labels[:NAMED]) + (", ..." if len(labels) > NAMED else "")
+    is_one = len(labels) == 1
+    what = what if is_one or several == "have" else "those of every training sample"
+    yield (
+        f"{len(labels):,} of {len(samples.names):,} labels {one if is_one else several} {what} ({named}): nothing can "
+        f"be learned of {'it' if is_one else 'them'}"
+    )

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Float
 from lightning.pytorch.callbacks import Timer
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from likewise.data import Batch, Samples
@@ -20,14 +21,14 @@ from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
 from likewise.parts import warn_renamed
+from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
 from likewise.training.inputs import InputContext, LossInput, LossInputs
 from likewise.training.inputs.resolution import reads_embeddings
-from likewise.training.optimization import OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
-from likewise.training.statistics import BY_ANCHOR, HISTOGRAM
 from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
+OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 
 
 @final
@@ -223,3 +224,27 @@ def _context(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples |
         return InputContext(encoder, head, samples.label_kind, len(samples.names))
     kinds = loss.label_kinds
     return InputContext(encoder, head, "classes" if "classes" in kinds else "label sets" if kinds else None)
+
+
+def optimizer_of(
+    module: nn.Module, make: OptimizerCallable, rate_factors: Mapping[nn.Parameter, float] | None = None
+) -> Optimizer:
+    """Make an optimizer with factors of learning rates, and without weight decay on biases and normalisations.
+
+    These are the parameters with fewer than two dimensions.
+    """
+    factors = rate_factors or {}
+    groups: defaultdict[tuple[bool, float], list[nn.Parameter]] = defaultdict(list)
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            groups[parameter.ndim >= 2, factors.get(parameter, 1.0)].append(parameter)
+    if not groups:
+        raise ValueError("expected parameters to train, got none: a frozen encoder needs a head or prototypes")
+    if getattr(make, "func", make) is LBFGS:
+        raise ValueError("expected an optimizer that evaluates the loss once per step, got LBFGS: choose SGD or AdamW")
+    optimizer = make([{"params": parameters} for parameters in groups.values()])
+    for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
+        group["lr"] = group["lr"] * factor
+        if "weight_decay" in group and not decays:
+            group["weight_decay"] = 0.0
+    return optimizer

@@ -1,6 +1,6 @@
 """Encode, evaluate, and save and tell every score as soon as it is there: what `train` and `evaluate` share."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -17,23 +17,28 @@ from likewise.evaluation import (
     Features,
     Origin,
     Result,
+    Score,
     applicable,
     load_features,
+    paired_difference,
     raw_features,
     save_features,
 )
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.features import features_of
+from likewise.evaluation.label_scores import MACRO, MEAN_PRECISION
 from likewise.models import Encoder
 from likewise.parts import built
 from likewise.report import Section, Subject, write_page
-from likewise.report.formatting import settings_words
+from likewise.report.formatting import difference_words, remarks, score_words, settings_words
 from likewise.runs import Run
+from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
 from likewise.workflows.progress import Progress
-from likewise.workflows.score_lines import class_table, headline
 
 MOST_KEPT = 16
 _found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated and how
+LISTED_CLASSES = 20  # with more classes, only the report shows them all
+LONGEST_NAME = 40  # of a class
 
 
 @final
@@ -203,3 +208,62 @@ def _noting(found: Result, capped: Mapping[str, int]) -> Result:
     """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
     scores = (replace(one, protocol={**one.protocol, **capped}) for one in found.scores)
     return replace(found, scores=tuple(scores))
+
+
+def headline(found: Result, raw: Result | None, unseen: Features | None) -> Iterator[str]:
+    """Yield a line for each score that is shown; unseen are test features of classes that are not trained on."""
+    for score in found.headline:
+        if score.metric.shown:
+            yield _line(score, found, raw, unseen)
+
+
+def _line(score: Score, found: Result, raw_found: Result | None, unseen: Features | None) -> str:
+    """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
+    line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
+    raw = next((one for one in raw_found.headline if one.metric == score.metric), None) if raw_found else None
+    if raw is not None and raw_found is not None:
+        line += f"; raw inputs {score_words(raw)}"
+        ours, theirs = (_outcomes(one, score.metric.name) for one in (found, raw_found))
+        if ours is not None and theirs is not None and raw.protocol == score.protocol:
+            classes = None if unseen is None or ours.of_episodes else _classes(ours, unseen)
+            apart = paired_difference(ours, theirs, classes)
+            line += f", difference {difference_words(apart, share=score.metric.is_share)}"
+    said = remarks(score)
+    return f"{line}; {said}" if said else line
+
+
+def _classes(outcomes: Outcomes, test: Features) -> Tensor:
+    """Return the class of each sample; rotations of a class count as one."""
+    return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
+
+
+def _outcomes(found: Result, metric: str) -> Outcomes | None:
+    return next((one for one in found.outcomes if one.metric == metric), None)
+
+
+def class_table(scores: Collection[Score], test: Features, evaluations: Collection[str]) -> list[str]:
+    """Write a table of classes with many, medium and few training samples, and of each class where few exist."""
+    final = [score for score in scores if score.epoch is None and score.part == "test" and score.group != ALL]
+    final = [score for score in final if score.evaluation in evaluations]
+    final = [score for score in final if score.group.kind in {"frequency", "class"}]
+    final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
+    if len(test.names) > LISTED_CLASSES:
+        final = [score for score in final if score.group.kind != "class"]
+    columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
+    rows = list(dict.fromkeys(str(score.group) for score in final))
+    if not rows:
+        return []
+    cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
+    corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
+    table = [[corner, *(f"{evaluation}{'' if of == ENCODER else f', {RAW}'}" for evaluation, of in columns)]]
+    table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
+    first, *others = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return [
+        "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(values, others, strict=True))])
+        for name, *values in table
+    ]
+
+
+def _short(name: str) -> str:
+    line = " ".join(name.split())
+    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"

@@ -20,17 +20,17 @@ from likewise.workflows.comparison import Comparison, compare
 from likewise.workflows.plan import (
     PLAN,
     Planned,
+    Setting,
     Sweep,
-    axis_of,
-    combined,
+    axes_of,
     configurations,
     folder_of,
     in_setting,
     options_line,
     options_of,
+    planned,
     remove_traces,
     standing,
-    trials_of,
     write,
 )
 from likewise.workflows.progress import PRINTED, Progress
@@ -100,18 +100,20 @@ def sweep(
         KeyboardInterrupt: The user ended it.
     """
     of_study = study(common.pop("recipe")) if common.get("recipe") in studies() else {}
-    bases: list[tuple[str, list[str], dict[str, Any]]] = [(name, shlex.split(of), {}) for name, of in of_study.items()]
+    every = [Setting(name, shlex.split(options)) for name, options in of_study.items()]
     for name, options in (settings or {}).items():
         own = {option: value for option, value in options.items() if option != "tune"}
-        bases.append((name, options_of(own), options.get("tune", {})))
-    axes = [axis_of(name, values) for name, values in (grid or {}).items()]
-    bases = bases or [("", [], {})]
-    every = combined([(name, words) for name, words, _ in bases], axes)
-    tuned = {full: {**(tune or {}), **own} for name, words, own in bases for full in combined([(name, words)], axes)}
-    tried = {name: trials_of([axis_of(*one) for one in of.items()], trials) for name, of in tuned.items() if of}
-    by = dict.fromkeys(tried or every, tune_by) if tune_by else {}
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    plan = Sweep(options_of(common), every, numbers, split_seeds, tried, by)
+        every.append(Setting(name, options_of(own), axes_of(options.get("tune"))))
+    plan = planned(
+        every,
+        options_of(common),
+        list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        grid=axes_of(grid),
+        tune=axes_of(tune),
+        trials=trials,
+        tune_by=tune_by,
+        split_seeds=split_seeds,
+    )
     return carry_out(plan, folder_of(plan, output), progress)
 
 

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from likewise.memory import MomentumEncoder, Queue
 from likewise.memory.momentum_encoder import BufferPolicy
 from likewise.models import PredictionHead
-from likewise.training.inputs.loss_input import InputContext, LossInput
-from likewise.training.inputs.signature import LossSignature
+from likewise.training.inputs.loss_input import InputContext, LossInput, LossSignature
 from likewise.training.step import Step
 
 QUEUE = "queue"  # its keys come from the momentum encoder, if there is one

@@ -12,9 +12,8 @@ from likewise.losses import Loss
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
-from likewise.training.inputs.loss_input import InputContext, LossInput, final_kinds
+from likewise.training.inputs.loss_input import EMBEDDINGS, InputContext, LossInput, LossSignature, final_kinds
 from likewise.training.inputs.momentum import Momentum, Predictor
-from likewise.training.inputs.signature import EMBEDDINGS, LossSignature
 from likewise.training.step import Step
 
 SEPARATORS = (";", "|", ",")
@@ -114,13 +113,6 @@ def reads_embeddings(loss: type[Loss]) -> bool:
     """Tell whether a loss reads embeddings; if not, a head has no use."""
     without = frozenset[str]().union(*(kind.without_head for kind in final_kinds(LossInput)))
     return not LossSignature.by(loss).required <= without
-
-
-def batches_of(loss: type[Loss]) -> type[Batches]:
-    """Return the kind of batches that a loss needs: `Batches` if any will do."""
-    required = LossSignature.by(loss).required
-    needed = (kind.batches for kind in final_kinds(LossInput) if kind.names() & required)
-    return next((kind for kind in needed if kind is not Batches), Batches)
 
 
 def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str] = ()) -> None:

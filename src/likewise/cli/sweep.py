@@ -160,16 +160,16 @@ def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
 def _parted(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
     """Part options from what one of them says, each time that it is there."""
     left: list[str] = []
-    own: list[str] = []
+    said: list[str] = []
     following = iter(words)
     for word in following:
         if word == option:
-            own.append(next(following, ""))
+            said.append(next(following, ""))
         elif word.startswith(f"{option}="):
-            own.append(word.removeprefix(f"{option}="))
+            said.append(word.removeprefix(f"{option}="))
         else:
             left.append(word)
-    return left, own
+    return left, said
 
 
 def _values(text: str) -> list[str]:

@@ -49,8 +49,8 @@ def class_named(name: str, base: Class) -> str | None:
     if exact := kind_named(name, base):
         return exact
     wanted, kind = folded(name), folded(base.name)
-    for one in sorted({name for package in packages_of(base) for name in package.names}):
-        if wanted in {folded(one), folded(one).removesuffix(kind)} and (path := kind_named(one, base)):
+    for known in sorted({name for package in packages_of(base) for name in package.names}):
+        if wanted in {folded(known), folded(known).removesuffix(kind)} and (path := kind_named(known, base)):
             return path
     return kind_named(METHODS.get(wanted, ""), base) if kind == "loss" else None
 
@@ -86,7 +86,7 @@ def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
         if value.get("class_path") is not None:
             yield option, value["class_path"]
         more = value.get("init_args") or {}
-        others = {key: of for key, of in value.items() if key not in {"class_path", "init_args"}}
+        others = {key: argument for key, argument in value.items() if key not in {"class_path", "init_args"}}
         yield from flat({**others, **more}, f"{option}.")
 
 
@@ -99,14 +99,14 @@ def _data(value: str) -> list[tuple[str, Any]] | None:
         if is_class and Path(value).suffix.lower() not in {*TABLES, *ARRAYS}:
             return None
         raise
-    options = [(f"data.{argument}", of) for argument, of in arguments.items()]
+    options = [(f"data.{argument}", given) for argument, given in arguments.items()]
     return [("data", f"likewise.data.{name}"), *options]
 
 
 def near_data(value: str) -> list[str]:
     """Return the names of data sets that are near a word."""
     sets = {folded(name): name for name in TORCHVISION}
-    return [sets[one] for one in get_close_matches(folded(value), sets, cutoff=0.75)]
+    return [sets[close] for close in get_close_matches(folded(value), sets, cutoff=0.75)]
 
 
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
@@ -114,7 +114,7 @@ def kind_of_data(options: Mapping[str, Any]) -> str | None:
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))
-        return next((one for one in recipes.listed("data") if folded(one) == wanted), None)
+        return next((data for data in recipes.listed("data") if folded(data) == wanted), None)
     path = Path(str(options.get("data.path") or ""))
     if name == "Arrays" and "images" in _arrays(path):
         return None
@@ -145,10 +145,11 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     """Say that no class of a kind, or none of some names, is called as an option wants, and which are near."""
     known = list(names or kinds(base))
     last = name.rpartition(".")[2] if names else name
-    folds = {folded(one).removesuffix(folded(base.name)): one for one in known} | {folded(one): one for one in known}
+    folds = {folded(kind).removesuffix(folded(base.name)): kind for kind in known}
+    folds |= {folded(kind): kind for kind in known}
     folds |= {usual: path for usual, path in METHODS.items() if path in known}
-    near = [folds[one] for one in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
-    near += [one for one in get_close_matches(last, known, n=3) if one not in near]
+    near = [folds[close] for close in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
+    near += [close for close in get_close_matches(last, known, n=3) if close not in near]
     near = near or (near_data(name) if base.name == "Source" else [])
     many = not names and len(known) > MANY
     told = f"a class for --{option}" if many else f"{option} to be one of {', '.join(known)}"
@@ -161,21 +162,21 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
     """Return the options that are near one that does not exist: by its usual name, its last name, or its letters."""
     known = list(_options(values, root))
     part, _, last = option.rpartition(".")
-    verb_has = {name: of for name, of in ALIASES.items() if of in known}
+    verb_has = {name: target for name, target in ALIASES.items() if target in known}
     short = SLIPS.get(option)
     if not part and short and (short in verb_has or short in known or short == "device"):
         return [_dashed(short)]
-    same = [one for one in known if one.rpartition(".")[2] == last]
-    siblings = {one.rpartition(".")[2]: one for one in known if one.rpartition(".")[0] == part}
+    same = [full for full in known if full.rpartition(".")[2] == last]
+    siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
     names = siblings if part else {**siblings, **dict.fromkeys(SLIPS, ""), **{name: name for name in verb_has}}
     close = get_close_matches(last, names, n=3, cutoff=0.7)
     close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
-    near = [names[one] or SLIPS[one] for one in close]
-    folds = {folded(one): one for one in siblings}
+    near = [names[full] or SLIPS[full] for full in close]
+    folds = {folded(full): full for full in siblings}
     near = [siblings[folds[folded(last)]]] if folded(last) in folds else near
     if not near and not same and kind is not None and part:
-        near = [f"{part} {name}" for name, of in _others(part, root) if last in of.parameters()]
-    return [_dashed(one) for one in dict.fromkeys([*same, *near])]
+        near = [f"{part} {name}" for name, kind_of in _others(part, root) if last in kind_of.parameters()]
+    return [_dashed(full) for full in dict.fromkeys([*same, *near])]
 
 
 def _dashed(name: str) -> str:
@@ -192,7 +193,7 @@ def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
     for name, value in values.items():
         spec = value[-1] if isinstance(value, list) and value else value
         if is_spec(spec) and (kind := find(spec["class_path"])):
-            yield from (f"{above}{name}.{one}" for one in kind.parameters() if one not in HIDDEN)
+            yield from (f"{above}{name}.{argument}" for argument in kind.parameters() if argument not in HIDDEN)
             yield from _within(spec["init_args"], f"{above}{name}.")
 
 

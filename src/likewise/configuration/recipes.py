@@ -38,10 +38,10 @@ def recipe(name: str) -> dict[str, Any]:
     while "like" in (said := half("data", chain[-1])):
         chain.append(said["like"])
     options: dict[str, Any] = {}
-    for of in reversed(chain):
-        options = _merged(options, half("data", of))
+    for data_name in reversed(chain):
+        options = _merged(options, half("data", data_name))
     options = _merged(options, half("methods", method))
-    pair = next((f"{method}-{of}" for of in chain if f"{method}-{of}" in listed("both")), None)
+    pair = next((f"{method}-{data_name}" for data_name in chain if f"{method}-{data_name}" in listed("both")), None)
     options = options if pair is None else _merged(options, half("both", pair))
     return {part: value for part, value in options.items() if part not in {"like", FOR}}
 
@@ -49,7 +49,7 @@ def recipe(name: str) -> dict[str, Any]:
 def study(name: str) -> dict[str, str]:
     """Return the options of each setting of a study, by the setting's name."""
     what, data = _pair(name, "studies", studies())
-    return {setting: of.format(data=data) for setting, of in half("studies", what).items() if setting != FOR}
+    return {setting: words.format(data=data) for setting, words in half("studies", what).items() if setting != FOR}
 
 
 def named(name: str, data: str | None = None) -> str:
@@ -60,11 +60,11 @@ def named(name: str, data: str | None = None) -> str:
         ('simclr-digits', 'moco-cifar10', 'nws-vectors', 'supcon-texts')
     """
     method = folded(name)
-    for one in listed("methods"):
-        if folded(one) == method:
-            fitting = half("methods", one).get(FOR, ["digits"])
-            return f"{one}-{data or fitting[0]}"
-    return next((one for one in names() if folded(one) == method), name)
+    for known in listed("methods"):
+        if folded(known) == method:
+            fitting = half("methods", known).get(FOR, ["digits"])
+            return f"{known}-{data or fitting[0]}"
+    return next((known for known in names() if folded(known) == method), name)
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
@@ -79,7 +79,7 @@ def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
 
 def unknown(name: str, known: Sequence[str]) -> str:
     """Say that a name is unknown, and which are near it."""
-    near = get_close_matches(name, known, n=1) or [one for one in known if name and name in one][:2]
+    near = get_close_matches(name, known, n=1) or [recipe for recipe in known if name and name in recipe][:2]
     every = f"METHOD-DATA, with a method of {', '.join(listed('methods'))} and data of {', '.join(listed('data'))}"
     return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)
 

@@ -25,7 +25,7 @@ from likewise.data import (
 )
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, TextEncoder
-from likewise.parts import Spec, build, class_of, is_spec
+from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.inputs import KeyQueue, LossInput
@@ -102,13 +102,12 @@ def assemble(
     head = _head(specs, encoder) if reads_embeddings(kind) else None
     if head is None:
         specs["head"] = None
-    given = specs.get("inputs")
     module = Pretraining(
         encoder,
         head,
         _loss(specs, train, head.embedding_dim if head else encoder.feature_dim),
         partial(class_of(specs["optimizer"]["class_path"], Optimizer), **specs["optimizer"]["init_args"]),
-        given if given is None else [build(of, LossInput) for of in (given if isinstance(given, list) else [given])],
+        built(specs.get("inputs"), LossInput),
         samples=train,
         schedule=build(specs["schedule"], Schedule),
         chunk_size=chunk_size,
@@ -221,7 +220,7 @@ def _loss(specs: dict[str, Any], train: Samples, width: int) -> Loss:
 def _filled(spec: Spec, base: type, **known: Any) -> Spec:
     """Add the arguments that other parts determine, if the class takes them."""
     asked = inspect.signature(class_of(spec["class_path"], base)).parameters
-    passed_on = base is Encoder and any(of.kind is of.VAR_KEYWORD for of in asked.values())
+    passed_on = base is Encoder and any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values())
     filled = {name: value for name, value in known.items() if passed_on or name in asked}
     return Spec(class_path=spec["class_path"], init_args={**(spec.get("init_args") or {}), **filled})
 
@@ -229,7 +228,7 @@ def _filled(spec: Spec, base: type, **known: Any) -> Spec:
 def _normal(spec: Any) -> Any:
     """Add empty arguments to a part without any."""
     if isinstance(spec, list):
-        return [_normal(one) for one in spec]
+        return [_normal(item) for item in spec]
     return {"init_args": {}, **spec} if is_spec(spec) else spec
 
 
@@ -240,7 +239,7 @@ def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | No
             f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "
             "cut: raise --encoder.length to read more of them"
         )
-    for queue in (one for one in inputs if isinstance(one, KeyQueue)):
+    for queue in (loss_input for loss_input in inputs if isinstance(loss_input, KeyQueue)):
         if queue.size > len(samples):
             yield (
                 f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "
@@ -260,7 +259,7 @@ def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | No
     yield from _about(samples, samples.counts == len(samples), "that of every training sample", "is", "are")
 
 
-def _about(samples: Samples, chosen: Tensor, what: str, one: str, several: str) -> Iterator[str]:
+def _about(samples: Samples, chosen: Tensor, what: str, singular: str, several: str) -> Iterator[str]:
     labels = chosen.nonzero().flatten().tolist()
     if not labels:
         return
@@ -268,6 +267,6 @@ def _about(samples: Samples, chosen: Tensor, what: str, one: str, several: str) 
     is_one = len(labels) == 1
     what = what if is_one or several == "have" else "those of every training sample"
     yield (
-        f"{len(labels):,} of {len(samples.names):,} labels {one if is_one else several} {what} ({named}): nothing can "
-        f"be learned of {'it' if is_one else 'them'}"
+        f"{len(labels):,} of {len(samples.names):,} labels {singular if is_one else several} {what} ({named}): "
+        f"nothing can be learned of {'it' if is_one else 'them'}"
     )

@@ -61,8 +61,8 @@ class Statistics(lightning.Callback):
             if name.endswith(HISTOGRAM):
                 self._add(name, value.detach())
             elif name.endswith(BY_ANCHOR) and self.names and _has_classes(batch):
-                own = by_class(value.detach(), batch["labels"].to(value.device), len(self.names))
-                self._add(name, trainer.strategy.reduce(own, reduce_op="sum"))  # a checkpoint is that of one process
+                sums = by_class(value.detach(), batch["labels"].to(value.device), len(self.names))
+                self._add(name, trainer.strategy.reduce(sums, reduce_op="sum"))  # a checkpoint is that of one process
         if batch_idx + 1 >= trainer.num_training_batches and self._sums:
             if trainer.is_global_zero and not trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
                 self._write(trainer.current_epoch + 1, self._sums)
@@ -83,7 +83,7 @@ class Statistics(lightning.Callback):
     def _write(self, epoch: int, sums: Mapping[str, Any]) -> None:
         """Write the rows of earlier epochs, and those of this one."""
         histograms = [
-            (name, of, *counts) for name, noted in self.run.histograms.items() for of, counts in noted if of < epoch
+            (name, at, *counts) for name, noted in self.run.histograms.items() for at, counts in noted if at < epoch
         ]
         histograms += [(name, epoch, *value.tolist()) for name, value in sums.items() if name.endswith(HISTOGRAM)]
         means = [astuple(mean) for mean in self.run.class_means if mean.epoch < epoch]
@@ -99,9 +99,9 @@ class Statistics(lightning.Callback):
 
 def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
     """Add the means of anchors by class, from their sums and counts (2, V·B), view-major, and count those with one."""
-    of = labels.repeat(sums.shape[1] // max(1, len(labels)))
+    classes_of_anchors = labels.repeat(sums.shape[1] // max(1, len(labels)))
     means = torch.stack([sums[0] / sums[1].clamp(min=1), (sums[1] > 0).to(sums.dtype)])
-    return sums.new_zeros(2, classes).index_add_(1, of, means)
+    return sums.new_zeros(2, classes).index_add_(1, classes_of_anchors, means)
 
 
 def _has_classes(batch: Batch) -> bool:

@@ -88,8 +88,8 @@ class TrainingBar(ProgressBar):
         super().on_train_epoch_end(trainer, pl_module)
         if self.is_enabled and self._bar is None:
             steps = _steps(trainer)
-            of = "" if steps is None else f"/{steps}"
-            self._progress.say(f"training: {trainer.global_step}{of} steps, {_epoch_and_loss(trainer)}")
+            of_all = "" if steps is None else f"/{steps}"
+            self._progress.say(f"training: {trainer.global_step}{of_all} steps, {_epoch_and_loss(trainer)}")
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Close the bar."""

@@ -49,7 +49,7 @@ class Sweep:
     tuned_by: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        words = [*self.common, *(word for own in self.settings.values() for word in own)]
+        words = [*self.common, *(word for options in self.settings.values() for word in options)]
         words += [word for trials in self.trials.values() for trial in trials for word in trial]
         taken = next((word.partition("=")[0] for word in words if word.partition("=")[0] in OWN), None)
         if taken:
@@ -151,8 +151,8 @@ def planned(
     every = _combined(settings or [Setting("", [])], grid)
     tried: dict[str, list[list[str]]] = {}
     for name, setting in every.items():
-        own = {_option(axis) for axis in setting.tune}
-        axes = [*(axis for axis in tune if _option(axis) not in own), *setting.tune]
+        tuned_itself = {_option(axis) for axis in setting.tune}
+        axes = [*(axis for axis in tune if _option(axis) not in tuned_itself), *setting.tune]
         if axes:
             trying = [[word for _, words in together for word in words] for together in product(*axes)]
             if trials is not None and trials < len(trying):
@@ -205,13 +205,13 @@ def options_line(options: Sequence[str]) -> str:
 
 def configurations(sweep: Sweep) -> dict[str, dict[str, Any]]:
     """Return the options of every setting, with those of its first trial."""
-    found: dict[str, dict[str, Any]] = {}
+    configs: dict[str, dict[str, Any]] = {}
     for name, words in sweep.settings.items():
         for trial in sweep.trials.get(name, [[]]):
             with in_setting(name, sweep):
                 config = configuration.read([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
-            found.setdefault(name, config)
-    return found
+            configs.setdefault(name, config)
+    return configs
 
 
 @contextmanager
@@ -244,7 +244,7 @@ def read(folder: Path) -> Sweep:
 def remove_traces(sweep: Sweep, folder: Path) -> None:
     """Remove the plan of a sweep that trained nothing, and the folders that are empty; whatever else is there stays."""
     (folder / PLAN).unlink(missing_ok=True)
-    roots = [one.root for one in sweep.everything(folder)]
+    roots = [run.root for run in sweep.everything(folder)]
     for path in (*roots, *dict.fromkeys(root.parent for root in roots), folder):
         if path.is_dir() and not any(path.iterdir()) and path.resolve() != Path.cwd():
             path.rmdir()

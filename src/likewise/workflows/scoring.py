@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import Any, final
 
 import torch
@@ -68,15 +69,17 @@ class EvaluationOptions:
             return features
         train, validation, test = features
         whole = test.label_kind == "classes" and not features.closed
-        return FeatureParts(train.fewer(most), *(of.fewer(most, whole_classes=whole) for of in (validation, test)))
+        return FeatureParts(train.fewer(most), *(part.fewer(most, whole_classes=whole) for part in (validation, test)))
 
 
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
     """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
+    blank = FeatureParts(
+        *(Features(torch.zeros(len(part), 1), part.labels, part.names, part.rows, name) for name, part in named)
+    )
     if predicts:
-        blank = FeatureParts(*(replace(of, predictions=torch.zeros(len(of), len(of.names))) for of in blank))
+        blank = FeatureParts(*(replace(part, predictions=torch.zeros(len(part), len(part.names))) for part in blank))
     applicable(options.capped(with_origin(blank, parts, _no_encoder)), options.evaluations)
 
 
@@ -101,7 +104,8 @@ def encoded(
     features = FeatureParts(*(encode(samples, part) for part, samples in whole.items()))
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
-    _note_lost(run, files_of(one for of in whole.values() for one in unreadable(of.inputs, torch.arange(len(of)))))
+    lost = (unreadable(samples.inputs, torch.arange(len(samples))) for samples in whole.values())
+    _note_lost(run, files_of(chain.from_iterable(lost)))
     return with_origin(features, parts, lambda: encoder)
 
 
@@ -134,7 +138,7 @@ def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Enco
         return encoder().encode(inputs)
 
     pairs = zip(features, (parts.train, parts.validation, parts.test), strict=True)
-    return FeatureParts(*(replace(of, origin=Origin(samples, encode)) for of, samples in pairs))
+    return FeatureParts(*(replace(part, origin=Origin(samples, encode)) for part, samples in pairs))
 
 
 def score(
@@ -163,13 +167,13 @@ def score(
     progress.tell(f"\nHeld-out scores, with 95 % intervals{same}")
     unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
     for evaluation in evaluations:
-        found = evaluation(*features, refit=refit, progress=progress.bar)
-        run.add(found)
+        result = evaluation(*features, refit=refit, progress=progress.bar)
+        run.add(result)
         other = None
         if raw is not None and not evaluation.why_not_applicable(raw):
             other = _noting(_of_raw(evaluation, raw, progress, refit=refit), capped)
             run.add(other)
-        for line in headline(found, other, features.test if unseen else None):
+        for line in headline(result, other, features.test if unseen else None):
             progress.tell(line)
     table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
     for line in ["", *table] if table else []:
@@ -183,8 +187,8 @@ def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, re
         return evaluation(*raw, refit=refit, progress=progress.bar)  # no key of words tells it from others
     said = sha256(repr((type(evaluation), settings, refit, [part.names for part in raw])).encode())
     for part in raw:
-        for of in (part.vectors, part.labels, part.rows, part.whole):
-            said.update(b"none" if of is None else of.contiguous().numpy().tobytes())
+        for tensor in (part.vectors, part.labels, part.rows, part.whole):
+            said.update(b"none" if tensor is None else tensor.contiguous().numpy().tobytes())
     key = said.hexdigest()
     if key not in _found_before:
         if len(_found_before) >= MOST_KEPT:
@@ -204,26 +208,26 @@ def _capped(features: FeatureParts, raw: FeatureParts) -> dict[str, int]:
     return {"training samples": len(raw.train), "test samples": len(raw.test)}
 
 
-def _noting(found: Result, capped: Mapping[str, int]) -> Result:
+def _noting(result: Result, capped: Mapping[str, int]) -> Result:
     """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
-    scores = (replace(one, protocol={**one.protocol, **capped}) for one in found.scores)
-    return replace(found, scores=tuple(scores))
+    scores = (replace(score, protocol={**score.protocol, **capped}) for score in result.scores)
+    return replace(result, scores=tuple(scores))
 
 
-def headline(found: Result, raw: Result | None, unseen: Features | None) -> Iterator[str]:
+def headline(result: Result, raw: Result | None, unseen: Features | None) -> Iterator[str]:
     """Yield a line for each score that is shown; unseen are test features of classes that are not trained on."""
-    for score in found.headline:
+    for score in result.headline:
         if score.metric.shown:
-            yield _line(score, found, raw, unseen)
+            yield _line(score, result, raw, unseen)
 
 
-def _line(score: Score, found: Result, raw_found: Result | None, unseen: Features | None) -> str:
+def _line(score: Score, result: Result, raw_found: Result | None, unseen: Features | None) -> str:
     """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
     line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
-    raw = next((one for one in raw_found.headline if one.metric == score.metric), None) if raw_found else None
+    raw = next((other for other in raw_found.headline if other.metric == score.metric), None) if raw_found else None
     if raw is not None and raw_found is not None:
         line += f"; raw inputs {score_words(raw)}"
-        ours, theirs = (_outcomes(one, score.metric.name) for one in (found, raw_found))
+        ours, theirs = (_outcomes(measured, score.metric.name) for measured in (result, raw_found))
         if ours is not None and theirs is not None and raw.protocol == score.protocol:
             classes = None if unseen is None or ours.of_episodes else _classes(ours, unseen)
             apart = paired_difference(ours, theirs, classes)
@@ -237,8 +241,8 @@ def _classes(outcomes: Outcomes, test: Features) -> Tensor:
     return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
 
 
-def _outcomes(found: Result, metric: str) -> Outcomes | None:
-    return next((one for one in found.outcomes if one.metric == metric), None)
+def _outcomes(result: Result, metric: str) -> Outcomes | None:
+    return next((outcomes for outcomes in result.outcomes if outcomes.metric == metric), None)
 
 
 def class_table(scores: Collection[Score], test: Features, evaluations: Collection[str]) -> list[str]:
@@ -255,7 +259,7 @@ def class_table(scores: Collection[Score], test: Features, evaluations: Collecti
         return []
     cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
     corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
-    table = [[corner, *(f"{evaluation}{'' if of == ENCODER else f', {RAW}'}" for evaluation, of in columns)]]
+    table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {RAW}'}" for evaluation, what in columns)]]
     table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
     first, *others = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     return [

@@ -242,7 +242,7 @@ class _Training:
             Snapshots(run),
             collapse,
         ]
-        barred = any(isinstance(of, ProgressBar) for of in as_list(self.trainer_arguments.get("callbacks")))
+        barred = any(isinstance(callback, ProgressBar) for callback in as_list(self.trainer_arguments.get("callbacks")))
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
             callbacks.append(TrainingBar(self.progress))
         return callbacks
@@ -268,12 +268,12 @@ class _Training:
             state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
         else:
             return
-        module.load_state_dict(state | {f"encoder.{name}": of for name, of in trained.items()})
+        module.load_state_dict(state | {f"encoder.{name}": value for name, value in trained.items()})
 
-    def _say_validated(self, found: Result) -> None:
+    def _say_validated(self, result: Result) -> None:
         """Say the validation scores of an epoch."""
-        first = found.headline[0]
-        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if score.metric.shown)
+        first = result.headline[0]
+        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in result.headline if score.metric.shown)
         self.progress.say(f"validation after epoch {first.epoch}: {first.evaluation}, {scores}")
 
     @contextmanager

@@ -44,13 +44,13 @@ class LossSignature:
     def by(cls, kind: type[Loss]) -> Self:
         """Read the forward of a loss's class."""
         parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
-        named = [of for of in parameters if of.kind not in {of.VAR_POSITIONAL, of.VAR_KEYWORD}]
-        positional = any(of.kind is of.VAR_POSITIONAL for of in parameters)
-        required = {of.name for of in named if of.default is of.empty}
+        named = [arg for arg in parameters if arg.kind not in {arg.VAR_POSITIONAL, arg.VAR_KEYWORD}]
+        positional = any(arg.kind is arg.VAR_POSITIONAL for arg in parameters)
+        required = {arg.name for arg in named if arg.default is arg.empty}
         return cls(
             kind.__name__,
             frozenset(required | ({EMBEDDINGS} if positional else set())),
-            frozenset(of.name for of in named if of.default is not of.empty),
+            frozenset(arg.name for arg in named if arg.default is not arg.empty),
             positional,
         )
 
@@ -126,8 +126,8 @@ class LossInput(nn.Module, ABC):
     @classmethod
     def names(cls) -> frozenset[str]:
         """The argument names that the class supplies: its public methods that are not in `LossInput`."""
-        own = {name for kind in cls.__mro__ for name, of in vars(kind).items() if inspect.isfunction(of)}
-        return frozenset(name for name in own if not name.startswith("_") and not hasattr(LossInput, name))
+        supplied = {name for kind in cls.__mro__ for name, member in vars(kind).items() if inspect.isfunction(member)}
+        return frozenset(name for name in supplied if not name.startswith("_") and not hasattr(LossInput, name))
 
     def build(self, context: InputContext) -> None:
         """Make parameters and buffers, once, before training."""

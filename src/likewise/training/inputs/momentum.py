@@ -59,7 +59,7 @@ class Momentum(LossInput):
     def given_to(self, signature: LossSignature) -> frozenset[str]:
         """Return the names that it supplies, with labels only for what it supplies."""
         given = super().given_to(signature)
-        return given - {f"{of}_labels" for of in ("key", "reference") if f"{of}s" not in given}
+        return given - {f"{what}_labels" for what in ("key", "reference") if f"{what}s" not in given}
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:
         """Return z of the last view."""

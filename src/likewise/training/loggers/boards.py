@@ -106,7 +106,7 @@ class OnTensorBoard:
         config = folder / "projector_config.pbtxt"
         before = _maps(config)
         shutil.rmtree(folder / f"{seen.step:05}", ignore_errors=True)
-        words = [" ".join(of.split()) for of in label_words(seen.features)] if seen.features.label_kind else None
+        words = [" ".join(label.split()) for label in label_words(seen.features)] if seen.features.label_kind else None
         writer.add_embedding(components(seen.features.vectors), words, seen.pictures, seen.step, TAG)
         if before:
             config.write_text("".join(dict.fromkeys([*before, *_maps(config)])), encoding="utf-8")
@@ -128,7 +128,7 @@ class OnWandb:
         wandb: Any = import_module("wandb")
         shown: dict[str, Any] = {"validation/map": wandb.Plotly(seen.map)}
         if seen.similarities is not None:
-            edges, *shares = (of.numpy() for of in seen.similarities)
+            edges, *shares = (tensor.numpy() for tensor in seen.similarities)
             for name, share in zip(PAIRS, shares, strict=True):
                 shown[f"validation/cosine, {name}"] = wandb.Histogram(np_histogram=(100 * share, edges))
         self.logger.log_metrics(shown, seen.step)
@@ -180,7 +180,7 @@ def _histograms(seen: Seen) -> dict[str, tuple[Tensor, Tensor]]:
     if seen.similarities is None:
         return {}
     edges, *shares = seen.similarities
-    return {name: (edges, of) for name, of in zip(PAIRS, shares, strict=True)}
+    return {name: (edges, share) for name, share in zip(PAIRS, shares, strict=True)}
 
 
 def _maps(config: Path) -> list[str]:
@@ -241,7 +241,7 @@ class Drawings(lightning.Callback):
         self._places = two_dimensional_map(some.vectors, "pca", start=self._places)
         if self._pictures is None and len(samples.input_shape) == 3:
             parts = [images(samples, part) for part in rows.split(AT_ONCE)]
-            self._pictures = torch.cat([thumbnails(of, SIDE) for of in parts])
+            self._pictures = torch.cat([thumbnails(part, SIDE) for part in parts])
         pairs = similarity_histogram(some.vectors, some.classes) if some.label_kind == "classes" else None
         step = trainer.global_step - 1
         seen = Seen(trainer.current_epoch + 1, step, some, self._places, self._pictures, pairs)

@@ -44,10 +44,10 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     resumed run goes on under them.
     """
     makers: dict[str, Callable[[Run, str | None], Logger]] = {
-        "tensorboard": lambda of, _: TensorBoardLogger(of.folder, "tensorboard", "", default_hp_metric=False),
+        "tensorboard": lambda run, _: TensorBoardLogger(run.folder, "tensorboard", "", default_hp_metric=False),
         "wandb": _wandb,
         "mlflow": _mlflow,
-        "csv": lambda of, _: CSVLogger(of.folder, "csv"),
+        "csv": lambda run, _: CSVLogger(run.folder, "csv"),
     }
     known: dict[str, str] = run.facts.get("logged", {})
     with _quiet():
@@ -121,6 +121,6 @@ def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
         elif isinstance(value, Mapping):
             yield from named(value, f"{before}{name}.")
         elif isinstance(value, list) and any(map(is_spec, value)):
-            yield from named({f"{name}.{place}": one for place, one in enumerate(value, start=1)}, before)
+            yield from named({f"{name}.{place}": item for place, item in enumerate(value, start=1)}, before)
         elif value is not None:
             yield f"{before}{name}", value if isinstance(value, int | float | str) else str(value)

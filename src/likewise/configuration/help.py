@@ -1,6 +1,7 @@
 """Help: the options of a verb, the classes of a part with a line each, the options of a class; and completion."""
 
 import ast
+import builtins
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -147,13 +148,15 @@ def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
     base = part_of(parameter.annotation) if parameter else None
     if base is not None:
         return list(kinds(base))
-    return [value for value in _types(parameter).split("|") if value.islower()] if parameter else []
+    words = _types(parameter).split("|") if parameter else []
+    truth = ["false", "true"] if "bool" in words else []
+    return truth + [word for word in words if word.islower() and not hasattr(builtins, word)]
 
 
 def _names(words: Sequence[str], verb: str) -> Iterator[str]:
     root = Draft(verb).root
     for alias, option in ALIASES.items():
-        if option.partition(".")[0] in root.parameters():
+        if option.partition(".")[0] in root.parameters() and alias not in root.parameters():
             yield alias.replace("_", "-")
     yield from ("help", *root.parameters())
     for part in (*PARTS, "inputs", "subset", "evaluations", "trainer"):

@@ -65,17 +65,13 @@ class Momentum(LossInput):
         """Return z of the last view."""
         return step.keys
 
-    def references(self, step: Step) -> Float[Tensor, "b e"]:
-        """Return the keys under their other name."""
-        return step.keys
+    references = keys
 
     def key_labels(self, step: Step) -> Tensor:
         """Return the labels of the keys."""
         return step.labels
 
-    def reference_labels(self, step: Step) -> Tensor:
-        """Return the labels of the references."""
-        return step.labels
+    reference_labels = key_labels
 
     def targets(self, step: Step) -> Float[Tensor, "b v e"]:
         """Return z of all views."""

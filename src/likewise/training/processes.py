@@ -26,7 +26,7 @@ TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
 POLLED = 0.05  # seconds
-MINUTES = 30.0  # to wait for the others where options are not known
+MINUTES = 5.0  # that a process which cannot train waits for the others, to tell them
 REFUSED = "refused"
 """What a process has among its facts that cannot train."""
 LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs

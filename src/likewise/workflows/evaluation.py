@@ -73,7 +73,8 @@ def evaluate(
         run = _of_file(path, Path(given["runs"]), EvaluationOptions.of(given), progress)
     else:
         before = _opened(path)
-        given = given if given["sections"] else given | {"sections": before.options.get("sections")}
+        if given["sections"] is None:
+            given["sections"] = before.options.get("sections")
         run = _of_run(path, before, given, progress)
     progress.tell(f"\nreport: {run.report}")
     return run

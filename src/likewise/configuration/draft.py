@@ -54,10 +54,6 @@ class Draft:
             options["trainer"] = options["trainer"]["init_args"]
         return options
 
-    def kind(self, part: str) -> Class | None:
-        """Return the class that is chosen for a part; None: not told by its source."""
-        return find(self.values[part]["class_path"])
-
     def _put(self, values: dict[str, Any], kind: Class | None, names: Sequence[str], option: Option) -> None:
         name, *rest = names
         parameter = self._parameter(kind, name, option)

@@ -177,4 +177,4 @@ def _chosen(parts: Sequence[str], words: Sequence[str], verb: str) -> Class | No
                 draft.put(option._replace(adds=False))
             except ValueError:
                 return None
-    return draft.kind(part) if part in draft.values else None
+    return find(draft.values[part]["class_path"]) if part in draft.values else None

@@ -136,20 +136,14 @@ def _bool(value: Any) -> Any:
     return True if folded in YES else False if folded in NO else _refuse("true or false")
 
 
-def _int(value: Any) -> Any:
-    try:
-        whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
-        return int(value) if whole else _refuse("a whole number")
-    except ValueError:
-        return _refuse("a whole number")
+def _number(make: Callable[[Any], Any], types: Any, wanted: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        try:
+            return make(value) if isinstance(value, types) and not isinstance(value, bool) else _refuse(wanted)
+        except ValueError:
+            return _refuse(wanted)
 
-
-def _float(value: Any) -> Any:
-    try:
-        number = isinstance(value, str | int | float) and not isinstance(value, bool)
-        return float(value) if number else _refuse("a number")
-    except ValueError:
-        return _refuse("a number")
+    return read
 
 
 def _str(value: Any) -> Any:
@@ -159,8 +153,8 @@ def _str(value: Any) -> Any:
 SCALARS: dict[str, Callable[[Any], Any]] = {
     "None": _none,
     "bool": _bool,
-    "int": _int,
-    "float": _float,
+    "int": _number(int, str | int, "a whole number"),
+    "float": _number(float, str | int | float, "a number"),
     "str": _str,
     "Path": _str,
 }

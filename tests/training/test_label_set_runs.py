@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import likewise as lw
 from likewise.cli import main
 from likewise.data import Fraction, Labelled, Samples, Stratified
-from likewise.data.stratification import stratified
+from likewise.data.split import stratified
 from likewise.diagnostics import grouped, push_weights
 from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.label_scores import HAMMING, MEAN_PRECISION

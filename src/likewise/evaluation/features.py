@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.rotations import unturned
+from likewise.data.by_class import unturned
 from likewise.data.rows import Rows, readable
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.evaluation.origin import Origin

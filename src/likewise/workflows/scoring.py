@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from likewise.data import Parts, Rows, Samples
-from likewise.data.rows import NAMED, files_of, in_words, unreadable
+from likewise.data.formats import NAMED
+from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
     FeatureParts,

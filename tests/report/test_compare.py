@@ -14,8 +14,8 @@ from scipy import stats
 
 from likewise.cli import main
 from likewise.evaluation import FeatureParts, Features, save_features
-from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.intervals import student
+from likewise.evaluation.predictions import ACCURACY
 from likewise.report import (
     Row,
     Subject,

@@ -12,8 +12,7 @@ from likewise.cli import main
 from likewise.data import Fraction, Labelled, Samples, Stratified
 from likewise.data.split import stratified
 from likewise.diagnostics import grouped, push_weights
-from likewise.evaluation.accuracy import ACCURACY
-from likewise.evaluation.label_scores import HAMMING, MEAN_PRECISION
+from likewise.evaluation.predictions import ACCURACY, HAMMING, MEAN_PRECISION
 from likewise.models import ProjectionHead
 from likewise.runs import Run
 from likewise.scores import ALL

@@ -63,22 +63,22 @@ def in_settings(
     Raises:
         ValueError: Two runs of a setting that was named have the same seed.
     """
-    subjects = [Subject(run) for run in runs]
+    subjects = [Subject(run, progress=progress) for run in runs]
     if names is None:
         called = _called(subjects)
     else:
         given = {Path(folder).absolute(): name for folder, name in names.items()}
         called = [given.get(subject.run.folder.absolute(), subject.run.name) for subject in subjects]
-    pairs = zip(subjects, called, strict=True)
-    settings = [Subject(subject.run, setting=name, progress=progress) for subject, name in pairs]
-    for setting in settings_of(settings):
+    for subject, name in zip(subjects, called, strict=True):
+        subject.setting = name
+    for setting in settings_of(subjects):
         seeded = [subject.seed for subject in setting.subjects if subject.seed is not None]
         if len(set(seeded)) < len(seeded):
             raise ValueError(
                 f"expected one run for each seed of {setting.name}, got {len(seeded)} runs with the seeds "
                 f"{', '.join(map(str, sorted(seeded)))}: leave out one of each"
             )
-    return settings
+    return subjects
 
 
 def _called(subjects: Sequence[Subject]) -> list[str]:

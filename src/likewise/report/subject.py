@@ -13,13 +13,12 @@ from torch import Tensor
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
-from likewise.evaluation.features import Bar, silent
-from likewise.evaluation.label_words import label_words
+from likewise.evaluation.features import Bar, label_words, silent
 from likewise.evaluation.raw import LONGEST
 from likewise.records import ClassMean, Curves
 from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, RAW, Group, Outcomes, Score, same_rows
+from likewise.scores import ALL, ENCODER, RAW, Group, Outcomes, Score, places_of
 
 KINDS = (ENCODER, RAW)
 LETTERS = 240  # of a text
@@ -143,8 +142,7 @@ class Subject:
         scores = (score for score in self.test_scores.values() if score.evaluation == outcomes.evaluation)
         if outcomes.of_episodes or self.test_part is None or all(score.classes is None for score in scores):
             return None
-        test = self.test_part
-        return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
+        return self.test_part.groups_of(outcomes.rows)
 
     @cached_property
     def album(self) -> Album:
@@ -206,8 +204,5 @@ class Subject:
         if self.parts is None or len(rows) == 0:
             return None
         samples: Samples = getattr(self.parts, part).numbered()
-        known, order = torch.as_tensor(samples.rows).sort()
-        place = torch.searchsorted(known, rows).clamp(max=max(0, len(known) - 1))
-        if len(known) == 0 or not torch.equal(known[place], rows):
-            return None
-        return samples[order[place]]
+        place = places_of(rows, torch.as_tensor(samples.rows))
+        return samples[place] if bool((place >= 0).all()) else None

@@ -28,13 +28,13 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.features import features_of
-from likewise.evaluation.label_scores import MACRO, MEAN_PRECISION
+from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
 from likewise.models import Encoder
 from likewise.parts import built
 from likewise.report import Section, Subject, write_page
 from likewise.report.formatting import difference_words, remarks, score_words, settings_words
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, RAW, Outcomes, same_rows
+from likewise.scores import ALL, ENCODER, RAW, Outcomes
 from likewise.workflows.progress import Progress
 
 MOST_KEPT = 16
@@ -230,16 +230,11 @@ def _line(score: Score, result: Result, raw_found: Result | None, unseen: Featur
         line += f"; raw inputs {score_words(raw)}"
         ours, theirs = (_outcomes(measured, score.metric.name) for measured in (result, raw_found))
         if ours is not None and theirs is not None and raw.protocol == score.protocol:
-            classes = None if unseen is None or ours.of_episodes else _classes(ours, unseen)
+            classes = None if unseen is None or ours.of_episodes else unseen.groups_of(ours.rows)
             apart = paired_difference(ours, theirs, classes)
             line += f", difference {difference_words(apart, share=score.metric.is_share)}"
     said = remarks(score)
     return f"{line}; {said}" if said else line
-
-
-def _classes(outcomes: Outcomes, test: Features) -> Tensor:
-    """Return the class of each sample; rotations of a class count as one."""
-    return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
 
 
 def _outcomes(result: Result, metric: str) -> Outcomes | None:

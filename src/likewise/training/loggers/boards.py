@@ -20,7 +20,7 @@ from likewise.diagnostics import plots, similarity_histogram, two_dimensional_ma
 from likewise.diagnostics.plots.images import montage, thumbnails
 from likewise.diagnostics.unit_rows import unit_rows
 from likewise.evaluation import Features
-from likewise.evaluation.label_words import label_words
+from likewise.evaluation.features import label_words
 
 MOST_NAMED = 24  # classes that have a colour of their own
 PAIRS = ("same class", "different classes")

@@ -70,6 +70,13 @@ def test_a_folder_is_told_by_what_is_in_it(tmp_path):
     assert all(options == {"path": str(tmp_path / name)} for name, (_, options) in found.items())
 
 
+def test_a_folder_is_looked_into_as_it_is_read_without_hidden_folders_and_circles_of_links(tmp_path):
+    image_in(tmp_path / "texts" / ".thumbnails")
+    (tmp_path / "texts" / "train.csv").write_text(TEXTS)
+    (tmp_path / "texts" / "again").symlink_to(tmp_path / "texts")
+    assert source_for(tmp_path / "texts") == ("Text", {"path": str(tmp_path / "texts")})
+
+
 @pytest.mark.parametrize("name", ["CIFAR10", "cifar10", "cifar-10", "FashionMNIST", "fashion-mnist", "Digits"])
 def test_a_name_is_told_whatever_its_case_and_hyphens(name):
     kind, options = source_for(name)

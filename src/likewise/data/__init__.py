@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from likewise.data.arrays import Arrays
+    from likewise.data.arrays import Arrays, Digits
     from likewise.data.augmentation import (
         Augmentation,
         Chain,
@@ -34,75 +34,24 @@ if TYPE_CHECKING:
     from likewise.data.patch_mix import Mix, owned_by_partner
     from likewise.data.rows import Rows
     from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
-    from likewise.data.samples import LabelKind, Samples
-    from likewise.data.source import Digits, Source
-    from likewise.data.split import Parts, Split
-    from likewise.data.stratification import Stratified
+    from likewise.data.samples import LabelKind, Samples, Source
+    from likewise.data.split import Parts, Split, Stratified
     from likewise.data.subset import Classes, Fraction, Labelled, LongTail, Subset
-    from likewise.data.text import Text
-    from likewise.data.texts import Texts, TokenRows
+    from likewise.data.texts import Text, Texts, TokenRows
     from likewise.data.torchvision import Torchvision
 
 __all__ = [
-    "CORRUPTIONS",
-    "Arrays",
-    "Augmentation",
-    "Balanced",
-    "Batch",
-    "Batches",
-    "ByClass",
-    "Chain",
-    "Classes",
-    "ColourJitter",
-    "CorruptedRows",
-    "Digits",
-    "Draw",
-    "EpisodeSampler",
-    "EpisodeShape",
-    "Episodes",
-    "FeatureDropout",
-    "Fraction",
-    "GaussianBlur",
-    "Hub",
-    "ImageAugmentation",
-    "LabelKind",
-    "Labelled",
-    "LongTail",
-    "Mix",
-    "Parts",
-    "RandomAffine",
-    "RandomResizedCrop",
-    "RandomShift",
-    "Rows",
-    "Sampler",
-    "Samples",
-    "Share",
-    "Shuffled",
-    "SimCLRViews",
-    "SimilarLength",
-    "Source",
-    "Split",
-    "Stratified",
-    "Subset",
-    "Text",
-    "Texts",
-    "TokenDropout",
-    "TokenRows",
-    "Torchvision",
-    "Views",
-    "corrupted",
-    "fingerprint",
-    "mixed",
-    "owned_by_partner",
-    "parts_of",
-    "parts_of_run",
-    "read_image",
-    "some_inputs",
-]
+    "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
+    "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "FeatureDropout",
+    "Fraction", "GaussianBlur", "Hub", "ImageAugmentation", "LabelKind", "Labelled", "LongTail", "Mix", "Parts",
+    "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
+    "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Text", "Texts", "TokenDropout",
+    "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "owned_by_partner", "parts_of",
+    "parts_of_run", "read_image", "some_inputs",
+]  # fmt: skip
 _MODULES = (
     "arrays", "augmentation", "batches", "by_class", "corruptions", "episode_sampler", "episodes", "hub",
-    "image_files", "of_run", "patch_mix", "rows", "samplers", "samples", "source", "split", "stratification",
-    "subset", "text", "texts", "torchvision",
+    "image_files", "of_run", "patch_mix", "rows", "samplers", "samples", "split", "subset", "texts", "torchvision",
 )  # fmt: skip
 _RENAMED = {"EpisodeDraw": "EpisodeSampler"}
 

@@ -2,14 +2,13 @@
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from likewise.data.formats import PART_NAMES, PARTS, UNREAD
+from likewise.data.formats import PART_NAMES, PARTS, UNREAD, first_of
 
-_NAMED = 3
 _FIRST = {**dict.fromkeys(UNREAD, "converted to JPEG or PNG"), ".zip": "unpacked"}
 Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
 
@@ -25,27 +24,30 @@ def empty(part: str, file: str | Path) -> RefusedError:
 
 def files_in(root: Path) -> tuple[list[Path], Lost]:
     """Return the files below a folder, relative to it and in order, and what is left out; hidden ones are skipped."""
-    found: list[Path] = []
     lost: Lost = {}
+    return sorted(walked(root, lost), key=str), lost
+
+
+def walked(root: Path, lost: Lost) -> Iterator[Path]:
+    """Yield the files below a folder, relative to it, folder by folder, and note what is left out."""
     pending: list[tuple[Path, tuple[Path, ...]]] = [(Path(), (root.resolve(),))]
     while pending:
         folder, above = pending.pop()
         try:
-            entries = [entry for entry in os.scandir(root / folder) if not entry.name.startswith(".")]
+            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
         except OSError:
             lost.setdefault(("folder", "that may not be opened"), []).append(str(folder))
             continue
-        for entry in entries:
+        for entry in (entry for entry in entries if not entry.name.startswith(".")):
             place, kind = folder / entry.name, _kind(entry)
             if kind == "folder" and (real := Path(entry.path).resolve()) not in above:
                 pending.append((place, (*above, real)))
             elif kind == "folder":
                 lost.setdefault(("link", "back to a folder above"), []).append(str(place))
             elif kind == "file":
-                found.append(place)
+                yield place
             elif entry.is_symlink():
                 lost.setdefault(("link", "whose target does not exist"), []).append(str(place))
-    return sorted(found, key=str), lost
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -68,7 +70,7 @@ def first_to_do(files: Iterable[Path]) -> Lost:
 def in_words(lost: Lost, where: Path) -> list[str]:
     """Count what is left out of a folder, and name the first three of each kind."""
     return [
-        f"{len(places):,} {what}{'s' * (len(places) > 1)} in {where} {why}: {_some(sorted(places))}"
+        f"{len(places):,} {what}{'s' * (len(places) > 1)} in {where} {why}: {first_of(sorted(places))}"
         for (what, why), places in lost.items()
     ]
 
@@ -119,7 +121,10 @@ def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
     flat = {image.parts[depth] for image in images if len(image.parts) == depth + 2}
     deep = {image.parts[depth] for image in below} - flat
     classes = sorted(flat | deep)
-    first, last = _some(classes), _some(sorted({image.parts[-2] for image in images if len(image.parts) > depth + 1}))
+    first, last = (
+        first_of(classes),
+        first_of(sorted({image.parts[-2] for image in images if len(image.parts) > depth + 1})),
+    )
     if loose and classes:
         raise RefusedError(
             f"expected every image in the folder of its class, got {len(loose):,} directly in "
@@ -143,9 +148,9 @@ def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
         raise _too_few(where, images, classes, depth)
     if flat and deep:
         raise RefusedError(
-            f"expected the images of every class at one depth in {where}, got those of {_some(sorted(flat))} directly "
-            f"in their folder and those of {_some(sorted(deep))} only deeper: move these images up if the classes are "
-            f"{first}, or their folders if they are {last}"
+            f"expected the images of every class at one depth in {where}, got those of {first_of(sorted(flat))} "
+            f"directly in their folder and those of {first_of(sorted(deep))} only deeper: move these images up if the "
+            f"classes are {first}, or their folders if they are {last}"
         )
     if below:
         warnings.warn(
@@ -166,7 +171,3 @@ def _too_few(where: Path, images: Sequence[Path], classes: Sequence[str], depth:
         f"{got}: add another, {f'set data.path to {where / common} if its folders are classes, ' if nested else ''}"
         "or set data.label to none"
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")

@@ -1,7 +1,12 @@
-"""Names of files, parts and columns that sources recognise. Nothing here loads torch."""
+"""Names of files, parts and columns that sources recognise, and files with one row a line; nothing loads torch."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+import csv
+import io
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, final
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -27,6 +32,15 @@ ROW_NUMBERS = ("Unnamed: ", "__index_level_")
 # images that Pillow does not read, or only a newer one, or with an extension
 UNREAD = (".heic", ".heif", ".hif", ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
 _NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
+NAMED = 3  # of what a sentence counts
+LONGEST_CELL = 2**31 - 1
+LONGEST_ROW = 200  # lines of a cell in quotation marks; more mean that one was never closed
+OPEN, WRONG = "open", "wrong"
+
+
+def first_of(names: Sequence[str], most: int = NAMED, separator: str = ", ") -> str:
+    """List the first names; three dots stand for the others."""
+    return separator.join(names[:most]) + (f"{separator}..." if len(names) > most else "")
 
 
 def with_test_part(numbers: Sequence[int]) -> list[int]:
@@ -40,3 +54,84 @@ def image_suffixes() -> set[str]:
 
     suffixes = Image.registered_extensions().items()  # which completes Image.OPEN
     return {suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES}
+
+
+@final
+class Lines:
+    """The rows of a file by the numbers of their lines, and why lines are left out.
+
+    Quotation marks around a cell of a table are taken off, and the cell may then have several lines; a mark that is
+    never closed, or stands within a text, is kept.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.lost: list[tuple[int, str]] = []
+
+    def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        with self.file.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
+            yield from self._of_table(opened) if self.file.suffix in SEPARATED else self._of_json(opened)
+
+    @property
+    def reasons(self) -> str:
+        """Why the first lines were left out."""
+        return first_of([f"line {line}: {why}" for line, why in sorted(self.lost)], 5, "; ")
+
+    def _of_json(self, opened: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, line in enumerate(opened, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError:
+                self.lost.append((number, "no JSON"))
+                continue
+            if isinstance(row, dict):
+                yield number, row
+            else:
+                self.lost.append((number, "no object"))
+
+    def _of_table(self, opened: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        rows = _rows(opened, SEPARATED[self.file.suffix])
+        _, head = next(rows, (0, list[str]()))
+        for number, cells in rows:
+            if len(cells) == len(head):
+                yield number, dict(zip(head, cells, strict=True))
+            else:
+                self.lost.append((number, f"{len(cells)} cells instead of {len(head)}"))
+
+
+def _rows(opened: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row that is not blank, with the number of its first line."""
+    csv.field_size_limit(LONGEST_CELL)
+    lines = enumerate(opened, 1)
+    ahead: deque[tuple[int, str]] = deque()
+    while (started := ahead.popleft() if ahead else next(lines, None)) is not None:
+        number, line = started
+        if not line.strip():
+            continue
+        cells, taken = _cells(line, delimiter), 0
+        while cells is OPEN and taken < LONGEST_ROW:
+            if taken == len(ahead) and (following := next(lines, None)) is not None:
+                ahead.append(following)
+            if taken == len(ahead):
+                break
+            line += ahead[taken][1]
+            taken += 1
+            cells = _cells(line, delimiter)
+        if isinstance(cells, str):  # the quotation mark belongs to the text
+            yield number, started[1].rstrip("\r\n").split(delimiter)
+        else:
+            for _ in range(taken):
+                ahead.popleft()
+            yield number, cells
+
+
+def _cells(row: str, delimiter: str) -> list[str] | str:
+    """Return the cells of a row; or `OPEN` where a quotation mark isn't closed, and `WRONG` where one is misplaced."""
+    if '"' not in row:
+        return row.rstrip("\r\n").split(delimiter)
+    try:
+        return next(csv.reader(io.StringIO(row, newline=""), delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        return OPEN if "end of data" in str(error) else WRONG

@@ -25,7 +25,7 @@ from likewise.data.folders import (
     parts_of,
     warn_of,
 )
-from likewise.data.formats import PART_NAMES, PARTS, TABLES, image_suffixes
+from likewise.data.formats import PART_NAMES, PARTS, SEPARATED, TABLES, image_suffixes
 from likewise.pickled import pickled
 
 LOCK = f"lock-{socket.gethostname()}"  # processes of one machine see each other's locks
@@ -111,7 +111,7 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
         if where.suffix.lower() not in TABLES:
             told = pickled(where) or "which is none: convert it"
             raise RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
-        return _builder(where.suffix), {"data_files": {"train": [glob.escape(str(where))]}, **_format(where.suffix)}
+        return TABLES[where.suffix.lower()], {"data_files": {"train": [glob.escape(str(where))]}, **_format(where)}
     files, lost = files_in(where)
     suffixes = image_suffixes()
     images = [file for file in files if file.suffix.lower() in suffixes]
@@ -123,7 +123,7 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
         return "imagefolder", {"data_files": patterns, "drop_labels": True}
     if images or not tables:
         lost |= first_to_do(file for file in files if file.suffix.lower() not in suffixes)
-    builders = {_builder(file.suffix) for file in tables}
+    builders = {TABLES[file.suffix.lower()] for file in tables}
     if not images and len(builders) != 1:
         got = ", ".join(sorted({file.suffix for file in tables or files})) or "an empty folder"
         got = got if tables or not lost else f"only {'; '.join(in_words(lost, where))}"
@@ -133,18 +133,13 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
     warn_of(lost, where)
     if images:
         return Tables(image_tables(where, images, lost, labelled=labelled), where.absolute(), None)
-    return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0].suffix)}
+    return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0])}
 
 
-def _builder(suffix: str) -> str:
-    return TABLES[suffix.lower()]
-
-
-def _format(suffix: str) -> dict[str, Any]:
+def _format(table: Path) -> dict[str, Any]:
     """Return the options of a kind of table; those with separators are read in one go, which tells a column's kind."""
-    if _builder(suffix) != "csv":
-        return {}
-    return {"sep": "\t" if suffix.lower() == ".tsv" else ",", "chunksize": None}
+    separator = SEPARATED.get(table.suffix.lower())
+    return {} if separator is None else {"sep": separator, "chunksize": None}
 
 
 def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:

@@ -31,7 +31,7 @@ from likewise.operator.problem import Found, Gradients, Outcome, Part, Problem, 
 from likewise.operator.triton import launches
 from likewise.operator.triton.launches import Loss, Merged, Numbers, Rows, Scales
 from likewise.operator.triton.operands import Operand, Precision, aligned, precision
-from likewise.operator.triton.sections import Parts, taken_apart, without_pull
+from likewise.operator.triton.sections import SplitProblem, taken_apart, without_pull
 from likewise.operator.triton.weights import Plan
 
 
@@ -39,7 +39,7 @@ class _State(NamedTuple):
     """What the backward needs from the forward."""
 
     problem: Problem
-    parts: Parts
+    parts: SplitProblem
     how: Precision
     temperature: Tensor
     rows: tuple[Operand, ...]

@@ -23,7 +23,7 @@ class Scale(NamedTuple):
     """Whether weights are divided by the sum of their row, as counted by the kernels."""
 
 
-class Parts(NamedTuple):
+class SplitProblem(NamedTuple):
     """A problem split by sections."""
 
     plans: tuple[Plan | None, ...]
@@ -45,7 +45,7 @@ class Parts(NamedTuple):
         return self.rest is None
 
 
-def taken_apart(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> Parts:
+def taken_apart(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> SplitProblem:
     """Split a problem by sections."""
     pull, streamed = problem.pulls
     if pull is not None and (pull.is_sparse or (streamed is not None and isinstance(pull, Concat))):
@@ -63,7 +63,7 @@ def taken_apart(problem: Problem, lengths: tuple[int, ...], device: torch.device
     known = [found is not None for found in plans]
     if not any(known) or (problem.both_ways and not all(known)):
         rest = problem._replace(coefficients=None, normalize=False, half=None)
-        return Parts((None,) * len(lengths), (), Scale(), -1, rest, None, losses=False)
+        return SplitProblem((None,) * len(lengths), (), Scale(), -1, rest, None, losses=False)
     scales = [
         scale if scale.by_mass and all(known) and _is_counted(plans, k, counted) else _divided(scale, base, device)
         for k, (base, scale) in enumerate(peeled)
@@ -80,7 +80,7 @@ def taken_apart(problem: Problem, lengths: tuple[int, ...], device: torch.device
             half=None,
         )
     losses = rest is None and streamed is None and problem.coefficients is not None
-    return Parts(
+    return SplitProblem(
         tuple(plans), tuple(scales[: len(powers)]), scales[-1] if pulls else Scale(), counted, rest, streamed, losses
     )
 

@@ -108,17 +108,17 @@ class Validation(lightning.Callback):
             return
         module: Any = pl_module
         if not self._tokenised:
-            self._train, self._validation = (prepared(module.encoder, of) for of in (self._train, self._validation))
+            self._train, self._validation = (prepared(module.encoder, part) for part in (self._train, self._validation))
             self._tokenised = True
         validation = self._encoded(module.encoder, self._validation, "validation")
-        for found in (of.at(epoch) for of in self._found(module, validation)):
-            if self.keep_best and self._is_best(found):
+        for measured in (result.at(epoch) for result in self._found(module, validation)):
+            if self.keep_best and self._is_best(measured):
                 content = io.BytesIO()
                 torch.save(pl_module.state_dict(), content)
                 self.run.write(self.run.best.name, content.getvalue())
-            self._save(trainer, found)
+            self._save(trainer, measured)
             if self._told is not None:
-                self._told(found)
+                self._told(measured)
         self._save(trainer, _rank(validation).at(epoch))
         if self._shown is not None:
             self._shown(trainer, self._validation.readable(), validation)
@@ -129,7 +129,7 @@ class Validation(lightning.Callback):
             return []
         train = self._encoded(module.encoder, self._train, "train")
         if module.head is None:
-            train, validation = (module.with_predictions(of) for of in (train, validation))
+            train, validation = (module.with_predictions(features) for features in (train, validation))
         parts = FeatureParts(train, validation, validation)
         applicable = (evaluation for evaluation in self._tried if evaluation.why_not_applicable(parts) is None)
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
@@ -140,34 +140,34 @@ class Validation(lightning.Callback):
 
         return features_of(samples, partial(encoder.encode, progress=shown), part)
 
-    def _save(self, trainer: lightning.Trainer, found: Result) -> None:
+    def _save(self, trainer: lightning.Trainer, result: Result) -> None:
         """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""
-        self.run.add(found)
-        metrics = {f"validation/{score.evaluation} {score.metric}": score.value for score in found.headline}
+        self.run.add(result)
+        metrics = {f"validation/{score.evaluation} {score.metric}": score.value for score in result.headline}
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step - 1)
 
-    def _is_best(self, found: Result) -> bool:
+    def _is_best(self, result: Result) -> bool:
         """Tell whether an epoch is better than those before it."""
-        if not found.selecting:
+        if not result.selecting:
             raise ValueError(
-                f"expected a metric of {found.headline[0].evaluation} that selects, to keep the best epoch, got none: "
+                f"expected a metric of {result.headline[0].evaluation} that selects, to keep the best epoch, got none: "
                 "declare it with Metric(..., selects=True), or leave out --keep"
             )
-        score = found.selecting[0]
-        before = [of for of in _alike(self.run, score) if of.epoch and score.epoch and of.epoch < score.epoch]
+        score = result.selecting[0]
+        before = [one for one in _alike(self.run, score) if one.epoch and score.epoch and one.epoch < score.epoch]
         return best([*before, score]) is score
 
 
 def best_epoch(run: Run) -> Score | None:
     """Return the validation score of the epoch that is kept as the best; None if no epoch was validated."""
-    first = next((of for of in run.scores if of.epoch and of.group == ALL and of.metric.selects), None)
+    first = next((score for score in run.scores if score.epoch and score.group == ALL and score.metric.selects), None)
     return None if first is None else best(_alike(run, first))
 
 
 def _alike(run: Run, score: Score) -> list[Score]:
     """Return the scores of all epochs that measure the same as this one, in order."""
-    return [of for of in run.scores if of.epoch is not None and of.what == score.what]
+    return [other for other in run.scores if other.epoch is not None and other.what == score.what]
 
 
 def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:

@@ -13,8 +13,8 @@ from likewise.configuration import recipes
 from likewise.configuration.classes import Class, find, kind_named, kinds, packages_of
 from likewise.configuration.options import ALIASES, HIDDEN, SLIPS
 from likewise.configuration.values import folded, part_of
-from likewise.data.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
-from likewise.data.formats import IMAGE_COLUMNS, TABLES, image_suffixes
+from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
+from likewise.files.formats import IMAGE_COLUMNS, TABLES, image_suffixes
 from likewise.parts import is_spec
 
 METHODS = {

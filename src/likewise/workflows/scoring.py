@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from likewise.data import Parts, Rows
-from likewise.data.formats import NAMED
 from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
@@ -28,6 +27,7 @@ from likewise.evaluation import (
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.features import features_of
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
+from likewise.files.formats import NAMED
 from likewise.models import Encoder
 from likewise.parts import built
 from likewise.report import Section, Subject, write_page

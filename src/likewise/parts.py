@@ -128,24 +128,19 @@ def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
 def _made(value: Any, owner: type, parameter: str) -> Any:
     if is_spec(value):
         return build(value, _kind(owner, parameter))
+    kinds = _members(_hint(owner, parameter)) if isinstance(value, list | str) else ()
     if isinstance(value, list):
-        made = [_made(item, owner, parameter) for item in value]
-        return tuple(made) if _takes_a_tuple(owner, parameter) else made
-    if isinstance(value, str) and _takes(owner, parameter, timedelta) and not _takes(owner, parameter, str):
+        made = [_made(item, owner, parameter) for item in value]  # a file of options has tuples as lists
+        return tuple(made) if any(get_origin(kind) is tuple for kind in kinds) else made
+    if isinstance(value, str) and timedelta in kinds and str not in kinds:
         hours, minutes, seconds = map(float, value.split(":"))
         return timedelta(hours=hours, minutes=minutes, seconds=seconds)
     return value
 
 
-def _takes(owner: type, parameter: str, kind: type) -> bool:
-    hint = _hint(owner, parameter)
-    return kind in {hint, *get_args(hint)}
-
-
-def _takes_a_tuple(owner: type, parameter: str) -> bool:
-    """Return whether a parameter is a tuple, which a file of options can only give as a list."""
-    hint = _hint(owner, parameter)
-    return any(get_origin(member) is tuple for member in (hint, *get_args(hint)))
+def _members(hint: Any) -> tuple[Any, ...]:
+    """Return a type, and what it is made of."""
+    return hint, *get_args(hint)
 
 
 def _kind(owner: type, parameter: str) -> tuple[type, ...]:

@@ -13,7 +13,7 @@ from likewise.cli.sweep import axis
 from likewise.evaluation import KNN
 from likewise.runs import Run
 from likewise.workflows import training
-from likewise.workflows.plan import Setting, Sweep, planned
+from likewise.workflows.plan import GivenSetting, Sweep, planned
 
 pytestmark = [
     pytest.mark.slow,
@@ -252,7 +252,7 @@ def test_what_cannot_tune_ends_after_the_first_trial(few, tmp_path, capsys):
 
 def test_trials_are_all_combinations_or_some_of_them_drawn_once():
     tune = [axis("--tune", "x=1,2"), axis("--tune", "y=[1,2],[3]")]
-    settings = [Setting("a", ["--loss", "A"], tune), Setting("b", ["--loss", "B"])]
+    settings = [GivenSetting("a", ["--loss", "A"], tune), GivenSetting("b", ["--loss", "B"])]
     everywhere = [axis("--tune", "z=5,6")]
     whole = planned(settings, [], [0], tune=everywhere)
     assert whole.settings == {"a": ["--loss", "A"], "b": ["--loss", "B"]}
@@ -266,5 +266,5 @@ def test_trials_are_all_combinations_or_some_of_them_drawn_once():
     assert all(trial in trials["a"] for trial in few["a"])
     assert len(set(map(tuple, few["a"]))) == 3
     assert planned(settings, [], [0], tune=everywhere, trials=3).trials == few
-    own = planned([Setting("c", [], [axis("--tune", "z=7")])], [], [0], tune=everywhere)
+    own = planned([GivenSetting("c", [], [axis("--tune", "z=7")])], [], [0], tune=everywhere)
     assert own.trials == {"c": [["--z", "7"]]}

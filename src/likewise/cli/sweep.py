@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from likewise.configuration.recipes import named, names, studies, study, unknown
-from likewise.workflows.plan import PLAN, Setting, Sweep, configurations, folder_of, planned, read
+from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read
 
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
 
@@ -101,7 +101,7 @@ def _trials(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _setting(text: str) -> Setting:
+def _setting(text: str) -> GivenSetting:
     """Read a setting, NAME: OPTIONS or OPTIONS; without a name it is called as its options are."""
     named = re.match(r"\s*([^-][^:]*):\s*(.*)$", text, re.DOTALL)
     try:
@@ -113,7 +113,7 @@ def _setting(text: str) -> Setting:
     words, tune = _parted(words, "--tune")
     name = named[1].strip() if named else " ".join(words).replace("--", "").replace(" ", "=", 1)
     words, by = _parted(words, "--tune_by")
-    return Setting(name, words, [axis("--tune", values) for values in tune], by[-1] if by else None)
+    return GivenSetting(name, words, [axis("--tune", values) for values in tune], by[-1] if by else None)
 
 
 def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:

@@ -1,8 +1,7 @@
 """Validation during training: the encoder's scores, and the effective rank of its features, every few epochs."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, final
 
@@ -24,7 +23,6 @@ from likewise.evaluation import (
     Score,
 )
 from likewise.evaluation.features import Bar, features_of, silent
-from likewise.models import Encoder
 from likewise.runs import Run
 from likewise.scores import ALL, best
 from likewise.training.assembly import prepared
@@ -110,7 +108,7 @@ class Validation(lightning.Callback):
         if not self._tokenised:
             self._train, self._validation = (prepared(module.encoder, part) for part in (self._train, self._validation))
             self._tokenised = True
-        validation = self._encoded(module.encoder, self._validation, "validation")
+        validation = features_of(self._validation, module.encoder, "validation", self._progress)
         for measured in (result.at(epoch) for result in self._found(module, validation)):
             if self.keep_best and self._is_best(measured):
                 content = io.BytesIO()
@@ -127,18 +125,12 @@ class Validation(lightning.Callback):
         """Evaluate the encoder, and the classifier trained with it, on the validation part."""
         if validation.labels is None:  # no evaluation applies, whatever the features
             return []
-        train = self._encoded(module.encoder, self._train, "train")
+        train = features_of(self._train, module.encoder, "train", self._progress)
         if module.head is None:
             train, validation = (module.with_predictions(features) for features in (train, validation))
         parts = FeatureParts(train, validation, validation)
         applicable = (evaluation for evaluation in self._tried if evaluation.why_not_applicable(parts) is None)
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
-
-    def _encoded(self, encoder: Encoder, samples: Samples, part: str) -> Features:
-        def shown(starts: Iterable[int]) -> Iterable[int]:
-            return self._progress(starts, f"encoding, {part}")
-
-        return features_of(samples, partial(encoder.encode, progress=shown), part)
 
     def _save(self, trainer: lightning.Trainer, result: Result) -> None:
         """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""

@@ -23,7 +23,7 @@ Axis = Sequence[tuple[str, list[str]]]
 TUNED_ALONE = "expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2"
 
 
-class Setting(NamedTuple):
+class GivenSetting(NamedTuple):
     """A setting before it is planned: its options, what is tuned in it, and the evaluation that chooses."""
 
     name: str
@@ -134,7 +134,7 @@ def axes_of(given: Mapping[str, Sequence[Any]] | None) -> list[Axis]:
 
 
 def planned(
-    settings: Sequence[Setting],
+    settings: Sequence[GivenSetting],
     common: list[str],
     seeds: list[int],
     *,
@@ -148,7 +148,7 @@ def planned(
 
     Of what is tuned every combination is tried, or at most so many `trials`, always the same.
     """
-    every = _combined(settings or [Setting("", [])], grid)
+    every = _combined(settings or [GivenSetting("", [])], grid)
     tried: dict[str, list[list[str]]] = {}
     for name, setting in every.items():
         tuned_itself = {_option(axis) for axis in setting.tune}
@@ -173,9 +173,9 @@ def _option(axis: Axis) -> str:
     return axis[0][1][0]
 
 
-def _combined(settings: Sequence[Setting], grid: Sequence[Axis]) -> dict[str, Setting]:
+def _combined(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[str, GivenSetting]:
     """Return every setting with every combination of a grid, by its name."""
-    every: dict[str, Setting] = {}
+    every: dict[str, GivenSetting] = {}
     for setting, together in product(settings, product(*grid)):
         name = ", ".join([*filter(None, [setting.name]), *(label for label, _ in together)]) or "default"
         if name in every:

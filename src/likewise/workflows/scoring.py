@@ -1,8 +1,7 @@
 """Encode, evaluate, and save and tell every score as soon as it is there: what `train` and `evaluate` share."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import Any, final
@@ -10,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.data import Parts, Rows, Samples
+from likewise.data import Parts, Rows
 from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
@@ -95,14 +94,9 @@ def encoded(
     if run.embeddings.is_file():
         return with_origin(load_features(run.embeddings), parts, lambda: encoder)
 
-    def encode(samples: Samples, part: str) -> Features:
-        def shown(starts: Iterable[int]) -> Iterable[Any]:
-            return progress.bar(starts, f"encoding, {part}")
-
-        return predicted(features_of(samples, partial(encoder.encode, progress=shown), part))
-
     whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
-    features = FeatureParts(*(encode(samples, part) for part, samples in whole.items()))
+    encoding = (features_of(samples, encoder, part, progress.bar) for part, samples in whole.items())
+    features = FeatureParts(*map(predicted, encoding))
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
     lost = (unreadable(samples.inputs, torch.arange(len(samples))) for samples in whole.values())

@@ -19,8 +19,8 @@ from likewise.workflows import training
 from likewise.workflows.comparison import Comparison, compare
 from likewise.workflows.plan import (
     PLAN,
+    GivenSetting,
     Planned,
-    Setting,
     Sweep,
     axes_of,
     configurations,
@@ -100,10 +100,10 @@ def sweep(
         KeyboardInterrupt: The user ended it.
     """
     of_study = study(common.pop("recipe")) if common.get("recipe") in studies() else {}
-    every = [Setting(name, shlex.split(options)) for name, options in of_study.items()]
+    every = [GivenSetting(name, shlex.split(options)) for name, options in of_study.items()]
     for name, options in (settings or {}).items():
         words = {option: value for option, value in options.items() if option != "tune"}
-        every.append(Setting(name, options_of(words), axes_of(options.get("tune"))))
+        every.append(GivenSetting(name, options_of(words), axes_of(options.get("tune"))))
     plan = planned(
         every,
         options_of(common),

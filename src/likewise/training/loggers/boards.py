@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import lightning
 import torch
@@ -59,18 +59,6 @@ class Seen:
                 plots.Point(x, y, ", ".join(filter(None, [name, f"row {row}"])))
             )
         return plots.scatter(kinds, "first principal component", "second")
-
-
-class Board(Protocol):
-    """What a logger's tool can show of a training."""
-
-    def views(self, picture: UInt8[Tensor, "h w 4"]) -> None:
-        """Show some samples with their views: red, green, blue and opacity."""
-        ...
-
-    def epoch(self, seen: Seen) -> None:
-        """Show what the encoder makes of validation samples after an epoch."""
-        ...
 
 
 @final
@@ -153,6 +141,10 @@ class OnMLflow:
         for name, figure in figures.items():
             page = f"validation/{name}-epoch-{seen.epoch:04}.html"
             self.logger.experiment.log_figure(self.logger.run_id, figure, page)
+
+
+Board = OnTensorBoard | OnWandb | OnMLflow
+"""What a logger's tool can show of a training: views of some samples, and what validation encodes after an epoch."""
 
 
 def board_of(logger: Logger) -> Board | None:

@@ -185,7 +185,7 @@ def test_features_have_no_row_for_it(memory, root):
         samples = Hub(str(root), size=32, memory=memory).load()
     torch.manual_seed(0)
     encoder = ConvNet((3, 32, 32), width=4)
-    features = features_of(samples, encoder.encode, "train")
+    features = features_of(samples, encoder, "train")
     assert features.counts.tolist() == [9, 12, 11]
     whole = plainly(root, samples_of(root))
     for vector, label, (expected, pixels) in zip(features.vectors, features.labels, whole.values(), strict=True):

@@ -11,7 +11,7 @@ from likewise.benchmark.case import Contender, Dtype
 from likewise.benchmark.cpu import CpuMeter
 from likewise.benchmark.cuda import CudaMeter
 from likewise.benchmark.results import Timing, by_loss
-from likewise.benchmark.schedule import Meter, Schedule
+from likewise.benchmark.schedule import Meter, Timetable
 
 FEWEST_ROWS = 32
 DTYPES = get_args(Dtype)
@@ -63,7 +63,7 @@ class Measurement(ABC):
     def results(self, tell: Callable[[str], object]) -> Iterator[Timing]:
         """Measure, tell what is being done, and yield each result as soon as it is known."""
         size = self.sizes, self.features, self.dtype
-        return Schedule(self.contenders(), self.meter(), tell, *size, self.budget, self.repeats).results()
+        return Timetable(self.contenders(), self.meter(), tell, *size, self.budget, self.repeats).results()
 
     def summary(self, results: Sequence[Timing]) -> str:
         """Return what is printed at the end."""

@@ -49,7 +49,7 @@ class _Track:
 
 @final
 @dataclass(frozen=True)
-class Schedule:
+class Timetable:
     """Measures contenders size by size, with ascending numbers of rows of D features, and tells what is being done.
 
     At every size each contender first runs one step for its peak memory; those that could are then timed in turns, for

@@ -145,7 +145,7 @@ def _not_imported(error: ImportError) -> str:
     if "likewise[" in str(error):
         return str(error)
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    file = next(of for of in reversed(files) if not of.startswith("<frozen") and of != importlib.__file__)
+    file = next(name for name in reversed(files) if not name.startswith("<frozen") and name != importlib.__file__)
     ours = Path(__file__).parents[1] in Path(file).parents
     module = (error.name or "").split(".")[0]
     missing = isinstance(error, ModuleNotFoundError) and module not in {"", "likewise"}

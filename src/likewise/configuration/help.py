@@ -9,8 +9,8 @@ from typing import Any
 
 from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
+from likewise.configuration.guesses import near_classes, near_options
 from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, TRAINER, VERBS
-from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
 
@@ -21,31 +21,31 @@ def asked_help(words: Sequence[str], verb: str) -> str | None:
     """Return the help that the words of a command line ask for; None: they ask for none."""
     if {"--help", "-h"} & set(words):
         return _of_verb(verb)
-    for one in options_in(words, verb):
-        if one.name.endswith(".help"):
-            return _of_part(one, verb)
+    for option in options_in(words, verb):
+        if option.name.endswith(".help"):
+            return _of_part(option, verb)
     return None
 
 
 def _of_verb(verb: str) -> str:
     root = Draft(verb).root
     parameters = root.parameters()
-    plain = [one for one in parameters.values() if part_of(one.annotation) is None]
-    parts = [one for one in parameters.values() if part_of(one.annotation) is not None and one.name != "trainer"]
+    bases = {name: part_of(parameter.annotation) for name, parameter in parameters.items() if name != "trainer"}
+    plain = [parameters[name] for name, base in bases.items() if base is None]
+    parts = {name: base for name, base in bases.items() if base is not None}
     usage, introduction = VERBS[verb][1], root.doc.partition("\n\nArgs:")[0]
     lines = [f"usage: likewise {verb} {usage} [OPTIONS]", "", introduction, "", "options:"]
-    lines += [line for one in plain for line in _lines(f"--{one.name}", one)]
+    lines += [line for parameter in plain for line in _lines(f"--{parameter.name}", parameter)]
     if parts:
         lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
-    for one in parts:
-        base, default = part_of(one.annotation), DEFAULTS.get(one.name)
+    for name, base in parts.items():
+        default = DEFAULTS.get(name)
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
-        lines += (
-            [f"  --{one.name} CLASS", *_wrapped(f"{one.said}{named} One of {', '.join(kinds(base))}.")] if base else []
-        )
+        said = f"{parameters[name].said}{named} One of {', '.join(kinds(base))}."
+        lines += [f"  --{name} CLASS", *_wrapped(said)]
     trainer = find(TRAINER) if "trainer" in parameters else None
     if verb == "train":
-        usual = ", ".join(f"--{name.replace('_', '-')} for --{of}" for name, of in ALIASES.items())
+        usual = ", ".join(f"--{name.replace('_', '-')} for --{option}" for name, option in ALIASES.items())
         lines += ["", *textwrap.wrap(f"Short names: {usual}, --device for --trainer.accelerator.", WIDTH)]
         lines += ["", "trainer, Lightning's:", *(_parameters(trainer, "trainer") if trainer else [])]
     return "\n".join(lines)
@@ -72,9 +72,9 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
     if not isinstance(option.value, str):
         known = kinds(base)
         lines = [f"classes for --{name}; --{name}.help CLASS lists the options of one:"]
-        for one, path in known.items():
+        for class_name, path in known.items():
             kind = find(path)
-            lines += [f"  {one}", *_wrapped(kind.summary if kind else "")]
+            lines += [f"  {class_name}", *_wrapped(kind.summary if kind else "")]
         return "\n".join(lines)
     draft = Draft(verb)
     kind = find(draft.class_path(name, option.value, base))
@@ -84,10 +84,9 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
 
 
 def _parameters(kind: Class, above: str) -> list[str]:
-    parameters = parameters_of(kind).values()
-    return [line for one in parameters if _types(one) for line in _lines(f"--{above}.{one.name}", one)] or [
-        "  no options"
-    ]
+    shown = {name: parameter for name, parameter in parameters_of(kind).items() if _types(parameter)}
+    lines = [line for name, parameter in shown.items() for line in _lines(f"--{above}.{name}", parameter)]
+    return lines or ["  no options"]
 
 
 def _lines(name: str, parameter: Parameter) -> list[str]:
@@ -109,19 +108,20 @@ def _types(parameter: Parameter) -> str:
     """Return what a parameter takes, in short; nothing where no word can give it."""
     if parameter.annotation is None:
         return "VALUE"
-    found = (word for one in members(parameter.annotation) for word in _type(one).split("|"))
-    return "|".join(dict.fromkeys(found))
+    words = (word for member in members(parameter.annotation) for word in _type(member).split("|"))
+    return "|".join(dict.fromkeys(words))
 
 
-def _type(one: Value) -> str:
-    name = head(one.node)
-    if name == "Literal" and isinstance(one.node, ast.Subscript):
-        inner = one.node.slice
+def _type(annotation: Value) -> str:
+    name = head(annotation.node)
+    if name == "Literal" and isinstance(annotation.node, ast.Subscript):
+        inner = annotation.node.slice
         choices = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-        return "|".join(_word(Value(choice, one.module).plain()) for choice in choices)
+        return "|".join(_word(Value(choice, annotation.module).plain()) for choice in choices)
     if name == "None":
         return "null"
-    return "CLASS" if part_of(one) and not isinstance(one.node, ast.Subscript) else ast.unparse(one.node)
+    is_class = part_of(annotation) and not isinstance(annotation.node, ast.Subscript)
+    return "CLASS" if is_class else ast.unparse(annotation.node)
 
 
 def _wrapped(text: str) -> list[str]:
@@ -134,10 +134,10 @@ def completions(words: Sequence[str], current: str, verb: str) -> list[str]:
     """Return what the word that is being typed may become."""
     previous = words[-1] if words else ""
     if is_option(previous) and not is_option(current) and "=" not in previous:
-        found = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), words[:-1], verb)
+        candidates = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), words[:-1], verb)
     else:
-        found = [f"--{name}" for name in _names(words, verb)]
-    return sorted(one for one in found if one.startswith(current))
+        candidates = [f"--{name}" for name in _names(words, verb)]
+    return sorted(candidate for candidate in candidates if candidate.startswith(current))
 
 
 def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
@@ -155,7 +155,9 @@ def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
 
 def _names(words: Sequence[str], verb: str) -> Iterator[str]:
     root = Draft(verb).root
-    yield from (name.replace("_", "-") for name, of in ALIASES.items() if of.partition(".")[0] in root.parameters())
+    for alias, option in ALIASES.items():
+        if option.partition(".")[0] in root.parameters() and alias not in root.parameters():
+            yield alias.replace("_", "-")
     yield from ("help", *root.parameters())
     for part in (*PARTS, "inputs", "subset", "evaluations", "trainer"):
         if part in root.parameters():
@@ -169,10 +171,10 @@ def _chosen(parts: Sequence[str], words: Sequence[str], verb: str) -> Class | No
     draft, part = Draft(verb), parts[0]
     default = {"trainer": TRAINER, **DEFAULTS}.get(part)
     given = [Option(part, default)] if default else []
-    for one in [*given, *classes_first(options_in(words, verb))]:
-        if one.name == part and isinstance(one.value, str):
+    for option in [*given, *classes_first(options_in(words, verb))]:
+        if option.name == part and isinstance(option.value, str):
             try:
-                draft.put(one._replace(adds=False))
+                draft.put(option._replace(adds=False))
             except ValueError:
                 return None
-    return draft.kind(part) if part in draft.values else None
+    return find(draft.values[part]["class_path"]) if part in draft.values else None

@@ -37,26 +37,26 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
         >>> [tuple(one) for one in options_in(["photos", "--seed", "3", "--inputs+=KeyQueue"])]
         [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
     """
-    found: list[Option] = []
+    options: list[Option] = []
     usage = VERBS[verb][1]
     positional, several = usage.strip("[] .").lower(), usage.endswith("...")
     following = iter(range(len(words)))
     for place in following:
         word = words[place]
         if not is_option(word):
-            before = next((one.value for one in found if one.name == positional and not several), None)
+            before = next((option.value for option in options if option.name == positional and not several), None)
             if before is not None:
                 raise ValueError(
                     f"expected one {positional.upper()}, got {before} and {word}: put options before values"
                 )
-            found.append(Option(positional, [word] if several else word, several))
+            options.append(Option(positional, [word] if several else word, several))
             continue
         name, equal, value = word.removeprefix("--").partition("=")
         given: Any = value if equal else FLAG
         if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
             given = words[next(following)]
-        found.append(Option(name.removesuffix("+").replace("-", "_"), given, name.endswith("+")))
-    return found
+        options.append(Option(name.removesuffix("+").replace("-", "_"), given, name.endswith("+")))
+    return options
 
 
 def is_option(word: str) -> bool:
@@ -77,9 +77,9 @@ def classes_first(options: Sequence[Option]) -> list[Option]:
         >>> [one.name for one in found]
         ['loss', 'loss.temperature', 'seed']
     """
-    found: list[Option] = []
-    for one in options:
-        first = next((at for at, before in enumerate(found) if before.name.startswith(f"{one.name}.")), None)
-        named = any(before.name == one.name for before in found)
-        found.insert(len(found) if first is None or named or one.adds else first, one)
-    return found
+    ordered: list[Option] = []
+    for option in options:
+        first = next((at for at, before in enumerate(ordered) if before.name.startswith(f"{option.name}.")), None)
+        named = any(before.name == option.name for before in ordered)
+        ordered.insert(len(ordered) if first is None or named or option.adds else first, option)
+    return ordered

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.formats import PART_NAMES
 from likewise.data.image_files import check_size
 from likewise.data.samples import Samples, Source
+from likewise.files.formats import PART_NAMES
 from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")

@@ -1,4 +1,4 @@
-"""A split by class: train on some classes and test on others, as in few-shot learning and retrieval."""
+"""A split by class: train on some classes and test on others; and quarter turns of images as further classes."""
 
 import fnmatch
 import json
@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.formats import PART_NAMES, PARTS
 from likewise.data.rows import Rows, Unreadable, unreadable
 from likewise.data.samples import Samples
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
+from likewise.files.formats import PART_NAMES, PARTS
 
 SPLITS = Path(__file__).parent / "splits"
 TURNS = 4  # of a class of images

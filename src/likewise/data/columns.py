@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.formats import first_of
+from likewise.files.formats import first_of
 
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
 ColumnKind = Literal["images", "numbers", "text", "classes", "other"]

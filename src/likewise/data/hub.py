@@ -20,7 +20,12 @@ from likewise.data.columns import (
     values_of,
     vectors_of,
 )
-from likewise.data.formats import (
+from likewise.data.image_files import Encoded, Item, check_size, read_images
+from likewise.data.rows import Rows
+from likewise.data.samples import Samples, Source
+from likewise.data.tables import Tables, open_tables
+from likewise.data.texts import Texts
+from likewise.files.formats import (
     IMAGE_COLUMNS,
     LABEL_COLUMNS,
     PART_NAMES,
@@ -30,11 +35,6 @@ from likewise.data.formats import (
     image_suffixes,
     with_test_part,
 )
-from likewise.data.image_files import Encoded, Item, check_size, read_images
-from likewise.data.rows import Rows
-from likewise.data.samples import Samples, Source
-from likewise.data.tables import Tables, open_tables
-from likewise.data.texts import Texts
 
 
 @final

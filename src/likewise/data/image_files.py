@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from likewise.data.formats import UNREAD, first_of, image_suffixes
 from likewise.data.rows import Rows, SomeRows, Unreadable
+from likewise.files.formats import UNREAD, first_of, image_suffixes
 
 if TYPE_CHECKING:
     from PIL.Image import Image

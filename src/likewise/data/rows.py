@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from likewise.data.formats import first_of
+from likewise.files.formats import first_of
 
 
 class Rows(Protocol):

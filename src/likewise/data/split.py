@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from likewise.data.formats import PARTS, first_of
 from likewise.data.rows import JoinedRows
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts
+from likewise.files.formats import PARTS, first_of
 
 
 @final

@@ -11,9 +11,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.columns import check_separator, column_of, labels_of
-from likewise.data.formats import JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS, Lines
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
+from likewise.files.formats import JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS, Lines
 from likewise.pickled import pickled
 
 PADDING = 0

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from likewise.data.arrays import as_images
-from likewise.data.formats import with_test_part
 from likewise.data.image_files import check_one_size, check_size, plain_image, read_images
 from likewise.data.samples import Samples, Source, distinct_names
+from likewise.files.formats import with_test_part
 
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}

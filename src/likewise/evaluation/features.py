@@ -12,6 +12,7 @@ from torch import Tensor
 from likewise.data.by_class import unturned
 from likewise.data.rows import Rows, readable
 from likewise.data.samples import LabelKind, Samples, some_rows
+from likewise.models import Encoder
 from likewise.scores import ENCODER, places_of
 
 MOST_NAMED = 5  # labels of a sample that are named
@@ -258,9 +259,13 @@ class FeatureParts(NamedTuple):
         return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
 
 
-def features_of(samples: Samples, encode: Callable[[Tensor | Rows], Float[Tensor, "n d"]], part: str) -> Features:
+def features_of(samples: Samples, encoder: Encoder, part: str, progress: Bar = silent) -> Features:
     """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out."""
-    vectors, kept = encode(samples.inputs), samples.readable()
+
+    def shown(starts: Iterable[int]) -> Iterable[int]:
+        return progress(starts, f"encoding, {part}")
+
+    vectors, kept = encoder.encode(samples.inputs, progress=shown), samples.readable()
     if len(kept) < len(samples):
         vectors = vectors[readable(samples.inputs, torch.arange(len(samples)))]
     return Features(vectors, kept.labels, kept.names, kept.rows, part)

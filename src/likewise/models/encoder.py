@@ -130,9 +130,8 @@ class Encoder(nn.Module, ABC):
         sized = 2 if self._takes_images else len(self.input_shape) + 1
         if inputs.ndim != len(self.input_shape) + 1 or inputs.shape[1:sized] != self.input_shape[: sized - 1]:
             raise ValueError(
-                f"expected inputs of shape {('N', *self.input_shape)}, got {tuple(inputs.shape)}: permute "
-                "or resize them, or "
-                "build the encoder for their shape".replace("'", "")
+                f"expected inputs of shape {('N', *self.input_shape)}, got {tuple(inputs.shape)}: permute or resize "
+                "them, or build the encoder for their shape".replace("'", "")
             )
         dtype = self.mean.dtype
         wide = torch.promote_types(dtype, torch.float32)

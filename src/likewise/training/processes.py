@@ -26,7 +26,7 @@ TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
 POLLED = 0.05  # seconds
-MINUTES = 30.0  # to wait for the others where options are not known
+MINUTES = 5.0  # that a process which cannot train waits for the others, to tell them
 REFUSED = "refused"
 """What a process has among its facts that cannot train."""
 LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs
@@ -92,11 +92,11 @@ def _store(minutes: float) -> Store:
     """Connect to the store of all processes: torchrun's, or else the first process's own."""
     theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), number("MASTER_PORT", 29500)
-    own = rank() == 0 and not theirs
+    hosts = rank() == 0 and not theirs
     until = time.monotonic() + 60 * minutes
-    while not own and not _listens(host, port):  # PyTorch would print its stack
+    while not hosts and not _listens(host, port):  # PyTorch would print its stack
         _wait(until, f"the first process at {host}:{port},", "got no process that listens there", minutes)
-    store = TCPStore(host, port, is_master=own, timeout=timedelta(minutes=minutes), wait_for_workers=False)
+    store = TCPStore(host, port, is_master=hosts, timeout=timedelta(minutes=minutes), wait_for_workers=False)
     attempt = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     return PrefixStore(f"likewise/{attempt}", store)
 
@@ -113,9 +113,9 @@ def _compare(store: Store, facts: Mapping[str, str], minutes: float) -> None:
     """Raise on all processes if their facts differ, or one was refused; the first compares, and tells the others."""
     until = time.monotonic() + 60 * minutes
 
-    def heard(name: str, of: int) -> str:
+    def heard(name: str, other: int) -> str:
         while not store.check([name]):
-            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no answer from rank {of}", minutes)
+            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no answer from rank {other}", minutes)
         return store.get(name).decode()
 
     store.set(f"facts/{rank()}", json.dumps(facts))

@@ -77,31 +77,31 @@ def compare(
     subjects = in_settings(opened, names, progress=progress.bar)
     settings = settings_of(subjects)
     rows = compared(settings)
-    found = Comparison(page, rows, verdict(rows))
+    comparison = Comparison(page, rows, verdict(rows))
     page.parent.mkdir(parents=True, exist_ok=True)
-    found.table.write_text(rows_as_csv(rows), encoding="utf-8")
-    written = [rows_as_markdown(rows, settings[0].name), *found.verdict]
+    comparison.table.write_text(rows_as_csv(rows), encoding="utf-8")
+    written = [rows_as_markdown(rows, settings[0].name), *comparison.verdict]
     page.with_suffix(".md").write_text("\n\n".join(written) + "\n", encoding="utf-8")
     write_page(page, subjects, sections=built(sections, Section))
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.tell(_table(rows))
-    progress.tell("\n" + "\n\n".join(found.verdict))
-    progress.tell(f"\npage: {page}\ntable: {found.table} and .md")
-    return found
+    progress.tell("\n" + "\n\n".join(comparison.verdict))
+    progress.tell(f"\npage: {page}\ntable: {comparison.table} and .md")
+    return comparison
 
 
 def _check(runs: Sequence[Run]) -> None:
     if len(runs) < 2:
         raise ValueError(f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...")
-    folders = [one.folder.resolve() for one in runs]
-    for one, folder in zip(runs, folders, strict=True):
+    folders = [run.folder.resolve() for run in runs]
+    for run, folder in zip(runs, folders, strict=True):
         if folders.count(folder) > 1:
-            raise ValueError(f"expected different runs, got {one.folder} twice: name it once")
-        final = (score for score in one.scores if score.part == "test" and score.epoch is None)
+            raise ValueError(f"expected different runs, got {run.folder} twice: name it once")
+        final = (score for score in run.scores if score.part == "test" and score.epoch is None)
         if not any(final):
             raise ValueError(
-                f"expected runs with scores, got {one.folder}, which has none: evaluate it first with "
-                f"likewise evaluate {one.folder}"
+                f"expected runs with scores, got {run.folder}, which has none: evaluate it first with "
+                f"likewise evaluate {run.folder}"
             )
 
 

@@ -73,7 +73,8 @@ def evaluate(
         run = _of_file(path, Path(given["runs"]), EvaluationOptions.of(given), progress)
     else:
         before = _opened(path)
-        given = given if given["sections"] else given | {"sections": before.options.get("sections")}
+        if given["sections"] is None:
+            given["sections"] = before.options.get("sections")
         run = _of_run(path, before, given, progress)
     progress.tell(f"\nreport: {run.report}")
     return run
@@ -180,9 +181,9 @@ def _checkpoint_encoder(run: Run, path: Path) -> Encoder:
         told = pickled(path) or "which can't be read as one"
         raise ValueError(f"expected a checkpoint of a run, got {path}, {told}") from error
     encoder: Any = build(run.encoder_spec, torch.nn.Module)
-    own = {name.removeprefix("encoder."): of for name, of in state.items() if name.startswith("encoder.")}
+    weights = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
     try:
-        encoder.load_state_dict(own)
+        encoder.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"expected a checkpoint of {run.folder}, got {path}, whose encoder is another") from error
     return encoder.eval()

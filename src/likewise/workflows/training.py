@@ -23,17 +23,15 @@ from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
-from likewise.training.loggers.drawings import Drawings
-from likewise.training.loggers.making import hyperparameters, logging_to
-from likewise.training.loggers.tools import check_tools
+from likewise.training.loggers.boards import Drawings
+from likewise.training.loggers.making import check_tools, hyperparameters, logging_to
 from likewise.training.processes import joined, leave
 from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
-from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning
+from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
 from likewise.workflows.progress import PRINTED, Progress
 from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
-from likewise.workflows.training_bar import TrainingBar
 
 CPU = torch.device("cpu")
 ALIKE = "let all processes read the same files"
@@ -244,7 +242,7 @@ class _Training:
             Snapshots(run),
             collapse,
         ]
-        barred = any(isinstance(of, ProgressBar) for of in as_list(self.trainer_arguments.get("callbacks")))
+        barred = any(isinstance(callback, ProgressBar) for callback in as_list(self.trainer_arguments.get("callbacks")))
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
             callbacks.append(TrainingBar(self.progress))
         return callbacks
@@ -270,12 +268,12 @@ class _Training:
             state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
         else:
             return
-        module.load_state_dict(state | {f"encoder.{name}": of for name, of in trained.items()})
+        module.load_state_dict(state | {f"encoder.{name}": value for name, value in trained.items()})
 
-    def _say_validated(self, found: Result) -> None:
+    def _say_validated(self, result: Result) -> None:
         """Say the validation scores of an epoch."""
-        first = found.headline[0]
-        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if score.metric.shown)
+        first = result.headline[0]
+        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in result.headline if score.metric.shown)
         self.progress.say(f"validation after epoch {first.epoch}: {first.evaluation}, {scores}")
 
     @contextmanager

@@ -55,7 +55,7 @@ class _State(NamedTuple):
     """Σ_u P_iu v_u over sections that are visited once."""
     once: tuple[bool, ...]
     drawn: Tensor | None
-    """pull @ references, for a pull that is evaluated this way."""
+    """pull @ references, of what is pulled this way."""
     rest: Found | None
     """The result of the tiles."""
     outcome: Outcome
@@ -184,7 +184,8 @@ def _outcome(state: _State) -> Outcome:
             attraction = theirs.attraction if attraction is None else attraction + theirs.attraction
     if state.drawn is not None:
         z = state.rows[0].values(state.temperature.dtype)
-        attraction = torch.linalg.vecdot(z, state.drawn) / state.temperature
+        beside = torch.linalg.vecdot(z, state.drawn) / state.temperature
+        attraction = beside if attraction is None else attraction + beside
     columns = rest.outcome.columns if rest is not None else () if state.back is None else state.back.logsums
     if forth is None or state.loss is None:
         return Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
@@ -259,9 +260,10 @@ def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
     if state.rest is not None:
         _draw_by_tiles(state, state.rest, upstream, wanted, drawn, slopes)
     if state.parts.streamed is not None and upstream.attraction is not None and state.drawn is not None:
-        _stream(state, upstream.attraction, wanted, drawn)
-        if wanted.temperature and state.outcome.attraction is not None:
-            slopes.append(-(upstream.attraction @ state.outcome.attraction) / state.temperature)
+        z = rows[0].values(state.temperature.dtype)
+        _stream(state, z, upstream.attraction, wanted, drawn)
+        if wanted.temperature:
+            slopes.append(-(upstream.attraction @ torch.linalg.vecdot(z, state.drawn)) / state.temperature.square())
     needs = dict(zip(map(id, state.sections), wanted.sections, strict=True)) | {id(rows[0]): wanted.queries}
     given = [drawn[id(v)].given(state) if needs.get(id(v)) else None for v in rows]
     if wanted.temperature and not wanted.queries:  # the same loops compute that of the temperature
@@ -385,13 +387,14 @@ def _draw_by_tiles(  # noqa: PLR0917 - the ingredients of a gradient
             drawn[id(v)].add_values(lambda gradient=gradient: gradient * state.temperature)
 
 
-def _stream(state: _State, upstream: Tensor, wanted: Wanted, drawn: dict[int, _Drawn]) -> None:
+def _stream(state: _State, z: Tensor, force: Tensor, wanted: Wanted, drawn: dict[int, _Drawn]) -> None:
     """Register the gradients of a pull that is evaluated as pull @ references."""
-    pull, of_queries, z, force = state.parts.streamed, state.drawn, state.rows[0], upstream[:, None]
+    pull, of_queries, normalize = state.parts.streamed, state.drawn, state.problem.normalize
     if wanted.queries and of_queries is not None:
-        drawn[id(z)].add_values(lambda: of_queries * force)
+        drawn[id(state.rows[0])].add_values(lambda: of_queries * force[:, None])
     if pull is not None:
-        asked, lengths = z.values(state.temperature.dtype) * force, [len(v.came) for v in state.sections]
-        for v, part in zip(state.sections, pull.transposed_products(asked, lengths, wanted.sections), strict=True):
+        sections = [z if v is state.rows[0] else v.values(z.dtype) for v in state.sections]
+        parts = pull.pulled(z, force, sections, wanted.sections, normalize=normalize)
+        for v, part in zip(state.sections, parts, strict=True):
             if part is not None:
                 drawn[id(v)].add_values(lambda part=part: part)

@@ -35,7 +35,7 @@ class SplitProblem(NamedTuple):
     rest: Problem | None
     """The problem for tiles: the sections without a plan."""
     streamed: PairWeight | None
-    """A pull that is evaluated as pull @ references."""
+    """What is pulled as pull @ references."""
     losses: bool
     """Whether kernels compute the losses."""
 
@@ -47,8 +47,9 @@ class SplitProblem(NamedTuple):
 
 def taken_apart(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> SplitProblem:
     """Split a problem by sections."""
-    streamed = None if problem.pull is None or problem.pull.within_tiles else problem.pull
-    pull = None if streamed is not None else problem.pull
+    pull, streamed = problem.pulls
+    if pull is not None and (pull.is_sparse or (streamed is not None and isinstance(pull, Concat))):
+        pull, streamed = None, problem.pull  # a section whose pull has no plan would be left to tiles
     given = [push.weight for push in problem.pushes] + ([] if pull is None else [pull])
     peeled = [_peeled(weight, device) for weight in given]
     cut = [_sections(base, lengths) for base, _ in peeled]

@@ -3,11 +3,9 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from likewise.data.formats import PART_NAMES, PARTS, UNREAD, first_of
+from likewise.files.formats import PART_NAMES, PARTS, UNREAD, first_of
 
 _FIRST = {**dict.fromkeys(UNREAD, "converted to JPEG or PNG"), ".zip": "unpacked"}
 Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
@@ -81,31 +79,6 @@ def warn_of(lost: Lost, where: Path) -> None:
         warnings.warn(f"left out {words}", stacklevel=2)
 
 
-def image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: bool) -> dict[str, Any]:
-    """Return a table of each part: the paths of its images, and their classes."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-
-    parts = parts_of(images)
-    within: dict[str, list[Path]] = {}
-    for image in images:
-        within.setdefault(parts.get(image.parts[0], "") if parts else "train", []).append(image)
-    if outside := within.pop("", []):
-        warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
-    for top in sorted({Path(place).parts[0] for places in lost.values() for place in places}) if parts else ():
-        part = PART_NAMES.get(top.lower())
-        if part is not None and PARTS[part] not in within:
-            raise empty(PARTS[part], where / top)
-    depth = 1 if parts else 0
-    features: dict[str, Any] = {"image": datasets.Image()}
-    columns = {part: {"image": list(map(str, own))} for part, own in within.items()}
-    if labelled:
-        features["label"] = datasets.ClassLabel(names=_classes(where, list(chain(*within.values())), depth))
-        for part, own in within.items():
-            columns[part]["label"] = [image.parts[depth] for image in own]
-    kinds = datasets.Features(features)
-    return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
-
-
 def parts_of(images: Sequence[Path]) -> dict[str, str]:
     """Return which part each folder is, if all are parts, and one is for training; otherwise nothing."""
     # class folders may be named train and test too; then they have others next to them
@@ -114,17 +87,15 @@ def parts_of(images: Sequence[Path]) -> dict[str, str]:
     return parts if len(parts) == len(tops) and "train" in parts.values() else {}
 
 
-def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
+def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
     """Return the folders at a depth, in order, which are the classes whatever lies deeper."""
     loose = [image for image in images if len(image.parts) == depth + 1]
     below = [image for image in images if len(image.parts) > depth + 2]
     flat = {image.parts[depth] for image in images if len(image.parts) == depth + 2}
     deep = {image.parts[depth] for image in below} - flat
     classes = sorted(flat | deep)
-    first, last = (
-        first_of(classes),
-        first_of(sorted({image.parts[-2] for image in images if len(image.parts) > depth + 1})),
-    )
+    innermost = {image.parts[-2] for image in images if len(image.parts) > depth + 1}
+    first, last = first_of(classes), first_of(sorted(innermost))
     if loose and classes:
         raise RefusedError(
             f"expected every image in the folder of its class, got {len(loose):,} directly in "
@@ -136,10 +107,8 @@ def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
             f"expected folders of parts (train, test) or of classes in {where}, got {first}: keep only parts "
             f"there, one for training, if the classes are {last}, or rename those named like parts if they are {first}"
         )
-    within = {
-        PART_NAMES[image.parts[depth + 1].lower()] for image in below if image.parts[depth + 1].lower() in PART_NAMES
-    }
-    if depth == 0 and len(within) > 1:
+    within = {image.parts[depth + 1].lower() for image in below} & PART_NAMES.keys()
+    if depth == 0 and len({PART_NAMES[name] for name in within}) > 1:
         raise RefusedError(
             f"expected parts above classes in {where}, got parts within them, such as {below[0]}: move the folders, as "
             f"in {Path(below[0].parts[1], below[0].parts[0])}, or rename them if they are no parts"

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from likewise import data
-from likewise.data.detection import TORCHVISION, source_for
+from likewise.files.detection import TORCHVISION, source_for
 
 TEXTS = "text,label\na good day,b\nhello,c\n"
 
@@ -145,7 +145,7 @@ def test_torch_is_not_loaded(tmp_path):
     (tmp_path / "texts.csv").write_text(TEXTS)
     image_in(tmp_path / "photos" / "cat")
     script = (
-        "import sys; from likewise.data.detection import source_for; source_for('texts.csv'); source_for('photos')\n"
+        "import sys; from likewise.files.detection import source_for; source_for('texts.csv'); source_for('photos')\n"
         "try: source_for('nowhere')\nexcept ValueError: pass\n"
         "print(*{'torch', 'numpy', 'datasets', 'torchvision'} & set(sys.modules))"
     )

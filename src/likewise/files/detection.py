@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from likewise.data.folders import walked
-from likewise.data.formats import (
+from likewise.files.folders import walked
+from likewise.files.formats import (
     IMAGE_COLUMNS,
     JSON_LINES,
     LABEL_COLUMNS,

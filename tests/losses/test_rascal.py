@@ -307,6 +307,15 @@ def test_the_loop_is_over_sizes():
     assert made == [(334, 1, 1), (333, 2, 2), (333, 3, 3)]
 
 
+def test_weights_without_uniform_ones_stay_outside_tiles():
+    """Each tile would be collected from all blocks; beside the tiles each block is computed once."""
+    labels = torch.tensor([0, 0, 1])
+    weight = Distance(labels, labels, labels, labels)
+    assert weight.split() == (None, weight)
+    mean = weight.mean_over_row()
+    assert mean.split() == (None, mean)
+
+
 class Uneven(Distance):
     """Weights within classes that sum to one, and are uniform within tiles."""
 

@@ -71,6 +71,10 @@ class WithinClass(PairWeight):
         self._keeps = sum(classes * n * m for classes, n, m, *_ in self._sizes) <= KEPT
         self._kept: list[Float[Tensor, "g n m"]] = []
 
+    @property
+    def within_tiles(self) -> bool:
+        return False
+
     def split(self) -> Split:
         """Divide it into uniform weights, as cheap within tiles as SupCon's pull, and how it differs from them."""
         return super().split() if self.uniform is None else Split(self.uniform, Deviation(self, self.uniform))

@@ -10,7 +10,9 @@ from test_resume import RUN, same, save_few
 
 from likewise.cli import main
 from likewise.runs import Run
+from likewise.training import processes as processes_module
 from likewise.training.fitting import trainer_of
+from likewise.training.launch import refused_together
 from likewise.training.processes import joined
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -221,6 +223,25 @@ def test_a_mistake_on_one_process_is_an_error_on_both(case, lacking, tmp_path):
     assert [end_of(process) for process in processes] == [2, 2]
     assert f"rank {lacking} was refused, see its message" in _told(tmp_path, 1 - lacking)
     assert expected in _told(tmp_path, lacking)
+
+
+@pytest.mark.parametrize("variables", [{"WORLD_SIZE": "2", "RANK": "0"}, {"WORLD_SIZE": "2", "RANK": "1"}])
+def test_a_mistake_is_said_although_no_other_process_answers(variables, monkeypatch):
+    """Launcher's variables that were left behind, or a launch that failed elsewhere, hide no message."""
+    for name, value in {"MASTER_PORT": str(free_port()), **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(processes_module, "MINUTES", 0.01)
+    monkeypatch.setattr(processes_module, "SECONDS", 0.01)
+    said = pytest.warns(UserWarning, match=r"^no such file; the other processes")
+    with said, pytest.raises(ValueError, match=r"^no such file$"), refused_together():
+        raise ValueError("no such file")
+
+
+def test_a_mistake_is_said_where_a_variable_of_the_launch_is_missing(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    with pytest.raises(ValueError, match=r"^no such file$"), refused_together():
+        raise ValueError("no such file")
 
 
 def test_slurm_alone_starts_several(tmp_path):

@@ -59,9 +59,9 @@ def refused_together() -> Generator[None]:
     """Let an error in the block end all processes that were launched; the others would wait for this one."""
     try:
         yield
-    except Exception:
+    except Exception as error:
         if processes() > 1 and rank() < processes():
-            import_module("likewise.training.processes").refuse()
+            import_module("likewise.training.processes").refuse(error)
         raise
 
 

@@ -8,7 +8,9 @@ import json
 import os
 import re
 import socket
+import threading
 import time
+import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -27,6 +29,7 @@ OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
 POLLED = 0.05  # seconds
 MINUTES = 5.0  # that a process which cannot train waits for the others, to tell them
+SECONDS = 15.0  # of these, before it says why
 REFUSED = "refused"
 """What a process has among its facts that cannot train."""
 LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs
@@ -75,11 +78,18 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
         leave()
 
 
-def refuse() -> None:
-    """Tell the other processes that this one cannot train, for a reason that it says itself."""
-    from_slurm()
-    with suppress(ValueError, RuntimeError):
-        _compare(_store(MINUTES), {"processes": str(processes()), REFUSED: "yes"}, MINUTES)
+def refuse(reason: Exception) -> None:
+    """Tell the other processes that this one cannot train; the reason is said meanwhile if they do not answer soon."""
+    told = f"{reason}; the other processes, which do not answer yet, are waited for to tell them"
+    waiting = threading.Timer(SECONDS, warnings.warn, [told])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        with suppress(LookupError, ValueError, RuntimeError):  # such as a launcher's variable that is missing
+            from_slurm()
+            _compare(_store(MINUTES), {"processes": str(processes()), REFUSED: "yes"}, MINUTES)
+    finally:
+        waiting.cancel()
 
 
 def leave() -> None:

@@ -77,7 +77,7 @@ class RASCALLoss(ContrastiveLoss):
 
     Memory:
         O(N·D + num_samples·D + tile): ranks are computed for a few classes at a time, and in a large class for a few
-        anchors. Up to 2²¹ weights are kept for the backward; if there are more, they are recomputed. Class sizes are
+        anchors. Up to 2²¹ weights are kept for the backward, twice; if there are more, they are recomputed. Class sizes are
         read on the CPU, which synchronises with a GPU.
 
     Source:

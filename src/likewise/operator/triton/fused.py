@@ -17,7 +17,6 @@ evaluates, and one for whose kernels a GPU has no room, goes by tiles.
 """
 
 import warnings
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from likewise.operator import problem as problems
 from likewise.operator import tiled
 from likewise.operator.problem import Found, Gradients, Outcome, Part, Problem, Wanted, put_together
 from likewise.operator.triton import launches
-from likewise.operator.triton.launches import Common, Loss, Rows, Sums
+from likewise.operator.triton.launches import Common, Rows, Sums, Visit
 from likewise.operator.triton.operands import Operand, aligned, precision
 from likewise.operator.triton.weights import Plan, Plans, plans
 
@@ -42,7 +41,6 @@ class _State(NamedTuple):
     common: Common
     rows: tuple[Operand, ...]
     """Queries and other sections."""
-    loss: Loss | None
     forth: Sums
     back: Sums | None
     drawn: Tensor | None
@@ -113,25 +111,25 @@ def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tens
     operands = tuple([launches.operand(v, how, normalize=problem.normalize) for v in rows])
     z, sections, n = operands[0], tuple(problem.placed(operands[0], operands[1:])), len(rows[0])
     filled = [(v, plan) for v, plan in zip(sections, found.sections, strict=True) if not _is_empty(plan, z, v)]
-    loss = None
     if found.streamed is None and problem.coefficients is not None:
-        loss = Loss(tuple([_coefficient(problem, c, n, tau.device) for c in problem.coefficients]), problem.reduction)
-    forth = launches.forward([launches.visit("sums", z, v, plan, common) for v, plan in filled], n, common, loss)
+        coefficients = tuple([_coefficient(problem, c, n, tau.device) for c in problem.coefficients])
+        common = common._replace(coefficients=coefficients, reduction=problem.reduction)
+    forth = launches.forward([launches.visit("sums", z, v, plan, common) for v, plan in filled], n, common)
     columns, back = (), None
     if problem.both_ways:
-        turned = [launches.visit("sums", v, z, plan, common, pulls=False, swapped=True) for v, plan in filled]
-        back = launches.forward(turned, len(sections[0].came), common, pulls=False)
+        turned = [launches.visit("sums", v, z, plan, common, swapped=True) for v, plan in filled]
+        back = launches.forward(turned, len(sections[0].came), common, columns=True)
         columns = back.logsums
     attraction, drawn = forth.attraction, None
     if found.streamed is not None:
         drawn = found.streamed @ tuple([v.values(tau.dtype) for v in sections])
         attraction = torch.linalg.vecdot(z.values(tau.dtype), drawn) / tau
-    if loss is None:
+    if common.coefficients is None:
         losses, counts = put_together(problem, forth.logsums, attraction)
     else:
         losses, counts = forth.losses, (forth.active, forth.rows_active, *[forth.mass] * found.counts_pairs)
     outcome = Outcome(forth.logsums, columns, attraction, losses, counts)
-    return _State(problem, common, operands, loss, forth, back, drawn, outcome)
+    return _State(problem, common, operands, forth, back, drawn, outcome)
 
 
 def _is_empty(plan: Plan, own: Operand, other: Operand) -> bool:
@@ -146,96 +144,91 @@ def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: t
     return None if coefficient is None else aligned(coefficient.to(device).expand(n))
 
 
-class _Gradient:
-    """The gradient of some rows, times τ: its parts, in one buffer allocated once all are known."""
-
-    def __init__(self, rows: Operand) -> None:
-        self._rows, self._calls = rows, list[tuple[int, Callable[[Tensor], object]]]()
-
-    def add(self, parts: int, call: Callable[[Tensor], object]) -> None:
-        """Register a call that fills so many parts."""
-        self._calls.append((parts, call))
-
-    def add_values(self, values: Tensor) -> None:
-        """Register a gradient that is one part."""
-        padded = self._rows.parts.shape[2] - values.shape[1]
-        self.add(1, lambda out: out[0].copy_(torch.nn.functional.pad(values, (0, padded))))
-
-    def projected(self, common: Common) -> Tensor:
-        """Compute all parts and return the gradient of the input rows."""
-        _, n, padded = self._rows.parts.shape
-        counts = [parts for parts, _ in self._calls]
-        whole = torch.empty(sum(counts), n, padded, device=common.tau.device)
-        for (_, call), out in zip(self._calls, whole.split(counts) if counts else (), strict=True):
-            call(out)
-        return launches.projected(whole, self._rows, common)
-
-
 def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
     """Visit the tiles once more and return the gradients that are wanted."""
     problem, common, z = state.problem, state.common, state.rows[0]
-    sections, tau = tuple(problem.placed(z, state.rows[1:])), common.tau
-    found, slopes = {id(v): _Gradient(v) for v in state.rows}, list[Tensor]()
-    if state.loss is None:
+    sections, tau, slopes = tuple(problem.placed(z, state.rows[1:])), common.tau, list[Tensor]()
+    if common.coefficients is None:
         upstream = problems.taken_apart(problem, upstream, state.outcome.counts)
     of_rows, of_columns, strongest, weights = _forces(state, upstream)
-
-    def add(
-        own: Operand, other: Operand, plan: Plan, sides: tuple[Rows | None, Rows | None], *,
-        swapped: bool = False, share: float = 0.0,
-    ) -> None:  # fmt: skip
-        each = launches.visit("backward", own, other, plan, common, swapped=swapped)
-        slope = torch.empty(each.splits, len(own.came), device=tau.device) if share else None
-
-        def call(out: Tensor) -> None:
-            launches.backward(each, sides, strongest, out, slope)
-            if slope is not None:
-                slopes.append((slope.sum(dtype=torch.float64) * (-share / launches.LOG2E) / tau).to(tau.dtype))
-
-        found[id(own)].add(each.splits, call)
-
+    products: dict[int, list[_Product]] = {id(v): [] for v in state.rows}
     for v, plan, need in zip(sections, common.plans.sections, wanted.sections, strict=True):
         if _is_empty(plan, z, v):
             continue
         both = v is z and plan.is_symmetric and of_columns is None
         if wanted.queries or wanted.temperature:
             share = 0.5 if both or problem.part is not None else 1.0
-            add(z, v, plan, (of_rows, of_rows if both else of_columns), share=share * wanted.temperature)
+            visit = launches.visit("backward", z, v, plan, common)
+            products[id(z)].append(_Product(visit, (of_rows, of_rows if both else of_columns), share))
         if need and not both:
-            add(v, z, plan, (of_columns, of_rows), swapped=True)
+            visit = launches.visit("backward", v, z, plan, common, swapped=True)
+            products[id(v)].append(_Product(visit, (of_columns, of_rows), 0.0))
+    streamed = _streamed(state, upstream.attraction, wanted)
     if wanted.temperature and problem.normalize:
         slopes.append((-weights.sum() / tau.square()).to(tau.dtype))
-    if common.plans.streamed is not None and state.drawn is not None and upstream.attraction is not None:
-        force, lengths = upstream.attraction[:, None], [len(v.came) for v in sections]
-        found[id(z)].add_values(state.drawn * force)
-        products = common.plans.streamed.transposed_products(z.values(tau.dtype) * force, lengths, wanted.sections)
-        for v, values in zip(sections, products, strict=True):
-            if values is not None:
-                found[id(v)].add_values(values)
-        if wanted.temperature and state.outcome.attraction is not None:
-            slopes.append(-(upstream.attraction @ state.outcome.attraction) / tau)
+    if wanted.temperature and streamed:
+        slopes.append(-(upstream.attraction @ state.outcome.attraction) / tau)
     needs = dict(zip(map(id, sections), wanted.sections, strict=True)) | {
         id(z): wanted.queries or wanted.temperature  # the same loops compute that of the temperature
     }
-    given = [found[id(v)].projected(common) if needs.get(id(v)) else None for v in state.rows]
+    given: list[Tensor | None] = []
+    for v in state.rows:
+        mine, values = products[id(v)], streamed.get(id(v), [])
+        counts = [*(visit.splits for visit, *_ in mine), *(1 for _ in values)]
+        parts = torch.empty(sum(counts), *v.parts.shape[1:], device=tau.device)
+        outs = iter(parts.split(counts) if counts else ())
+        for (visit, sides, share), out in zip(mine, outs, strict=False):
+            slope = torch.empty(out.shape[:2], device=tau.device) if share and wanted.temperature else None
+            launches.backward(visit, sides, strongest, out, slope)
+            if slope is not None:
+                slopes.append((slope.sum(dtype=torch.float64) * (-share / launches.LOG2E) / tau).to(tau.dtype))
+        for of_pull, out in zip(values, outs, strict=True):
+            out[0] = torch.nn.functional.pad(of_pull, (0, out.shape[2] - of_pull.shape[1]))
+        given.append(launches.projected(parts, v, common) if needs.get(id(v)) else None)
     slope = sum(slopes, start=torch.zeros_like(tau)) if wanted.temperature else None
     return Gradients(slope, given[0] if wanted.queries else None, tuple(given[1:]))
 
 
+class _Product(NamedTuple):
+    """A visit that gives some rows a part of their gradient."""
+
+    visit: Visit
+    sides: tuple[Rows | None, Rows | None]
+    share: float
+    """By what its Σ W (s − s₀) is multiplied in the gradient of τ."""
+
+
+def _streamed(state: _State, upstream: Tensor | None, wanted: Wanted) -> dict[int, list[Tensor]]:
+    """Return the gradients of rows, times τ, from a pull that is evaluated as pull @ references."""
+    pull, z = state.common.plans.streamed, state.rows[0]
+    if pull is None or state.drawn is None or upstream is None:
+        return {}
+    sections, force = tuple(state.problem.placed(z, state.rows[1:])), upstream[:, None]
+    found = {id(v): list[Tensor]() for v in state.rows}
+    found[id(z)].append(state.drawn * force)
+    asked = z.values(state.common.tau.dtype) * force
+    products = pull.transposed_products(asked, [len(v.came) for v in sections], wanted.sections)
+    for v, values in zip(sections, products, strict=True):
+        found[id(v)] += [] if values is None else [values]
+    return found
+
+
 def _forces(state: _State, upstream: Outcome) -> tuple[Rows, Rows | None, Tensor, Tensor]:
     """Return what the gradients of queries and of the other rows read, the largest of it, and Σ W of each block."""
-    part, device, of_rows = state.problem.part, state.common.tau.device, list[Rows]()
-    ways = [(state.forth, upstream, state.loss)]
+    part, device = state.problem.part, state.common.tau.device
+    ways = [(state.forth, upstream)]
     if state.back is not None:
-        ways.append((state.back, Outcome(upstream.columns, (), None, None, ()), None))
-    counts = [-(-sums.total.shape[1] // launches.BLOCK) for sums, *_ in ways]
+        ways.append((state.back, Outcome(upstream.columns, (), None, None, ())))
+    counts = [-(-sums.total.shape[1] // launches.BLOCK) for sums, _ in ways]
     make = torch.empty if sum(counts) else torch.zeros
     strongest, weights = (make(max(1, sum(counts)), dtype=of, device=device) for of in (torch.float32, torch.float64))
-    for way, start in zip(ways, (0, counts[0]), strict=False):
-        of_rows.append(launches.shares(*way, state.common, strongest[start:], weights[start:]))
+    of_rows, *of_columns = [
+        launches.shares(*way, state.common, strongest[start:], weights[start:])
+        for way, start in zip(ways, (0, counts[0]), strict=False)
+    ]
     if part is not None:
-        return of_rows[0], *_learned(part, of_rows[0], strongest.amax()), weights
-    return of_rows[0], of_rows[1] if state.back is not None else None, strongest.amax(), weights
+        return of_rows, *_learned(part, of_rows, strongest.amax()), weights
+    return of_rows, of_columns[0] if of_columns else None, strongest.amax(), weights
 
 
 def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:

@@ -228,15 +228,14 @@ def _add_push(highest, total, lost, s, w, scale, bound, COUNTS: tl.constexpr, HO
 
 @triton.jit(
     do_not_specialize=["n", "r", "shift", "tiles", "stride"],
-    do_not_specialize_on_alignment=["tau", "offsets", "totals", "drawns", "masses"],
+    do_not_specialize_on_alignment=["tau", "sums"],
 )
 def forward_kernel(
-    x, y, x_scale, y_scale, tau, v, offsets, totals, drawns, masses, n, r, shift, tiles, stride,
-    WEIGHTS: tl.constexpr, HOW: tl.constexpr,
-):  # fmt: skip
-    """Store the sums of some rows over one split of the other rows.
+    x, y, x_scale, y_scale, tau, v, sums, n, r, shift, tiles, stride, WEIGHTS: tl.constexpr, HOW: tl.constexpr
+):
+    """Store the sums of some rows over one split of the other rows, each ``stride`` numbers after the one before.
 
-    Offsets and totals of the second push start ``stride`` numbers after those of the first.
+    They are the offsets of pushes, their totals, and what is wanted of mass and attraction.
     """
     first_row, start = tl.program_id(0) * HOW.N, tl.program_id(1) * tiles
     places = first_row + tl.arange(0, HOW.N)
@@ -280,16 +279,17 @@ def forward_kernel(
     if HOW.FIXED:
         highest = zero + bound * v[0]
         highest1 = zero + bound * v[HOW.PUSHES - 1]
-    at = tl.program_id(1) * n.to(tl.int64) + places
-    tl.store(offsets + at, highest, mask=places < n)
-    tl.store(totals + at, total, mask=places < n)
+    inside = places < n
+    at, stride = sums + tl.program_id(1) * n.to(tl.int64) + places, stride.to(tl.int64)
+    tl.store(at, highest, mask=inside)
+    tl.store(at + HOW.PUSHES * stride, total, mask=inside)
     if HOW.PUSHES > 1:
-        tl.store(offsets + stride.to(tl.int64) + at, highest1, mask=places < n)
-        tl.store(totals + stride.to(tl.int64) + at, total1, mask=places < n)
-    if drawns is not None:
-        tl.store(drawns + at, drawn * scale, mask=places < n)
-    if masses is not None:
-        tl.store(masses + at, mass, mask=places < n)
+        tl.store(at + stride, highest1, mask=inside)
+        tl.store(at + 3 * stride, total1, mask=inside)
+    if HOW.COUNTED >= 0:
+        tl.store(at + 2 * HOW.PUSHES * stride, mass, mask=inside)
+    if HOW.COUNTED == HOW.PUSHES:
+        tl.store(at + (2 * HOW.PUSHES + 1) * stride, drawn * scale, mask=inside)
 
 
 @triton.jit

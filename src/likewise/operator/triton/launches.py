@@ -33,13 +33,9 @@ class Common(NamedTuple):
     tau: Float[Tensor, ""]
     fixed: bool
     """Whether the bound of |s| is the offset of all rows."""
-
-
-class Loss(NamedTuple):
-    """How losses are computed: c of each log-sum-exp, None: the pull's row sums; and their reduction."""
-
-    coefficients: tuple[Tensor | None, ...]
-    reduction: str
+    coefficients: tuple[Tensor | None, ...] | None = None
+    """c of each log-sum-exp in the losses, None: the pull's row sums; None for all: kernels compute no losses."""
+    reduction: str = "none"
 
 
 class Sums(NamedTuple):
@@ -134,23 +130,14 @@ def projected(parts: Float[Tensor, "s n d"], of: Operand, common: Common) -> Flo
     return out
 
 
-def visit(
-    kernel: str, own: Operand, other: Operand, plan: Plan, common: Common, *, pulls: bool = True, swapped: bool = False
-) -> Visit:
-    """Return a loop of own rows over other rows.
+def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common, *, swapped: bool = False) -> Visit:
+    """Return a loop of own rows over other rows, for "sums" or the "backward"; swapped: own rows are the references.
 
-    Args:
-        kernel: "sums" or "backward".
-        own: The rows that a program keeps.
-        other: The rows that it loops over.
-        plan: The weights of the section.
-        common: What all launches share.
-        pulls: Whether the pull is wanted.
-        swapped: Whether own rows are the references.
+    The sums of references over the queries include no pull.
     """
-    plans, how, tau, fixed = common
+    plans, how, tau, fixed, *_ = common
     n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
-    held, pulled = chunk(padded, two=how.two), plan.pulls if pulls else 0
+    held, wanted = chunk(padded, two=how.two), kernel == "backward" or not swapped
     size = tuning.tiles(
         kernel, held, two=how.two, whole=held == padded, overlaps=plan.thin, busy=plan.is_busy, device=tau.device
     )
@@ -162,8 +149,8 @@ def visit(
     constants = How(
         N=size.own, R=size.other, D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4,
         HALF=kernel_dtype(how.half), INTERPRETED=how.interpreted, NORMALIZED=normalized, SCALE=how.scale,
-        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULLS=pulled, PULL_SET=plans.pull_set,
-        COUNTED=plans.counted if pulls and kernel == "sums" else -1, SELF=plan.itself,
+        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULLS=plan.pulls * wanted, PULL_SET=plans.pull_set,
+        COUNTED=plans.counted if wanted else -1, SELF=plan.itself,
     )  # fmt: skip
     values = [aligned(value().to(tau.device)) if callable(value) else value for value in plan.values]
     keywords = {"WEIGHTS": plan.functions[swapped], "HOW": constants, "num_warps": size.warps}
@@ -176,62 +163,59 @@ def visit(
     )
 
 
-def forward(visits: Sequence[Visit], n: int, common: Common, loss: Loss | None = None, *, pulls: bool = True) -> Sums:
+def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = False) -> Sums:
     """Return each row's sums over all sections: over each split of each of them, then combined in a fixed order."""
     plans, device = common.plans, common.tau.device
+    coefficients, counts, pulls = common.coefficients, plans.counted >= 0, plans.pulls
+    if columns:
+        coefficients, counts, pulls = None, False, False
     pushes, parts = len(plans.powers), sum(each.splits for each in visits)
-    offsets, totals = (torch.empty(pushes, parts, n, device=device) for _ in range(2))
-    drawns = torch.empty(parts, n, device=device) if plans.pulls and pulls else None
-    masses = torch.empty(parts, n, device=device) if plans.counted >= 0 and pulls else None
+    sums = torch.empty(2 * pushes + counts + pulls, parts, n, device=device)
     at = 0
     for each in visits:
-        mine = [None if of is None else of[at:] for of in (offsets[0], totals[0], drawns, masses)]
         _launch(kernels.forward_kernel, each.grid, device)(
-            *each.rows, each.values, *mine, *each.counts, parts * n, **each.keywords
+            *each.rows, each.values, sums[0, at:], *each.counts, parts * n, **each.keywords
         )
         at += each.splits
     offset, total = (torch.empty(pushes, n, device=device) for _ in range(2))
     logsums = tuple([torch.empty(n, device=device) for _ in range(pushes)])
-    attraction, mass = (None if of is None else torch.empty(n, device=device) for of in (drawns, masses))
-    blocks, losses, active, of_blocks = triton.cdiv(n, BLOCK), None, None, (None, None)
-    if loss is not None:
+    attraction, mass = (torch.empty(n, device=device) if wanted else None for wanted in (pulls, counts))
+    blocks, losses, active, of_blocks = triton.cdiv(n, BLOCK), None, None, None
+    if coefficients is not None:
         losses, active = torch.empty(n, device=device), torch.empty(n, dtype=torch.int8, device=device)
-        of_blocks = tuple([torch.empty(blocks, dtype=of, device=device) for of in (torch.float64, torch.int32)])
+        of_blocks = torch.empty(2, blocks, dtype=torch.float64, device=device)
     _launch(row_kernels.merge_kernel, (blocks,), device)(
-        offsets, totals, drawns, masses, common.tau, loss.coefficients if loss else (None,) * pushes,
-        offset, total, logsums, attraction, mass, losses, active, *of_blocks, parts, n,
-        PUSHES=pushes, PULLS=plans.pulls, MEAN=plans.mean, BLOCK=BLOCK, enable_fp_fusion=True,
+        sums, common.tau, coefficients or (None,) * pushes, offset, total, logsums, attraction, mass, losses, active,
+        of_blocks, parts, n, PUSHES=pushes, MEAN=plans.mean, BLOCK=BLOCK, enable_fp_fusion=True,
     )  # fmt: skip
-    if loss is None or active is None:
+    if active is None:
         return Sums(offset, total, logsums, attraction, mass, None, None, None)
-    count, is_reduced = torch.empty((), dtype=torch.int64, device=device), loss.reduction != "none"
+    count, is_reduced = torch.empty((), dtype=torch.int64, device=device), common.reduction != "none"
     reduced = torch.empty((), device=device) if is_reduced else None
     _launch(row_kernels.finish_kernel, (1,), device)(
-        *of_blocks, reduced, count, blocks, MEAN=loss.reduction == "mean", BLOCK=1024
+        of_blocks, reduced, count, blocks, MEAN=common.reduction == "mean", BLOCK=1024
     )
     losses = reduced if is_reduced else losses
     return Sums(offset, total, logsums, attraction, mass, losses, active.view(torch.bool), count)
 
 
-def shares(
-    sums: Sums, upstream: Outcome, loss: Loss | None, common: Common, strongest: Tensor, weights: Tensor
-) -> Rows:
+def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, weights: Tensor) -> Rows:
     """Return the values of rows that the backward reads, and store the largest of them and Σ W for each block.
 
     Empty rows are excluded, and their upstream gradients ignored.
     """
-    plans, (_, n), device = common.plans, sums.total.shape, sums.total.device
+    plans, n, device = common.plans, sums.total.shape[1], sums.total.device
     share = torch.empty_like(sums.total)
     force = None if sums.attraction is None else torch.empty(n, device=device)
-    losses = None if loss is None else upstream.losses
-    given = [None if g is None else aligned(g) for g in (*upstream.logsums, upstream.attraction, losses)]
+    active, losses = (None, None) if sums.active is None else (sums.active.view(torch.int8), upstream.losses)
+    *of_pushes, of_attraction, of_losses = [
+        None if g is None else aligned(g) for g in (*upstream.logsums, upstream.attraction, losses)
+    ]
     _launch(row_kernels.shares_kernel, (triton.cdiv(n, BLOCK),), device)(
-        sums.total, sums.mass, tuple(given[:-2]), *given[-2:],
-        None if sums.active is None else sums.active.view(torch.int8), sums.rows_active,
-        loss.coefficients if loss else (None,) * len(plans.powers), plans.powers, share, force, strongest, weights, n,
-        PUSHES=len(plans.powers), REDUCED=loss is not None and loss.reduction != "none",
-        DIVIDED=loss is not None and loss.reduction == "mean", MEAN=plans.mean,
-        PULL_SET=plans.pull_set, BLOCK=BLOCK, enable_fp_fusion=True,
+        sums.total, sums.mass, tuple(of_pushes), of_attraction, of_losses, active, sums.rows_active,
+        common.coefficients or (None,) * len(plans.powers), plans.powers, share, force, strongest, weights, n,
+        PUSHES=len(plans.powers), REDUCTION=common.reduction, MEAN=plans.mean, PULL_SET=plans.pull_set, BLOCK=BLOCK,
+        enable_fp_fusion=True,
     )  # fmt: skip
     return Rows(sums.offset, share, force)
 

@@ -70,59 +70,57 @@ def _merged(offsets, totals, parts, n, rows, inside, BLOCK: tl.constexpr):
 
 @triton.jit
 def _added(values, parts, n, rows, inside, BLOCK: tl.constexpr):
-    """Return the sum of rows over all parts; 0 if there are no values."""
+    """Return the sum of rows over all parts."""
     total = tl.zeros((BLOCK,), tl.float32)
-    if values is not None:
-        for part in range(parts):
-            total += tl.load(values + part * n.to(tl.int64) + rows, mask=inside, other=0.0)
+    for part in range(parts):
+        total += tl.load(values + part * n.to(tl.int64) + rows, mask=inside, other=0.0)
     return total
 
 
 @triton.jit
 def _coefficient(given, mass, rows, inside, MEAN: tl.constexpr):
     """Return c of rows, which is given or the row sums of the pull."""
+    c = tl.where(mass > 0, 1.0, 0.0) if MEAN else mass
     if given is not None:
-        return tl.load(given + rows, mask=inside, other=0.0).to(tl.float32)
-    return tl.where(mass > 0, 1.0, 0.0) if MEAN else mass
+        c = tl.load(given + rows, mask=inside, other=0.0).to(tl.float32)
+    return c
 
 
 @triton.jit(do_not_specialize=["parts", "n"], do_not_specialize_on_alignment=["tau"])
 def merge_kernel(
-    offsets, totals, drawns, masses, tau, coefficients,
-    offset, total, logsums, attraction, mass, losses, active, block_losses, block_counts, parts, n,
-    PUSHES: tl.constexpr, PULLS: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr,
+    sums, tau, coefficients, offset, total, logsums, attraction, mass, losses, active, of_blocks, parts, n,
+    PUSHES: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Combine the sums of rows over all parts into log-sum-exps, in float64, as they may be far below the offset.
 
-    Store the losses, Σ_k c_k lse_k − attraction, or 0 if all weights of the pull or of a push are zero, and their sums
-    over a block. MEAN: the last weight, the pull if there is one, is divided by the sum of its row.
+    Store the losses, Σ_k c_k lse_k − attraction, or 0 if all weights of the pull or of a push are zero, and for each
+    block their sum and how many are not. MEAN: the last weight, a pull or a push, is divided by the sum of its row.
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = rows < n
+    inside, stride = rows < n, parts.to(tl.int64) * n
     log2 = 1.0 / (tl.load(tau).to(tl.float64) * exponent_scale(tau).to(tl.float64))  # converts an exponent to s
-    weight = _added(masses, parts, n, rows, inside, BLOCK)
-    alive, count = inside, tl.where(weight == 0, 1.0, weight)
+    weight = tl.zeros((BLOCK,), tl.float32)
+    if mass is not None:
+        weight = _added(sums + 2 * PUSHES * stride, parts, n, rows, inside, BLOCK)
+        tl.store(mass + rows, weight, mask=inside)
+    alive, number = inside, tl.where(weight == 0, 1.0, weight).to(tl.float64)
     loss = tl.zeros((BLOCK,), tl.float64)
     for k in tl.static_range(PUSHES):
-        first = k * parts.to(tl.int64) * n
-        highest, together = _merged(offsets + first, totals + first, parts, n, rows, inside, BLOCK)
+        highest, together = _merged(sums + k * stride, sums + (PUSHES + k) * stride, parts, n, rows, inside, BLOCK)
         empty = together == 0
         lse = highest.to(tl.float64) * log2 + tl.log(tl.where(empty, 1.0, together).to(tl.float64))
-        if MEAN and not PULLS and k == PUSHES - 1:
-            lse -= tl.log(count.to(tl.float64))
-        if losses is not None:
-            alive &= together != 0
-            c = _coefficient(coefficients[k], weight, rows, inside, MEAN)
-            loss += tl.where(empty, 0.0, lse) * c.to(tl.float64)
+        if MEAN and attraction is None and k == PUSHES - 1:
+            lse -= tl.log(number)
         tl.store(offset + k * n.to(tl.int64) + rows, tl.where(empty, float("inf"), highest), mask=inside)
         tl.store(total + k * n.to(tl.int64) + rows, together, mask=inside)
         tl.store(logsums[k] + rows, tl.where(empty, -float("inf"), lse).to(tl.float32), mask=inside)
-    if masses is not None:
-        tl.store(mass + rows, weight, mask=inside)
-    if drawns is not None:
-        drawn = _added(drawns, parts, n, rows, inside, BLOCK).to(tl.float64) * log2
+        alive &= together != 0
+        c = _coefficient(coefficients[k], weight, rows, inside, MEAN)
+        loss += tl.where(empty, 0.0, lse) * c.to(tl.float64)
+    if attraction is not None:
+        drawn = _added(sums + (2 * PUSHES + 1) * stride, parts, n, rows, inside, BLOCK).to(tl.float64) * log2
         if MEAN:
-            drawn /= count
+            drawn /= number
         tl.store(attraction + rows, drawn.to(tl.float32), mask=inside)
         loss -= drawn
         alive &= weight > 0
@@ -130,33 +128,31 @@ def merge_kernel(
         loss = tl.where(alive, loss, 0.0)
         tl.store(losses + rows, loss.to(tl.float32), mask=inside)
         tl.store(active + rows, alive.to(tl.int8), mask=inside)
-        tl.store(block_losses + tl.program_id(0), tl.sum(loss, axis=0))
-        tl.store(block_counts + tl.program_id(0), tl.sum(alive.to(tl.int32), axis=0))
+        tl.store(of_blocks + tl.program_id(0), tl.sum(loss, axis=0))
+        tl.store(of_blocks + tl.num_programs(0) + tl.program_id(0), tl.sum(alive.to(tl.float64), axis=0))
 
 
 @triton.jit(do_not_specialize=["blocks"])
-def finish_kernel(block_losses, block_counts, loss, count, blocks, MEAN: tl.constexpr, BLOCK: tl.constexpr):
+def finish_kernel(of_blocks, loss, count, blocks, MEAN: tl.constexpr, BLOCK: tl.constexpr):
     """Store the sum or mean of the losses of all blocks, and the number of active rows."""
-    total = tl.zeros((BLOCK,), tl.float64)
-    number = tl.zeros((BLOCK,), tl.int64)
+    total, number = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
     for start in range(0, blocks, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        total += tl.load(block_losses + at, mask=at < blocks, other=0.0)
-        number += tl.load(block_counts + at, mask=at < blocks, other=0).to(tl.int64)
+        total += tl.load(of_blocks + at, mask=at < blocks, other=0.0)
+        number += tl.load(of_blocks + blocks + at, mask=at < blocks, other=0.0)
     value, rows = tl.sum(total, axis=0), tl.sum(number, axis=0)
     if MEAN:
-        value /= tl.maximum(rows, 1).to(tl.float64)
+        value /= tl.maximum(rows, 1.0)
     if loss is not None:
         tl.store(loss, value.to(tl.float32))
-    tl.store(count, rows)
+    tl.store(count, rows.to(tl.int64))
 
 
 @triton.jit(do_not_specialize=["n"], do_not_specialize_on_alignment=["strongest", "weights"])
 def shares_kernel(
     total, mass, upstreams, of_attraction, of_losses, active, count, coefficients, powers,
     share, force, strongest, weights, n,
-    PUSHES: tl.constexpr, REDUCED: tl.constexpr, DIVIDED: tl.constexpr, MEAN: tl.constexpr,
-    PULL_SET: tl.constexpr, BLOCK: tl.constexpr,
+    PUSHES: tl.constexpr, REDUCTION: tl.constexpr, MEAN: tl.constexpr, PULL_SET: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Store p g / total of rows for each push and h for the pull, and the largest of them and Σ W for each block.
 
@@ -164,14 +160,16 @@ def shares_kernel(
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = rows < n
-    weight = _added(mass, 1, n, rows, inside, BLOCK)
+    weight = tl.zeros((BLOCK,), tl.float32)
+    if mass is not None:
+        weight = tl.load(mass + rows, mask=inside, other=0.0)
     given = tl.zeros((BLOCK,), tl.float32)
     if of_losses is not None:
-        if REDUCED:
-            given += tl.load(of_losses).to(tl.float32)
+        if REDUCTION == "none":
+            given += tl.load(of_losses + rows, mask=inside, other=0.0).to(tl.float32)
         else:
-            given = tl.load(of_losses + rows, mask=inside, other=0.0).to(tl.float32)
-        if DIVIDED:
+            given += tl.load(of_losses).to(tl.float32)
+        if REDUCTION == "mean":
             given /= tl.maximum(tl.load(count), 1).to(tl.float32)
         given = tl.where(tl.load(active + rows, mask=inside, other=0) != 0, given, 0.0)
     size = tl.zeros((BLOCK,), tl.float32)

@@ -116,8 +116,9 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
     """Return a function that launches a variant on random rows, in the tiles given or the library's own choice."""
     how = operands.precision(PRECISIONS[variant.precision], torch.device("cuda"))  # on a CPU it is the interpreter's
     asked, tau = problem(variant.weight, rows, device), torch.tensor(0.1, device=device)
-    z, found = launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True), plans(
-        asked, (rows,), torch.device(device)
+    z, found = (
+        launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True),
+        plans(asked, (rows,), torch.device(device)),
     )
     if found is None:
         raise ValueError(f"no kernel evaluates {variant.weight}")
@@ -130,9 +131,9 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
     pushes, share = len(found.powers), torch.full((rows,), 1 / rows, device=device)
     offsets = torch.full((pushes, rows), 10.0, device=device)
     some = launches.Rows(offsets, share.expand(pushes, rows).contiguous(), share if found.pulls else None)
-    sides = tuple(some if variant.kernel in {"both", side} else None for side in ("own", "other"))
+    own, other = (some if variant.kernel in {"both", side} else None for side in ("own", "other"))
     out = torch.empty(walk.splits, *z.parts.shape[1:], device=device)
-    return lambda: launches.backward(walk, sides, share.amax(), out, None)
+    return lambda: launches.backward(walk, (own, other), share.amax(), out, None)
 
 
 @contextmanager

@@ -151,18 +151,7 @@ def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
     if common.coefficients is None:
         upstream = problems.taken_apart(problem, upstream, state.outcome.counts)
     of_rows, of_columns, strongest, weights = _forces(state, upstream)
-    products: dict[int, list[_Product]] = {id(v): [] for v in state.rows}
-    for v, plan, need in zip(sections, common.plans.sections, wanted.sections, strict=True):
-        if _is_empty(plan, z, v):
-            continue
-        both = v is z and plan.is_symmetric and of_columns is None
-        if wanted.queries or wanted.temperature:
-            share = 0.5 if both or problem.part is not None else 1.0
-            visit = launches.visit("backward", z, v, plan, common)
-            products[id(z)].append(_Product(visit, (of_rows, of_rows if both else of_columns), share))
-        if need and not both:
-            visit = launches.visit("backward", v, z, plan, common, swapped=True)
-            products[id(v)].append(_Product(visit, (of_columns, of_rows), 0.0))
+    products = _products(state, wanted, of_rows, of_columns)
     streamed = _streamed(state, upstream.attraction, wanted)
     if wanted.temperature and problem.normalize:
         slopes.append((-weights.sum() / tau.square()).to(tau.dtype))
@@ -189,13 +178,25 @@ def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
     return Gradients(slope, given[0] if wanted.queries else None, tuple(given[1:]))
 
 
-class _Product(NamedTuple):
-    """A visit that gives some rows a part of their gradient."""
-
-    visit: Visit
-    sides: tuple[Rows | None, Rows | None]
-    share: float
-    """By what its Σ W (s − s₀) is multiplied in the gradient of τ."""
+def _products(
+    state: _State, wanted: Wanted, of_rows: Rows, of_columns: Rows | None
+) -> dict[int, list[tuple[Visit, tuple[Rows | None, Rows | None], float]]]:
+    """Return the visits that give rows their gradient, what own and other rows read, and the share of Σ W (s − s₀)."""
+    problem, common, z = state.problem, state.common, state.rows[0]
+    products = {id(v): [] for v in state.rows}
+    sections = tuple(problem.placed(z, state.rows[1:]))
+    for v, plan, need in zip(sections, common.plans.sections, wanted.sections, strict=True):
+        if _is_empty(plan, z, v):
+            continue
+        both = v is z and plan.is_symmetric and of_columns is None
+        if wanted.queries or wanted.temperature:
+            visit = launches.visit("backward", z, v, plan, common)
+            share = 0.5 if both or problem.part is not None else 1.0
+            products[id(z)].append((visit, (of_rows, of_rows if both else of_columns), share))
+        if need and not both:
+            visit = launches.visit("backward", v, z, plan, common, swapped=True)
+            products[id(v)].append((visit, (of_columns, of_rows), 0.0))
+    return products
 
 
 def _streamed(state: _State, upstream: Tensor | None, wanted: Wanted) -> dict[int, list[Tensor]]:
@@ -233,7 +234,12 @@ def _forces(state: _State, upstream: Outcome) -> tuple[Rows, Rows | None, Tensor
 
 def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:
     """Return what the gradients of all queries as anchors read, and the largest of all processes."""
-    rows = [*mine.offset, *mine.share, *([] if mine.force is None else [mine.force]), strongest.expand_as(mine.share[0])]
+    rows = [
+        *mine.offset,
+        *mine.share,
+        *([] if mine.force is None else [mine.force]),
+        strongest.expand_as(mine.share[0]),
+    ]
     everyone, count = part.gather(torch.stack(rows, dim=1)).T.contiguous(), len(mine.share)
     force = None if mine.force is None else everyone[2 * count]
     largest = everyone[-1].amax() if everyone.shape[1] else strongest

@@ -39,12 +39,6 @@ would not fit into shared memory at once."""
 
 
 @triton.jit
-def load_rows(pointer, rows, columns, D: tl.constexpr):
-    """Return some columns of some rows of a matrix (_, D)."""
-    return tl.load(pointer + rows.to(tl.int64)[:, None] * D + columns[None, :])
-
-
-@triton.jit
 def rounded(values, HALF: tl.constexpr, INTERPRETED: tl.constexpr):
     """Return values in half precision; the interpreter, which has no bfloat16, emulates it in float32."""
     if INTERPRETED and tl.bfloat16 == HALF:
@@ -75,9 +69,9 @@ def _scales(tau, x_scale, y_scale, HOW: tl.constexpr):
 
 
 @triton.jit
-def _exponents(s, scale, offset, INTERPRETED: tl.constexpr):
+def _exponents(s, scale, offset, HOW: tl.constexpr):
     """Return s · scale − offset, rounded once; the interpreter's own multiply-add rounds twice."""
-    if INTERPRETED:
+    if HOW.INTERPRETED:
         return (s.to(tl.float64) * scale - offset).to(tl.float32)
     return tl.fma(s, scale, -offset)
 
@@ -108,10 +102,11 @@ def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr, ALL4: tl.con
 @triton.jit
 def _load_parts(pointer, rows, columns, count, D: tl.constexpr, TWO: tl.constexpr):
     """Return some columns of some of ``count`` rows in two parts, or the only part twice."""
-    high = load_rows(pointer, rows, columns, D)
+    places = pointer + rows.to(tl.int64)[:, None] * D + columns[None, :]
+    high = tl.load(places)
     low = high
     if TWO:
-        low = load_rows(pointer + count.to(tl.int64) * D, rows, columns, D)
+        low = tl.load(places + count.to(tl.int64) * D)
     return high, low
 
 
@@ -180,14 +175,6 @@ def _tile(step, start, plain, first, met, MASKED: tl.constexpr):
 
 
 @triton.jit
-def _present(s, w, SETS: tl.constexpr):
-    """Return similarities, −∞ where a push has no pair."""
-    if not SETS:
-        w = w > 0
-    return tl.where(w, s, -float("inf"))
-
-
-@triton.jit
 def _pairwise(a, b, c, d):
     """Return the pairwise sums a + c and b + d."""
     return a + c, b + d
@@ -208,9 +195,9 @@ def _sums(values, w, COUNTS: tl.constexpr, INTERPRETED: tl.constexpr):
 @triton.jit
 def _add_push(highest, total, lost, s, w, scale, bound, COUNTS: tl.constexpr, HOW: tl.constexpr):
     """Return the offset and the sum of a push with a tile added, and the sum of its weights if it is counted."""
-    s = _present(s, w, HOW.SETS)
+    s = tl.where(w != 0, s, -float("inf"))
     if HOW.FIXED:
-        e = tl.exp2(_exponents(s, scale, bound, HOW.INTERPRETED))
+        e = tl.exp2(_exponents(s, scale, bound, HOW))
     else:
         higher = tl.maximum(highest, tl.max(s, axis=1) * scale)
         base = tl.where(higher == -float("inf"), 0.0, higher)  # for a row without any pair so far
@@ -218,7 +205,7 @@ def _add_push(highest, total, lost, s, w, scale, bound, COUNTS: tl.constexpr, HO
         total *= fading
         lost *= fading
         highest = higher
-        e = tl.exp2(_exponents(s, scale, base[:, None], HOW.INTERPRETED))
+        e = tl.exp2(_exponents(s, scale, base[:, None], HOW))
         if not HOW.SETS:
             e *= w
     new, counted = _sums(e, w, COUNTS, HOW.INTERPRETED)
@@ -269,10 +256,9 @@ def forward_kernel(
                 mass += counted
             if HOW.PULLS + MASKED > 1:
                 w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, MASKED, HOW.N, HOW.R)
-                if HOW.PULL_SET:
-                    new = tl.where(w, s, 0.0)
-                else:
-                    new = tl.where(w != 0, s, 0.0) * w
+                new = tl.where(w != 0, s, 0.0)
+                if not HOW.PULL_SET:
+                    new *= w
                 new, counted = _sums(new, w, True, HOW.INTERPRETED)
                 drawn, drawn_lost = _plus(drawn, drawn_lost, new)
                 mass += counted
@@ -295,7 +281,7 @@ def forward_kernel(
 @triton.jit
 def _draw(s, w, own, other, rows, others, n, r, scale, bound, lift, K: tl.constexpr, HOW: tl.constexpr):
     """Return push (a_i e^{s − o_i} + a'_j e^{s − o'_j}) of a tile for the k-th push."""
-    s = _present(s, w, HOW.SETS)
+    s = tl.where(w != 0, s, -float("inf"))
     first, second = K * n.to(tl.int64) + rows, K * r.to(tl.int64) + others
     a = tl.full((HOW.N, 1), 0.0, tl.float32)
     b = tl.full((1, HOW.R), 0.0, tl.float32)
@@ -305,12 +291,12 @@ def _draw(s, w, own, other, rows, others, n, r, scale, bound, lift, K: tl.conste
         b = (tl.load(other[1] + second) * lift)[None, :]
     drawn = tl.zeros_like(s)
     if HOW.FIXED:
-        drawn += tl.exp2(_exponents(s, scale, bound, HOW.INTERPRETED)) * (a + b)
+        drawn += tl.exp2(_exponents(s, scale, bound, HOW)) * (a + b)
     else:
         if own is not None:
-            drawn += a * tl.exp2(_exponents(s, scale, tl.load(own[0] + first)[:, None], HOW.INTERPRETED))
+            drawn += a * tl.exp2(_exponents(s, scale, tl.load(own[0] + first)[:, None], HOW))
         if other is not None:
-            drawn += b * tl.exp2(_exponents(s, scale, tl.load(other[0] + second)[None, :], HOW.INTERPRETED))
+            drawn += b * tl.exp2(_exponents(s, scale, tl.load(other[0] + second)[None, :], HOW))
         if not HOW.SETS:
             drawn *= w
     return drawn
@@ -370,12 +356,12 @@ def backward_kernel(
                     h += (tl.load(own[2] + rows) * lift)[:, None]
                 if other is not None and other[2] is not None:
                     h += (tl.load(other[2] + others) * lift)[None, :]
-                if HOW.PULL_SET:
-                    drawn += tl.where(w, h, 0.0)
-                else:
-                    drawn += h * w
+                h = tl.where(w != 0, h, 0.0)
+                if not HOW.PULL_SET:
+                    h *= w
+                drawn += h
             if slopes is not None:
-                new = tl.sum(drawn * _exponents(s, scale, equal, HOW.INTERPRETED), axis=1)
+                new = tl.sum(drawn * _exponents(s, scale, equal, HOW), axis=1)
                 slope, slope_lost = _plus(slope, slope_lost, new)
             total = _multiplied(total, drawn, y, others, y0, y1, r, chunk, HOW)
     columns = chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK)

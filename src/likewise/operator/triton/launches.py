@@ -149,11 +149,11 @@ def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common,
     constants = How(
         N=size.own, R=size.other, D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4,
         HALF=kernel_dtype(how.half), INTERPRETED=how.interpreted, NORMALIZED=normalized, SCALE=how.scale,
-        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULLS=plan.pulls * wanted, PULL_SET=plans.pull_set,
-        COUNTED=plans.counted if wanted else -1, SELF=plan.itself,
+        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULLS=plan.pulls * wanted,
+        PULL_SET=plans.pull_set, COUNTED=plans.counted if wanted else -1, SELF=plan.itself,
     )  # fmt: skip
-    values = [aligned(value().to(tau.device)) if callable(value) else value for value in plan.values]
-    keywords = {"WEIGHTS": plan.functions[swapped], "HOW": constants, "num_warps": size.warps}
+    values = [value if isinstance(value, float | Tensor) else aligned(value().to(tau.device)) for value in plan.values]
+    keywords = {"WEIGHTS": plan.function(swapped=swapped), "HOW": constants, "num_warps": size.warps}
     return Visit(
         (blocks, triton.cdiv(walked, walk), chunks),
         (own.parts, other.parts, *(of.scale if isinstance(of.scale, Tensor) else None for of in (own, other)), tau),

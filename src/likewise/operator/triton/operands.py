@@ -4,6 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
+import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
@@ -129,6 +130,4 @@ def chunk(padded: int, *, two: bool) -> int:
 
 def kernel_dtype(dtype: torch.dtype) -> Any:
     """Return Triton's type for a floating dtype."""
-    import triton.language as tl  # noqa: PLC0415 - Triton is imported only when it is chosen
-
     return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}[dtype]

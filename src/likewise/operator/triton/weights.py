@@ -7,7 +7,7 @@ keys, and on the diagonal `tl.where(k0, 1, 0) + tl.where(own, -1, 0) != 0`.
 
 import linecache
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial, reduce
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -33,13 +33,14 @@ LABELS = 64
 
 CONSTANTS = ", ".join(f"{name}: tl.constexpr" for name in ("K", "MASKED", "N", "R"))
 FULL = "tl.full((N, R), {}, tl.{})"
+ZERO, ONE = FULL.format(0.0, "float32"), FULL.format(1.0, "float32")
 
 
 class Plan(NamedTuple):
     """The weights of one section: the pushes and, if there is one, the pull."""
 
-    functions: tuple[Any, Any]
-    """Those of a tile of anchors and references, and the other way round: see `_compiled`."""
+    function: Callable[..., Any]
+    """Returns that of a tile of anchors and references, or swapped: see `_compiled`."""
     values: tuple[Any, ...]
     """What these read: the powers of the pushes, tensors, and numbers, which may change without being compiled anew."""
     shift: int
@@ -67,7 +68,7 @@ class Plans(NamedTuple):
     """Whether every push is a set of pairs, so that its exponentials can have one offset."""
     pull_set: bool
     mean: bool
-    """Whether the last weight, the pull or the last push, is divided by the sum of its row as counted by the kernels."""
+    """Whether the last weight, the pull or the last push, is divided by the sum of its row, which kernels count."""
     streamed: PairWeight | None
     """A pull with expensive tiles, evaluated as pull @ references."""
 
@@ -86,7 +87,7 @@ def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> P
     """Return the weights of a contrast over sections of these lengths; None if kernels cannot evaluate one of them."""
     streamed = None if problem.pull is None or problem.pull.within_tiles else problem.pull
     pull = None if streamed is not None else problem.pull
-    weights, powers = [push.weight for push in problem.pushes], tuple(push.power for push in problem.pushes)
+    weights, powers = [push.weight for push in problem.pushes], tuple(float(push.power) for push in problem.pushes)
     weights += [] if pull is None else [pull]
     last = weights[-1]
     mean = isinstance(last, RowMean)
@@ -106,7 +107,9 @@ def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> P
     return Plans(known, powers, pull is not None, sets, pull_set, mean, streamed) if len(known) == len(found) else None
 
 
-def _planned(weights: list[PairWeight], sets: list[bool], powers: tuple[float, ...], device: torch.device) -> Plan | None:
+def _planned(
+    weights: list[PairWeight], sets: list[bool], powers: tuple[float, ...], device: torch.device
+) -> Plan | None:
     """Return the plan of the pushes and the pull of a section; None if one has no form that a kernel evaluates."""
     forms = [form for form in (weight.form() for weight in weights) if form is not None]
     terms = [term for form in forms for term in form]
@@ -115,14 +118,18 @@ def _planned(weights: list[PairWeight], sets: list[bool], powers: tuple[float, .
     if len(forms) < len(weights) or len(thin) > OVERLAPS or len(shifts) > 1:
         return None
     section = _Section(powers, device)
-    forth, back = (_compiled(section.source(forms, sets, swapped=swapped)) for swapped in (False, True))
+    function = cache(lambda *, swapped: _compiled(section.source(forms, sets, swapped=swapped)))
+    function(swapped=False)  # which collects the values
     apart = any(_occurs(term, masked=False) for term in terms)
     return Plan(
-        (forth, back),
+        function,
         tuple(section.values),
         next(iter(shifts), 0),
         0 if not shifts else 1 if apart else 2,
-        sum(any(_occurs(term, masked=masked) for form in forms[len(powers) :] for term in form) for masked in (True, False)),
+        sum(
+            any(_occurs(term, masked=masked) for form in forms[len(powers) :] for term in form)
+            for masked in (True, False)
+        ),
         len(thin),
         sum(map(any, forms)) > 1 or any(key is not None and key.shift is None for term in terms for key in term.keys),
         not any(term.keys for term in terms),
@@ -164,7 +171,12 @@ class _Section:
 
     def source(self, forms: list[ClosedForm], sets: list[bool], *, swapped: bool) -> str:
         """Return the body of the function of a tile of anchors and references, or swapped."""
-        self._swapped, lines = swapped, []
+        self._swapped = swapped
+        lines = [
+            "    i, j = {}, {}".format(
+                *("others[None, :]", "rows[:, None]") if swapped else ("rows[:, None]", "others[None, :]")
+            )
+        ]
         for k, (form, is_set) in enumerate(zip(forms, sets, strict=False)):
             lines.append(f"    if K == {k}:")
             for masked in (True, False):
@@ -180,9 +192,9 @@ class _Section:
         if is_set and len(form) == 1 and terms and not terms[0][1]:
             weight = " & ".join(terms[0][0]) or FULL.format(1, "int1")
         else:
-            numbers = [FULL.format(0.0, "float32")]
+            numbers = [ZERO]
             for tests, factors in terms:
-                number = " * ".join([FULL.format(1.0, "float32"), *factors])
+                number = " * ".join([ONE, *factors])
                 numbers.append(f"tl.where({' & '.join(tests)}, {number}, 0.0)" if tests else number)
             weight = f"({' + '.join(numbers)})" + " > 0" * is_set
         if not masked:
@@ -203,22 +215,22 @@ class _Section:
                 factors.append(found)
             else:
                 conditions.append(f"({found} {'>' if thin.taken == 'present' else '=='} 0)")
-        for scale, anchors in ((term.anchors, True), (term.references, False)):
-            factors += [] if scale is None else [self._load(id(scale), scale.float, anchors=anchors)]
-        return conditions, factors + [self._matrix(matrix) for matrix in term.matrices]
+        for scale, index in ((term.anchors, "i"), (term.references, "j")):
+            factors += [] if scale is None else [self._load(id(scale), scale.float, index)]
+        for matrix in term.matrices:
+            value = self._value(id(matrix), lambda matrix=matrix: matrix)
+            factors.append(f"tl.load({value} + i.to(tl.int64) * {'n' if self._swapped else 'r'} + j).to(tl.float32)")
+        return conditions, factors
 
     def _key(self, key: Keys) -> str:
         """Return the name of the comparison of a key."""
         if key.shift is not None:
-            name, same = "own", "(rows + shift)[:, None] == others[None, :]"
-        else:
-            own, other = (
-                self._load(id(of), lambda of=of: of, anchors=anchors)
-                for of, anchors in ((key.anchors, True), (key.references, False))
-            )
-            places = self._places[id(key.anchors)], self._places[id(key.references)]
-            name, same = "k{}_{}".format(*places), f"{own} == {other}"
-        self._names[name] = same
+            self._names["own"] = "j + shift == i" if self._swapped else "i + shift == j"
+            return "own"
+        moved = key.to(self._device)
+        own, other = self._load(key, lambda: moved.anchors, "i"), self._load((key, 1), lambda: moved.references, "j")
+        name = f"k{self._places[key]}"
+        self._names[name] = f"{own} == {other}"
         return name
 
     def _overlap(self, thin: ThinProduct) -> str:
@@ -226,7 +238,7 @@ class _Section:
 
         The division is that of tiles, so that a weight of 1 there is 1 here.
         """
-        sides = [(thin.anchors, True), (thin.references, False)]
+        sides = [(thin.anchors, "i"), (thin.references, "j")]
         for values, _ in sides:
             if id(values) not in self._parts:
                 self._parts[id(values)] = _parts(values.to(self._device))
@@ -235,33 +247,18 @@ class _Section:
         labels, halved = self._parts[id(a)][0].shape[2], [len(self._parts[id(of)][0]) - 1 for of in (a, b)]
         arguments = (*pointers, "rows", "others", "n", "r", labels, min(LABELS, labels), *halved, 0, "N", "R")
         text = f"product({', '.join(map(str, arguments))})"
-        for (values, anchors), size in zip(sides, thin.sizes or (None, None), strict=True):
-            scale = self._parts[id(values)][1]
-            if size is not None or scale is not None:
-                by = self._load(
-                    (id(values), id(size)),
-                    lambda size=size, scale=scale, count=len(values): _divisor(size, scale, count),
-                    anchors=anchors,
-                )
-                text = f"tl.div_rn({text}, {by} + {FULL.format(0.0, 'float32')})"
+        for (values, index), size in zip(sides, thin.sizes or (None, None), strict=True):
+            by = [x for x in (size, self._parts[id(values)][1]) if x is not None]
+            if by:
+                divisor = partial(_product, by, len(values))
+                text = f"tl.div_rn({text}, {self._load((id(values), id(size)), divisor, index)} + {ZERO})"
         name = "x" + "_".join(str(self._places[id(of)]) for of, _ in sides) + "s" * (thin.sizes is not None)
         self._names[name] = text
         return name
 
-    def _matrix(self, matrix: Callable[[], Tensor]) -> str:
-        """Return a tile of a matrix of all anchors and references."""
-        value = self._value(id(matrix), lambda: matrix)
-        first, second = (("others", "[None, :]", "n"), ("rows", "[:, None]"))
-        if not self._swapped:
-            first, second = ("rows", "[:, None]", "r"), ("others", "[None, :]")
-        (row, across, stride), (column, along) = first, second
-        return f"tl.load({value} + {row}.to(tl.int64){across} * {stride} + {column}{along}).to(tl.float32)"
-
-    def _load(self, key: Any, make: Callable[[], Tensor], *, anchors: bool) -> str:
+    def _load(self, key: Any, make: Callable[[], Tensor], index: str) -> str:
         """Return a value of each anchor or reference of a tile."""
-        value = self._value(key, lambda: aligned(make().to(self._device)))
-        rows = "rows)[:, None]" if anchors != self._swapped else "others)[None, :]"
-        return f"tl.load({value} + {rows}"
+        return f"tl.load({self._value(key, lambda: aligned(make().to(self._device)))} + {index})"
 
     def _value(self, key: Any, make: Callable[[], Any]) -> str:
         """Return a value, which is made when it is first referred to."""
@@ -271,11 +268,9 @@ class _Section:
         return f"v[{self._places[key]}]"
 
 
-def _divisor(size: Tensor | None, scale: Tensor | None, count: int) -> Tensor:
-    """Return what one side of a thin product divides it by, for each row: the size, times the scale of its parts."""
-    if scale is None:
-        return size.float()
-    return scale.expand(count) if size is None else size.float() * scale
+def _product(factors: list[Tensor], count: int) -> Tensor:
+    """Return the product of values of rows or of all rows, (N,)."""
+    return reduce(torch.mul, [factor.float() for factor in factors]).expand(count)
 
 
 def _parts(values: Tensor) -> tuple[Tensor, Tensor | None]:

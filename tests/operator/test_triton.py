@@ -362,8 +362,8 @@ def test_both_ways(dtype, temperature):
         assert (mine[2].to(DOUBLE) - exact[4]).abs() <= slack
 
 
-def test_weights_without_a_form_go_by_tiles():
-    """Explicit weights, alone or in one of several sections, give the same as tiles."""
+def test_a_matrix_of_weights():
+    """Explicit weights, alone or in one of several sections, are read by kernels and give the same as tiles."""
     rows, queue = clustered(70, 20), clustered(97, 20, seed=1)
     given = torch.rand(70, 97) * (torch.rand(70, 97) > 0.4)
     given[3] = 0
@@ -374,7 +374,31 @@ def test_weights_without_a_form_go_by_tiles():
         (pairs.Explicit(matrix), ()),
         (pairs.concat([pairs.SameClass(torch.arange(70).clamp(max=3)) & pairs.NotSelf(70), explicit * 0.5]), (queue,)),
     ):
+        lengths = (70, *(len(v) for v in others))
+        assert plans(Problem((Push(push),), own=(True, False)[: len(lengths)]), lengths, DEVICE) is not None
         check(rows, others, push, 0.1)
+
+
+def test_a_matrix_that_was_changed_is_noticed():
+    """Weights that were changed in place after the forward raise in the backward, as in tiles."""
+    matrix, z = torch.rand(20, 20, device=DEVICE), clustered(20, 8).requires_grad_()
+    lse = lw.log_sum_exp(z, push=pairs.Explicit(matrix), temperature=0.1, backend="triton")
+    matrix.mul_(2)
+    with pytest.raises(RuntimeError, match="expected unchanged weights"):
+        lse.sum().backward()
+
+
+def test_weights_without_a_form_go_by_tiles():
+    """Rows of a matrix by index, alone or in one of several sections: tiles evaluate the whole contrast."""
+    rows, queue, index = clustered(70, 20), clustered(97, 20, seed=1), torch.arange(70) % 9
+    explicit = pairs.Explicit(torch.rand(9, 97) * (torch.rand(9, 97) > 0.4), rows=index)
+    for push, others, among_themselves in (
+        (pairs.concat([pairs.NotSelf(70), explicit]), (queue,), True),
+        (explicit, (queue,), False),
+    ):
+        lengths = (*([70] if among_themselves else []), 97)
+        assert plans(Problem((Push(push),)), lengths, DEVICE) is None
+        check(rows, others, push, 0.1, among_themselves=among_themselves)
 
 
 @in_every_precision(["name"], [(name,) for name in LOSSES])

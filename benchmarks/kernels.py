@@ -13,7 +13,7 @@ from typing import Any
 
 from likewise.benchmark.case import Contender
 from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.results import Result
+from likewise.benchmark.results import Timing
 
 
 def compiler() -> Any:
@@ -64,15 +64,15 @@ class Measure(Measurement):
     def total(self) -> int:
         return len(self._variants)
 
-    def results(self, tell: Callable[[str], object]) -> Iterator[Result]:
+    def results(self, tell: Callable[[str], object]) -> Iterator[Timing]:
         tell(f"compiling for compute capability {self.capability / 10}")
         # a new cache, so that the seconds are those of compiling
         with tempfile.TemporaryDirectory() as cache, workers(self.workers, cache) as pool:
             every = pool.map(self._compiler.compiled, self._variants, [self.capability] * self.total())
             for (kernel, weight, features, precision), found in zip(self._variants, every, strict=True):
                 named = kernel, f"{weight}, D = {features}", "", self._compiler.ROWS, precision
-                yield Result(*named, skipped=found) if isinstance(found, str) else Result(*named, figures=found)
+                yield Timing(*named, skipped=found) if isinstance(found, str) else Timing(*named, figures=found)
 
-    def summary(self, results: Sequence[Result]) -> str:
+    def summary(self, results: Sequence[Timing]) -> str:
         flawed = sum(bool(each.skipped or each.figures["flaws"]) for each in results)
         return f"{len(results)} kernels, {flawed} with a flaw"

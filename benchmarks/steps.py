@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
 from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Result
+from likewise.benchmark.results import Timing
 from likewise.benchmark.rivals import TEMPERATURE
 from likewise.data.augmentation import Draw, SimCLRViews
 from likewise.losses import Loss, RASCALLoss, SupConLoss
@@ -44,7 +44,7 @@ class Measure(Measurement):
             found.append(Contender("whole step", name, "", _whole(name), self._images, growth))
         return found
 
-    def summary(self, results: Sequence[Result]) -> str:
+    def summary(self, results: Sequence[Timing]) -> str:
         times = {(each.rows, each.loss, each.contender): each.milliseconds for each in results}
         lines = [super().summary(results), ""]
         for rows in dict.fromkeys(each.rows for each in results):

@@ -13,7 +13,7 @@ from torch import Tensor
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
 from likewise.benchmark.losses import batch_of
 from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.results import Result
+from likewise.benchmark.results import Timing
 from likewise.benchmark.rivals import TEMPERATURE, rivals
 from likewise.losses import InfoNCELoss, SupConLoss
 
@@ -102,7 +102,7 @@ class Measure(Measurement):
     sizes: tuple[int, ...] = option((256, 512, 1024, 4096, 8192, 16384, 32768), "Numbers of rows.", least=32)
     busy: int = option(0, "How many busy processes to run at the same time.", least=0)
 
-    def results(self, tell: Callable[[str], object]) -> Iterator[Result]:
+    def results(self, tell: Callable[[str], object]) -> Iterator[Timing]:
         with _busy(self.busy):
             yield from super().results(tell)
 

@@ -15,7 +15,7 @@ from likewise.benchmark.case import Contender, Dtype
 from likewise.benchmark.losses import batch_of, contenders
 from likewise.benchmark.measurement import option
 from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Result, markdown
+from likewise.benchmark.results import Timing, markdown
 from likewise.benchmark.rivals import TEMPERATURE, compiled
 
 Key = tuple[str, str, str]
@@ -53,13 +53,13 @@ class Target(NamedTuple):
         """The unit of the limit."""
         return "×" if len(self.keys) == 2 else "GB" if self.memory else "ms"
 
-    def row(self, found: dict[tuple[Key, int, str], Result]) -> list[str]:
+    def row(self, found: dict[tuple[Key, int, str], Timing]) -> list[str]:
         """Return title, rows, dtype, limit, measured value and verdict."""
         asked = f"{'≥' if self.at_least else '≤'} {self.limit:g} {self.unit}"
         results = [found.get((key, self.rows, self.dtype)) for key in self.keys]
         return [self.title, f"{self.rows:,}", self.dtype, asked, *self._verdict(results)]
 
-    def _verdict(self, results: Sequence[Result | None]) -> tuple[str, str]:
+    def _verdict(self, results: Sequence[Timing | None]) -> tuple[str, str]:
         values: list[float] = []
         for each in results:
             if each is None or each.skipped is not None:
@@ -140,11 +140,11 @@ class Measure(OnGpu):
     def total(self) -> int:
         return sum(OnGpu.total(part) for part in self._parts())
 
-    def results(self, tell: Callable[[str], object]) -> Iterator[Result]:
+    def results(self, tell: Callable[[str], object]) -> Iterator[Timing]:
         for part in self._parts():
             yield from OnGpu.results(part, tell)
 
-    def summary(self, results: Sequence[Result]) -> str:
+    def summary(self, results: Sequence[Timing]) -> str:
         found = {(each.key, each.rows, each.dtype): each for each in results}
         head = ["", "rows", "type", "target", "measured", ""]
         return markdown([head, ["---"] * len(head), *(target.row(found) for target in targets())])

@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.benchmark.case import Batch, Case, Contender, Sampler
 from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Result
+from likewise.benchmark.results import Timing
 from likewise.losses import Loss, MSCLoss, NWSLoss
 from likewise.models import ProjectionHead, Transformer
 
@@ -41,7 +41,7 @@ class Measure(Measurement):
         found = [Contender("piece", "encoder", "", self._encoder, self._tokens, growth)]
         return found + [Contender("piece", name, "", self._loss(name), self._rows, growth) for name in LOSSES]
 
-    def summary(self, results: Sequence[Result]) -> str:
+    def summary(self, results: Sequence[Timing]) -> str:
         times = {(each.rows, each.contender): each.milliseconds for each in results}
         lines = [super().summary(results), ""]
         for rows in dict.fromkeys(each.rows for each in results):

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from likewise.benchmark.case import Case, Contender, Sampler
 from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Result
+from likewise.benchmark.results import Timing
 from likewise.data.augmentation import Chain, ColourJitter, Draw, GaussianBlur, RandomResizedCrop, SimCLRViews
 
 NOTHING = frozenset({"aten::_unsafe_view", "aten::new_empty"})  # computed, although these are not called views
@@ -92,12 +92,12 @@ class Measure(Measurement):
     def missing(self) -> dict[str, str]:
         return {} if find_spec("torchvision") else {"torchvision": "pip install 'likewise[images]'"}
 
-    def results(self, tell: Callable[[str], object]) -> Iterator[Result]:
+    def results(self, tell: Callable[[str], object]) -> Iterator[Timing]:
         made = {each.key: each for each in self.contenders()}
         for result in super().results(tell):
             yield result if result.skipped else replace(result, figures=self._figures(made[result.key], result))
 
-    def _figures(self, contender: Contender, result: Result) -> dict[str, Any]:
+    def _figures(self, contender: Contender, result: Timing) -> dict[str, Any]:
         case = Case(result.rows, self.features, self.dtype, self.device)
         call, batch = contender.make(case), contender.batch(Sampler(case))
         with Operations() as operations:

@@ -21,9 +21,9 @@ from statistics import mean
 from typing import Any
 
 from likewise.evaluation.intervals import student
+from likewise.report.comparison import different, verdict
 from likewise.report.formatting import remarks
 from likewise.report.rows import Over, Row, rows_as_markdown
-from likewise.report.verdict import different, verdict
 from likewise.runs import Run
 from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Metric
 

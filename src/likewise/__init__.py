@@ -55,9 +55,9 @@ __all__ = [
     "contrast", "evaluate", "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "sweep", "train",
 ]
 _ROOMS = [
-    "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "losses", "memory",
-    "models", "old_scores", "operator", "pairs", "parts", "pickled", "records", "report", "runs", "score_files",
-    "scores", "training", "workflows",
+    "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "losses",
+    "memory", "models", "old_scores", "operator", "pairs", "parts", "pickled", "records", "report", "runs",
+    "score_files", "scores", "training", "workflows",
 ]
 # fmt: on
 __version__ = "0.1.0"

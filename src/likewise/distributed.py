@@ -91,9 +91,7 @@ def agreement(
         raise problem
     refused = [refusal for refusal, _ in everyone]
     if 1 in refused:
-        raise ValueError(
-            f"expected valid input on all ranks, got an error: rank {refused.index(1)} was refused, see its message"
-        )
+        raise ValueError(refusal(refused.index(1)))
     if len(set(everyone)) > 1:
         everyone_in_full = map(json.loads, exchange_texts(text, device))
         raise ValueError(difference(dict(enumerate(everyone_in_full)), of, remedy))
@@ -126,6 +124,11 @@ def exchange_texts(text: str, device: torch.device) -> list[str]:
     mine = text.encode()
     longest = max(length for (length,) in exchange((len(mine),), device))
     return [bytes(theirs).decode() for theirs in exchange(tuple(mine.ljust(longest)), device)]
+
+
+def refusal(rank: int) -> str:
+    """Return the message of all other ranks where one has raised an error."""
+    return f"expected valid input on all ranks, got an error: rank {rank} was refused, see its message"
 
 
 def difference(everyone: Mapping[int, Mapping[str, str]], of: str, remedy: str) -> str:

@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, TypedDict, TypeGuard, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
+T = TypeVar("T")
 PLAIN = {type(None), object, list, dict, int, float, bool, str}
 
 
@@ -42,10 +43,10 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
         >>> class_of("collections.OrderedDict", dict)
         <class 'collections.OrderedDict'>
     """
-    kind = " or ".join(of.__name__ for of in (base if isinstance(base, tuple) else (base,)))
+    kind = " or ".join(kind_of_part.__name__ for kind_of_part in (base if isinstance(base, tuple) else (base,)))
     module, _, name = class_path.rpartition(".")
     try:
-        found = getattr(import_module(module), name) if module else None
+        named = getattr(import_module(module), name) if module else None
     except (ImportError, AttributeError) as error:
         missing = getattr(error, "name", None)
         if isinstance(error, ImportError) and missing and not f"{module}.".startswith(f"{missing}."):
@@ -55,11 +56,11 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
             f"expected a class of kind {kind}, got {class_path}, which {lacks}: "
             "give module.Name of an installed module, or of a file in this folder"
         ) from error
-    if not (inspect.isclass(found) and issubclass(found, base)):
+    if not (inspect.isclass(named) and issubclass(named, base)):
         raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is not one: name a subclass")
-    if inspect.isabstract(found):
+    if inspect.isabstract(named):
         raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is abstract: name a subclass of it")
-    return found
+    return named
 
 
 def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **filled: Any) -> Any:
@@ -77,8 +78,14 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
         >>> build({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
         Counter({'a': 2})
     """
-    found = class_of(spec["class_path"], base)
-    return found(**arguments(found, spec.get("init_args") or {}) | filled)
+    kind = class_of(spec["class_path"], base)
+    return kind(**arguments(kind, spec.get("init_args") or {}) | filled)
+
+
+def built(asked: Any, base: type[T]) -> list[T] | None:
+    """Return what an option has that takes one part or several, made or not; None where it was not given."""
+    specs = asked if isinstance(asked, list | tuple) or asked is None else [asked]
+    return None if specs is None else [part if isinstance(part, base) else build(part, base) for part in specs]
 
 
 def arguments(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,24 +128,19 @@ def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
 def _made(value: Any, owner: type, parameter: str) -> Any:
     if is_spec(value):
         return build(value, _kind(owner, parameter))
+    kinds = _members(_hint(owner, parameter)) if isinstance(value, list | str) else ()
     if isinstance(value, list):
-        made = [_made(one, owner, parameter) for one in value]
-        return tuple(made) if _takes_a_tuple(owner, parameter) else made
-    if isinstance(value, str) and _takes(owner, parameter, timedelta) and not _takes(owner, parameter, str):
+        made = [_made(item, owner, parameter) for item in value]  # a file of options has tuples as lists
+        return tuple(made) if any(get_origin(kind) is tuple for kind in kinds) else made
+    if isinstance(value, str) and timedelta in kinds and str not in kinds:
         hours, minutes, seconds = map(float, value.split(":"))
         return timedelta(hours=hours, minutes=minutes, seconds=seconds)
     return value
 
 
-def _takes(owner: type, parameter: str, kind: type) -> bool:
-    hint = _hint(owner, parameter)
-    return kind in {hint, *get_args(hint)}
-
-
-def _takes_a_tuple(owner: type, parameter: str) -> bool:
-    """Return whether a parameter is a tuple, which a file of options can only give as a list."""
-    hint = _hint(owner, parameter)
-    return any(get_origin(one) is tuple for one in (hint, *get_args(hint)))
+def _members(hint: Any) -> tuple[Any, ...]:
+    """Return a type, and what it is made of."""
+    return hint, *get_args(hint)
 
 
 def _kind(owner: type, parameter: str) -> tuple[type, ...]:

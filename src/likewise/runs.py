@@ -153,6 +153,19 @@ class Run:
                 f"expected run.json of plain JSON in {self.folder}, got {error}: restore the file"
             ) from error
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that the run began with: the contents of config.yaml; none without that file."""
+        if not self.configuration.is_file():
+            return {}
+        import yaml  # noqa: PLC0415 - a library of the extras
+
+        try:
+            read: Any = yaml.safe_load(renamed(self.configuration.read_text(encoding="utf-8")))
+        except yaml.YAMLError as error:
+            raise ValueError(f"expected YAML in {self.configuration}, got {error}: restore the file") from error
+        return read if isinstance(read, dict) else {}
+
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Write what the run is made of."""
         self.write("run.json", (json.dumps(facts, indent=2) + "\n").encode())

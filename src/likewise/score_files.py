@@ -110,9 +110,8 @@ def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
 
     found = ((one, of, getattr(one, of)) for one in outcomes for of in ("rows", "values", "classes", "shares"))
     arrays = {SEPARATOR.join((*one.key, of)): array.numpy() for one, of, array in found if array is not None}
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    path.write_bytes(content.getvalue())
+    with path.open("wb") as file:  # to a path NumPy would add .npz
+        np.savez(file, **arrays)
 
 
 def outcomes_of(path: Path) -> tuple[Outcomes, ...]:

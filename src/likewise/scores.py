@@ -279,18 +279,15 @@ def best(scores: Iterable[Score]) -> Score | None:
     return max(scores, key=lambda score: score.metric.rank(score.value), default=None)
 
 
-def same_rows(first: Outcomes, second: Outcomes) -> tuple[Tensor, Tensor]:
-    """Return the values of the samples that two outcomes share, in the same order.
+def places_of(rows: Int[Tensor, " n"], among: Int[Tensor, " m"]) -> Int[Tensor, " n"]:
+    """Return where each row stands among others, (N,); -1 for one that does not.
 
     Example:
-        >>> first = Outcomes("kNN", "accuracy", torch.tensor([3, 5, 9]), torch.tensor([1.0, 0.0, 1.0]))
-        >>> second = Outcomes("kNN", "accuracy", torch.tensor([9, 3]), torch.tensor([0.0, 1.0]))
-        >>> same_rows(first, second)
-        (tensor([1., 1.]), tensor([1., 0.]))
+        >>> places_of(torch.tensor([7, 2, 5]), torch.tensor([5, 7]))
+        tensor([ 1, -1,  0])
     """
-    ordered, order = second.rows.sort()
+    ordered, order = among.sort()
     if len(ordered) == 0:
-        return first.values[:0], second.values[:0]
-    place = torch.searchsorted(ordered, first.rows).clamp(max=len(ordered) - 1)
-    shared = ordered[place] == first.rows
-    return first.values[shared], second.values[order][place[shared]]
+        return torch.full_like(rows, -1)
+    place = torch.searchsorted(ordered, rows).clamp(max=len(ordered) - 1)
+    return order[place].where(ordered[place] == rows, -1)

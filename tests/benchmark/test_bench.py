@@ -21,9 +21,9 @@ from likewise.benchmark.cpu import CpuMeter
 from likewise.benchmark.cuda import CudaMeter
 from likewise.benchmark.losses import ENTRIES, NAMES, Losses, backends, contenders
 from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Result, machine, write
+from likewise.benchmark.results import Timing, machine, write
 from likewise.benchmark.rivals import missing
-from likewise.benchmark.schedule import Schedule
+from likewise.benchmark.schedule import Timetable
 from likewise.cli import main
 from likewise.operator import Backend
 from meters import Told, pretend_gpu
@@ -132,7 +132,7 @@ def test_free_memory_is_the_least_that_the_machine_and_the_control_group_tell(tm
 
 def _results(meter, *sizes, names=("SupConLoss",), budget=100.0):
     chosen = [each for each in contenders(list(names), ["dense", "tiled"], "cpu") if each.name == "likewise"]
-    return list(Schedule(chosen, meter, lambda _: None, sizes, 128, "float32", budget).results())
+    return list(Timetable(chosen, meter, lambda _: None, sizes, 128, "float32", budget).results())
 
 
 def test_what_is_too_large_or_too_slow_is_a_row_that_says_so():
@@ -227,7 +227,7 @@ def test_a_step_that_a_gpu_cannot_run_says_why(monkeypatch):
 
 def test_the_file_is_valid_json_whatever_it_holds(tmp_path):
     path = tmp_path / "a.json"
-    for results in ([], [Result("SupConLoss", "likewise", "tiled", 64, "float32", skipped="würde „34 GB“ nehmen")]):
+    for results in ([], [Timing("SupConLoss", "likewise", "tiled", 64, "float32", skipped="würde „34 GB“ nehmen")]):
         write(path, machine("cpu"), results)
         held = json.loads(path.read_text(encoding="utf-8"))
         assert held["results"] == [asdict(result) for result in results]

@@ -9,11 +9,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 from likewise.cli import main
-from likewise.cli.settings import tuned
+from likewise.cli.sweep import axis
 from likewise.evaluation import KNN
 from likewise.runs import Run
 from likewise.workflows import training
-from likewise.workflows.plan import Sweep
+from likewise.workflows.plan import GivenSetting, Sweep, planned
 
 pytestmark = [
     pytest.mark.slow,
@@ -251,15 +251,20 @@ def test_what_cannot_tune_ends_after_the_first_trial(few, tmp_path, capsys):
 
 
 def test_trials_are_all_combinations_or_some_of_them_drawn_once():
-    settings = {"a": ["--loss", "A", "--tune", "x=1,2", "--tune=y=[1,2],[3]"], "b": ["--loss", "B"]}
-    left, trials = tuned(settings, ["z=5,6"], None)
-    assert left == {"a": ["--loss", "A"], "b": ["--loss", "B"]}
+    tune = [axis("--tune", "x=1,2"), axis("--tune", "y=[1,2],[3]")]
+    settings = [GivenSetting("a", ["--loss", "A"], tune), GivenSetting("b", ["--loss", "B"])]
+    everywhere = [axis("--tune", "z=5,6")]
+    whole = planned(settings, [], [0], tune=everywhere)
+    assert whole.settings == {"a": ["--loss", "A"], "b": ["--loss", "B"]}
+    trials = whole.trials
     assert trials["b"] == [["--z", "5"], ["--z", "6"]]
     assert sorted(map(tuple, trials["a"])) == sorted(
         ("--z", z, "--x", x, "--y", y) for z in "56" for x in "12" for y in ("[1,2]", "[3]")
     )
-    _, few = tuned(settings, ["z=5,6"], "3")
+    few = planned(settings, [], [0], tune=everywhere, trials=3).trials
     assert [len(of) for of in few.values()] == [3, 2]
     assert all(trial in trials["a"] for trial in few["a"])
     assert len(set(map(tuple, few["a"]))) == 3
-    assert tuned(settings, ["z=5,6"], "3")[1] == few
+    assert planned(settings, [], [0], tune=everywhere, trials=3).trials == few
+    own = planned([GivenSetting("c", [], [axis("--tune", "z=7")])], [], [0], tune=everywhere)
+    assert own.trials == {"c": [["--z", "7"]]}

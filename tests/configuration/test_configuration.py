@@ -327,6 +327,8 @@ def test_what_sources_tell_is_what_python_finds():
         (["--encoder", "ResNet"], "--encoder.d", ["--encoder.depth"]),
         ([], "--trainer.max_e", ["--trainer.max_epochs"]),
         (["--keep"], "", ["best", "last"]),
+        (["--loss.temperature"], "", []),
+        (["--loss.normalize"], "", ["false", "true"]),
     ],
 )
 def test_a_word_is_completed(words, current, expected):

@@ -26,9 +26,8 @@ from likewise.data.augmentation import (
     TokenDropout,
     usual_augmentation,
 )
-from likewise.data.augmentation.blur import blur_weights
 from likewise.data.augmentation.colour import Jitter, affine_jitter, exact_jitter
-from likewise.data.augmentation.crop import TRIES, random_boxes, resized_crop, separable
+from likewise.data.augmentation.separable import TRIES, blur_weights, crop_weights, random_boxes, separable
 
 DRAWS = 20_000
 SIGMAS = 4.5
@@ -77,9 +76,14 @@ def crops(draw):
     return (height, width), new, (top, left, high, wide), draw(st.booleans())
 
 
+def resized_crop(images, boxes, size, *, flip=False):
+    starts, lengths = torch.tensor(boxes).float().split(2, dim=1)
+    return separable(images, *crop_weights(starts, lengths, torch.tensor([flip]), tuple(images.shape[2:]), size))
+
+
 def crop_error(sides, new, box, flip):
     image = torch.rand(1, 3, *sides)
-    ours = resized_crop(image, torch.tensor([box]), new, flip=torch.tensor([flip]))
+    ours = resized_crop(image, [box], new, flip=flip)
     theirs = reference.resized_crop(image.double(), *box, list(new), antialias=True)
     return (ours - (theirs.flip(3) if flip else theirs)).abs().max()
 
@@ -92,7 +96,7 @@ def test_a_resized_crop_is_torchvisions_to_1e_6(case):
 
 def test_a_single_column_is_resized_too():
     image = torch.rand(1, 3, 2, 1)
-    assert torch.allclose(resized_crop(image, torch.tensor([[0, 0, 2, 1]]), (3, 1))[..., 1, 0], image.mean((2, 3)))
+    assert torch.allclose(resized_crop(image, [[0, 0, 2, 1]], (3, 1))[..., 1, 0], image.mean((2, 3)))
 
 
 @pytest.mark.parametrize("new", [(224, 224), (96, 160), (600, 500)])
@@ -103,7 +107,7 @@ def test_a_resized_crop_of_a_large_image_is_as_accurate(new):
 
 def test_a_crop_of_the_whole_image_at_its_size_is_bit_for_bit_the_image():
     images = torch.rand(2, 3, 32, 48)
-    assert torch.equal(resized_crop(images, torch.tensor([[0, 0, 32, 48]] * 2), (32, 48)), images)
+    assert torch.equal(resized_crop(images, [[0, 0, 32, 48]] * 2, (32, 48)), images)
 
 
 @functools.cache

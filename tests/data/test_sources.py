@@ -364,7 +364,7 @@ def test_too_large_an_image_is_left_out_with_its_size_and_the_remedy(tmp_path):
 def test_rows_read_on_demand_can_be_split_and_sent_to_workers(tmp_path):
     class_folders(tmp_path / "trees", count=20)
     cut = Stratified()(Hub(str(tmp_path / "trees"), size=8, memory=0).load())
-    assert [type(part.inputs) for part in (cut.train, cut.validation, cut.test)] == [ImageFiles] * 3
+    assert [type(part.inputs.all_rows) for part in (cut.train, cut.validation, cut.test)] == [ImageFiles] * 3
     rows = torch.tensor([3, 0, 3])
     sent = pickle.loads(pickle.dumps(cut.test.inputs))  # noqa: S301 - our own
     assert torch.equal(sent[rows], cut.test.inputs[rows])
@@ -663,7 +663,7 @@ def test_only_a_temporary_cache_is_written_and_removed_with_its_reader(tmp_path,
 KILLED = """
 import os, signal, sys
 from likewise.cli import main
-from likewise.data import table_reader
+from likewise.data import hub
 def read(items, *_):
     assert [of for of in os.listdir(os.environ["TMPDIR"]) if of.startswith("likewise-")] and items.tables.cache
     if sys.argv[2] == "forked" and os.fork():
@@ -672,7 +672,7 @@ def read(items, *_):
         sys.stdin.read()
         os._exit(0)
     os.kill(os.getpid(), getattr(signal, sys.argv[2]))
-table_reader.read_images = read
+hub.read_images = read
 sys.exit(main(["train", "--data", "Hub", "--data.path", sys.argv[1], "--runs", os.environ["TMPDIR"] + "/../runs"]))
 """
 
@@ -928,7 +928,7 @@ def test_files_that_a_data_set_opens_itself_are_decoded_later(tmp_path):
     (root / "BACKGROUND_Google").mkdir()
     (tmp_path / "caltech101" / "Annotations").mkdir()
     samples = Torchvision("Caltech101", root=tmp_path, memory=0).load()
-    assert isinstance(samples.inputs, ImageFiles)
+    assert isinstance(samples.inputs.all_rows, ImageFiles)
     assert samples.names == ("accordion", "zebra")
     assert samples.labels.tolist() == [0, 0, 0, 1, 1, 1]
     read = samples.inputs[torch.arange(6)].float()

@@ -12,7 +12,7 @@ from PIL import Image
 
 from likewise.cli import main
 from likewise.data import Balanced, Episodes, Hub, Samples, Stratified, Views, mixed, parts_of_run, some_inputs
-from likewise.data.rotations import rotated
+from likewise.data.by_class import rotated
 from likewise.data.rows import readable, unreadable
 from likewise.evaluation import load_features, raw_features
 from likewise.evaluation.features import features_of
@@ -51,7 +51,7 @@ def samples_of(root, **options):
 
 def plainly(root, samples):
     """Decode every photo that can be, by its row: its class and its pixels, for an oracle."""
-    names = [str(samples.inputs.items[row]) for row in samples.inputs.rows.tolist()]
+    names = [str(samples.inputs.all_rows.items[row]) for row in samples.inputs.rows.tolist()]
     whole = {}
     for row, name in enumerate(names):
         of = "/".join(name.split("/")[-2:])
@@ -127,7 +127,7 @@ def test_who_takes_a_place_changes_with_the_batch_and_the_seed(root):
     found = set()
     for seed in range(8):
         loader = Loader(samples_of(root), Views(batch_size=36 // 3), seed=seed)
-        broken = [row for row, name in enumerate(map(str, loader.samples.inputs.items)) if "oak/11" in name]
+        broken = [row for row, name in enumerate(map(str, loader.samples.inputs.all_rows.items)) if "oak/11" in name]
         orders = loader.batches.order(loader.samples, seed=mixed(seed, ORDER), epoch=0)
         for batch, order in zip(loader, orders, strict=True):
             if broken[0] in order.tolist():
@@ -185,7 +185,7 @@ def test_features_have_no_row_for_it(memory, root):
         samples = Hub(str(root), size=32, memory=memory).load()
     torch.manual_seed(0)
     encoder = ConvNet((3, 32, 32), width=4)
-    features = features_of(samples, encoder.encode, "train")
+    features = features_of(samples, encoder, "train")
     assert features.counts.tolist() == [9, 12, 11]
     whole = plainly(root, samples_of(root))
     for vector, label, (expected, pixels) in zip(features.vectors, features.labels, whole.values(), strict=True):
@@ -258,6 +258,6 @@ def test_two_processes_count_it_once(root, tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     files = json.loads((folder / "run.json").read_text())["undecodable"].values()
     held = Stratified()(Samples(samples_of(root).inputs, samples_of(root).labels, CLASSES))
-    mine = [held.train.inputs, held.train.inputs.items]
+    mine = [held.train.inputs, held.train.inputs.all_rows.items]
     trained = {str(mine[1][row]).split("photos/")[1] for row in mine[0].rows.tolist()}
     assert {name.split("photos/")[1] for name in files} == BROKEN & trained

@@ -23,12 +23,11 @@ from likewise.data import (
     owned_by_partner,
 )
 from likewise.data.augmentation import RandomAffine, RandomShift
-from likewise.data.by_class import SPLITS
+from likewise.data.by_class import SPLITS, rotated
 from likewise.data.episode_sampler import distinct
 from likewise.data.patch_mix import drawn, patched
-from likewise.data.rotations import rotated
 from likewise.models import Conv4, ResNet12, Wrapped
-from likewise.models.resnet12 import DropBlock
+from likewise.models.resnet import DropBlock
 from likewise.training import InputContext, Step
 from likewise.training.inputs import EpisodeMaps, LossInputs
 from likewise.training.loader import Loader, Place

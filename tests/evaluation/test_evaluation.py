@@ -29,9 +29,9 @@ from likewise.evaluation import (
     paired_difference,
     raw_features,
 )
-from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.intervals import over_classes, student, wilson
 from likewise.evaluation.logistic_regression import ClassRegression
+from likewise.evaluation.predictions import accuracy
 
 
 def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):

@@ -26,8 +26,8 @@ from likewise.evaluation import (
     paired_difference,
     save_features,
 )
-from likewise.evaluation.episode_probe import episode_probe
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
+from likewise.evaluation.logistic_regression import episode_probe
 from likewise.runs import Run
 from likewise.score_files import outcomes_of, save_outcomes
 from likewise.scores import validation_score
@@ -159,7 +159,7 @@ def test_weak_penalties_converge_too(penalty):
 
 def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
     """In the score, which stays."""
-    monkeypatch.setattr("likewise.evaluation.episode_probe.MOST_PASSES", 3)
+    monkeypatch.setattr("likewise.evaluation.logistic_regression.MOST_PASSES", 3)
     _, done = episode_probe(torch.stack([torch.zeros(3, 2, 4), torch.randn(3, 2, 4)]), torch.randn(2, 5, 4), 0.1)
     assert done.tolist() == [True, False]
     options = {"distance": "cosine", "classifier": "logistic regression", "penalty": 0.01}

@@ -29,8 +29,8 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.features import joined, silent
 from likewise.evaluation.label_metrics import average_precisions, best_thresholds, f1, ranking
-from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
 from likewise.evaluation.logistic_regression import LabelRegression
+from likewise.evaluation.predictions import Predicted, label_set_scores, selecting_score
 
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
@@ -273,7 +273,7 @@ def test_a_refit_learns_from_validation_too_with_the_same_choices():
     predicted = Predicted(other, test)
     alone = LinearProbe(penalty=0.1)(train, validation, test, refit=True)
     mean = next(score.value for score in alone.headline if score.metric.name == "mAP")
-    assert mean == pytest.approx(mean_precision_score("mine", predicted).value, abs=0.005)
+    assert mean == pytest.approx(selecting_score("mine", predicted).value, abs=0.005)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------

@@ -591,3 +591,17 @@ def test_inputs_that_wait_for_each_other_are_refused():
                 two: Annotated[torch.Tensor, References("one")],
             ):
                 raise NotImplementedError
+
+
+def test_an_annotation_names_inputs_that_exist():
+    """A misspelt name is told when the class is made: of which input, in which loss, and what it may be."""
+    told = r"the annotation of labels in .*Misspelt.forward to name inputs .*got 'embedings': name one of embeddings"
+    with pytest.raises(TypeError, match=told):
+
+        class Misspelt(lw.losses.ContrastiveLoss):
+            def forward(
+                self,
+                embeddings: Annotated[torch.Tensor, Embeddings()],
+                labels: Annotated[torch.Tensor, Classes("embedings")],
+            ):
+                return embeddings.sum() * len(labels)

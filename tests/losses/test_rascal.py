@@ -307,6 +307,40 @@ def test_the_loop_is_over_sizes():
     assert made == [(334, 1, 1), (333, 2, 2), (333, 3, 3)]
 
 
+class Uneven(Distance):
+    """Weights within classes that sum to one, and are uniform within tiles."""
+
+    def __init__(self, labels, others, values, reference_values):
+        super().__init__(labels, others, values, reference_values)
+        self.uniform = lw.pairs.SameClass(labels, others).mean_over_row()
+
+    def weights(self, block):
+        weights = super().weights(block) + 1
+        return weights / weights.sum(dim=2, keepdim=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 40), st.integers(1, 12))
+def test_what_deviates_from_uniform_weights(seed, n, r, classes):
+    """Both parts are the weight; its products are centred, and leave out what projection removes."""
+    generator = torch.Generator().manual_seed(seed)
+    labels, others = (torch.randint(0, classes, (k,), generator=generator) for k in (n, r))
+    values, reference_values = (torch.randint(0, 5, (k,), generator=generator).double() for k in (n, r))
+    weight = Uneven(labels, others, values, reference_values)
+    within, beside = weight.split()
+    dense = beside.dense(DOUBLE)
+    torch.testing.assert_close(within.dense(DOUBLE) + dense, weight.dense(DOUBLE))
+    x, y = (torch.randn(k, 3, dtype=DOUBLE, generator=generator) for k in (r, n))
+    force = torch.randn(n, dtype=DOUBLE, generator=generator)
+    torch.testing.assert_close(beside @ x, dense @ x)
+    torch.testing.assert_close(beside.T @ y, dense.T @ y)
+    expected = dense.T @ (force[:, None] * y)
+    (plain,) = beside.pulled(y, force, [x], [True], normalize=False)
+    torch.testing.assert_close(plain, expected)
+    (projected,) = beside.pulled(y, force, [x], [True], normalize=True)
+    torch.testing.assert_close(projected, expected - (dense.T @ force)[:, None] * x)
+
+
 @pytest.mark.parametrize("rank_level", LEVELS)
 def test_order_and_names_do_not_matter(rank_level):
     """Permuting samples and renaming classes permute the rows' losses; renaming samples with their cache, nothing."""

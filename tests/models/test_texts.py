@@ -13,7 +13,7 @@ from likewise.cli import main
 from likewise.data import Samples, SimilarLength, Stratified, Text, Texts, TokenDropout, TokenRows, Views, fingerprint
 from likewise.evaluation import raw_features
 from likewise.models import BagOfTokens, FromRun, PretrainedTransformer, Transformer
-from likewise.models.transformer import word_pieces
+from likewise.models.text_encoder import word_pieces
 from likewise.runs import Run, load_encoder
 from likewise.training.loader import Loader, Place
 

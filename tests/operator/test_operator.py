@@ -667,3 +667,14 @@ def test_a_small_step_makes_few_calls():
     """Below 500 rows a step's calls are its time; at 128 rows there were 797, and there are 579."""
     done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 650
+
+
+def test_an_infinite_upstream_gradient_leaves_inactive_rows_alone():
+    """A scaled loss that overflows gives rows without positives the gradient 0, in one tile as in many, never NaN."""
+    z = torch.randn(5, 3, requires_grad=True)
+    labels = torch.tensor([0, 0, 1, 1, 2])
+    same = pairs.SameClass(labels) & pairs.NotSelf(5)
+    loss = lw.contrast(z, pull=same.mean_over_row(), push=same, temperature=1.0, reduction="mean")
+    (gradient,) = torch.autograd.grad(loss, z, torch.tensor(torch.inf))
+    assert torch.equal(gradient[4], torch.zeros(3))
+    assert not torch.isfinite(gradient[:4]).all()

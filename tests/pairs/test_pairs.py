@@ -11,6 +11,7 @@ from torch import Tensor
 from likewise import pairs
 from likewise.pairs import label_sets as label_sets_module
 from likewise.pairs import weight as weight_module
+from likewise.pairs.explicit import Listed
 
 CPU = torch.device("cpu")
 ONE = torch.tensor([[1, 0]])
@@ -400,3 +401,39 @@ def test_bad_weights_are_refused_with_a_remedy(make, error, message):
     """The message says what was expected and what came."""
     with pytest.raises(error, match=message):
         make()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 12), st.integers(0, 4))
+def test_lists_of_pairs_are_their_matrix(seed, n, r, k):
+    """Tiles, products, sums and what the tiles of the operator ask of lists of references, some of them cut short."""
+    generator = torch.Generator().manual_seed(seed)
+    k = min(k, r)
+    index = torch.rand(n, r, generator=generator).argsort(dim=1)[:, :k].T
+    index = index.masked_fill(torch.rand(k, n, generator=generator) < 0.3, r)
+    matrix = torch.zeros(n, r + 1, dtype=DOUBLE).scatter_(1, index.T, 1)[:, :r]
+    weight = Listed(index, r)
+    assert torch.equal(weight.dense(DOUBLE), matrix)
+    assert torch.equal(weight.row_sum(DOUBLE), matrix.sum(dim=1))
+    assert torch.equal(weight.support(), matrix.sum(dim=1) > 0)
+    x, y = (torch.randn(count, 3, dtype=DOUBLE, generator=generator) for count in (r, n))
+    torch.testing.assert_close(weight @ x, matrix @ x)
+    torch.testing.assert_close(weight.T @ y, matrix.T @ y)
+    rows, columns = slice(n // 3, n // 2 + 1), slice(r // 4, r)
+    part, tile = matrix[rows, columns], torch.randn(n, r, dtype=DOUBLE, generator=generator)[rows, columns]
+    assert torch.equal(weight.tile(rows, columns, DOUBLE, CPU), part)
+    torch.testing.assert_close(weight.sums(tile, rows, columns), (part * tile).sum(dim=1))
+    added, force = tile.clone(), torch.randn(n, dtype=DOUBLE, generator=generator)[rows]
+    weight.add(added, rows, columns, force)
+    torch.testing.assert_close(added, tile + force[:, None] * part)
+
+
+def test_a_pull_is_split_by_section():
+    """What is cheap within tiles stays there; the parts are over the same sections, and their sum is the pull."""
+    labels = torch.tensor([[1, 0], [1, 1], [0, 1]])
+    pull = pairs.concat([pairs.Jaccard(labels), pairs.Explicit(labels.float())])
+    within, beside = pull.split()
+    assert within.within_tiles
+    assert within.constant(slice(0, 3), slice(0, 3)) == 0
+    assert torch.equal(within.dense() + beside.dense(), pull.dense())
+    assert pairs.concat([pairs.AllPairs(3, 2), pairs.NotSelf(3)]).split().beside is None

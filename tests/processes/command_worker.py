@@ -16,6 +16,7 @@ MODULES = [
     "likewise.configuration",
     "lightning",
     "sklearn.linear_model",
+    "sklearn.manifold",
     "plotly.graph_objects",
 ]
 MODULES += ["torch.nn.parallel.distributed", "likewise.losses", "likewise.memory"]  # what workers take

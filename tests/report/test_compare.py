@@ -14,8 +14,8 @@ from scipy import stats
 
 from likewise.cli import main
 from likewise.evaluation import FeatureParts, Features, save_features
-from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.intervals import student
+from likewise.evaluation.predictions import ACCURACY
 from likewise.report import (
     Row,
     Subject,
@@ -468,7 +468,8 @@ def test_mistakes_are_told_in_one_line(two, tmp_path, capsys):
         ([first, first], "got .* twice"),
         ([first, str(bare.folder)], "evaluate it first with likewise evaluate"),
         ([first, str(tmp_path / "none")], "does not exist: likewise train makes one"),
-        ([first, first, "--putout", "x"], "got --putout: see likewise compare --help"),
+        ([first, first, "--putout", "x"], "unknown option --putout: see likewise compare --help"),
+        ([first, first, "--outputs", "x"], "unknown option --outputs, did you mean --output?"),
         ([first, "--output"], "see likewise compare --help"),
     ):
         assert main(["compare", *words]) == 2

@@ -17,11 +17,10 @@ from likewise.data import Parts, Samples
 from likewise.diagnostics import plots, two_dimensional_map
 from likewise.diagnostics.plots.images import montage
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
-from likewise.evaluation.accuracy import ACCURACY
-from likewise.evaluation.label_scores import COVERAGE, F1, HAMMING, MEAN_PRECISION
+from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
 from likewise.report.formatting import settings_words
-from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, choices, classes, maps, scores, training
+from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, classes, maps, scores, training
 from likewise.runs import Run
 from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
 
@@ -551,4 +550,4 @@ def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
     ],
 )
 def test_the_axis_of_choices_is_the_first_positive_number(settings, axis):
-    assert choices.axis(settings) == axis
+    assert scores.axis(settings) == axis

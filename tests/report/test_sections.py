@@ -1,5 +1,6 @@
 """Sections of pages: of one's own, for which number of runs, and that no name turns into HTML."""
 
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -10,7 +11,7 @@ import pytest
 import torch
 from markupsafe import Markup
 
-from likewise.cli import compare
+from likewise.cli import main
 from likewise.data import Parts, Samples
 from likewise.evaluation import KNN, FeatureParts, Features, save_features
 from likewise.report import (
@@ -188,6 +189,11 @@ def test_the_sections_of_a_configuration_are_on_the_page(runs):
     assert headings_of(run.report) == ["Run", "Predicted classes"]
     evaluate(run, {"evaluations": [], "sections": own}, progress=Silent())
     assert headings_of(run.report) == ["Predicted classes"]
+    run.write(run.configuration.name, json.dumps({"sections": own}).encode())
+    evaluate(run, evaluations=[], progress=Silent())  # as it was trained with
+    assert headings_of(run.report) == ["Predicted classes"]
+    evaluate(run, evaluations=[], sections=sections[0], progress=Silent())
+    assert headings_of(run.report) == ["Run"]
     with pytest.raises(ValueError, match="expected a class of kind Section"):
         evaluate(run, {"evaluations": [], "sections": {"class_path": "likewise.SupConLoss"}}, progress=Silent())
 
@@ -199,9 +205,9 @@ def test_sections_are_added_to_the_page_of_a_comparison(runs, tmp_path, monkeypa
     )
     monkeypatch.syspath_prepend(tmp_path)
     page = tmp_path / "compared.html"
-    words = [*(str(of.run.folder) for of in runs), "--output", str(page)]
-    compare.run([*words, "--report.sections+", "ours.Ours"])
+    words = ["compare", *(str(of.run.folder) for of in runs), "--output", str(page)]
+    assert main([*words, "--report.sections+", "ours.Ours"]) == 0
     assert headings_of(page)[0] == "Scores"
     assert headings_of(page)[-2:] == ["Runs", "Ours"]
-    compare.run([*words, "--report.sections", "ComparisonSection", "--report.sections", "ours.Ours"])
+    assert main([*words, "--report.sections", "ComparisonSection", "--report.sections+", "ours.Ours"]) == 0
     assert headings_of(page) == ["Scores", "Ours"]

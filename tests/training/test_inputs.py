@@ -10,13 +10,13 @@ from torch import nn
 
 import likewise as lw
 from likewise.configuration import read
-from likewise.data import Batches, Episodes, Samples, Views
+from likewise.data import Episodes, Samples, Views
 from likewise.losses import Loss
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.training import InputContext, KeyQueue, LabelPrototypes, LossInput, Momentum, Predictor, Pretraining, Step
 from likewise.training.inputs import LossInputs, LossSignature
-from likewise.training.inputs.resolution import batches_of, reads_embeddings, resolve
+from likewise.training.inputs.resolution import reads_embeddings, resolve
 
 B, V, F, E, C = 12, 2, 5, 4, 3
 CLASSES = torch.arange(B) % C
@@ -492,8 +492,9 @@ def test_labels_are_supplied_only_where_the_data_has_some(labelled, supplied):
 
 
 def test_losses_and_inputs_say_which_batches_they_need():
-    assert batches_of(lw.PrototypicalLoss) is batches_of(lw.InfoPatchLoss) is Episodes
-    assert batches_of(lw.SupConLoss) is Batches
+    needed = {"PrototypicalLoss": "Episodes", "InfoPatchLoss": "Episodes", "SupConLoss": "Views"}
+    for loss, batches in needed.items():
+        assert read(["--loss", loss])["batches"]["class_path"] == f"likewise.data.{batches}"
     made, *_ = _inputs(lw.PrototypicalLoss())
     made.check_batches(Episodes(ways=2))
     with pytest.raises(ValueError, match="expected Episodes as batches for PrototypicalLoss, got Views: choose Ep"):

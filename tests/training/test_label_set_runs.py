@@ -10,15 +10,14 @@ from safetensors.torch import load_file
 import likewise as lw
 from likewise.cli import main
 from likewise.data import Fraction, Labelled, Samples, Stratified
-from likewise.data.stratification import stratified
+from likewise.data.split import stratified
 from likewise.diagnostics import grouped, push_weights
-from likewise.evaluation.accuracy import ACCURACY
-from likewise.evaluation.label_scores import HAMMING, MEAN_PRECISION
+from likewise.evaluation.predictions import ACCURACY, HAMMING, MEAN_PRECISION
 from likewise.models import ProjectionHead
 from likewise.runs import Run
 from likewise.scores import ALL
+from likewise.training.assembly import notes
 from likewise.training.inputs import KeyQueue
-from likewise.training.notes import notes
 
 
 def tags(samples=900, labels=8, seed=0):

@@ -24,7 +24,7 @@ from likewise.diagnostics import similarity_histogram
 from likewise.models import MLP, ConvNet, ProjectionHead
 from likewise.runs import Run, load_encoder
 from likewise.training import Checkpoints, Pretraining, TrainingData, Validation
-from likewise.training.loggers.drawings import Drawings, views
+from likewise.training.loggers.boards import Drawings, views
 from likewise.training.loggers.making import logging_to
 
 pytestmark = [
@@ -182,7 +182,7 @@ def test_a_logger_of_the_trainers_goes_on_working_beside(tmp_path):
     ],
 )
 def test_a_tool_that_is_not_there_is_an_error_before_any_work(words, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("likewise.training.loggers.tools.find_spec", lambda _: None)
+    monkeypatch.setattr("likewise.training.loggers.making.find_spec", lambda _: None)
     assert main(["train", *words, "--runs", str(tmp_path / "runs")]) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

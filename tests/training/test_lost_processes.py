@@ -198,14 +198,29 @@ def test_processes_that_read_different_data_are_told_so(tmp_path):
         assert "expected the same data and parts on all ranks, got parts" in _told(tmp_path, rank)
 
 
-def test_a_mistake_on_one_process_is_an_error_on_both(tmp_path):
-    (tmp_path / "0").mkdir()
-    (tmp_path / "1").mkdir()
-    save_few(tmp_path / "0")
-    processes = start_together(["train", *RUN], tmp_path, 2, said=True, folders=[tmp_path / "0", tmp_path / "1"])
+LACKING = {  # what one process does not find: the words, and what it says
+    "a path": (RUN, "expected a file or folder for --data.path, got few.npz"),
+    "a guess": (["few.npz", *RUN[4:]], "few.npz"),
+    "a configuration": (["--config", "few.yaml"], "expected a file of options for --config, got few.yaml"),
+    "a run": (["--resume", "few.partial"], "expected the folder of a run for --resume, got few.partial"),
+}
+
+
+@pytest.mark.parametrize(("case", "lacking"), list(zip(LACKING, [1, 0, 1, 0], strict=True)))
+def test_a_mistake_on_one_process_is_an_error_on_both(case, lacking, tmp_path):
+    words, expected = LACKING[case]
+    folders = [tmp_path / str(rank) for rank in range(2)]
+    for rank, folder in enumerate(folders):
+        (folder / "few.partial").mkdir(parents=True)
+        if rank != lacking:
+            save_few(folder)
+            (folder / "few.yaml").write_text("data: {class_path: Arrays, init_args: {path: few.npz}}\n")
+            (folder / "few.partial" / "config.yaml").write_text((folder / "few.yaml").read_text())
+            (folder / "few.partial" / "run.json").write_text("{}")
+    processes = start_together(["train", *words], tmp_path, 2, said=True, folders=folders)
     assert [end_of(process) for process in processes] == [2, 2]
-    assert "rank 1 was refused, see its message" in _told(tmp_path, 0)
-    assert "few.npz" in _told(tmp_path, 1)
+    assert f"rank {lacking} was refused, see its message" in _told(tmp_path, 1 - lacking)
+    assert expected in _told(tmp_path, lacking)
 
 
 def test_slurm_alone_starts_several(tmp_path):

@@ -10,8 +10,8 @@ import torch
 from likewise.benchmark.case import Contender, Dtype
 from likewise.benchmark.cpu import CpuMeter
 from likewise.benchmark.cuda import CudaMeter
-from likewise.benchmark.results import Result, by_loss
-from likewise.benchmark.schedule import Meter, Schedule
+from likewise.benchmark.results import Timing, by_loss
+from likewise.benchmark.schedule import Meter, Timetable
 
 FEWEST_ROWS = 32
 DTYPES = get_args(Dtype)
@@ -60,11 +60,11 @@ class Measurement(ABC):
         """Return how many results there will be."""
         return sum(rows <= (each.largest or rows) for each in self.contenders() for rows in self.sizes)
 
-    def results(self, tell: Callable[[str], object]) -> Iterator[Result]:
+    def results(self, tell: Callable[[str], object]) -> Iterator[Timing]:
         """Measure, tell what is being done, and yield each result as soon as it is known."""
         size = self.sizes, self.features, self.dtype
-        return Schedule(self.contenders(), self.meter(), tell, *size, self.budget, self.repeats).results()
+        return Timetable(self.contenders(), self.meter(), tell, *size, self.budget, self.repeats).results()
 
-    def summary(self, results: Sequence[Result]) -> str:
+    def summary(self, results: Sequence[Timing]) -> str:
         """Return what is printed at the end."""
         return by_loss(results, list(dict.fromkeys(each.loss for each in self.contenders())))

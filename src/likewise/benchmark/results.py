@@ -21,7 +21,7 @@ HEAD = f"{'rows':>9}  {'loss':<17}{'contender':<32}{'ms':>10}  {'quartiles':<19}
 
 @final
 @dataclass(frozen=True)
-class Result:
+class Timing:
     """What one contender took at one size for a forward and backward step, or why it was skipped.
 
     `milliseconds` is the median of `repeats` steps, of three or more with quartiles; `fastest` is in milliseconds too.
@@ -95,7 +95,7 @@ def thread_words(threads: int) -> str:
     return f"{threads} thread{'' if threads == 1 else 's'}"
 
 
-def write(path: Path, facts: Mapping[str, Any], results: Sequence[Result]) -> None:
+def write(path: Path, facts: Mapping[str, Any], results: Sequence[Timing]) -> None:
     """Write the file as a whole or not at all, so that it is valid at any time."""
     partial = path.with_name(path.name + ".partial")
     rows = ",\n".join(f"    {json.dumps(asdict(result), ensure_ascii=False)}" for result in results)
@@ -104,11 +104,11 @@ def write(path: Path, facts: Mapping[str, Any], results: Sequence[Result]) -> No
     partial.replace(path)
 
 
-def line(result: Result) -> str:
+def line(result: Timing) -> str:
     """Return a result as a line below HEAD.
 
     Example:
-        >>> line(Result("SupConLoss", "likewise", "tiled", 4096, "float32", 80.12, (79.0, 83.4), 9, 12 << 20))
+        >>> line(Timing("SupConLoss", "likewise", "tiled", 4096, "float32", 80.12, (79.0, 83.4), 9, 12 << 20))
         '    4,096  SupConLoss       likewise, tiled                      80.12  79.00 – 83.40         12 MiB'
     """
     head = f"{result.rows:>9,}  {result.loss:<17}{result.who:<32}"
@@ -122,11 +122,11 @@ def line(result: Result) -> str:
     return f"{head}{_digits(result.milliseconds):>10}  {spread:<19}{memory:>9}{'  ' * bool(figures)}{figures}"
 
 
-def by_loss(results: Sequence[Result], losses: Sequence[str]) -> str:
+def by_loss(results: Sequence[Timing], losses: Sequence[str]) -> str:
     """Return results as a Markdown table with a row for each contender, loss by loss, and a column for each size.
 
     Example:
-        >>> print(by_loss([Result("BYOLLoss", "likewise", "", 64, "float32", 0.5, None, 1, 1 << 20)], ["BYOLLoss"]))
+        >>> print(by_loss([Timing("BYOLLoss", "likewise", "", 64, "float32", 0.5, None, 1, 1 << 20)], ["BYOLLoss"]))
         | loss | by | 64 |
         |---|---|---|
         | BYOLLoss | likewise | 0.50 ms, 1.0 MiB |
@@ -145,7 +145,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"|{'|'.join(row)}|" if row[0] == "---" else f"| {' | '.join(row)} |" for row in rows)
 
 
-def _cell(result: Result) -> str:
+def _cell(result: Timing) -> str:
     memory = "" if result.peak_bytes is None else f", {in_units(result.peak_bytes)}"
     return f"{_digits(result.milliseconds or 0)} ms{memory}"
 

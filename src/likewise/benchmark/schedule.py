@@ -7,7 +7,7 @@ from typing import Protocol, final
 
 from likewise.benchmark import prediction
 from likewise.benchmark.case import Case, Contender, Dtype, Failed, Peak
-from likewise.benchmark.results import Result, summary
+from likewise.benchmark.results import Timing, summary
 
 MOST = 1000  # steps of one contender at one size, at most
 SECONDS = 0.6  # of such steps, at most, once they have been repeated often enough
@@ -49,7 +49,7 @@ class _Track:
 
 @final
 @dataclass(frozen=True)
-class Schedule:
+class Timetable:
     """Measures contenders size by size, with ascending numbers of rows of D features, and tells what is being done.
 
     At every size each contender first runs one step for its peak memory; those that could are then timed in turns, for
@@ -66,7 +66,7 @@ class Schedule:
     budget: float
     repeats: int = 5
 
-    def results(self) -> Iterator[Result]:
+    def results(self) -> Iterator[Timing]:
         """Measure, and yield each result as soon as it is known."""
         end = time.monotonic() + self.budget
         tracks = [_Track(each) for each in self.contenders]
@@ -77,7 +77,7 @@ class Schedule:
             for each in self._in_order(tracks, rows, CHEAP * (size_end - now)):
                 reason = self._refused(each, case, size_end - sum(other.seconds[rows] for other in running))
                 if reason:
-                    yield Result(*each.contender.key, rows, self.dtype, skipped=reason)
+                    yield Timing(*each.contender.key, rows, self.dtype, skipped=reason)
                 else:
                     running.append(each)
             for group in self._groups(running, case):
@@ -124,7 +124,7 @@ class Schedule:
         yield from (together[start : start + most] for start in range(0, len(together), most))
         yield from ([each] for each in running if each.contender.apart)
 
-    def _timed(self, group: Sequence[_Track], case: Case, end: float, waiting: int) -> Iterator[Result]:
+    def _timed(self, group: Sequence[_Track], case: Case, end: float, waiting: int) -> Iterator[Timing]:
         """Time the contenders of a group in turns, until each has enough steps or the time of this size is over."""
         allowed = min(SECONDS, max(0, end - time.monotonic()) / max(1, waiting))
         active = list(group)
@@ -151,11 +151,11 @@ class Schedule:
         return None
 
     @staticmethod
-    def _result(track: _Track, case: Case, failure: str | None) -> Result:
+    def _result(track: _Track, case: Case, failure: str | None) -> Timing:
         named = *track.contender.key, case.rows, case.dtype
         if not track.times:
             track.failed = failure
-            return Result(*named, skipped=failure)
+            return Timing(*named, skipped=failure)
         found = summary(track.times)
         track.seconds[case.rows] = found["milliseconds"] / 1e3  # the step for the peak was its process's first
-        return Result(*named, peak_bytes=track.bytes.get(case.rows), **found)
+        return Timing(*named, peak_bytes=track.bytes.get(case.rows), **found)

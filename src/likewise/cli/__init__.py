@@ -1,9 +1,8 @@
-"""The command: one verb a file; this room alone prints."""
+"""The command: a verb is a workflow of that name, or has a file here; this room alone prints."""
 
 import argparse
 import errno
 import importlib
-import os
 import re
 import signal
 import sys
@@ -16,6 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from likewise import __version__
+from likewise.training.launch import check_alone, processes
 
 VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
@@ -25,6 +25,8 @@ VERBS = {
     "export": "write a run's encoder as safetensors or ONNX",
     "bench": "measure time and peak memory of every loss and backend on this machine",
 }
+FILES = {"bench", "complete", "sweep"}
+"""Verbs that are more than a workflow, and read their words themselves."""
 EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
     "datasets": "hub",
@@ -33,7 +35,6 @@ EXTRAS = {  # which of them brings a module
 }
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """What a system reports of a disk without space, a quota, or a limit to the size of files."""
-LAUNCHED = {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}  # how many processes a launcher has started
 TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
@@ -50,9 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         verb = _verb(words)
         with _plain_warnings(), _terminable():
-            if verb != "train" and LAUNCHED & os.environ.keys():
-                importlib.import_module("likewise.training.processes").check_alone(verb)
-            importlib.import_module(f"likewise.cli.{verb}").run(words[1:])
+            if verb != "train":
+                check_alone(verb)
+            if verb in FILES:
+                importlib.import_module(f"likewise.cli.{verb}").run(words[1:])
+            else:
+                importlib.import_module("likewise.cli.workflow").run(verb, words[1:])
     except ImportError as error:
         return _fail(_not_imported(error))
     except (ValueError, OSError) as error:
@@ -79,9 +83,8 @@ def _terminable() -> Generator[None]:
     def end(*_: object) -> None:
         raise SystemExit(TERMINATED)
 
-    several = any(os.environ.get(name, "1") != "1" for name in LAUNCHED)
     here = threading.current_thread() is threading.main_thread()  # the only one that may handle signals
-    if several or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if processes() > 1 or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGTERM, end)
@@ -142,7 +145,7 @@ def _not_imported(error: ImportError) -> str:
     if "likewise[" in str(error):
         return str(error)
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    file = next(of for of in reversed(files) if not of.startswith("<frozen") and of != importlib.__file__)
+    file = next(name for name in reversed(files) if not name.startswith("<frozen") and name != importlib.__file__)
     ours = Path(__file__).parents[1] in Path(file).parents
     module = (error.name or "").split(".")[0]
     missing = isinstance(error, ModuleNotFoundError) and module not in {"", "likewise"}

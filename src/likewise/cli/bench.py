@@ -14,7 +14,7 @@ from typing import Any
 
 from likewise.benchmark.losses import Losses
 from likewise.benchmark.measurement import Measurement
-from likewise.benchmark.results import HEAD, Result, line, machine, thread_words, write
+from likewise.benchmark.results import HEAD, Timing, line, machine, thread_words, write
 
 EXAMPLES = """
 examples:
@@ -47,7 +47,7 @@ def measure(name: str, kind: type[Measurement], words: Sequence[str], *, program
     path = _path(folder, about["device"])
     facts = {**about, "measurement": name, "settings": asdict(measurement), "not_installed": measurement.missing()}
     _say_facts(facts, measurement, path)
-    results: list[Result] = []
+    results: list[Timing] = []
     write(path, facts, results)
     try:
         for result in measurement.results(lambda doing: _tell(f"{len(results)}/{measurement.total()} {doing}")):
@@ -149,7 +149,7 @@ def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> N
     print(f"results as they come: {path}\n", flush=True)
 
 
-def _plot(path: Path, about: dict[str, Any], results: Sequence[Result]) -> None:
+def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
     """Write the plot as a page that needs no other file, if there is a library to draw it."""
     if find_spec("plotly") is None:
         print("no plot, as plotly is not installed: pip install 'likewise[train]'")

@@ -19,8 +19,8 @@ def run(_: Sequence[str]) -> None:
         return
     *before, current = [*words, ""] if line[-1:].isspace() or not words else words
     if not before:
-        found = [verb for verb in VERBS if verb.startswith(current)]
+        candidates = [verb for verb in VERBS if verb.startswith(current)]
     else:
         verb = "train" if before[0] == "sweep" else before[0]
-        found = completions(before[1:], current, verb) if verb in READ else []
-    print("\n".join(found))
+        candidates = completions(before[1:], current, verb) if verb in READ else []
+    print("\n".join(candidates))

@@ -10,27 +10,17 @@ from tqdm import tqdm
 SECONDS = 2.0  # what takes less has no bar
 
 
-def tell(result: str) -> None:
-    """Print a result; a reader that has gone, such as a pipe that is closed, is no reason to stop."""
-    _print(result, sys.stdout)
-
-
-def say(doing: str) -> None:
-    """Say what is going on, before it takes its time, where the training's progress stands too."""
-    _print(doing, sys.stderr)
-
-
 @final
 class Terminal:
     """The `Progress` of the command: bars on a terminal alone, on the stream of what is going on."""
 
     def say(self, doing: str) -> None:
-        """Say what is going on."""
-        say(doing)
+        """Say what is going on, before it takes its time, where the training's progress stands too."""
+        _print(doing, sys.stderr)
 
     def tell(self, result: str) -> None:
-        """Print a result."""
-        tell(result)
+        """Print a result; a reader that has gone, such as a pipe that is closed, is no reason to stop."""
+        _print(result, sys.stdout)
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
         """Show a bar for what takes over two seconds, with its rate and the time left."""

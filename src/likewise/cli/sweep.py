@@ -1,12 +1,13 @@
 """`likewise sweep`: settings x seeds in one process, resumable, ending in a comparison."""
 
 import argparse
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from likewise.cli.settings import combined, parted, tuned
 from likewise.configuration.recipes import named, names, studies, study, unknown
-from likewise.workflows.plan import PLAN, Sweep, configurations, folder_of, read
+from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read
 
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
 
@@ -82,13 +83,37 @@ def _sweep(given: argparse.Namespace, common: list[str]) -> Sweep:
         raise ValueError(unknown(given.recipe, [*studies(), *names()]))
     elif given.recipe is not None:
         common = [*common, "--recipe", given.recipe]
-    every = {name: parted(words, "--tune_by") for name, words in combined(settings, given.grid).items()}
-    tuned_by = {name: by[-1] if by else given.tune_by for name, (_, by) in every.items()}
-    own, trials = tuned({name: words for name, (words, _) in every.items()}, given.tune, given.trials)
-    by = {name: evaluation for name, evaluation in tuned_by.items() if evaluation}
-    if any(name not in trials for name in by) and not given.tune_by:
-        raise ValueError("expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2")
-    return Sweep(common, own, _seeds(given.seeds), given.split_seeds, trials, by)
+    return planned(
+        [_setting(text) for text in settings],
+        common,
+        _seeds(given.seeds),
+        grid=[axis("--grid", text) for text in given.grid],
+        tune=[axis("--tune", text) for text in given.tune],
+        trials=_trials(given.trials),
+        tune_by=given.tune_by,
+        split_seeds=given.split_seeds,
+    )
+
+
+def _trials(text: str | None) -> int | None:
+    if text is not None and (not text.isdecimal() or int(text) < 1):
+        raise ValueError(f"expected --trials as a number above 0, got {text!r}: leave it out for all combinations")
+    return None if text is None else int(text)
+
+
+def _setting(text: str) -> GivenSetting:
+    """Read a setting, NAME: OPTIONS or OPTIONS; without a name it is called as its options are."""
+    named = re.match(r"\s*([^-][^:]*):\s*(.*)$", text, re.DOTALL)
+    try:
+        words = shlex.split(named[2] if named else text)
+    except ValueError as error:
+        raise ValueError(f"expected a setting as options, got {text!r}: {error}") from error
+    if words and not words[0].startswith("--"):
+        raise ValueError(f"expected a setting as options, got {text!r}: write --setting '--loss NTXentLoss'")
+    words, tune = _parted(words, "--tune")
+    name = named[1].strip() if named else " ".join(words).replace("--", "").replace(" ", "=", 1)
+    words, by = _parted(words, "--tune_by")
+    return GivenSetting(name, words, [axis("--tune", values) for values in tune], by[-1] if by else None)
 
 
 def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:
@@ -114,3 +139,39 @@ def _seeds(text: str) -> list[int]:
             "1,7; a comma after a single one"
         )
     return list(range(int(text))) if "," not in text else list(map(int, numbers))
+
+
+def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
+    """Read NAME=VALUES of --grid or --tune: for each value what it is called, and the options that set it.
+
+    Example:
+        >>> axis("--grid", "loss.temperature=0.1,0.2")[1]
+        ('loss.temperature=0.2', ['--loss.temperature', '0.2'])
+        >>> [name for name, _ in axis("--grid", "encoder.widths=[1,2],[3]")]
+        ['encoder.widths=[1,2]', 'encoder.widths=[3]']
+    """
+    name, equal, values = text.removeprefix("--").partition("=")
+    parted = _values(values)
+    if not name or not equal or not parted:
+        raise ValueError(f"expected {option} NAME=VALUE,VALUE, got {text!r}: {option} loss.temperature=0.1,0.2")
+    return [(f"{name}={value}", [f"--{name}", value]) for value in parted]
+
+
+def _parted(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
+    """Part options from what one of them says, each time that it is there."""
+    left: list[str] = []
+    said: list[str] = []
+    following = iter(words)
+    for word in following:
+        if word == option:
+            said.append(next(following, ""))
+        elif word.startswith(f"{option}="):
+            said.append(word.removeprefix(f"{option}="))
+        else:
+            left.append(word)
+    return left, said
+
+
+def _values(text: str) -> list[str]:
+    """Part values at commas, but within brackets."""
+    return [part for part in re.split(r",(?![^\[{]*[\]}])", text) if part]

@@ -39,23 +39,23 @@ class Value:
 
     def plain(self) -> Any:
         """Return its value where it is made of constants, tuples as lists, or MISSING."""
-        node, of = self.node, lambda one: Value(one, self.module).plain()
+        node, plain_of = self.node, lambda one: Value(one, self.module).plain()
         match node:
             case ast.Constant():
                 return node.value
             case ast.Tuple() | ast.List() | ast.Set():
-                items = list(map(of, node.elts))
+                items = list(map(plain_of, node.elts))
                 return MISSING if MISSING in items else items
-            case ast.UnaryOp(op=ast.USub()) if isinstance(number := of(node.operand), int | float):
+            case ast.UnaryOp(op=ast.USub()) if isinstance(number := plain_of(node.operand), int | float):
                 return -number
-            case ast.BinOp(op=ast.Div()) if isinstance(below := of(node.right), int | float):
-                above = of(node.left)
+            case ast.BinOp(op=ast.Div()) if isinstance(below := plain_of(node.right), int | float):
+                above = plain_of(node.left)
                 return above / below if isinstance(above, int | float) else MISSING
             case ast.Call(func=ast.Name(id=name), args=[one]) if name in COPIES:
-                return of(one)
+                return plain_of(one)
             case _:
-                found = self.module.find(ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
-                return found.plain() if isinstance(found, Value) else MISSING
+                named = self.module.find(ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
+                return named.plain() if isinstance(named, Value) else MISSING
 
 
 @final
@@ -90,10 +90,10 @@ class Module:
     def find(self, dotted: str) -> "Class | Module | Value | None":
         """Find what a dotted name means here; None: not told by the source."""
         first, _, rest = dotted.partition(".")
-        found = self._one(first)
+        named = self._one(first)
         if rest:
-            return found.find(rest) if isinstance(found, Module) else None
-        return found
+            return named.find(rest) if isinstance(named, Module) else None
+        return named
 
     def _one(self, name: str) -> "Class | Module | Value | None":
         match self.names.get(name):
@@ -109,8 +109,8 @@ class Module:
                 inside = self.find(ast.unparse(node)) if isinstance(node, ast.Attribute) else None
                 return inside or Value(node, self)
             case _:
-                inside = (of.find(name) for star in self.stars if (of := module_of(star)))
-                return next((of for of in inside if of), None) or module_of(f"{self.name}.{name}")
+                inside = (module.find(name) for star in self.stars if (module := module_of(star)))
+                return next((meaning for meaning in inside if meaning), None) or module_of(f"{self.name}.{name}")
 
     def _read(self, body: list[ast.stmt]) -> None:
         for node in body:
@@ -122,14 +122,14 @@ class Module:
                 case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr="__doc__")]):
                     self.docs[name] = "".join(_strings(node.value))
                 case ast.Import():
-                    for one in node.names:
-                        self.names[one.asname or one.name.partition(".")[0]] = Name(
-                            one.name if one.asname else one.name.partition(".")[0]
+                    for alias in node.names:
+                        self.names[alias.asname or alias.name.partition(".")[0]] = Name(
+                            alias.name if alias.asname else alias.name.partition(".")[0]
                         )
                 case ast.ImportFrom():
                     self._import(node)
                 case ast.If() | ast.Try():
-                    for part in (node.body, *(of.body for of in getattr(node, "handlers", [])), node.orelse):
+                    for part in (node.body, *(handler.body for handler in getattr(node, "handlers", [])), node.orelse):
                         self._read(part)
                 case _:
                     pass
@@ -139,11 +139,11 @@ class Module:
         parents = parents if self.is_package else parents[:-1]
         above = parents[: len(parents) - node.level + 1] if node.level else []
         module = ".".join([*above, *([node.module] if node.module else [])])
-        for one in node.names:
-            if one.name == "*":
+        for alias in node.names:
+            if alias.name == "*":
                 self.stars.append(module)
             else:
-                self.names.setdefault(one.asname or one.name, Name(module, one.name))
+                self.names.setdefault(alias.asname or alias.name, Name(module, alias.name))
 
 
 @final
@@ -172,41 +172,42 @@ class Class:
     @cached_property
     def lineage(self) -> "list[Class]":
         """The class and all it inherits from, as far as the sources tell, in the order of inheritance."""
-        found: dict[tuple[str, str], Class] = {}
+        ancestors: dict[tuple[str, str], Class] = {}
         for base in self.node.bases:
-            of = self.module.find(ast.unparse(base.value if isinstance(base, ast.Subscript) else base))
-            for one in of.lineage if isinstance(of, Class) else []:
-                found.pop(one.key, None)
-                found[one.key] = one
-        return [self, *found.values()]
+            parent = self.module.find(ast.unparse(base.value if isinstance(base, ast.Subscript) else base))
+            for ancestor in parent.lineage if isinstance(parent, Class) else []:
+                ancestors.pop(ancestor.key, None)
+                ancestors[ancestor.key] = ancestor
+        return [self, *ancestors.values()]
 
     def inherits(self, other: "Class") -> bool:
         """Tell whether it is the other class or inherits from it."""
-        return any(one.key == other.key for one in self.lineage)
+        return any(ancestor.key == other.key for ancestor in self.lineage)
 
     @cached_property
     def functions(self) -> dict[str, ast.FunctionDef]:
         """The functions that it defines itself."""
-        return {one.name: one for one in self.node.body if isinstance(one, ast.FunctionDef)}
+        return {member.name: member for member in self.node.body if isinstance(member, ast.FunctionDef)}
 
     def attribute(self, name: str) -> Value | None:
         """Return what the class, or the nearest that it inherits from, sets an attribute to."""
-        for one in self.lineage:
-            for node in one.node.body:
+        for kind in self.lineage:
+            for node in kind.node.body:
                 targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-                if any(isinstance(of, ast.Name) and of.id == name for of in targets) and getattr(node, "value", None):
-                    return Value(node.value, one.module)  # pyright: ignore[reportAttributeAccessIssue]
+                named = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+                if named and getattr(node, "value", None):
+                    return Value(node.value, kind.module)  # pyright: ignore[reportAttributeAccessIssue]
         return None
 
     @property
     def abstract(self) -> bool:
         """Whether it leaves something for its subclasses to define."""
         open_: dict[str, bool] = {}
-        for one in self.lineage:
-            for name, function in one.functions.items():
-                marks = [ast.unparse(of) for of in function.decorator_list]
+        for kind in self.lineage:
+            for name, function in kind.functions.items():
+                marks = [ast.unparse(decorator) for decorator in function.decorator_list]
                 open_.setdefault(name, any(mark.endswith("abstractmethod") for mark in marks))
-            for node in one.node.body:
+            for node in kind.node.body:
                 for target in node.targets if isinstance(node, ast.Assign) else ():
                     open_.setdefault(ast.unparse(target), False)
         return any(open_.values())
@@ -227,23 +228,23 @@ class Class:
 
 
 def _parameters(lineage: list[Class], function: str) -> dict[str, Parameter]:
-    for place, one in enumerate(lineage):
-        node = one.functions.get(function)
-        if node is None and function == "__init__" and _is_record(one.node):
-            return {**_parameters(lineage[place + 1 :], function), **_fields(one)}
+    for place, kind in enumerate(lineage):
+        node = kind.functions.get(function)
+        if node is None and function == "__init__" and _is_record(kind.node):
+            return {**_parameters(lineage[place + 1 :], function), **_fields(kind)}
         if node is None:
             continue
-        said = _arguments(f"{one.doc}\n\n{ast.get_docstring(node) or ''}")
+        said = _arguments(f"{kind.doc}\n\n{ast.get_docstring(node) or ''}")
         plain = node.args.posonlyargs + node.args.args
         defaults = [None] * (len(plain) - len(node.args.defaults)) + list(node.args.defaults)
         pairs = [*zip(plain, defaults, strict=True), *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
-        found = {arg.arg: _parameter(one.module, arg, default, said) for arg, default in pairs[1:]}
+        parameters = {arg.arg: _parameter(kind.module, arg, default, said) for arg, default in pairs[1:]}
         if node.args.kwarg is not None:
-            found = {
-                **found,
-                **{k: v for k, v in _passed_on(one, node, lineage[place + 1 :]).items() if k not in found},
+            parameters = {
+                **parameters,
+                **{k: v for k, v in _passed_on(kind, node, lineage[place + 1 :]).items() if k not in parameters},
             }
-        return found
+        return parameters
     return {}
 
 
@@ -253,28 +254,28 @@ def _parameter(module: Module, arg: ast.arg, default: ast.expr | None, said: Map
     return Parameter(arg.arg, annotation, value, default is None, said.get(arg.arg, ""))
 
 
-def _passed_on(one: Class, node: ast.FunctionDef, parents: list[Class]) -> dict[str, Parameter]:
+def _passed_on(kind: Class, node: ast.FunctionDef, parents: list[Class]) -> dict[str, Parameter]:
     """Return what `**options` stands for: the keys of a TypedDict, or else the parameters of the parents."""
     annotation = node.args.kwarg.annotation if node.args.kwarg else None
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).endswith("Unpack"):
-        keys = one.module.find(ast.unparse(annotation.slice))
+        keys = kind.module.find(ast.unparse(annotation.slice))
         return _fields(keys, required=False) if isinstance(keys, Class) else {}
     return _parameters(parents, node.name)
 
 
-def _fields(one: Class, *, required: bool = True) -> dict[str, Parameter]:
-    said, found = _arguments(one.doc), dict[str, Parameter]()
-    for node in one.node.body:
+def _fields(record: Class, *, required: bool = True) -> dict[str, Parameter]:
+    said, fields = _arguments(record.doc), dict[str, Parameter]()
+    for node in record.node.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             name = node.target.id
-            value = MISSING if node.value is None else Value(node.value, one.module).plain()
+            value = MISSING if node.value is None else Value(node.value, record.module).plain()
             needed = required and node.value is None
-            found[name] = Parameter(name, Value(node.annotation, one.module), value, needed, said.get(name, ""))
-    return found
+            fields[name] = Parameter(name, Value(node.annotation, record.module), value, needed, said.get(name, ""))
+    return fields
 
 
 def _is_record(node: ast.ClassDef) -> bool:
-    return any("dataclass" in ast.unparse(one) for one in node.decorator_list)
+    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def _arguments(doc: str) -> dict[str, str]:
@@ -301,8 +302,8 @@ def _arguments(doc: str) -> dict[str, str]:
 
 def _strings(node: ast.AST) -> Iterator[str]:
     """Yield the strings in an expression, in the order of the source."""
-    for one in ast.iter_child_nodes(node):
-        yield from _strings(one)
+    for child in ast.iter_child_nodes(node):
+        yield from _strings(child)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
 
@@ -340,15 +341,15 @@ def _file_of(name: str) -> Path | None:
 def find(path: str) -> Class | None:
     """Find a class by its import path, module.Name; None: not told by the source."""
     module = module_of(path.rpartition(".")[0])
-    found = module.find(path.rpartition(".")[2]) if module else None
-    return found if isinstance(found, Class) else None
+    kind = module.find(path.rpartition(".")[2]) if module else None
+    return kind if isinstance(kind, Class) else None
 
 
 def kinds(base: Class) -> dict[str, str]:
     """Return the classes of a kind that come with it: for each name the import path, of the outermost package."""
     names = {name for package in packages_of(base) for name in package.names if name[0].isupper()}
-    found = ((name, kind_named(name, base)) for name in sorted(names))
-    return {name: path for name, path in found if path is not None}
+    paths = ((name, kind_named(name, base)) for name in sorted(names))
+    return {name: path for name, path in paths if path is not None}
 
 
 def kind_named(name: str, base: Class) -> str | None:
@@ -364,7 +365,7 @@ def packages_of(base: Class) -> list[Module]:
     """Return the packages that a class is in, but for the outermost, which has everything; or else its module."""
     parents = base.module.name.split(".")[:-1]
     above = [".".join(parents[:size]) for size in range(2, len(parents) + 1)] or [base.module.name]
-    return [found for name in above if (found := module_of(name))]
+    return [package for name in above if (package := module_of(name))]
 
 
 def imported(path: str, base: Class) -> None:

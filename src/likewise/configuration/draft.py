@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +17,10 @@ from likewise.configuration.classes import (
     kinds,
     module_of,
 )
-from likewise.configuration.guesses import class_named
+from likewise.configuration.guesses import class_named, near_classes, near_options
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
-from likewise.configuration.suggestions import near_classes, near_options
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.parts import is_spec, renamed
-
-PROCESSES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Where a launcher says how many it has started."""
 
 
 class Option(NamedTuple):
@@ -52,16 +47,12 @@ class Draft:
 
     def completed(self) -> dict[str, Any]:
         """Return all options, with the defaults of those that were not given, or raise where one is required."""
-        found = self._completed(self.values, self.root, "")
+        options = self._completed(self.values, self.root, "")
         for name in self.root.parameters():
-            found.setdefault(name, None)
-        if "trainer" in found:
-            found["trainer"] = found["trainer"]["init_args"]
-        return found
-
-    def kind(self, part: str) -> Class | None:
-        """Return the class that is chosen for a part; None: not told by its source."""
-        return find(self.values[part]["class_path"])
+            options.setdefault(name, None)
+        if "trainer" in options:
+            options["trainer"] = options["trainer"]["init_args"]
+        return options
 
     def _put(self, values: dict[str, Any], kind: Class | None, names: Sequence[str], option: Option) -> None:
         name, *rest = names
@@ -77,7 +68,7 @@ class Draft:
         elif base is not None:
             part = option.name.removesuffix("." + ".".join(rest))
             raise ValueError(f"expected --{part} before --{option.name}, got none: name a class, {_some(base)}")
-        elif parameter.annotation is None or any(takes(parameter.annotation, of) for of in MAPPINGS):
+        elif parameter.annotation is None or any(takes(parameter.annotation, type_name) for type_name in MAPPINGS):
             before = current if isinstance(current, dict) else {}
             values[name] = {**before, ".".join(rest): parsed(option.value)}
         else:
@@ -95,10 +86,10 @@ class Draft:
         return parameters[name]
 
     def _unknown(self, option: Option, kind: Class | None) -> str:
-        own = kind is None or kind.key == self.root.key or kind.name == "Trainer"
-        of = "" if own or kind is None else f" of {kind.name}"
+        general = kind is None or kind.key == self.root.key or kind.name == "Trainer"
+        whose = "" if general or kind is None else f" of {kind.name}"
         near = near_options(option.name, self.values, self.root, kind)
-        told = f"unknown option --{option.name}{of}"
+        told = f"unknown option --{option.name}{whose}"
         return f"{told}, did you mean {' or '.join(near[:2])}?" if near else f"{told}: see {self._help(option.name)}"
 
     def _help(self, name: str) -> str:
@@ -116,7 +107,7 @@ class Draft:
         """Return the value of an option as its parameter wants it."""
         if base is None:
             return self._plain(option, parameter, current)
-        listed = any(takes(parameter.annotation, of) for of in LISTS)
+        listed = any(takes(parameter.annotation, type_name) for type_name in LISTS)
         optional = takes(parameter.annotation, "str")
 
         def part(value: Any) -> Any:
@@ -161,14 +152,14 @@ class Draft:
             kept = current["init_args"] if is_spec(current) else {}
             if is_spec(current) and current["class_path"] == made["class_path"]:
                 return current
-            for name, of in kept.items():
-                self._keep(made, name, of)
+            for name, argument in kept.items():
+                self._keep(made, name, argument)
             return made
         if not isinstance(value, Mapping) or not isinstance(value.get("class_path"), str):
             return None
         made = self._part(option, value["class_path"], base, None, optional=False)
-        for name, of in (value.get("init_args") or {}).items():
-            self._put(made["init_args"], find(made["class_path"]), [name], Option(f"{option.name}.{name}", of))
+        for name, argument in (value.get("init_args") or {}).items():
+            self._put(made["init_args"], find(made["class_path"]), [name], Option(f"{option.name}.{name}", argument))
         return made
 
     def _keep(self, made: dict[str, Any], name: str, value: Any) -> None:
@@ -206,22 +197,22 @@ class Draft:
     def _completed(self, values: dict[str, Any], kind: Class | None, above: str) -> dict[str, Any]:
         if kind is None:
             return values
-        found: dict[str, Any] = {}
+        complete: dict[str, Any] = {}
         for name, parameter in parameters_of(kind).items():
             if name in values:
-                found[name] = self._whole(values[name], f"{above}{name}")
-                if found[name] is None and parameter.default is None:
-                    del found[name]
+                complete[name] = self._whole(values[name], f"{above}{name}")
+                if complete[name] is None and parameter.default is None:
+                    del complete[name]
             elif parameter.required:
                 raise ValueError(f"expected --{above}{name}, got none: see {self._help(above or name)}")
             elif parameter.default is not MISSING and parameter.default is not None:
-                found[name] = plain(parameter.default, parameter.annotation)
-            self._check_path(f"{above}{name}", found.get(name), parameter, kind)
-        return found
+                complete[name] = plain(parameter.default, parameter.annotation)
+            self._check_path(f"{above}{name}", complete.get(name), parameter, kind)
+        return complete
 
     def _whole(self, value: Any, name: str) -> Any:
         if isinstance(value, list):
-            return [self._whole(one, name) for one in value]
+            return [self._whole(item, name) for item in value]
         if not is_spec(value):
             return value
         kind = find(value["class_path"])
@@ -233,8 +224,6 @@ class Draft:
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
-        if any(os.environ.get(launched, "1") != "1" for launched in PROCESSES):
-            return  # a process that lacks a file says so when it has met the others, which would wait for it
         reads = parameter.required and takes(parameter.annotation, "Path")
         if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
             raise ValueError(f"expected a file or folder for --{name}, got {value}, which does not exist: correct it")
@@ -242,14 +231,14 @@ class Draft:
 
 def parameters_of(kind: Class) -> dict[str, Parameter]:
     """Return the parameters of a class that options can give."""
-    return {name: of for name, of in kind.parameters().items() if name not in HIDDEN}
+    return {name: parameter for name, parameter in kind.parameters().items() if name not in HIDDEN}
 
 
 def _options_of(verb: str) -> Class:
-    found = find(f"likewise.configuration.options.{VERBS[verb]}")
-    if found is None:  # pragma: no cover - a package without its sources
+    record = find(f"likewise.configuration.options.{VERBS[verb][0]}")
+    if record is None:  # pragma: no cover - a package without its sources
         raise ImportError("expected the sources of likewise, got none: install them, since options are read from them")
-    return found
+    return record
 
 
 def _standing(name: str) -> list[dict[str, Any]]:
@@ -257,7 +246,7 @@ def _standing(name: str) -> list[dict[str, Any]]:
     module = module_of("likewise.report.sections") if name == "sections" else None
     listed = module.find("SECTIONS") if module else None
     names = listed.node.elts if isinstance(listed, Value) and isinstance(listed.node, ast.Tuple) else []
-    return [{"class_path": f"likewise.report.sections.{ast.unparse(one)}", "init_args": {}} for one in names]
+    return [{"class_path": f"likewise.report.sections.{ast.unparse(section)}", "init_args": {}} for section in names]
 
 
 def _some(base: Class) -> str:

@@ -1,19 +1,21 @@
-"""First guesses: methods by their usual names, networks with their depth, and data by what is there."""
+"""Guesses: methods by their usual names, networks with their depth, data by what is there; and what was meant."""
 
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 from pathlib import Path
 from string import ascii_letters, digits
 from typing import Any
 
 from likewise.configuration import recipes
-from likewise.configuration.classes import Class, kind_named, packages_of
-from likewise.configuration.values import folded
-from likewise.data.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
-from likewise.data.formats import IMAGE_COLUMNS, TABLES, image_suffixes
+from likewise.configuration.classes import Class, find, kind_named, kinds, packages_of
+from likewise.configuration.options import ALIASES, HIDDEN, SLIPS
+from likewise.configuration.values import folded, part_of
+from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
+from likewise.files.formats import IMAGE_COLUMNS, TABLES, image_suffixes
+from likewise.parts import is_spec
 
 METHODS = {
     "simclr": "NTXentLoss",
@@ -33,6 +35,11 @@ METHODS = {
 OF_CLASS = {"Digits": "digits", "Arrays": "vectors", "Text": "texts", "Hub": "image-folder"}
 LOOKED_AT = 1000  # entries of a folder
 WORD = {*ascii_letters, *digits, *"-_ "}
+SURE = 0.9
+"""How alike letters are where nothing else can be meant."""
+
+MANY = 40
+"""With more classes of a kind, as of torch.nn, an error lists none."""
 
 
 def class_named(name: str, base: Class) -> str | None:
@@ -42,8 +49,8 @@ def class_named(name: str, base: Class) -> str | None:
     if exact := kind_named(name, base):
         return exact
     wanted, kind = folded(name), folded(base.name)
-    for one in sorted({name for package in packages_of(base) for name in package.names}):
-        if wanted in {folded(one), folded(one).removesuffix(kind)} and (path := kind_named(one, base)):
+    for known in sorted({name for package in packages_of(base) for name in package.names}):
+        if wanted in {folded(known), folded(known).removesuffix(kind)} and (path := kind_named(known, base)):
             return path
     return kind_named(METHODS.get(wanted, ""), base) if kind == "loss" else None
 
@@ -79,7 +86,7 @@ def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
         if value.get("class_path") is not None:
             yield option, value["class_path"]
         more = value.get("init_args") or {}
-        others = {key: of for key, of in value.items() if key not in {"class_path", "init_args"}}
+        others = {key: argument for key, argument in value.items() if key not in {"class_path", "init_args"}}
         yield from flat({**others, **more}, f"{option}.")
 
 
@@ -92,14 +99,14 @@ def _data(value: str) -> list[tuple[str, Any]] | None:
         if is_class and Path(value).suffix.lower() not in {*TABLES, *ARRAYS}:
             return None
         raise
-    options = [(f"data.{argument}", of) for argument, of in arguments.items()]
+    options = [(f"data.{argument}", given) for argument, given in arguments.items()]
     return [("data", f"likewise.data.{name}"), *options]
 
 
 def near_data(value: str) -> list[str]:
     """Return the names of data sets that are near a word."""
     sets = {folded(name): name for name in TORCHVISION}
-    return [sets[one] for one in get_close_matches(folded(value), sets, cutoff=0.75)]
+    return [sets[close] for close in get_close_matches(folded(value), sets, cutoff=0.75)]
 
 
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
@@ -107,7 +114,7 @@ def kind_of_data(options: Mapping[str, Any]) -> str | None:
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))
-        return next((one for one in recipes.data_names() if folded(one) == wanted), None)
+        return next((data for data in recipes.listed("data") if folded(data) == wanted), None)
     path = Path(str(options.get("data.path") or ""))
     if name == "Arrays" and "images" in _arrays(path):
         return None
@@ -132,3 +139,67 @@ def _has_images(path: Path) -> bool:
         return True
     tables = [file for file in files if file.suffix.lower() in TABLES]
     return not tables or any(name in IMAGE_COLUMNS for name in first_row(tables[0]))
+
+
+def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:
+    """Say that no class of a kind, or none of some names, is called as an option wants, and which are near."""
+    known = list(names or kinds(base))
+    last = name.rpartition(".")[2] if names else name
+    folds = {folded(kind).removesuffix(folded(base.name)): kind for kind in known}
+    folds |= {folded(kind): kind for kind in known}
+    folds |= {usual: path for usual, path in METHODS.items() if path in known}
+    near = [folds[close] for close in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
+    near += [close for close in get_close_matches(last, known, n=3) if close not in near]
+    near = near or (near_data(name) if base.name == "Source" else [])
+    many = not names and len(known) > MANY
+    told = f"a class for --{option}" if many else f"{option} to be one of {', '.join(known)}"
+    told, unique = f"expected {told}, got {name}", list(dict.fromkeys(near))[:2]
+    remedy = "give its import path, module.Name" if many else "name one of them"
+    return f"{told}, did you mean {' or '.join(unique)}?" if unique else f"{told}: {remedy}"
+
+
+def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None) -> list[str]:
+    """Return the options that are near one that does not exist: by its usual name, its last name, or its letters."""
+    known = list(_options(values, root))
+    part, _, last = option.rpartition(".")
+    verb_has = {name: target for name, target in ALIASES.items() if target in known}
+    short = SLIPS.get(option)
+    if not part and short and (short in verb_has or short in known or short == "device"):
+        return [_dashed(short)]
+    same = [full for full in known if full.rpartition(".")[2] == last]
+    siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
+    names = siblings if part else {**siblings, **dict.fromkeys(SLIPS, ""), **{name: name for name in verb_has}}
+    close = get_close_matches(last, names, n=3, cutoff=0.7)
+    close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
+    near = [names[full] or SLIPS[full] for full in close]
+    folds = {folded(full): full for full in siblings}
+    near = [siblings[folds[folded(last)]]] if folded(last) in folds else near
+    if not near and not same and kind is not None and part:
+        near = [f"{part} {name}" for name, kind_of in _others(part, root) if last in kind_of.parameters()]
+    return [_dashed(full) for full in dict.fromkeys([*same, *near])]
+
+
+def _dashed(name: str) -> str:
+    return f"--{name.replace('_', '-') if name in ALIASES else name}"
+
+
+def _options(values: Mapping[str, Any], root: Class) -> Iterator[str]:
+    """Yield the options that there are, with those of the chosen classes."""
+    yield from (name for name in root.parameters())
+    yield from _within(values, "")
+
+
+def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
+    for name, value in values.items():
+        spec = value[-1] if isinstance(value, list) and value else value
+        if is_spec(spec) and (kind := find(spec["class_path"])):
+            yield from (f"{above}{name}.{argument}" for argument in kind.parameters() if argument not in HIDDEN)
+            yield from _within(spec["init_args"], f"{above}{name}.")
+
+
+def _others(part: str, root: Class) -> list[tuple[str, Class]]:
+    """Return the classes that could be chosen for a part."""
+    parameter = root.parameters().get(part)
+    base = part_of(parameter.annotation) if parameter else None
+    paths = kinds(base).items() if base else ()
+    return [(name, kind) for name, path in paths if (kind := find(path))]

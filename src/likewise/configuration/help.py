@@ -1,6 +1,7 @@
 """Help: the options of a verb, the classes of a part with a line each, the options of a class; and completion."""
 
 import ast
+import builtins
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -8,78 +9,43 @@ from typing import Any
 
 from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
-from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, TRAINER
-from likewise.configuration.suggestions import near_classes, near_options
+from likewise.configuration.guesses import near_classes, near_options
+from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, TRAINER, VERBS
 from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
 
 WIDTH = 100
-INTRODUCTIONS = {
-    "train": """usage: likewise train [DATA] [OPTIONS]
-
-Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
-
-Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
-DATA is a folder of photos, a file of vectors or texts, or the name of a data set of torchvision.
-Every part is a class, chosen by name and configured by its own parameters:
-
-    likewise train photos/ --loss simclr --encoder resnet18 --epochs 100
-    likewise train --loss NTXentLoss --loss.temperature 0.5 --trainer.max_epochs 100
-    likewise train --data flowers.npz --encoder MLP --encoder.width 512 --lr 0.001 --batch-size 64
-    likewise train --loss moco --inputs.size 65536        InfoNCELoss, a momentum encoder and a queue
-    likewise train --loss.help                            every loss, with a line on each
-    likewise train --loss.help NTXentLoss                 the parameters of a class
-    likewise train --config runs/RUN/config.yaml          repeat a run
-    likewise train --resume runs/RUN.partial              resume an interrupted run
-    likewise train --recipe simclr --print-config         every value, without training
-
-A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
-also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like code.
-""",
-    "evaluate": """usage: likewise evaluate SOURCE [OPTIONS]
-
-Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
-
-    likewise evaluate runs/RUN                          a run again: its scores and report are replaced
-    likewise evaluate runs/RUN/checkpoint.ckpt          the encoder of a checkpoint, as a run of its own
-    likewise evaluate embeddings.npz                    features and labels from anywhere, as a run of its own
-    likewise evaluate runs/RUN --evaluations Retrieval  one evaluation only
-
-Calibration, OutOfDistribution (needs --evaluations.outside, other data) and Robustness run only if they are named.
-
-An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
-or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in proportion.
-""",
-}
 
 
 def asked_help(words: Sequence[str], verb: str) -> str | None:
     """Return the help that the words of a command line ask for; None: they ask for none."""
     if {"--help", "-h"} & set(words):
         return _of_verb(verb)
-    for one in options_in(words, verb):
-        if one.name.endswith(".help"):
-            return _of_part(one, verb)
+    for option in options_in(words, verb):
+        if option.name.endswith(".help"):
+            return _of_part(option, verb)
     return None
 
 
 def _of_verb(verb: str) -> str:
     root = Draft(verb).root
     parameters = root.parameters()
-    plain = [one for one in parameters.values() if part_of(one.annotation) is None]
-    parts = [one for one in parameters.values() if part_of(one.annotation) is not None and one.name != "trainer"]
-    lines = [INTRODUCTIONS[verb], "options:"]
-    lines += [line for one in plain for line in _lines(f"--{one.name}", one)]
-    lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
-    for one in parts:
-        base, default = part_of(one.annotation), DEFAULTS.get(one.name)
+    bases = {name: part_of(parameter.annotation) for name, parameter in parameters.items() if name != "trainer"}
+    plain = [parameters[name] for name, base in bases.items() if base is None]
+    parts = {name: base for name, base in bases.items() if base is not None}
+    usage, introduction = VERBS[verb][1], root.doc.partition("\n\nArgs:")[0]
+    lines = [f"usage: likewise {verb} {usage} [OPTIONS]", "", introduction, "", "options:"]
+    lines += [line for parameter in plain for line in _lines(f"--{parameter.name}", parameter)]
+    if parts:
+        lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
+    for name, base in parts.items():
+        default = DEFAULTS.get(name)
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
-        lines += (
-            [f"  --{one.name} CLASS", *_wrapped(f"{one.said}{named} One of {', '.join(kinds(base))}.")] if base else []
-        )
+        said = f"{parameters[name].said}{named} One of {', '.join(kinds(base))}."
+        lines += [f"  --{name} CLASS", *_wrapped(said)]
     trainer = find(TRAINER) if "trainer" in parameters else None
     if verb == "train":
-        usual = ", ".join(f"--{name.replace('_', '-')} for --{of}" for name, of in ALIASES.items())
+        usual = ", ".join(f"--{name.replace('_', '-')} for --{option}" for name, option in ALIASES.items())
         lines += ["", *textwrap.wrap(f"Short names: {usual}, --device for --trainer.accelerator.", WIDTH)]
         lines += ["", "trainer, Lightning's:", *(_parameters(trainer, "trainer") if trainer else [])]
     return "\n".join(lines)
@@ -106,9 +72,9 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
     if not isinstance(option.value, str):
         known = kinds(base)
         lines = [f"classes for --{name}; --{name}.help CLASS lists the options of one:"]
-        for one, path in known.items():
+        for class_name, path in known.items():
             kind = find(path)
-            lines += [f"  {one}", *_wrapped(kind.summary if kind else "")]
+            lines += [f"  {class_name}", *_wrapped(kind.summary if kind else "")]
         return "\n".join(lines)
     draft = Draft(verb)
     kind = find(draft.class_path(name, option.value, base))
@@ -118,10 +84,9 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
 
 
 def _parameters(kind: Class, above: str) -> list[str]:
-    parameters = parameters_of(kind).values()
-    return [line for one in parameters if _types(one) for line in _lines(f"--{above}.{one.name}", one)] or [
-        "  no options"
-    ]
+    shown = {name: parameter for name, parameter in parameters_of(kind).items() if _types(parameter)}
+    lines = [line for name, parameter in shown.items() for line in _lines(f"--{above}.{name}", parameter)]
+    return lines or ["  no options"]
 
 
 def _lines(name: str, parameter: Parameter) -> list[str]:
@@ -143,19 +108,20 @@ def _types(parameter: Parameter) -> str:
     """Return what a parameter takes, in short; nothing where no word can give it."""
     if parameter.annotation is None:
         return "VALUE"
-    found = (word for one in members(parameter.annotation) for word in _type(one).split("|"))
-    return "|".join(dict.fromkeys(found))
+    words = (word for member in members(parameter.annotation) for word in _type(member).split("|"))
+    return "|".join(dict.fromkeys(words))
 
 
-def _type(one: Value) -> str:
-    name = head(one.node)
-    if name == "Literal" and isinstance(one.node, ast.Subscript):
-        inner = one.node.slice
+def _type(annotation: Value) -> str:
+    name = head(annotation.node)
+    if name == "Literal" and isinstance(annotation.node, ast.Subscript):
+        inner = annotation.node.slice
         choices = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-        return "|".join(_word(Value(choice, one.module).plain()) for choice in choices)
+        return "|".join(_word(Value(choice, annotation.module).plain()) for choice in choices)
     if name == "None":
         return "null"
-    return "CLASS" if part_of(one) and not isinstance(one.node, ast.Subscript) else ast.unparse(one.node)
+    is_class = part_of(annotation) and not isinstance(annotation.node, ast.Subscript)
+    return "CLASS" if is_class else ast.unparse(annotation.node)
 
 
 def _wrapped(text: str) -> list[str]:
@@ -168,10 +134,10 @@ def completions(words: Sequence[str], current: str, verb: str) -> list[str]:
     """Return what the word that is being typed may become."""
     previous = words[-1] if words else ""
     if is_option(previous) and not is_option(current) and "=" not in previous:
-        found = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), words[:-1], verb)
+        candidates = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), words[:-1], verb)
     else:
-        found = [f"--{name}" for name in _names(words, verb)]
-    return sorted(one for one in found if one.startswith(current))
+        candidates = [f"--{name}" for name in _names(words, verb)]
+    return sorted(candidate for candidate in candidates if candidate.startswith(current))
 
 
 def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
@@ -182,12 +148,16 @@ def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
     base = part_of(parameter.annotation) if parameter else None
     if base is not None:
         return list(kinds(base))
-    return [one for one in _types(parameter).split("|") if one.islower()] if parameter else []
+    words = _types(parameter).split("|") if parameter else []
+    truth = ["false", "true"] if "bool" in words else []
+    return truth + [word for word in words if word.islower() and not hasattr(builtins, word)]
 
 
 def _names(words: Sequence[str], verb: str) -> Iterator[str]:
     root = Draft(verb).root
-    yield from (name.replace("_", "-") for name, of in ALIASES.items() if of.partition(".")[0] in root.parameters())
+    for alias, option in ALIASES.items():
+        if option.partition(".")[0] in root.parameters() and alias not in root.parameters():
+            yield alias.replace("_", "-")
     yield from ("help", *root.parameters())
     for part in (*PARTS, "inputs", "subset", "evaluations", "trainer"):
         if part in root.parameters():
@@ -201,10 +171,10 @@ def _chosen(parts: Sequence[str], words: Sequence[str], verb: str) -> Class | No
     draft, part = Draft(verb), parts[0]
     default = {"trainer": TRAINER, **DEFAULTS}.get(part)
     given = [Option(part, default)] if default else []
-    for one in [*given, *classes_first(options_in(words, verb))]:
-        if one.name == part and isinstance(one.value, str):
+    for option in [*given, *classes_first(options_in(words, verb))]:
+        if option.name == part and isinstance(option.value, str):
             try:
-                draft.put(one._replace(adds=False))
+                draft.put(option._replace(adds=False))
             except ValueError:
                 return None
-    return draft.kind(part) if part in draft.values else None
+    return find(draft.values[part]["class_path"]) if part in draft.values else None

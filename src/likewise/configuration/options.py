@@ -1,4 +1,7 @@
-"""The options of `likewise train` and `likewise evaluate`: records, whose fields are read like a part's parameters."""
+"""The options of the command's verbs: a record each, whose fields are read like a part's parameters.
+
+What the record says of itself is the verb's help.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:  # the sources tell what these are; importing them takes secon
 
 @dataclass(kw_only=True)
 class SharedOptions:
-    """The options of both.
+    """The options of training and evaluation.
 
     Args:
         runs: The folder to create the run's folder in.
@@ -41,7 +44,18 @@ class SharedOptions:
 
 @dataclass(kw_only=True)
 class EvaluateOptions(SharedOptions):
-    """The options of `likewise evaluate`.
+    """Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
+
+        likewise evaluate runs/RUN                          a run again: its scores and report are replaced
+        likewise evaluate runs/RUN/checkpoint.ckpt          the encoder of a checkpoint, as a run of its own
+        likewise evaluate embeddings.npz                    features and labels from anywhere, as a run of its own
+        likewise evaluate runs/RUN --evaluations Retrieval  one evaluation only
+
+    Calibration, OutOfDistribution (needs --evaluations.outside, other data) and Robustness run only if they are named.
+
+    An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
+    or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in
+    proportion.
 
     Args:
         source: A run's folder, a checkpoint in it, or an .npz file.
@@ -54,7 +68,25 @@ class EvaluateOptions(SharedOptions):
 
 @dataclass(kw_only=True)
 class TrainOptions(SharedOptions):
-    """The options of `likewise train`.
+    """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
+
+    Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
+    DATA is a folder of photos, a file of vectors or texts, or the name of a data set of torchvision.
+    Every part is a class, chosen by name and configured by its own parameters:
+
+        likewise train photos/ --loss simclr --encoder resnet18 --epochs 100
+        likewise train --loss NTXentLoss --loss.temperature 0.5 --trainer.max_epochs 100
+        likewise train --data flowers.npz --encoder MLP --encoder.width 512 --lr 0.001 --batch-size 64
+        likewise train --loss moco --inputs.size 65536        InfoNCELoss, a momentum encoder and a queue
+        likewise train --loss.help                            every loss, with a line on each
+        likewise train --loss.help NTXentLoss                 the parameters of a class
+        likewise train --config runs/RUN/config.yaml          repeat a run
+        likewise train --resume runs/RUN.partial              resume an interrupted run
+        likewise train --recipe simclr --print-config         every value, without training
+
+    A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
+    also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like
+    code.
 
     Args:
         config: A YAML file of options; those on the command line win. Several as --config A --config B.
@@ -114,7 +146,53 @@ class TrainOptions(SharedOptions):
     trainer: Trainer
 
 
-VERBS = {"train": "TrainOptions", "evaluate": "EvaluateOptions"}
+@dataclass(kw_only=True)
+class CompareOptions:
+    """Compare runs: a table with intervals and paired differences, curves overlaid, differences by class.
+
+        likewise compare runs/A runs/B                         compare.html, and the table as compare.csv and .md
+        likewise compare runs/* --output results/all.html
+
+    Runs that differ in the seed only are one setting; the first run's setting is what others are compared with. Scores
+    are means over seeds with 95 % intervals, differences are paired by seed; with one run each, by test sample.
+
+    Args:
+        runs: The runs' folders, two or more. Default: none.
+        output: The page to write.
+        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
+            with likewise.
+    """
+
+    runs: tuple[Path, ...] = ()
+    output: Path = Path("compare.html")
+    sections: Section | list[Section] | None = None
+
+
+@dataclass(kw_only=True)
+class ExportOptions:
+    """Write a run's encoder as a file for elsewhere.
+
+        likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
+        likewise export runs/RUN --output encoder.safetensors
+
+    Args:
+        run: The run's folder.
+        output: The file to write. Default: the run's folder with the ending of the format.
+        format: What to write. Default: what the output's name says, else safetensors.
+    """
+
+    run: Path
+    output: Path | None = None
+    format: Literal["safetensors", "onnx"] | None = None
+
+
+VERBS = {
+    "train": ("TrainOptions", "[DATA]"),
+    "evaluate": ("EvaluateOptions", "SOURCE"),
+    "compare": ("CompareOptions", "RUNS ..."),
+    "export": ("ExportOptions", "RUN"),
+}
+"""For each verb the record of its options, and what the words without a name are."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
 SOURCES = ("config", "recipe", "resume")
 """Options that bring others, and have no meaning of their own once those are known."""

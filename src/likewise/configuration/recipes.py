@@ -23,33 +23,33 @@ FOR = "for"  # in a method's or study's file: the data sets that it is for, wher
 
 def names() -> list[str]:
     """List the recipes."""
-    return _pairs("methods")
+    return [f"{method}-{data}" for method, data in _pairs("methods")]
 
 
 def studies() -> list[str]:
     """List the studies, STUDY-DATA."""
-    return _pairs("studies")
+    return [f"{study}-{data}" for study, data in _pairs("studies")]
 
 
 def recipe(name: str) -> dict[str, Any]:
     """Return a recipe's options."""
     method, data = _pair(name, "methods", names())
     chain = [data]
-    while "like" in (said := _read("data", chain[-1])):
+    while "like" in (said := half("data", chain[-1])):
         chain.append(said["like"])
     options: dict[str, Any] = {}
-    for of in reversed(chain):
-        options = _merged(options, _read("data", of))
-    options = _merged(options, _read("methods", method))
-    pair = next((f"{method}-{of}" for of in chain if f"{method}-{of}" in _listed("both")), None)
-    options = options if pair is None else _merged(options, _read("both", pair))
+    for data_name in reversed(chain):
+        options = _merged(options, half("data", data_name))
+    options = _merged(options, half("methods", method))
+    pair = next((f"{method}-{data_name}" for data_name in chain if f"{method}-{data_name}" in listed("both")), None)
+    options = options if pair is None else _merged(options, half("both", pair))
     return {part: value for part, value in options.items() if part not in {"like", FOR}}
 
 
 def study(name: str) -> dict[str, str]:
     """Return the options of each setting of a study, by the setting's name."""
     what, data = _pair(name, "studies", studies())
-    return {setting: of.format(data=data) for setting, of in _read("studies", what).items() if setting != FOR}
+    return {setting: words.format(data=data) for setting, words in half("studies", what).items() if setting != FOR}
 
 
 def named(name: str, data: str | None = None) -> str:
@@ -60,26 +60,16 @@ def named(name: str, data: str | None = None) -> str:
         ('simclr-digits', 'moco-cifar10', 'nws-vectors', 'supcon-texts')
     """
     method = folded(name)
-    for one in _listed("methods"):
-        if folded(one) == method:
-            fitting = _read("methods", one).get(FOR, ["digits"])
-            return f"{one}-{data or fitting[0]}"
-    return next((one for one in names() if folded(one) == method), name)
-
-
-def half(room: str, name: str) -> dict[str, Any]:
-    """Return what the file of a data set or of a method says: one half of its recipes."""
-    return _read(room, name)
-
-
-def data_names() -> list[str]:
-    """List the data sets that there are recipes for."""
-    return _listed("data")
+    for known in listed("methods"):
+        if folded(known) == method:
+            fitting = half("methods", known).get(FOR, ["digits"])
+            return f"{known}-{data or fitting[0]}"
+    return next((known for known in names() if folded(known) == method), name)
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
     """Part a name into that of a method or study, and that of the data."""
-    for first, data in _fitting(room):
+    for first, data in _pairs(room):
         if name == f"{first}-{data}":
             return first, data
     if name in studies():
@@ -89,27 +79,25 @@ def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
 
 def unknown(name: str, known: Sequence[str]) -> str:
     """Say that a name is unknown, and which are near it."""
-    near = get_close_matches(name, known, n=1) or [one for one in known if name and name in one][:2]
-    every = f"METHOD-DATA, with a method of {', '.join(_listed('methods'))} and data of {', '.join(_listed('data'))}"
+    near = get_close_matches(name, known, n=1) or [recipe for recipe in known if name and name in recipe][:2]
+    every = f"METHOD-DATA, with a method of {', '.join(listed('methods'))} and data of {', '.join(listed('data'))}"
     return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)
 
 
-def _pairs(room: str) -> list[str]:
-    """Name every pair of a method or study and a data set that it is for."""
-    return [f"{first}-{data}" for first, data in _fitting(room)]
+def _pairs(room: str) -> list[tuple[str, str]]:
+    """Return every pair of a method or study and a data set that it is for."""
+    pairs = product(listed("data"), listed(room))
+    return [(first, data) for data, first in pairs if data in half(room, first).get(FOR, [data])]
 
 
-def _fitting(room: str) -> list[tuple[str, str]]:
-    pairs = product(_listed("data"), _listed(room))
-    return [(first, data) for data, first in pairs if data in _read(room, first).get(FOR, [data])]
-
-
-def _listed(room: str) -> list[str]:
+def listed(room: str) -> list[str]:
+    """List the methods, the studies or the data sets that have a file."""
     return sorted(file.name.removesuffix(".yaml") for file in (ROOT / room).iterdir() if file.name.endswith(".yaml"))
 
 
 @cache
-def _read(room: str, name: str) -> dict[str, Any]:
+def half(room: str, name: str) -> dict[str, Any]:
+    """Return what the file of a data set, of a method or study, or of both says."""
     return yaml.safe_load((ROOT / room / f"{name}.yaml").read_text(encoding="utf-8"))
 
 

@@ -26,7 +26,7 @@ def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
     Args:
         given: Options, by their names or aliases, dotted or nested; config, recipe and resume among them. All of them,
             as this returns them, are returned as they are.
-        verb: "train" or "evaluate".
+        verb: "train", "evaluate", "compare" or "export".
 
     Returns:
         Plain values by the names of the options; parts as {"class_path": ..., "init_args": ...}.
@@ -38,9 +38,10 @@ def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
         >>> resolve({"loss": "supcon", "epochs": 3})["trainer"]["max_epochs"]
         3
     """
-    if given.keys() == Draft(verb).root.parameters().keys():
-        return dict(given)  # which this has returned
-    return resolved([Option(*one) for one in flat(dict(given))], verb)
+    options = Draft(verb).root.parameters().keys()
+    if options - set(SOURCES) <= given.keys() <= options:
+        return dict.fromkeys(options) | dict(given)  # which this has returned
+    return resolved([Option(*pair) for pair in flat(dict(given))], verb)
 
 
 def written(values: Mapping[str, Any]) -> str:
@@ -56,12 +57,12 @@ def written(values: Mapping[str, Any]) -> str:
 def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     """Return every option of a verb, of options in their order; see `resolve`."""
     draft = Draft(verb)
-    given = [canonical for one in given for canonical in _canonical(one, draft.root)]
-    if any(one.name == "resume" for one in given):
+    given = [canonical for option in given for canonical in _canonical(option, draft.root)]
+    if any(option.name == "resume" for option in given):
         given = _resumed(given)
-    files = [file for one in given if one.name == "config" for file in _listed(one.value)]
-    said = [canonical for file in files for one in _of_file(file) for canonical in _canonical(one, draft.root)]
-    words = [one for one in given if one.name != "config"]
+    files = [file for option in given if option.name == "config" for file in _listed(option.value)]
+    said = [canonical for file in files for option in _of_file(file) for canonical in _canonical(option, draft.root)]
+    words = [option for option in given if option.name != "config"]
     layers = [*_expanded(said, draft.root), *_expanded(words, draft.root)]
     below = _below([*said, *words], layers, draft.root) if verb == "train" else []
     for option in (*below, *layers):
@@ -69,10 +70,10 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
             draft.put(option)
     if verb == "train":
         _fill_loss(draft)
-    found = draft.completed()
+    options = draft.completed()
     if verb == "train":
-        _check(found)
-    return found
+        _check(options)
+    return options
 
 
 def _canonical(option: Option, root: Class) -> list[Option]:
@@ -81,18 +82,18 @@ def _canonical(option: Option, root: Class) -> list[Option]:
     options = root.parameters()
     if name == "device" and "trainer" in options:
         kind, _, number = str(option.value).partition(":")
-        found = [Option("trainer.accelerator", option.value if option.value is FLAG else kind)]
-        return [*found, Option("trainer.devices", f"[{number}]")] if number else found
-    for alias, of in ALIASES.items():
-        if alias not in options and of.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
-            return [option._replace(name=of + name.removeprefix(alias))]
+        spelt_out = [Option("trainer.accelerator", option.value if option.value is FLAG else kind)]
+        return [*spelt_out, Option("trainer.devices", f"[{number}]")] if number else spelt_out
+    for alias, canonical in ALIASES.items():
+        if alias not in options and canonical.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
+            return [option._replace(name=canonical + name.removeprefix(alias))]
     return [option._replace(name=name)]
 
 
 def _resumed(given: Sequence[Option]) -> list[Option]:
     """Return the options that a run began with, and those of the trainer that it is resumed with."""
-    folder = str(next(one.value for one in reversed(given) if one.name == "resume"))
-    others = [one for one in given if one.name != "resume" and not one.name.startswith("trainer.")]
+    folder = str(next(option.value for option in reversed(given) if option.name == "resume"))
+    others = [option for option in given if option.name != "resume" and not option.name.startswith("trainer.")]
     if others:
         raise ValueError(
             f"expected with --resume no option but --trainer.*, got --{others[0].name}: a run goes on as it began; "
@@ -120,18 +121,22 @@ def _of_file(file: Any) -> list[Option]:
         raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
             f"expected options in --config, as in 'loss: SupConLoss', got {type(said).__name__}: name them"
         )
-    return [Option(*one) for one in flat(dict(said))]
+    return [Option(*pair) for pair in flat(dict(said))]
 
 
 def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
     """Spell out the words that stand for a class and more; what is given beside them wins."""
-    given, found = {one.name for one in options}, list[Option]()
-    for one in options:
+    given, spelt_out = {option.name for option in options}, list[Option]()
+    for option in options:
         more = None
-        if one.name in PARTS and isinstance(one.value, str) and not one.adds and (base := _base(one.name, root)):
-            more = expanded(one.name, one.value, base)
-        found += [one] if more is None else [Option(*of) for of in more if of[0] == one.name or of[0] not in given]
-    return found
+        base = _base(option.name, root) if option.name in PARTS and not option.adds else None
+        if base and isinstance(option.value, str):
+            more = expanded(option.name, option.value, base)
+        if more is None:
+            spelt_out.append(option)
+        else:
+            spelt_out += [Option(name, value) for name, value in more if name == option.name or name not in given]
+    return spelt_out
 
 
 def _base(part: str, root: Class) -> Class | None:
@@ -141,7 +146,7 @@ def _base(part: str, root: Class) -> Class | None:
 
 def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> list[Option]:
     """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe."""
-    last = {one.name: one.value for one in layers if not one.adds}
+    last = {option.name: option.value for option in layers if not option.adds}
     source = _base("data", root)
     if isinstance(last.get("data"), str) and source:
         last["data"] = class_named(last["data"], source) or last["data"]
@@ -153,19 +158,21 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
             raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
-    elif data is not None and "data.path" in last and "data.path" not in {one.name for one in given}:
-        chosen = {part: of for part, of in recipes.half("data", data).items() if part in FITTED}
+    elif data is not None and "data.path" in last and "data.path" not in {option.name for option in given}:
+        chosen = {part: value for part, value in recipes.half("data", data).items() if part in FITTED}
     below = _without_replaced(list(flat(chosen)), layers, root)
-    named = {one.name for one in (*below, *layers) if one.name in PARTS}
-    defaults = [Option(*one) for one in DEFAULTS.items() if one[0] in PARTS or one[0].partition(".")[0] not in named]
+    named = {option.name for option in (*below, *layers) if option.name in PARTS}
+    defaults = [
+        Option(*pair) for pair in DEFAULTS.items() if pair[0] in PARTS or pair[0].partition(".")[0] not in named
+    ]
     needed = None if "batches" in named else _batches_for([*defaults, *below, *layers], root)
-    defaults = [one._replace(value=needed) if needed and one.name == "batches" else one for one in defaults]
+    defaults = [option._replace(value=needed) if needed and option.name == "batches" else option for option in defaults]
     return [*defaults, *below]
 
 
 def _without_replaced(below: list[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:
     """Leave out what is said of parts that options above name another class for: it would mean something else there."""
-    over = {one.name: one.value for one in above if not one.adds}
+    over = {option.name: option.value for option in above if not option.adds}
     replaced = [
         f"{name}." for name, value in below if name in over and not _is_same(value, over[name], _base(name, root))
     ]
@@ -177,21 +184,23 @@ def _is_same(path: Any, value: Any, base: Class | None) -> bool:
         return path == value
     if base is not None and class_named(value, base) == path:
         return True
-    own = value.startswith("likewise.") or "." not in value
-    return value == path or (own and folded(value.rpartition(".")[2]) == folded(path.rpartition(".")[2]))
+    ours = value.startswith("likewise.") or "." not in value
+    return value == path or (ours and folded(value.rpartition(".")[2]) == folded(path.rpartition(".")[2]))
 
 
 def _batches_for(options: Sequence[Option], root: Class) -> str | None:
     """Return the batches that only will do for what the inputs of the loss read; None: any will."""
     losses, inputs = _base("loss", root), _base("inputs", root)
-    value = next((one.value for one in reversed(options) if one.name == "loss"), None)
+    value = next((option.value for option in reversed(options) if option.name == "loss"), None)
     if losses is None or inputs is None or not isinstance(value, str):
         return None
     kind = find(class_named(value, losses) or value)
-    asked = {name for name, of in kind.parameters("forward").items() if of.required} if kind else set[str]()
-    own = [one.value for one in options if one.name == "inputs" and isinstance(one.value, str) and "." in one.value]
-    for supplier in filter(None, map(find, [*own, *kinds(inputs).values()])):
-        names = {name for one in supplier.lineage if one.inherits(inputs) for name in one.functions}
+    arguments = kind.parameters("forward").items() if kind else ()
+    asked = {name for name, argument in arguments if argument.required}
+    words = [option.value for option in options if option.name == "inputs" and isinstance(option.value, str)]
+    given = [word for word in words if "." in word]
+    for supplier in filter(None, map(find, [*given, *kinds(inputs).values()])):
+        names = {name for kind in supplier.lineage if kind.inherits(inputs) for name in kind.functions}
         batches = supplier.attribute("batches")
         needed = batches.module.find(ast.unparse(batches.node)) if batches else None
         base = _base("batches", root)
@@ -209,22 +218,22 @@ def _fill_loss(draft: Draft) -> None:
             draft.put(Option(f"loss.{name}", value))
 
 
-def _check(found: Mapping[str, Any]) -> None:
+def _check(options: Mapping[str, Any]) -> None:
     """Raise a ValueError where a number is out of its range, before any work."""
-    if not 0 <= found["seed"] < SEEDS:
-        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {found['seed']}: 0 is the default")
+    if not 0 <= options["seed"] < SEEDS:
+        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {options['seed']}: 0 is the default")
     for name, least, remedy in (
         ("chunk_size", 1, "leave it out to encode all at once"),
         ("validation_epochs", 0, "0 is none"),
         ("workers", 0, "0 is none, and without it there are as many as help"),
     ):
-        value = found[name]
+        value = options[name]
         if value is not None and value < least:
             at_least = f"of {least} or more" if least == 0 else f"of at least {least}"
             raise ValueError(f"expected --{name} {at_least}, got {value}: {remedy}")
-    if found["name"] is not None and Path(found["name"]).name != found["name"]:
-        raise ValueError(f"expected --name without slashes, got {found['name']}: --runs is the folder around it")
-    strategy = found["trainer"].get("strategy")
+    if options["name"] is not None and Path(options["name"]).name != options["name"]:
+        raise ValueError(f"expected --name without slashes, got {options['name']}: --runs is the folder around it")
+    strategy = options["trainer"].get("strategy")
     if isinstance(strategy, str) and strategy not in STRATEGIES:
         raise ValueError(
             f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "

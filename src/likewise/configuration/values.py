@@ -23,7 +23,7 @@ def members(annotation: Value | None) -> Iterator[Value]:
     if annotation is None:
         return
     node, module = annotation.node, annotation.module
-    found = module.find(ast.unparse(node)) if _is_name(node) and head(node) not in PLAIN else None
+    named = module.find(ast.unparse(node)) if _is_name(node) and head(node) not in PLAIN else None
     inside: list[ast.expr] = []
     if isinstance(node, ast.BinOp):
         inside = [node.left, node.right]
@@ -31,12 +31,12 @@ def members(annotation: Value | None) -> Iterator[Value]:
         inside = [*_inner(node), *([ast.Constant(None)] if head(node) == "Optional" else [])]
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         inside = [ast.parse(node.value, mode="eval").body]
-    elif isinstance(found, Value):
-        yield from members(found)
+    elif isinstance(named, Value):
+        yield from members(named)
     elif "Tensor" not in ast.unparse(node):
         yield annotation
-    for one in inside:
-        yield from members(Value(one, module))
+    for part in inside:
+        yield from members(Value(part, module))
 
 
 def _is_name(node: ast.expr) -> bool:
@@ -50,26 +50,26 @@ def head(node: ast.expr) -> str:
 
 def part_of(annotation: Value | None) -> Class | None:
     """Return the class whose kinds a parameter takes as parts, or as a list of parts; None: it takes plain values."""
-    for one in members(annotation):
-        found = one.module.find(ast.unparse(one.node)) if isinstance(one.node, ast.Name | ast.Attribute) else None
-        if isinstance(found, Class) and _is_part(found):
-            return found
-        inner = _inner(one.node) if isinstance(one.node, ast.Subscript) and head(one.node) in LISTS else []
-        nested = next((of for part in inner if (of := part_of(Value(part, one.module)))), None)
+    for member in members(annotation):
+        kind = member.module.find(ast.unparse(member.node)) if _is_name(member.node) else None
+        if isinstance(kind, Class) and _is_part(kind):
+            return kind
+        inner = _inner(member.node) if isinstance(member.node, ast.Subscript) and head(member.node) in LISTS else []
+        nested = next((kind for part in inner if (kind := part_of(Value(part, member.module)))), None)
         if nested:
             return nested
     return None
 
 
-def _is_part(found: Class) -> bool:
-    bases = {ast.unparse(base) for one in found.lineage for base in one.node.bases}
+def _is_part(kind: Class) -> bool:
+    bases = {ast.unparse(base) for ancestor in kind.lineage for base in ancestor.node.bases}
     plain = bases & {"Enum", "TypedDict", "str", "NamedTuple", "LightningEnum", "StrEnum"}
-    return head(ast.Name(found.name)) not in PLAIN and not plain and found.module.name not in {"datetime", "pathlib"}
+    return head(ast.Name(kind.name)) not in PLAIN and not plain and kind.module.name not in {"datetime", "pathlib"}
 
 
 def takes(annotation: Value | None, name: str) -> bool:
     """Tell whether a type is among those that an annotation allows."""
-    return any(head(one.node) == name for one in members(annotation))
+    return any(head(member.node) == name for member in members(annotation))
 
 
 def plain(value: Any, annotation: Value | None, part: Callable[[Any], Any] | None = None) -> Any:
@@ -82,7 +82,7 @@ def plain(value: Any, annotation: Value | None, part: Callable[[Any], Any] | Non
     if not kinds:
         return parsed(value)
     wanted: list[str] = []
-    for kind in sorted(kinds, key=lambda one: _turn(one, value)):
+    for kind in sorted(kinds, key=lambda kind_of_value: _turn(kind_of_value, value)):
         try:
             return _as(kind, value, part)
         except _OtherKindError as error:
@@ -108,11 +108,11 @@ def _as(kind: Value, value: Any, part: Callable[[Any], Any] | None) -> Any:
     if name in SCALARS:
         return SCALARS[name](value)
     if name == "Literal":
-        return _choice([Value(one, kind.module).plain() for one in _inner(node)], value)
+        return _choice([Value(choice, kind.module).plain() for choice in _inner(node)], value)
     if name in LISTS:
         return _items(kind, value, part)
-    found = kind.module.find(ast.unparse(node)) if name not in PLAIN else None
-    if name in MAPPINGS or (isinstance(found, Class) and "TypedDict" in map(ast.unparse, found.node.bases)):
+    named = kind.module.find(ast.unparse(node)) if name not in PLAIN else None
+    if name in MAPPINGS or (isinstance(named, Class) and "TypedDict" in map(ast.unparse, named.node.bases)):
         read = parsed(value)
         return dict(read) if isinstance(read, Mapping) else _refuse("a mapping")
     if part is not None and part_of(kind):
@@ -136,20 +136,14 @@ def _bool(value: Any) -> Any:
     return True if folded in YES else False if folded in NO else _refuse("true or false")
 
 
-def _int(value: Any) -> Any:
-    try:
-        whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
-        return int(value) if whole else _refuse("a whole number")
-    except ValueError:
-        return _refuse("a whole number")
+def _number(make: Callable[[Any], Any], types: Any, wanted: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        try:
+            return make(value) if isinstance(value, types) and not isinstance(value, bool) else _refuse(wanted)
+        except ValueError:
+            return _refuse(wanted)
 
-
-def _float(value: Any) -> Any:
-    try:
-        number = isinstance(value, str | int | float) and not isinstance(value, bool)
-        return float(value) if number else _refuse("a number")
-    except ValueError:
-        return _refuse("a number")
+    return read
 
 
 def _str(value: Any) -> Any:
@@ -159,8 +153,8 @@ def _str(value: Any) -> Any:
 SCALARS: dict[str, Callable[[Any], Any]] = {
     "None": _none,
     "bool": _bool,
-    "int": _int,
-    "float": _float,
+    "int": _number(int, str | int, "a whole number"),
+    "float": _number(float, str | int | float, "a number"),
     "str": _str,
     "Path": _str,
 }
@@ -180,17 +174,17 @@ def _items(kind: Value, value: Any, part: Callable[[Any], Any] | None) -> list[A
     """Return a list, from a list, or from words with commas between them, with or without brackets."""
     node = kind.node
     if isinstance(value, str):
-        read = parsed(value) if value.lstrip().startswith("[") else [one.strip() for one in value.split(",")]
+        read = parsed(value) if value.lstrip().startswith("[") else [word.strip() for word in value.split(",")]
         value = read
     if not isinstance(value, list | tuple):
         return _refuse("a list")
     inner = _inner(node) if isinstance(node, ast.Subscript) else []
-    types = [Value(one, kind.module) for one in inner if ast.unparse(one) != "..."]
+    types = [Value(item_type, kind.module) for item_type in inner if ast.unparse(item_type) != "..."]
     fixed = head(node) in {"tuple", "Tuple"} and len(types) > 1
     if fixed and len(types) != len(value):
         return _refuse(f"a list of {len(types)}")
     try:
-        return [plain(one, types[at if fixed else 0] if types else None, part) for at, one in enumerate(value)]
+        return [plain(item, types[at if fixed else 0] if types else None, part) for at, item in enumerate(value)]
     except ValueError as error:
         if part is not None:
             raise

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from likewise.configuration.draft import Option
+from likewise.configuration.options import VERBS
 from likewise.configuration.resolution import resolved
 from likewise.configuration.values import FLAG
 
@@ -14,7 +15,7 @@ def read(words: Sequence[str], *, verb: str = "train") -> dict[str, Any]:
 
     Args:
         words: What follows the verb.
-        verb: "train" or "evaluate".
+        verb: "train", "evaluate", "compare" or "export".
 
     Returns:
         As `resolve`.
@@ -36,24 +37,26 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
         >>> [tuple(one) for one in options_in(["photos", "--seed", "3", "--inputs+=KeyQueue"])]
         [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
     """
-    found: list[Option] = []
+    options: list[Option] = []
+    usage = VERBS[verb][1]
+    positional, several = usage.strip("[] .").lower(), usage.endswith("...")
     following = iter(range(len(words)))
     for place in following:
         word = words[place]
         if not is_option(word):
-            name = "data" if verb == "train" else "source"
-            if any(one.name == name for one in found):
+            before = next((option.value for option in options if option.name == positional and not several), None)
+            if before is not None:
                 raise ValueError(
-                    f"expected one {name.upper()}, got {found[0].value} and {word}: put options before values"
+                    f"expected one {positional.upper()}, got {before} and {word}: put options before values"
                 )
-            found.append(Option(name, word))
+            options.append(Option(positional, [word] if several else word, several))
             continue
         name, equal, value = word.removeprefix("--").partition("=")
         given: Any = value if equal else FLAG
         if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
             given = words[next(following)]
-        found.append(Option(name.removesuffix("+").replace("-", "_"), given, name.endswith("+")))
-    return found
+        options.append(Option(name.removesuffix("+").replace("-", "_"), given, name.endswith("+")))
+    return options
 
 
 def is_option(word: str) -> bool:
@@ -74,9 +77,9 @@ def classes_first(options: Sequence[Option]) -> list[Option]:
         >>> [one.name for one in found]
         ['loss', 'loss.temperature', 'seed']
     """
-    found: list[Option] = []
-    for one in options:
-        first = next((at for at, before in enumerate(found) if before.name.startswith(f"{one.name}.")), None)
-        named = any(before.name == one.name for before in found)
-        found.insert(len(found) if first is None or named or one.adds else first, one)
-    return found
+    ordered: list[Option] = []
+    for option in options:
+        first = next((at for at, before in enumerate(ordered) if before.name.startswith(f"{option.name}.")), None)
+        named = any(before.name == option.name for before in ordered)
+        ordered.insert(len(ordered) if first is None or named or option.adds else first, option)
+    return ordered

@@ -1,121 +1,55 @@
-"""Data: sources that read samples, splits that divide them, and batches of views.
-
-Names are imported at first use, all together, so that `likewise.data.detection` does not load torch.
-"""
+"""Data: sources that read samples, splits that divide them, and batches of views."""
 
 import warnings
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from likewise.data.arrays import Arrays
-    from likewise.data.augmentation import (
-        Augmentation,
-        Chain,
-        ColourJitter,
-        Draw,
-        FeatureDropout,
-        GaussianBlur,
-        ImageAugmentation,
-        RandomAffine,
-        RandomResizedCrop,
-        RandomShift,
-        SimCLRViews,
-        TokenDropout,
-    )
-    from likewise.data.batches import Batch, Batches, Share, Views, mixed, some_inputs
-    from likewise.data.by_class import ByClass
-    from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
-    from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
-    from likewise.data.episodes import Episodes
-    from likewise.data.hub import Hub
-    from likewise.data.image_files import read_image
-    from likewise.data.of_run import fingerprint, parts_of, parts_of_run
-    from likewise.data.patch_mix import Mix, owned_by_partner
-    from likewise.data.rows import Rows
-    from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
-    from likewise.data.samples import LabelKind, Samples
-    from likewise.data.source import Digits, Source
-    from likewise.data.split import Parts, Split
-    from likewise.data.stratification import Stratified
-    from likewise.data.subset import Classes, Fraction, Labelled, LongTail, Subset
-    from likewise.data.text import Text
-    from likewise.data.texts import Texts, TokenRows
-    from likewise.data.torchvision import Torchvision
+from likewise.data.arrays import Arrays, Digits
+from likewise.data.augmentation import (
+    Augmentation,
+    Chain,
+    ColourJitter,
+    Draw,
+    FeatureDropout,
+    GaussianBlur,
+    ImageAugmentation,
+    RandomAffine,
+    RandomResizedCrop,
+    RandomShift,
+    SimCLRViews,
+    TokenDropout,
+)
+from likewise.data.batches import Batch, Batches, Share, Views, mixed, some_inputs
+from likewise.data.by_class import ByClass
+from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
+from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
+from likewise.data.episodes import Episodes
+from likewise.data.hub import Hub
+from likewise.data.image_files import read_image
+from likewise.data.of_run import fingerprint, parts_of, parts_of_run
+from likewise.data.patch_mix import Mix, owned_by_partner
+from likewise.data.rows import Rows
+from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
+from likewise.data.samples import LabelKind, Samples, Source
+from likewise.data.split import Parts, Split, Stratified
+from likewise.data.subset import Classes, Fraction, Labelled, LongTail, Subset
+from likewise.data.texts import Text, Texts, TokenRows
+from likewise.data.torchvision import Torchvision
 
 __all__ = [
-    "CORRUPTIONS",
-    "Arrays",
-    "Augmentation",
-    "Balanced",
-    "Batch",
-    "Batches",
-    "ByClass",
-    "Chain",
-    "Classes",
-    "ColourJitter",
-    "CorruptedRows",
-    "Digits",
-    "Draw",
-    "EpisodeSampler",
-    "EpisodeShape",
-    "Episodes",
-    "FeatureDropout",
-    "Fraction",
-    "GaussianBlur",
-    "Hub",
-    "ImageAugmentation",
-    "LabelKind",
-    "Labelled",
-    "LongTail",
-    "Mix",
-    "Parts",
-    "RandomAffine",
-    "RandomResizedCrop",
-    "RandomShift",
-    "Rows",
-    "Sampler",
-    "Samples",
-    "Share",
-    "Shuffled",
-    "SimCLRViews",
-    "SimilarLength",
-    "Source",
-    "Split",
-    "Stratified",
-    "Subset",
-    "Text",
-    "Texts",
-    "TokenDropout",
-    "TokenRows",
-    "Torchvision",
-    "Views",
-    "corrupted",
-    "fingerprint",
-    "mixed",
-    "owned_by_partner",
-    "parts_of",
-    "parts_of_run",
-    "read_image",
-    "some_inputs",
-]
-_MODULES = (
-    "arrays", "augmentation", "batches", "by_class", "corruptions", "episode_sampler", "episodes", "hub",
-    "image_files", "of_run", "patch_mix", "rows", "samplers", "samples", "source", "split", "stratification",
-    "subset", "text", "texts", "torchvision",
-)  # fmt: skip
+    "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
+    "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "FeatureDropout",
+    "Fraction", "GaussianBlur", "Hub", "ImageAugmentation", "LabelKind", "Labelled", "LongTail", "Mix", "Parts",
+    "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
+    "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Text", "Texts", "TokenDropout",
+    "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "owned_by_partner", "parts_of",
+    "parts_of_run", "read_image", "some_inputs",
+]  # fmt: skip
 _RENAMED = {"EpisodeDraw": "EpisodeSampler"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import all names when one is asked for: a command finds classes by what they inherit from."""
-    if name in _RENAMED:
-        new = _RENAMED[name]
-        warnings.warn(f"likewise.data.{name} is called {new} now", DeprecationWarning, stacklevel=2)
-        return getattr(import_module("likewise.data"), new)
-    if name not in __all__:
+    """Give what has another name now."""
+    if name not in _RENAMED:
         raise AttributeError(f"module 'likewise.data' has no attribute {name!r}")
-    for module in _MODULES:
-        found = vars(import_module(f"likewise.data.{module}"))
-        globals().update({one: found[one] for one in __all__ if one in found})
-    return globals()[name]
+    warnings.warn(f"likewise.data.{name} is called {_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
+    return globals()[_RENAMED[name]]

@@ -1,4 +1,4 @@
-"""Arrays in an .npz file, for data already in NumPy."""
+"""Arrays of data already in NumPy: scikit-learn's digits, .npz files, and images in any usual layout and range."""
 
 import zipfile
 import zlib
@@ -11,14 +11,37 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.formats import PART_NAMES
-from likewise.data.image_arrays import as_images
-from likewise.data.samples import Samples
-from likewise.data.source import Source, check_size
+from likewise.data.image_files import check_size
+from likewise.data.samples import Samples, Source
+from likewise.files.formats import PART_NAMES
 from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
 _OPTIONAL = ("labels", "names", "test", "parts")
+_CHANNELS = {1, 3}
+_ROUNDING = 1e-4  # tolerance around [0, 1] for floating-point images; half precision needs it
+
+
+@final
+class Digits(Source):
+    """1,797 handwritten digits of 8 by 8 pixels, values from 0 to 1, ten classes.
+
+    Source:
+        E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998:
+        the test part, as scikit-learn ships it.
+
+    Example:
+        >>> digits = Digits().load()
+        >>> digits.input_shape, len(digits), digits.counts.min()
+        ((1, 8, 8), 1797, tensor(174))
+    """
+
+    def load(self) -> Samples:
+        from sklearn.datasets import load_digits  # noqa: PLC0415 - only this source needs it
+
+        pixels, classes = load_digits(return_X_y=True)
+        images = torch.from_numpy(pixels).float().reshape(-1, 1, 8, 8) / 16
+        return Samples(images, torch.from_numpy(classes), tuple(str(digit) for digit in range(10)))
 
 
 @final
@@ -189,3 +212,65 @@ def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
     if unknown:
         raise ValueError(f"expected parts of 'train', 'validation' and 'test', got {unknown[0]!r}: rename it")
     return torch.tensor([PART_NAMES[part] for part in given.tolist()])
+
+
+def as_images(images: NDArray[Any], size: int | None = None) -> Tensor:
+    """Return images as a tensor (N, channels, height, width): uint8 if they are integers or booleans, else float32."""
+    tensor = _channels_first(torch.from_numpy(_pixels(images)))
+    return tensor.contiguous() if size is None else squares(tensor, size)
+
+
+def squares(images: Tensor, size: int) -> Tensor:
+    """Crop the central square of every image and resize it, (N, channels, size, size)."""
+    height, width = images.shape[-2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    middle = images[..., top : top + side, left : left + side]
+    if side == size:
+        return middle.contiguous()
+    scaled = torch.empty(*images.shape[:2], size, size, dtype=images.dtype)
+    for rows, some in zip(scaled.split(1024), middle.split(1024), strict=True):
+        rows.copy_(torch.nn.functional.interpolate(some.contiguous(), size, mode="bilinear", antialias=True))
+    return scaled
+
+
+def _pixels(images: NDArray[Any]) -> NDArray[Any]:
+    if images.ndim not in {3, 4} or images.dtype.kind not in "uifb":
+        raise ValueError(
+            "expected images of shape (N, height, width), (N, height, width, channels) or (N, channels, height, width),"
+            f" numbers, got {images.shape} of {images.dtype}: reshape them, or save vectors under 'vectors'"
+        )
+    if images.dtype.kind == "b":
+        return images.astype(np.uint8) * np.uint8(255)
+    low, high = images.min(), images.max()
+    if images.dtype.kind == "f":
+        if low < -_ROUNDING or high > 1 + _ROUNDING:  # Samples reports NaN
+            raise ValueError(
+                f"expected floating-point images from 0 to 1, got values from {low:.4g} to {high:.4g}: "
+                "divide them by their largest possible value, or save uint8 from 0 to 255"
+            )
+        return images.astype(np.float32, copy=False).clip(0, 1)
+    if low < 0 or high > 255:
+        raise ValueError(
+            f"expected integer images from 0 to 255, got values from {low} to {high}: "
+            "divide them by their largest possible value and save floating-point numbers"
+        )
+    if high == 1:
+        raise ValueError(
+            "expected integer images from 0 to 255, got only 0 and 1: save images.astype(bool) if 1 is white"
+        )
+    return images.astype(np.uint8, copy=False)
+
+
+def _channels_first(images: Tensor) -> Tensor:
+    if images.ndim == 3:
+        return images.unsqueeze(1)
+    first, last = images.shape[1] in _CHANNELS, images.shape[-1] in _CHANNELS
+    if first == last:
+        got = "which could be either" if first else "which has neither 1 nor 3"
+        remedy = "save grey images as (N, height, width)" if first else "keep 1 or 3 of them, or save 'vectors'"
+        raise ValueError(
+            "expected images of 1 or 3 channels, last (N, height, width, channels) or first "
+            f"(N, channels, height, width), got {tuple(images.shape)}, {got}: {remedy}"
+        )
+    return images if first else images.movedim(-1, 1)

@@ -1,7 +1,8 @@
-"""A split by class: train on some classes and test on others, as in few-shot learning and retrieval."""
+"""A split by class: train on some classes and test on others; and quarter turns of images as further classes."""
 
 import fnmatch
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,15 +11,17 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.formats import PART_NAMES, PARTS
-from likewise.data.rotations import rotated
+from likewise.data.rows import Rows, Unreadable, unreadable
 from likewise.data.samples import Samples
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
+from likewise.files.formats import PART_NAMES, PARTS
 
 SPLITS = Path(__file__).parent / "splits"
+TURNS = 4  # of a class of images
 SAME = 1e-9  # sums of fractions that differ by less are equal
 
 
@@ -233,3 +236,55 @@ def _beside(file: Path, part: str) -> Path:
             f"name it {file.name.replace('train', part)}"
         )
     return found
+
+
+def rotated(samples: Samples, rows: int) -> Samples:
+    """Return the samples four times, turned by 0°, 90°, 180° and 270°, with four times as many classes.
+
+    Rows of turned samples are numbered after `rows`, those in the source. Images that are read on demand are turned
+    when they are read; others take 4 times the memory. See Santoro et al., 2016, section 4.2.
+    """
+    labels = samples.classes_for("rotations", "leave rotations out")
+    shape = samples.input_shape
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise ValueError(
+            f"expected square images to turn them, got inputs {shape}: set data.size, or leave rotations out"
+        )
+    turns = torch.arange(TURNS).repeat_interleave(len(samples))
+    classes = len(samples.names)
+    names = samples.names + tuple(f"{name}, turned {90 * turn}°" for turn in range(1, TURNS) for name in samples.names)
+    turned = TurnedRows(samples.inputs)
+    return replace(
+        samples,
+        inputs=turned[torch.arange(len(turned))] if isinstance(samples.inputs, Tensor) else turned,
+        labels=labels.repeat(TURNS) + turns * classes,
+        names=names,
+        parts=None if samples.parts is None else samples.parts.repeat(TURNS),
+        rows=None if samples.rows is None else samples.rows.repeat(TURNS) + turns * rows,
+    )
+
+
+def unturned(names: Sequence[str]) -> Int[Tensor, " classes"]:
+    """Return for each class a number that it shares with its turns, which are not independent of it."""
+    plain = [re.sub(r", turned \d+°$", "", name) for name in names]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(plain))}
+    return torch.tensor([numbers[name] for name in plain], dtype=torch.int64)
+
+
+@final
+class TurnedRows(Rows):
+    """Images, a tensor or `Rows`, once for each quarter turn: all of them as they are, then all turned by 90°, ..."""
+
+    def __init__(self, images: Tensor | Rows) -> None:
+        self.images = images
+        self.shape, self.dtype = (TURNS * len(images), *images.shape[1:]), images.dtype
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        images, turns = self.images[rows % len(self.images)], rows // len(self.images)
+        turned = torch.empty_like(images)
+        for turn in range(TURNS):
+            turned[turns == turn] = images[turns == turn].rot90(turn, (2, 3))
+        return turned
+
+    def unreadable(self, rows: Tensor) -> list[Unreadable]:
+        return unreadable(self.images, rows % len(self.images))

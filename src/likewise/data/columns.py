@@ -1,7 +1,9 @@
-"""Columns of the `datasets` library's tables: what they hold, numbers as vectors, and labels with their names."""
+"""Columns of tables: what they hold, numbers as vectors, and labels as classes or as label sets."""
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,10 +12,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.labels import labels_of
+from likewise.files.formats import first_of
 
-NAMED = 5  # rows that a warning names
-
+SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
 ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
 
@@ -66,10 +67,9 @@ def finite_rows(vectors: Float[Tensor, "n f"], path: str) -> Int[Tensor, " m"]:
             "columns with data.inputs, or fill the numbers in"
         )
     if lost:
-        some = ", ".join(map(str, lost[:NAMED])) + (", ..." if len(lost) > NAMED else "")
         warnings.warn(
             f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite: rows "
-            f"{some}, from 0",
+            f"{first_of([str(row) for row in lost], 5)}, from 0",
             stacklevel=3,
         )
     return whole.nonzero().flatten()
@@ -122,3 +122,125 @@ def _numbers(column: Any, name: str) -> NDArray[np.float32]:
             f"expected numbers, or lists of one length, in every row of column {name!r}: fill in or cut the other rows"
         ) from error
     return numbers.reshape(len(numbers), -1)
+
+
+def column_of(known: Collection[str], given: str | None, usual: Sequence[str], what: str, where: Any) -> str:
+    """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known."""
+    found = next((name for name in ([given] if given else usual) if name in known), None)
+    if found is None:
+        raise ValueError(
+            f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: "
+            f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
+        )
+    return found
+
+
+def labels_of(
+    values: Sequence[Any], separator: str | None = None, names: Sequence[str] | None = None
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
+
+    Values are integers, strings, lists of them, or lists of only 0 and 1; None is no label. A separator parts strings
+    that hold several labels; `names` are those of numbered classes or labels.
+    """
+    values = [_plain(value) for value in values]
+    if separator is not None:
+        cells = ["" if value is None else value if isinstance(value, list) else str(value) for value in values]
+        values = [
+            cell if isinstance(cell, list) else [part.strip() for part in cell.split(separator) if part.strip()]
+            for cell in cells
+        ]
+    lists = sum(isinstance(value, list) for value in values)
+    if lists:
+        return _label_sets(values, lists, None if separator is not None else names)
+    missing = sum(value is None for value in values)
+    if missing:
+        raise ValueError(
+            f"expected a label for every sample, got none for {missing} of {len(values)}: fill them in or drop the rows"
+        )
+    if names is not None:
+        return torch.tensor(values, dtype=torch.int64), tuple(names)
+    odd = [value for value in values if not isinstance(value, int | str)]
+    if odd:
+        raise ValueError(
+            f"expected labels of integers, strings, or lists of them, got {np.asarray(odd).dtype}: name another column "
+            "in data.label"
+        )
+    words = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
+    places = {label: place for place, label in enumerate(_in_order(set(words)))}
+    check_apart(tuple(map(str, places)))
+    return torch.tensor([places[label] for label in words]), tuple(map(str, places))
+
+
+def check_separator(separator: str | None) -> None:
+    """Raise a ValueError unless a separator has a character."""
+    if separator == "":
+        raise ValueError("expected a separator of at least one character, such as ;, got an empty one: leave it out")
+
+
+def check_apart(names: Sequence[str]) -> None:
+    """Warn where classes seem to be several labels in one cell: their parts are in other cells too.
+
+    A comma is common in names; so there must be parts of at least half of such classes that other cells have as well,
+    alone or together. For a semicolon or a bar, a class with one is enough.
+    """
+    for separator, called in SEPARATORS.items():
+        together = {
+            name: {part.strip() for part in name.split(separator)} - {""} for name in names if separator in name
+        }
+        if not together:
+            continue
+        often = Counter(part for parts in together.values() for part in parts)
+        known = {*names} - together.keys() | {part for part, count in often.items() if count > 1}
+        likely = [name for name, parts in together.items() if len(parts) > 1 and parts <= known]
+        if separator != "," or len(likely) * 2 >= len(together):
+            warnings.warn(
+                f"{len(together):,} of {len(names):,} classes have {called} in their names, such as "
+                f"{min(likely or together)!r}: if these are several labels, set data.separator to {separator!r}",
+                stacklevel=2,
+            )
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell as a label: a whole number as an integer, as which it was written, and a missing one as None."""
+    if not isinstance(value, float):
+        return value
+    return None if math.isnan(value) else int(value) if value.is_integer() else value
+
+
+def _label_sets(values: Sequence[Any], lists: int, names: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:
+    """Return lists of labels, of which None is an empty one, as label sets, (N, L), and the labels' names."""
+    single = sum(value is not None for value in values) - lists
+    if single:
+        raise ValueError(
+            f"expected lists of labels in every line or in none, got {lists:,} lists in {len(values):,} lines: "
+            "write single labels as lists too"
+        )
+    sets: list[list[Any]] = [[one for one in value or [] if one is not None] for value in values]
+    if names is None and _are_indicators(sets):
+        indicators = torch.tensor(np.asarray(sets, dtype=bool))
+        return indicators, tuple(str(label) for label in range(indicators.shape[1]))
+    if names is None and not all(isinstance(one, int) for own in sets for one in own):
+        sets = [[str(one) for one in own] for own in sets]
+    found = _in_order({label for own in sets for label in own}) if names is None else range(len(names))
+    column = {label: place for place, label in enumerate(found)}
+    labels = torch.zeros(len(sets), len(column), dtype=torch.bool)
+    for row, own in enumerate(sets):
+        labels[row, [column[label] for label in own]] = True
+    return labels, tuple(names or map(str, found))
+
+
+def _in_order(labels: Collection[Any]) -> list[Any]:
+    """Sort labels: numbers by their size, if all are numbers, and otherwise as words."""
+    return sorted(labels, key=None if all(isinstance(label, int) for label in labels) else str)
+
+
+def _are_indicators(sets: Sequence[Sequence[Any]]) -> bool:
+    """Decide whether lists hold 0 or 1 for each label, and not the labels themselves.
+
+    Of two or more each, they do: as labels, either some would repeat, or every sample would have both.
+    """
+    same_length = len({len(own) for own in sets}) == 1 and len(sets[0]) > 0
+    if not same_length or any(label not in {0, 1} for own in sets for label in own):
+        return False
+    return len(sets[0]) > 1 or all(isinstance(own[0], bool) for own in sets)

@@ -35,29 +35,25 @@ def impulse_noise(images: Tensor, strength: float, seeds: Sequence[int]) -> Tens
     return images.masked_fill(uniform < strength / 2, 0).masked_fill(uniform >= 1 - strength / 2, 1)
 
 
-def gaussian_blur(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
+def gaussian_blur(images: Tensor, strength: float, _seeds: Sequence[int]) -> Tensor:
     """Blur by a Gaussian whose standard deviation is this fraction of the shorter side."""
-    del seeds
     height, width = images.shape[-2:]
     rows, columns = (_gaussian(side, strength * min(height, width)) for side in (height, width))
     return rows @ images @ columns.T
 
 
-def contrast(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
+def contrast(images: Tensor, strength: float, _seeds: Sequence[int]) -> Tensor:
     """Multiply each channel's distance from its mean by this factor."""
-    del seeds
     return torch.lerp(images.mean(dim=(2, 3), keepdim=True), images, strength)
 
 
-def brightness(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
+def brightness(images: Tensor, strength: float, _seeds: Sequence[int]) -> Tensor:
     """Add this number to every value."""
-    del seeds
     return images + strength
 
 
-def pixelate(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
+def pixelate(images: Tensor, strength: float, _seeds: Sequence[int]) -> Tensor:
     """Average over cells of equal size, of which there are this fraction of the pixels along each side."""
-    del seeds
     rows, columns = (_cells(side, max(1, round(side * strength))) for side in images.shape[-2:])
     return rows @ images @ columns.T
 
@@ -168,14 +164,7 @@ class CorruptedRows(Rows):
         self.corruption = corruption
         self.severity = severity
         self.seed = seed
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.images.shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.float32
+        self.shape, self.dtype = tuple(images.shape), torch.float32
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         return corrupted(self.images[rows], self.rows[rows], self.corruption, self.severity, self.seed)

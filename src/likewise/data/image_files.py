@@ -1,6 +1,7 @@
 """Images in files: decoded all at once if they fit into memory, otherwise on demand."""
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Collection, Sequence
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from likewise.data.formats import UNREAD, image_suffixes
-from likewise.data.rows import Rows, Unreadable
+from likewise.data.rows import Rows, SomeRows, Unreadable
+from likewise.files.formats import UNREAD, first_of, image_suffixes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -45,36 +46,19 @@ class ImageFiles(Rows):
     """Images decoded on demand, uint8, channels first.
 
     With `square`, their central square is resized to the shape; otherwise they have it already. A file that cannot be
-    decoded becomes a black image, which `unreadable` tells from others, and a warning names the first. Subsets share
-    the items, and those that were found to be undecodable, `lost`.
+    decoded becomes a black image, which `unreadable` tells from others, and a warning names the first.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Item],
-        shape: tuple[int, int, int],
-        *,
-        square: bool,
-        rows: Tensor,
-        lost: set[int] | None = None,
-    ) -> None:
+    def __init__(self, items: Sequence[Item], shape: tuple[int, int, int], *, square: bool) -> None:
+        self.shape, self.dtype = (len(items), *shape), torch.uint8
         self.items = items
-        self.rows = rows
-        self._shape = shape
+        self._image_shape = shape
         self._square = square
-        self._lost: set[int] = set() if lost is None else lost
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.rows), *self._shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.uint8
+        self._lost: set[int] = set()
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        images = torch.zeros(len(rows), *self._shape, dtype=torch.uint8)
-        for image, row in zip(images, self.rows[rows].tolist(), strict=True):
+        images = torch.zeros(len(rows), *self._image_shape, dtype=torch.uint8)
+        for image, row in zip(images, rows.tolist(), strict=True):
             item = self.items[row]
             pixels = self.decode(item)
             if pixels is not None:
@@ -82,38 +66,34 @@ class ImageFiles(Rows):
                 continue
             if not self._lost and get_worker_info() is None:  # of what workers read, the training tells
                 warnings.warn(
-                    f"an image that cannot be decoded is black where it is indexed: {_name(item)}", stacklevel=2
+                    f"an image that cannot be decoded is black where it is indexed: {_name(item)}", stacklevel=3
                 )
             self._lost.add(row)
         return images
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
-        if not self._lost:
-            return []
-        items = enumerate(self.rows[rows].tolist())
-        return [Unreadable(place, item, _name(self.items[item])) for place, item in items if item in self._lost]
-
-    def take(self, rows: Tensor) -> "ImageFiles":
-        return ImageFiles(self.items, self._shape, square=self._square, rows=self.rows[rows], lost=self._lost)
+        places = enumerate(rows.tolist()) if self._lost else ()
+        return [Unreadable(place, row, _name(self.items[row])) for place, row in places if row in self._lost]
 
     def decode(self, item: Item) -> NDArray[np.uint8] | None:
         """Decode one file, (channels, height, width); None if that fails."""
         try:
-            return _pixels(item, self._shape, square=self._square)
+            return _pixels(item, self._image_shape, square=self._square)
         except Exception:  # noqa: BLE001 - a broken file can raise anything
             return None
 
-    def read(self) -> tuple[Tensor, list[int]]:
-        """Decode all images, (n, channels, height, width), and return the n of N that could be decoded."""
-        images = torch.empty(self.shape, dtype=torch.uint8)
+    def read(self, rows: Sequence[int]) -> tuple[Tensor, list[int]]:
+        """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
+        images = torch.empty(len(rows), *self._image_shape, dtype=torch.uint8)
         kept: list[int] = []
         with ThreadPoolExecutor() as pool:
-            for start in range(0, len(self), _CHUNK):
-                chunk = [self.items[row] for row in self.rows[start : start + _CHUNK].tolist()]
-                for position, pixels in enumerate(pool.map(self.decode, chunk), start):
+            for start in range(0, len(rows), _CHUNK):
+                chunk = rows[start : start + _CHUNK]
+                decoded = pool.map(self.decode, [self.items[row] for row in chunk])
+                for row, pixels in zip(chunk, decoded, strict=True):
                     if pixels is not None:
                         images[len(kept)] = torch.from_numpy(pixels)
-                        kept.append(position)
+                        kept.append(row)
         return images[: len(kept)], kept
 
 
@@ -147,7 +127,7 @@ def read_image(file: str | Path, shape: tuple[int, int, int]) -> UInt8[Tensor, "
         raise ValueError(f"expected an image of shape {tuple(shape)}, got {file}, {why}") from error
 
 
-def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple[Tensor | ImageFiles, Tensor]:
+def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple[Tensor | Rows, Tensor]:
     """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
     Every file's header is read either way. Files that cannot be read are left out; a warning counts them and names the
@@ -165,18 +145,24 @@ def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple
         check_one_size(sizes)
     side = (size, size) if size is not None else next(iter(sizes))
     grey = all(kind[0] for kind in kinds if kind is not None)
-    files = ImageFiles(items, (1 if grey else 3, *side), square=size is not None, rows=torch.tensor(readable))
-    images: Tensor | ImageFiles = files
-    if np.prod(files.shape) <= memory * 2**30:
-        images, kept = files.read()
-        readable = [readable[position] for position in kept]
+    files = ImageFiles(items, (1 if grey else 3, *side), square=size is not None)
+    images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
+    if math.prod(images.shape) <= memory * 2**30:
+        images, readable = files.read(readable)
     lost = sorted(set(range(len(items))) - set(readable))
     if lost:
         why = {row: _why(items[row]) for row in lost}
-        named = sorted(lost, key=lambda row: not why[row])[:3]
-        names = ", ".join(_name(items[row]) + why[row] for row in named) + (", ..." if len(lost) > 3 else "")
+        names = first_of([_name(items[row]) + why[row] for row in sorted(lost, key=lambda row: not why[row])])
         warnings.warn(f"left out {len(lost)} of {len(items)} images, which cannot be read: {names}", stacklevel=2)
     return images, torch.tensor(readable, dtype=torch.int64)
+
+
+def check_size(size: int | None, memory: float = 0.0) -> None:
+    """Raise a ValueError unless images of this size, in pixels, can be held in so many GiB; 0 GiB hold none of them."""
+    if size is not None and size < 1:
+        raise ValueError(f"expected data.size of at least 1 pixel, got {size}: leave it out to keep the images' own")
+    if not memory >= 0:
+        raise ValueError(f"expected data.memory of 0 GiB or more, got {memory}: 0 decodes images each time")
 
 
 def check_one_size(sizes: Collection[tuple[int, int]]) -> None:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from likewise.data.batches import some_inputs
-from likewise.data.samples import Samples
-from likewise.data.source import Source
+from likewise.data.samples import Samples, Source
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
 from likewise.parts import build

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-NAMED = 3  # files that a sentence names
+from likewise.files.formats import first_of
 
 
 class Rows(Protocol):
@@ -16,15 +16,10 @@ class Rows(Protocol):
     Where some of them may turn out to be unreadable, a method `unreadable` tells which; see `ImageFiles`.
     """
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(N, ...), as for a tensor of all rows."""
-        ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the rows."""
-        ...
+    shape: tuple[int, ...]
+    """(N, ...), as for a tensor of all rows."""
+    dtype: torch.dtype
+    """The dtype of the rows."""
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -75,8 +70,8 @@ def in_words(files: Mapping[Any, str]) -> str:
         >>> in_words({7: "cat/7.jpg"})
         'left out 1 image, which cannot be decoded: cat/7.jpg'
     """
-    names = ", ".join(list(files.values())[:NAMED]) + (", ..." if len(files) > NAMED else "")
-    return f"left out {len(files):,} image{'s' if len(files) > 1 else ''}, which cannot be decoded: {names}"
+    plural = "s" if len(files) > 1 else ""
+    return f"left out {len(files):,} image{plural}, which cannot be decoded: {first_of(list(files.values()))}"
 
 
 @final
@@ -86,14 +81,7 @@ class SomeRows(Rows):
     def __init__(self, all_rows: Rows, rows: Tensor) -> None:
         self.all_rows = all_rows
         self.rows = rows
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.rows), *self.all_rows.shape[1:])
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.all_rows.dtype
+        self.shape, self.dtype = (len(rows), *all_rows.shape[1:]), all_rows.dtype
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         return self.all_rows[self.rows[rows]]
@@ -112,14 +100,7 @@ class JoinedRows(Rows):
     def __init__(self, first: Rows, second: Rows) -> None:
         self.first = first
         self.second = second
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.first) + len(self.second), *self.first.shape[1:])
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.first.dtype
+        self.shape, self.dtype = (len(first) + len(second), *first.shape[1:]), first.dtype
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         late = rows >= len(self.first)

@@ -1,6 +1,7 @@
-"""Samples: inputs indexed by row, with labels, label names and parts."""
+"""Samples, what every source yields: inputs indexed by row, with labels, label names and parts."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, final
@@ -47,11 +48,10 @@ class Samples:
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""
         object.__setattr__(self, "names", distinct_names(self.names))
-        given: Mapping[str, Tensor | None] = {"labels": self.labels, "parts": self.parts, "rows": self.rows}
-        for name, rows in given.items():
-            if rows is not None and len(rows) != len(self.inputs):
+        for name, given in self._beside_inputs.items():
+            if given is not None and len(given) != len(self.inputs):
                 raise ValueError(
-                    f"expected {name} of {len(self.inputs)} samples, one per input, got {len(rows)}: "
+                    f"expected {name} of {len(self.inputs)} samples, one per input, got {len(given)}: "
                     f"drop the inputs or {name} that have no counterpart"
                 )
         self._check_labels()
@@ -66,13 +66,14 @@ class Samples:
     def __getitem__(self, rows: Tensor) -> "Samples":
         """Take the rows given by a mask or by indices, without reading inputs on demand."""
         index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
-        return replace(
-            self,
-            inputs=self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index),
-            labels=None if self.labels is None else self.labels[index],
-            parts=None if self.parts is None else self.parts[index],
-            rows=None if self.rows is None else self.rows[index],
-        )
+        inputs = self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index)
+        beside = {name: None if given is None else given[index] for name, given in self._beside_inputs.items()}
+        return replace(self, inputs=inputs, **beside)
+
+    @property
+    def _beside_inputs(self) -> Mapping[str, Tensor | None]:
+        """What each sample may have beside its input, by name."""
+        return {"labels": self.labels, "parts": self.parts, "rows": self.rows}
 
     def readable(self) -> "Samples":
         """Return the samples without those that turned out to be unreadable when they were read; see `Rows`."""
@@ -181,6 +182,14 @@ class Samples:
             raise ValueError(f"expected classes from 0, got {int(labels.min())}: drop samples without a class")
 
 
+class Source(ABC):
+    """Abstract: a data set. A source reads samples and does nothing else."""
+
+    @abstractmethod
+    def load(self) -> Samples:
+        """Read all samples. Their inputs may be `Rows`, which are read on demand."""
+
+
 def distinct_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Number the names that occur again: two classes called crane become "crane" and "crane (2)"."""
     if len(set(names)) == len(names):
@@ -197,6 +206,15 @@ def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, 
     """Return the rows of each class, in order, by a single sort."""
     counts = torch.bincount(labels, minlength=classes).tolist()
     return labels.argsort(stable=True).split(counts)
+
+
+def some_of_each_class(labels: Int[Tensor, " n"], counts: Sequence[int], seed: int) -> Int[Tensor, " m"]:
+    """Choose so many rows of each class, in order: the first of a shuffle that does not depend on their number."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen: list[Tensor] = []
+    for rows, chosen_of in zip(rows_by_class(labels, len(counts)), counts, strict=True):
+        chosen.append(rows[torch.randperm(len(rows), generator=generator)[:chosen_of]])
+    return torch.cat(chosen).sort().values
 
 
 def some_rows(count: int, most: int, seed: int, classes: Int[Tensor, " n"] | None = None) -> Int[Tensor, " m"]:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from likewise.data.rows import JoinedRows
-from likewise.data.samples import Samples
+from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts
+from likewise.files.formats import PARTS, first_of
 
 
 @final
@@ -96,3 +98,170 @@ def _joined(first: Samples, second: Samples) -> Samples:
     if first.names != second.names:
         names, labels = first.names + second.names, second.labels + len(first.names)
     return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows)
+
+
+@final
+class Stratified(Split):
+    """Parts with the same classes: the parts that the source gives, and a stratified split for the others.
+
+    Label sets are split by iterative stratification, so that every label keeps its share of samples; samples without
+    labels at random.
+
+    Args:
+        test: The fraction of all samples held out; unused if the source gives a test part.
+        validation: The fraction of the other samples for model selection, split off after the subset; unused if the
+            source gives a validation part. Every class keeps a training sample, so the smallest may have none here.
+        seed: Seed of the split. It is not the run's seed, so that runs are compared on the same test part.
+        refit: Whether to train on training and validation samples together, after model selection.
+
+    Raises:
+        ValueError: A fraction is outside (0, 1); there is only one class; a class is too small to split; a test class
+            has no training sample; or no class can spare a sample for validation.
+
+    Example:
+        >>> samples = Samples(torch.zeros(40, 3), torch.tensor([0, 1] * 20), ("cat", "dog"))
+        >>> parts = Stratified(test=0.25, validation=0.2)(samples)
+        >>> parts.train.counts, parts.validation.counts, parts.test.counts
+        (tensor([12, 12]), tensor([3, 3]), tensor([5, 5]))
+    """
+
+    def __init__(self, test: float = 0.25, validation: float = 0.1, seed: int = 0, *, refit: bool = False) -> None:
+        super().__init__(refit=refit)
+        for name, part in (("test", test), ("validation", validation)):
+            if not 0 < part < 1:
+                usual = {"test": 0.25, "validation": 0.1}[name]
+                raise ValueError(f"expected {name} between 0 and 1, got {part}: {usual} is usual")
+        self.test = test
+        self.validation = validation
+        self.seed = seed
+
+    def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
+        samples = whole_classes(samples, subset)
+        given = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
+        test = (given == 2).nonzero().flatten() if bool((given == 2).any()) else self._cut_test(samples, given == 0)
+        rest = torch.isin(torch.arange(len(samples)), test, invert=True).nonzero().flatten()
+        if subset is not None and not subset.every_part:
+            rest = rest[subset(samples[rest])]
+            if len(rest) < 2:
+                raise ValueError(
+                    f"expected a subset that keeps samples for training and validation, got {len(rest)}: keep more"
+                )
+        validation = rest[given[rest] == 1]
+        if len(validation) == 0:
+            validation = self._cut_validation(samples, rest)
+        elif subset is not None:
+            validation = _with_trained_classes(samples, rest, validation)
+        train = rest[~torch.isin(rest, validation)]
+        for part, rows in (("validation", validation), ("test", test)):
+            _check_seen(samples, train, rows, part)
+        return Parts(*(replace(samples[rows], parts=None) for rows in (train, validation, test)))
+
+    def _cut_test(self, samples: Samples, cuttable: Tensor) -> Int[Tensor, " t"]:
+        from sklearn.model_selection import train_test_split  # noqa: PLC0415 - not needed where a test part is given
+
+        rows = cuttable.nonzero().flatten()
+        held_out = round(len(rows) * self.test)
+        if samples.labels is not None and samples.label_kind == "label sets" and len(rows) > 3:
+            return rows[stratified(samples.labels[rows], self.test, self.seed)]
+        labels = None if samples.classes is None else samples.classes[rows]
+        counts = torch.tensor([len(rows)]) if labels is None else torch.bincount(labels, minlength=len(samples.names))
+        smallest = int(counts.argmin())
+        if counts[smallest] < 3 or not len(counts) <= held_out <= len(rows) - 2 * len(counts):
+            few = f"{int(counts[smallest])}" + ("" if labels is None else f" of {samples.names[smallest]!r}")
+            raise ValueError(
+                f"expected at least 3 samples{'' if labels is None else ' of every class'}, 2 to train and 1 to test, "
+                f"got {few} and test={self.test} of {len(rows)} samples: "
+                "add samples, drop the class or change test"
+            )
+        stratify = None if labels is None else labels.numpy()
+        _, held = train_test_split(rows.numpy(), test_size=held_out, stratify=stratify, random_state=self.seed)
+        return torch.from_numpy(held).sort().values
+
+    def _cut_validation(self, samples: Samples, rows: Tensor) -> Int[Tensor, " v"]:
+        if samples.labels is not None and samples.label_kind == "label sets":
+            return rows[stratified(samples.labels[rows], self.validation, self.seed)]
+        labels = torch.zeros(len(rows), dtype=torch.int64) if samples.classes is None else samples.classes[rows]
+        shares = _shares(torch.bincount(labels), self.validation)
+        if int(shares.sum()) == 0:
+            raise ValueError(
+                "expected a class with a sample for training and one for validation, "
+                f"got {len(rows)} samples of {len(labels.unique())} classes after the test part: add samples"
+            )
+        return rows[some_of_each_class(labels, shares.tolist(), self.seed)]
+
+
+def _shares(counts: Tensor, part: float) -> Tensor:
+    """Return the number of samples of each class in a part: in proportion, but never all of a class.
+
+    After rounding down, the classes with the largest remainders get one more.
+    """
+    exact = counts.double() * part
+    shares = exact.floor().long()
+    spare = counts - 1
+    missing = max(1, round(int(counts.sum()) * part)) - int(shares.sum())
+    remainders = torch.where(shares < spare, exact - shares, -1)
+    order = remainders.argsort(descending=True, stable=True)[: min(missing, int((shares < spare).sum()))]
+    shares[order] += 1
+    return shares
+
+
+def _with_trained_classes(samples: Samples, rest: Tensor, validation: Tensor) -> Tensor:
+    """Return the validation rows of classes that have a training sample after a subset; the others are trained on."""
+    if samples.classes is None:
+        return validation
+    trained = samples.classes[rest[~torch.isin(rest, validation)]]
+    return validation[torch.isin(samples.classes[validation], trained)]
+
+
+def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> None:
+    if len(train) == 0 or len(rows) == 0:
+        empty = PARTS[0] if len(train) == 0 else part
+        raise ValueError(f"expected samples in every part, got no {empty} sample: change the parts")
+    if samples.classes is None:
+        return
+    unseen = sorted(set(samples.classes[rows].tolist()) - set(samples.classes[train].tolist()))
+    if unseen:
+        lost = [samples.names[label] for label in unseen]
+        raise ValueError(
+            f"expected a {part} part with every class in training, got no training sample for {first_of(lost)}: "
+            "change the parts, or split by class with ByClass"
+        )
+
+
+def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor, " k"]:
+    """Choose a share of samples so that each label keeps that share of its own samples (Sechidis et al., 2011).
+
+    Again and again the label with the fewest samples left is taken. Each of its samples, in random order, goes to the
+    part that lacks more samples of this label to its share; if both lack as many, to the part that lacks more samples.
+    Samples without a label fill up the parts. At the end, samples that were placed last, which have frequent labels
+    only, change the part until the sizes are right. Returned are share · N rows, rounded, sorted.
+    """
+    count = len(sets)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    left = torch.ones(count, dtype=torch.bool)
+    chosen = torch.zeros(count, dtype=torch.bool)
+    totals = sets.sum(dim=0)
+    wanted = totals * share, totals * (1 - share)
+    lacking = [[float(number) for number in part] for part in wanted]
+    samples = [share * count, (1 - share) * count]
+    remaining = totals.clone()
+    placed: list[int] = []
+    own_labels = [labels.nonzero().flatten().tolist() for labels in sets]
+    while bool((remaining > 0).any()):
+        label = int(torch.where(remaining > 0, remaining, count + 1).argmin())
+        for row in order[sets[order, label] & left[order]].tolist():
+            first, second = ((lacking[part][label], samples[part]) for part in (0, 1))
+            part = 0 if first > second else 1
+            chosen[row] = part == 0
+            left[row] = False
+            placed.append(row)
+            samples[part] -= 1
+            for own in own_labels[row]:
+                lacking[part][own] -= 1
+                remaining[own] -= 1
+    blank = order[left[order]]
+    chosen[blank[: max(0, round(samples[0]))]] = True
+    surplus = int(chosen.sum()) - max(1, round(share * count))
+    moved = [row for row in reversed(placed) if bool(chosen[row]) == (surplus > 0)][: abs(surplus)]
+    chosen[moved] = surplus < 0
+    return chosen.nonzero().flatten()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.samples import Samples, rows_by_class
+from likewise.data.samples import Samples, some_of_each_class
 
 
 class Subset(ABC):
@@ -72,7 +72,7 @@ class LongTail(Subset):
                 f"expected an imbalance that leaves every class a sample, got {self.imbalance}, which leaves none for "
                 f"{empty!r}: lower it to at most {largest:.0f}"
             )
-        return _of_each_class(labels, kept, self.seed)
+        return some_of_each_class(labels, kept, self.seed)
 
     def _shares(self, classes: int) -> list[float]:
         if self.form == "exponential":
@@ -128,7 +128,7 @@ class Fraction(Subset):
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         labels = torch.zeros(len(samples), dtype=torch.int64) if samples.classes is None else samples.classes
         kept = [min(count, max(1, round(count * self.fraction))) for count in torch.bincount(labels).tolist()]
-        return _of_each_class(labels, kept, self.seed)
+        return some_of_each_class(labels, kept, self.seed)
 
 
 @final
@@ -174,12 +174,3 @@ class Classes(Subset):
                 raise ValueError(f"expected names of classes, got {name!r}: did you mean {near[0]!r}?")
         kept = torch.tensor([label for label, name in enumerate(samples.names) if name in set(names)])
         return torch.isin(labels, kept).nonzero().flatten()
-
-
-def _of_each_class(labels: Tensor, kept: list[int], seed: int) -> Tensor:
-    """Choose rows of each class: the first of a shuffle that does not depend on the number kept."""
-    generator = torch.Generator().manual_seed(seed)
-    chosen: list[Tensor] = []
-    for rows, count in zip(rows_by_class(labels, len(kept)), kept, strict=True):
-        chosen.append(rows[torch.randperm(len(rows), generator=generator)[:count]])
-    return torch.cat(chosen).sort().values

@@ -11,21 +11,23 @@ import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
-from likewise.data.detection import SAVED, exists, expanded, may_be_on_the_hub, near
-from likewise.data.folders import (
+from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
+from likewise.files.folders import (
+    Lost,
     RefusedError,
+    classes_of,
     empty,
     files_in,
     first_to_do,
-    image_tables,
     in_words,
     parts_of,
     warn_of,
 )
-from likewise.data.formats import PART_NAMES, PARTS, TABLES, image_suffixes
+from likewise.files.formats import PART_NAMES, PARTS, SEPARATED, TABLES, image_suffixes
 from likewise.pickled import pickled
 
 LOCK = f"lock-{socket.gethostname()}"  # processes of one machine see each other's locks
@@ -111,7 +113,7 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
         if where.suffix.lower() not in TABLES:
             told = pickled(where) or "which is none: convert it"
             raise RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
-        return _builder(where.suffix), {"data_files": {"train": [glob.escape(str(where))]}, **_format(where.suffix)}
+        return TABLES[where.suffix.lower()], {"data_files": {"train": [glob.escape(str(where))]}, **_format(where)}
     files, lost = files_in(where)
     suffixes = image_suffixes()
     images = [file for file in files if file.suffix.lower() in suffixes]
@@ -123,7 +125,7 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
         return "imagefolder", {"data_files": patterns, "drop_labels": True}
     if images or not tables:
         lost |= first_to_do(file for file in files if file.suffix.lower() not in suffixes)
-    builders = {_builder(file.suffix) for file in tables}
+    builders = {TABLES[file.suffix.lower()] for file in tables}
     if not images and len(builders) != 1:
         got = ", ".join(sorted({file.suffix for file in tables or files})) or "an empty folder"
         got = got if tables or not lost else f"only {'; '.join(in_words(lost, where))}"
@@ -132,19 +134,39 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
         raise RefusedError(f"expected images, or tables of one kind ({kinds}), in {where}, got {got}: {remedy}")
     warn_of(lost, where)
     if images:
-        return Tables(image_tables(where, images, lost, labelled=labelled), where.absolute(), None)
-    return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0].suffix)}
+        return Tables(_image_tables(where, images, lost, labelled=labelled), where.absolute(), None)
+    return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0])}
 
 
-def _builder(suffix: str) -> str:
-    return TABLES[suffix.lower()]
+def _image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: bool) -> dict[str, Any]:
+    """Return a table of each part: the paths of its images, and their classes."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+    parts = parts_of(images)
+    within: dict[str, list[Path]] = {}
+    for image in images:
+        within.setdefault(parts.get(image.parts[0], "") if parts else "train", []).append(image)
+    if outside := within.pop("", []):
+        warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
+    for top in sorted({Path(place).parts[0] for places in lost.values() for place in places}) if parts else ():
+        part = PART_NAMES.get(top.lower())
+        if part is not None and PARTS[part] not in within:
+            raise empty(PARTS[part], where / top)
+    depth = 1 if parts else 0
+    features: dict[str, Any] = {"image": datasets.Image()}
+    columns = {part: {"image": list(map(str, own))} for part, own in within.items()}
+    if labelled:
+        features["label"] = datasets.ClassLabel(names=classes_of(where, list(chain(*within.values())), depth))
+        for part, own in within.items():
+            columns[part]["label"] = [image.parts[depth] for image in own]
+    kinds = datasets.Features(features)
+    return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
 
 
-def _format(suffix: str) -> dict[str, Any]:
+def _format(table: Path) -> dict[str, Any]:
     """Return the options of a kind of table; those with separators are read in one go, which tells a column's kind."""
-    if _builder(suffix) != "csv":
-        return {}
-    return {"sep": "\t" if suffix.lower() == ".tsv" else ",", "chunksize": None}
+    separator = SEPARATED.get(table.suffix.lower())
+    return {} if separator is None else {"sep": separator, "chunksize": None}
 
 
 def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.data.formats import with_test_part
-from likewise.data.image_arrays import as_images
-from likewise.data.image_files import check_one_size, plain_image, read_images
-from likewise.data.samples import Samples, distinct_names
-from likewise.data.source import Source, check_size
+from likewise.data.arrays import as_images
+from likewise.data.image_files import check_one_size, check_size, plain_image, read_images
+from likewise.data.samples import Samples, Source, distinct_names
+from likewise.files.formats import with_test_part
 
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
 _NAMES = ("classes", "categories", "attr_names", "_characters")
+_PASSED_ON = {"ImageNet": "loader", "EMNIST": "download", "QMNIST": "download"}  # to the class that they inherit from
 
 
 class _Part(NamedTuple):
@@ -108,8 +108,9 @@ class Torchvision(Source):
     def _kind(self) -> Any:
         from torchvision import datasets  # noqa: PLC0415 - only this source needs it
 
-        kinds: dict[str, Any] = {name: getattr(datasets, name) for name in datasets.__all__}
-        kinds = {name: kind for name, kind in kinds.items() if kind is not datasets.VisionDataset}
+        kinds: dict[str, Any] = {
+            name: getattr(datasets, name) for name in datasets.__all__ if name != datasets.VisionDataset.__name__
+        }
         if self.name not in kinds:
             near = get_close_matches(self.name, kinds, n=2)
             remedy = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(sorted(kinds))}"
@@ -125,15 +126,10 @@ class Torchvision(Source):
         return kind
 
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        options: dict[str, Any] = {"transform": _file_or_pixels}
         # with a loader that returns the path, we decode
-        offered: dict[str, Any] = {"root": self.root, "loader": Path}
-        options |= {name: value for name, value in offered.items() if name in parameters}
-        if self.name == "ImageNet":
-            options["loader"] = Path  # passed on to ImageFolder
-        if "download" in parameters or self.name in {"EMNIST", "QMNIST"}:
-            options["download"] = self.download
-        return options
+        offered: dict[str, Any] = {"root": self.root, "loader": Path, "download": self.download}
+        known = {*parameters, _PASSED_ON.get(self.name)}
+        return {"transform": _file_or_pixels} | {name: value for name, value in offered.items() if name in known}
 
     def _missing(self, error: Exception, parameters: Mapping[str, Any]) -> str:
         what = (str(error).splitlines() or [type(error).__name__])[0]
@@ -171,7 +167,7 @@ def _read(part: Any, number: int, size: int | None, name: str) -> _Part:
                 f"expected a data set for classification, got {name}, whose targets are not classes: choose another"
             )
         if item[1] is not None:
-            images.append(_fitted(item[0], size))
+            images.append(item[0] if isinstance(item[0], Path) else np.asarray(plain_image(item[0], size)))
             wanted.append(torch.as_tensor(item[1]))
     targets = torch.stack(wanted) if wanted else torch.zeros(0, dtype=torch.int64)
     targets = targets.bool() if targets.ndim == 2 else targets.long()
@@ -204,10 +200,6 @@ def _file_or_pixels(image: Any) -> Any:
         return image
     image.close()
     return Path(file)
-
-
-def _fitted(image: Any, size: int | None) -> Any:
-    return image if isinstance(image, Path) else np.asarray(plain_image(image, size))
 
 
 def _stacked(images: Sequence[Any]) -> Tensor:

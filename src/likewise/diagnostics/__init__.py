@@ -5,17 +5,23 @@ from likewise.diagnostics.geometry import (
     Hubness,
     alignment,
     class_distances,
+    grouped,
     hubness,
+    push_weights,
     similarity_histogram,
     uniformity,
 )
-from likewise.diagnostics.gradients import AnchorGradients, anchor_gradients
+from likewise.diagnostics.gradients import (
+    AnchorGradients,
+    HardestShares,
+    anchor_gradients,
+    hardest_shares,
+    strength_by_similarity,
+)
 from likewise.diagnostics.hard_pairs import HardPairs, hardest_pairs
-from likewise.diagnostics.label_sets import grouped, push_weights
 from likewise.diagnostics.layout import two_dimensional_map
-from likewise.diagnostics.mining import HardestShares, hardest_shares, strength_by_similarity
 from likewise.diagnostics.snapshot import Snapshot, load_snapshots, save_snapshots
-from likewise.diagnostics.spectrum import collapsed, effective_rank, singular_values, spread
+from likewise.diagnostics.unit_rows import collapsed, effective_rank, singular_values, spread
 
 __all__ = [
     "AnchorGradients",

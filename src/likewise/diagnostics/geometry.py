@@ -1,16 +1,19 @@
-"""The geometry of an embedding on the unit sphere: how close classes are, how spread everything is, and its hubs."""
+"""The geometry of an embedding on the unit sphere: how close classes and labels are, how even it is, and its hubs."""
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.diagnostics.unit_rows import Array, as_rows, similarity_tiles, unit_rows, with_labels
-from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.features import Bar, silent
 from likewise.evaluation.nearest import nearest
+from likewise.pairs import MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel
+
+FEWEST = 3  # labels that can be put in an order
 
 
 def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
@@ -44,13 +47,10 @@ def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
     rows, labels = with_labels(features, labels)
     units = unit_rows(rows)
     classes, members = labels.unique(return_inverse=True)
-    counts = torch.bincount(members, minlength=len(classes)).double()
-    sums = torch.zeros(len(classes), units.shape[1], dtype=units.dtype).index_add_(0, members, units)
+    counts, sums, own = _of_classes(units, members, len(classes))
     pairs = (counts * (counts - 1)).sum()
     if pairs == 0:
         return math.nan
-    # a unit row's product with itself is 1, a zero row's is 0
-    own = torch.zeros(len(classes), dtype=units.dtype).index_add_(0, members, units.square().sum(1))
     distances = 2 * (counts - 1) * own - 2 * (sums.square().sum(1) - own)
     return float(distances.sum() / pairs)
 
@@ -80,14 +80,18 @@ def class_distances(features: Float[Array, "n d"], labels: Int[Array, "n"], clas
                 [2., 0.]], dtype=torch.float64)
     """
     rows, labels = with_labels(features, labels)
-    units = unit_rows(rows)
-    counts = torch.bincount(labels, minlength=classes).double()
-    sums = torch.zeros(classes, units.shape[1], dtype=units.dtype).index_add_(0, labels, units)
-    squares = torch.zeros(classes, dtype=units.dtype).index_add_(0, labels, units.square().sum(1))
+    counts, sums, squares = _of_classes(unit_rows(rows), labels, classes)
     pairs = counts.outer(counts) - counts.diag()
     # Σ_ij ‖z_i − z_j‖² over ordered pairs; a sample's distance to itself is 0 and counted in neither
     totals = squares.outer(counts) + counts.outer(squares) - 2 * sums @ sums.T
     return (totals.clamp(min=0) / pairs).where(pairs > 0, torch.nan)
+
+
+def _of_classes(units: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return of each class how many samples it has, their sum, and the sum of their squares; a zero row's is 0."""
+    counts = torch.bincount(labels, minlength=classes).double()
+    sums = torch.zeros(classes, units.shape[1], dtype=units.dtype).index_add_(0, labels, units)
+    return counts, sums, torch.zeros(classes, dtype=units.dtype).index_add_(0, labels, units.square().sum(1))
 
 
 def uniformity(features: Float[Array, "n d"]) -> float:
@@ -190,7 +194,7 @@ class Hubness:
         return float((self.occurrences == 0).double().mean()) if len(self.occurrences) else 0.0
 
 
-def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Progress = silent) -> Hubness:
+def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Bar = silent) -> Hubness:
     """Count how often each sample is among the k nearest neighbours of another, by cosine.
 
     Args:
@@ -222,3 +226,59 @@ def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Progress = 
         for *_, indices in nearest(features, None, near, progress=progress, doing="hubs"):
             occurrences += torch.bincount(indices.flatten().cpu(), minlength=len(features))
     return Hubness(occurrences, near)
+
+
+def grouped(similarity: Float[Tensor, "l l"]) -> Int[Tensor, " l"]:
+    """Return an order of labels in which similar ones stand next to each other.
+
+    By average linkage of 1 − similarity, with the leaves in optimal order.
+
+    Args:
+        similarity: Symmetric, from 0 to 1, (L, L).
+
+    Source:
+        Z. Bar-Joseph, D. Gifford and T. Jaakkola, Fast optimal leaf ordering for hierarchical clustering, 2001.
+
+    Example:
+        >>> blocks = torch.tensor([[1, 0, 0.9, 0], [0, 1, 0, 0.9], [0.9, 0, 1, 0], [0, 0.9, 0, 1]])
+        >>> order = grouped(blocks).tolist()
+        >>> {tuple(sorted(order[:2])), tuple(sorted(order[2:]))} == {(0, 2), (1, 3)}
+        True
+    """
+    from scipy.cluster.hierarchy import leaves_list, linkage  # noqa: PLC0415 - of an extra
+    from scipy.spatial.distance import squareform  # noqa: PLC0415 - likewise
+
+    if len(similarity) < FEWEST:
+        return torch.arange(len(similarity))
+    distance = (1 - similarity.double()).clamp(min=0)
+    distance = ((distance + distance.T) / 2).fill_diagonal_(0)
+    tree = linkage(squareform(distance.numpy(), checks=False), method="average", optimal_ordering=True)
+    return torch.from_numpy(leaves_list(tree)).long()
+
+
+def push_weights(
+    sets: Bool[Tensor, "n l"], similarity: Float[Tensor, "l l"], aggregation: Literal["mean", "max"] = "mean"
+) -> Float[Tensor, " p"]:
+    """Return the weights 1 − sim(y_i, y_u) with which NWS lets samples push each other, before the factor β.
+
+    Args:
+        sets: Label sets of samples, (N, L).
+        similarity: S, (L, L).
+        aggregation: How sim is made of S over the pairs of two samples' labels.
+
+    Returns:
+        One weight for each ordered pair of samples that share no label, the first of which has some, as anchors have;
+        all 1 in MSC and MulSupCon.
+
+    Memory:
+        O(N²).
+
+    Example:
+        >>> similarity = torch.tensor([[1.0, 0.3], [0.3, 1.0]])
+        >>> push_weights(torch.tensor([[True, False], [False, True]]), similarity)
+        tensor([0.7000, 0.7000])
+    """
+    kind = MeanSimilarity if aggregation == "mean" else MaxSimilarity
+    pushes: PairWeight = ~SharesLabel(sets, sets)
+    weights = 1 - kind(sets, similarity, sets).dense()
+    return weights[pushes.dense().bool() & sets.any(dim=1, keepdim=True)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.diagnostics.unit_rows import Array, with_labels
-from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.features import Bar, silent
 
 TILE = 2**23  # similarities at a time: 32 MiB in float32
 BLOCK = 256  # columns whose largest value is found first
@@ -44,7 +44,7 @@ class HardPairs:
 
 
 def hardest_pairs(
-    features: Float[Array, "n d"], labels: Int[Array, " n"] | Bool[Array, "n l"], *, progress: Progress = silent
+    features: Float[Array, "n d"], labels: Int[Array, " n"] | Bool[Array, "n l"], *, progress: Bar = silent
 ) -> HardPairs:
     """Find the hardest positive and the hardest negative of every sample, by cosine.
 

@@ -9,8 +9,7 @@ from sklearn.manifold import TSNE
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.diagnostics.spectrum import collapsed
-from likewise.diagnostics.unit_rows import ROUNDING, Array, unit_rows
+from likewise.diagnostics.unit_rows import ROUNDING, Array, collapsed, unit_rows
 
 Method = Literal["tsne", "pca", "umap"]
 FEWEST = 4  # samples that t-SNE and UMAP have a meaning for

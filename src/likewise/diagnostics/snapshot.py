@@ -1,6 +1,5 @@
 """Snapshots of a training: what the loss received in one step, and the file that keeps them."""
 
-import io
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -62,9 +61,8 @@ def save_snapshots(path: Path, snapshots: Mapping[str, Snapshot]) -> None:
             if value is not None:
                 array = value.numpy() if isinstance(value, Tensor) else np.array(value)
                 arrays[f"{name}{SEPARATOR}{field}"] = array
-    content = io.BytesIO()
-    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
-    path.write_bytes(content.getvalue())
+    with path.open("wb") as file:  # to a path NumPy would add .npz
+        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def load_snapshots(path: Path) -> dict[str, Snapshot]:

@@ -1,4 +1,4 @@
-"""Features on the unit sphere, checked and in float64."""
+"""Features on the unit sphere, checked and in float64, and their spectrum: how many directions they use."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +11,6 @@ from torch.nn import functional
 
 TILE = 2**20  # similarities at a time
 ROUNDING = 1e-5  # what differs by less between unit vectors is rounding: a hundred times float32's
-
-
 Array = Tensor | NDArray[Any]
 
 
@@ -60,3 +58,109 @@ def similarity_tiles(units: Float[Tensor, "n d"]) -> Iterator[tuple[int, Float[T
     rows = max(1, TILE // max(len(units), 1))
     for start in range(0, len(units), rows):
         yield start, units[start : start + rows] @ units.T
+
+
+def singular_values(features: Float[Array, "n d"]) -> Float[Tensor, " k"]:
+    """Standard deviations of the features along their principal directions, largest first.
+
+        σ_k / √N,   U diag(σ) Vᵀ = Z − 1 z̄ᵀ,   ‖z_i‖ = 1
+
+    Args:
+        features: (N, D); L2-normalised and centred here.
+
+    Returns:
+        min(N, D) values, from 0 to 1, in float64: their squares sum to the variance 1 − ‖z̄‖². What is below 1e-5 is
+        rounding and given as 0.
+
+    Raises:
+        ValueError: The shape is another, or an entry is not finite.
+
+    Memory:
+        O(N·D + min(N, D)²).
+
+    Example:
+        >>> singular_values(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
+        tensor([1., 0.], dtype=torch.float64)
+    """
+    units = unit_rows(features)
+    if len(units) == 0:
+        return torch.zeros(0, dtype=units.dtype)
+    centred = units - units.mean(dim=0)
+    products = centred @ centred.T if len(units) < units.shape[1] else centred.T @ centred
+    squares = torch.linalg.eigvalsh(products / len(units)).flip(0).clamp(min=0)
+    values = squares.sqrt()
+    return values.where(values > ROUNDING, 0)
+
+
+def effective_rank(features: Float[Array, "n d"]) -> float:
+    """How many directions the features use: the exponential of the entropy of their singular values.
+
+        exp(−Σ_k p_k log p_k),   p_k = σ_k / Σ_l σ_l
+
+    Args:
+        features: (N, D); L2-normalised and centred here.
+
+    Returns:
+        From 1, a line, to min(N − 1, D), every direction alike; 0 where all features have the same direction. Classes
+        as points at equal distances have C − 1.
+
+    Raises:
+        ValueError: The shape is another, or an entry is not finite.
+
+    Memory:
+        O(N·D + min(N, D)²).
+
+    Source:
+        O. Roy and M. Vetterli, The Effective Rank: A Measure of Effective Dimensionality, 2007, definition 1; there of
+        any matrix, here of centred unit rows.
+
+    Example:
+        >>> round(effective_rank(torch.tensor([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]])), 6)
+        2.0
+    """
+    return rank_of(singular_values(features))
+
+
+def rank_of(values: Float[Tensor, " k"]) -> float:
+    """Return the effective rank that singular values have; 0 where there is none above 0."""
+    total = values.sum()
+    if total == 0:
+        return 0.0
+    shares = values / total
+    return float(torch.special.entr(shares).sum().exp())
+
+
+def spread(features: Float[Array, "n d"]) -> float:
+    """Mean squared distance of the features from their mean on the unit sphere: 1 − ‖z̄‖², 0 for a single point.
+
+    1 less it is the mean cosine of two samples, each with itself included.
+
+    Args:
+        features: (N, D); L2-normalised here.
+
+    Raises:
+        ValueError: The shape is another, or an entry is not finite.
+
+    Example:
+        >>> spread(torch.eye(4)), spread(torch.ones(4, 2))
+        (0.75, 0.0)
+    """
+    units = unit_rows(features)
+    return float((units - units.mean(dim=0)).square().sum(dim=1).mean()) if len(units) else 0.0
+
+
+def collapsed(features: Float[Array, "n d"]) -> bool:
+    """Tell whether all features have the same direction, up to rounding: then the encoder tells no samples apart.
+
+    Args:
+        features: (N, D); L2-normalised here.
+
+    Raises:
+        ValueError: The shape is another, or an entry is not finite.
+
+    Example:
+        >>> collapsed(torch.ones(5, 3)), collapsed(torch.eye(3))
+        (True, False)
+    """
+    units = unit_rows(features)
+    return len(units) > 1 and float((units - units.mean(dim=0)).norm(dim=1).max()) <= ROUNDING

@@ -3,18 +3,17 @@
 import warnings
 from typing import Any
 
-from likewise.evaluation.array_file import features_of_file
 from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable
 from likewise.evaluation.evaluation import Evaluation
-from likewise.evaluation.features import FeatureParts, Features, load_features, save_features
+from likewise.evaluation.feature_files import features_of_file, load_features, save_features
+from likewise.evaluation.features import FeatureParts, Features, Origin
 from likewise.evaluation.few_shot import FewShot
 from likewise.evaluation.intervals import Difference, paired_difference
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
-from likewise.evaluation.origin import Origin
 from likewise.evaluation.out_of_distribution import OutOfDistribution
-from likewise.evaluation.own_classifier import OwnClassifier
+from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.raw import raw_features
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness

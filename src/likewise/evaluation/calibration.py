@@ -1,21 +1,20 @@
 """Calibration: does a linear probe's probability say how often it is right?"""
 
 import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.evaluation.accuracy import ACCURACY
-from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
-from likewise.evaluation.intervals import resampled, student, wilson
+from likewise.evaluation.evaluation import Evaluation, Findings, needs_seen_classes
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.evaluation.intervals import mean_within, resampled, share
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.logistic_regression import LinearClassifier
-from likewise.scores import Group, Metric, Outcomes, Result, Score
+from likewise.evaluation.predictions import ACCURACY
+from likewise.scores import Group, Metric, Result
 
 ECE = Metric("expected calibration error", better="lower")
 LOG_LIKELIHOOD = Metric("negative log-likelihood", "nats", "lower")
@@ -86,25 +85,21 @@ class Calibration(Evaluation):
             return "temperature_scaling needs a validation part, and there is none"
         return needs_seen_classes(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on validation, and compare probabilities with outcomes on the test part."""
         train, validation, test = parts
         chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
         heat = temperature(chosen.held_out, validation) if self.temperature_scaling else 1.0
         settings = chosen.settings | ({"temperature": heat} if self.temperature_scaling else {})
         stated = _Stated.of(chosen.probe, test, heat)
+        found = Findings(self.name, test, settings)
         error = calibration_error(stated.confidence, stated.right, self.bins)
-        bounds = _bounds(error, stated, self.bins, self.seed)
-        where = (len(test), test.kind, test.part)
-        scores = [Score(self.name, ECE, error, *bounds, *where, settings=settings)]
-        outcomes: list[Outcomes] = []
+        found.add(ECE, error, *_bounds(error, stated, self.bins, self.seed), len(test))
         for metric, values, most in ((LOG_LIKELIHOOD, stated.surprise, math.inf), (BRIER, stated.brier, 2.0)):
-            low, high = student(values)
-            bounds = (max(0.0, low), min(most, high))
-            scores.append(Score(self.name, metric, float(values.mean()), *bounds, *where, settings=settings))
-            outcomes.append(Outcomes(self.name, metric.name, test.numbers, values.float(), test.kind, test.part))
-        scores += _of_bins(stated, self.bins, test, settings)
-        return Result(tuple(scores), outcomes=tuple(outcomes))
+            found.add(metric, *mean_within(values, most))
+            found.contributed(metric.name, values)
+        _add_bins(found, stated, self.bins)
+        return found.result()
 
 
 def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = 15) -> float:
@@ -181,16 +176,11 @@ def _errors(place: Tensor, gaps: Tensor, bins: int) -> Tensor:
     return sums.abs().sum(dim=1) / place.shape[1]
 
 
-def _of_bins(stated: _Stated, bins: int, test: Features, settings: Mapping[str, Any]) -> Iterator[Score]:
-    """Yield the accuracy and the mean confidence of each bin that isn't empty."""
+def _add_bins(found: Findings, stated: _Stated, bins: int) -> None:
+    """Add the accuracy and the mean confidence of each bin that isn't empty."""
     place = binned(stated.confidence, bins)
     for number in place.unique().tolist():
         chosen = place == number
-        count, correct = int(chosen.sum()), int(stated.right[chosen].sum())
         group = Group(CONFIDENCE.name, f"{number / bins:.2f} to {(number + 1) / bins:.2f}")
-        where = (count, test.kind, test.part, group)
-        yield Score(Calibration.name, ACCURACY, correct / count, *wilson(correct, count), *where, settings=settings)
-        low, high = student(stated.confidence[chosen])
-        bounds = (max(0.0, low), min(1.0, high))
-        mean = float(stated.confidence[chosen].mean())
-        yield Score(Calibration.name, CONFIDENCE, mean, *bounds, *where, settings=settings)
+        found.add(ACCURACY, *share(stated.right[chosen]), group=group)
+        found.add(CONFIDENCE, *mean_within(stated.confidence[chosen]), group=group)

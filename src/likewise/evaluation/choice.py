@@ -10,7 +10,7 @@ from likewise.evaluation.features import FeatureParts
 from likewise.evaluation.few_shot import FewShot
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
-from likewise.evaluation.own_classifier import OwnClassifier
+from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.retrieval import Retrieval
 
 VALIDATED_EPISODES = 600

@@ -1,11 +1,14 @@
-"""The base class of evaluations, and what several of them need."""
+"""The base class of evaluations, what they find of a part, and what several of them need."""
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, final
 
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
-from likewise.scores import Result
+from torch import Tensor
+
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.scores import Metric, Outcomes, Result, Score
 
 
 class Evaluation(ABC):
@@ -46,7 +49,7 @@ class Evaluation(ABC):
         return self.why_not_applicable(parts)
 
     @abstractmethod
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Evaluate parts that can be evaluated: what a call does after it has checked them.
 
         Args:
@@ -68,7 +71,7 @@ class Evaluation(ABC):
         test: Features,
         *,
         refit: bool = False,
-        progress: Progress = silent,
+        progress: Bar = silent,
     ) -> Result:
         """Evaluate.
 
@@ -89,8 +92,60 @@ class Evaluation(ABC):
         self.check(parts)
         return self.evaluate(parts, refit=refit, progress=progress)
 
-    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         return self(*parts, refit=refit, progress=progress)
+
+
+@final
+class Findings:
+    """What an evaluation finds of a part: scores, and what each sample contributes, added one after the other.
+
+    Args:
+        evaluation: The evaluation's name.
+        part: The samples that it is about.
+        settings: What the evaluation was set to, for all scores.
+
+    Example:
+        >>> import torch
+        >>> found = Findings("kNN", Features(torch.eye(2), torch.tensor([0, 1])))
+        >>> found.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2).part
+        'test'
+        >>> found.contributed("accuracy", torch.tensor([True, False]))
+        >>> found.result().outcomes[0].values
+        tensor([1., 0.])
+    """
+
+    def __init__(self, evaluation: str, part: Features, settings: Mapping[str, Any] | None = None) -> None:
+        self.scores: list[Score] = []
+        self.outcomes: list[Outcomes] = []
+        self._evaluation, self._part, self._settings = evaluation, part, settings or {}
+
+    def add(
+        self,
+        metric: Metric,
+        value: float,
+        low: float,
+        high: float,
+        count: int,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        **details: Any,
+    ) -> Score:
+        """Add a score, and return it; settings of its own come on top, and details are further fields of `Score`."""
+        where = (self._part.kind, self._part.part)
+        chosen = {**self._settings, **(settings or {})}
+        score = Score(self._evaluation, metric, value, low, high, count, *where, settings=chosen, **details)
+        self.scores.append(score)
+        return score
+
+    def contributed(self, metric: str, values: Tensor, among: Tensor | slice = slice(None)) -> None:
+        """Add what each sample contributed, (M,), or some of them, by their indices or a mask."""
+        rows, own = self._part.numbers[among], values[among].float()
+        self.outcomes.append(Outcomes(self._evaluation, metric, rows, own, self._part.kind, self._part.part))
+
+    def result(self, candidates: tuple[Score, ...] = ()) -> Result:
+        """Return all that was added."""
+        return Result(tuple(self.scores), candidates, tuple(self.outcomes))
 
 
 def needs_seen_classes(parts: FeatureParts) -> str | None:

@@ -1,27 +1,23 @@
-"""Features: vectors of samples with their labels, checked once, as every evaluation takes them."""
+"""Features: vectors of samples with their labels, checked once, as every evaluation takes them, and their origin."""
 
-import io
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.rotations import unturned
+from likewise.data.by_class import unturned
 from likewise.data.rows import Rows, readable
 from likewise.data.samples import LabelKind, Samples, some_rows
-from likewise.evaluation.origin import Origin
-from likewise.scores import ENCODER
+from likewise.models import Encoder
+from likewise.scores import ENCODER, places_of
 
+MOST_NAMED = 5  # labels of a sample that are named
 PARTS = ("train", "validation", "test")
-Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps what an evaluation walks over, with a word on what it does; as tqdm does."""
 
 
@@ -29,6 +25,50 @@ def silent(walked: Iterable[Any], doing: str) -> Iterable[Any]:
     """Show no progress."""
     del doing
     return walked
+
+
+@final
+@dataclass(frozen=True)
+class Origin:
+    """The samples that features come from, and the encoder.
+
+    Args:
+        samples: The samples of the part.
+        encode: Encodes inputs (N, ...), a tensor or `Rows`, as these samples were: features (N, D), float32 on the CPU.
+
+    Example:
+        >>> samples = Samples(torch.rand(3, 1, 4, 4), rows=torch.tensor([7, 2, 5]))
+        >>> origin = Origin(samples, lambda images: images[:].flatten(1))
+        >>> torch.equal(origin.inputs(torch.tensor([5, 7])), samples.inputs[[2, 0]])
+        True
+    """
+
+    samples: Samples
+    encode: Callable[[Tensor | Rows], Tensor]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return self.samples.input_shape
+
+    def inputs(self, rows: Int[Tensor, " n"]) -> Tensor | Rows:
+        """Return the inputs of samples, by their rows in the source.
+
+        Args:
+            rows: The rows, (N,).
+
+        Raises:
+            ValueError: There is no such sample.
+        """
+        numbered = self.samples.numbered()
+        place = places_of(rows, torch.as_tensor(numbered.rows))
+        missing = int((place < 0).sum())
+        if missing:
+            raise ValueError(
+                f"expected the samples that the features come from, got data without {missing} of {len(rows)}: "
+                "encode the data again"
+            )
+        return numbered[place].inputs
 
 
 @final
@@ -157,6 +197,11 @@ class Features:
         """The classes, (N,), where turns of a class are one: what intervals over classes are over."""
         return unturned(self.names)[self.classes]
 
+    def groups_of(self, rows: Int[Tensor, " m"]) -> Int[Tensor, " k"]:
+        """Return these classes of some samples by their rows; those that are not there are left out."""
+        place = places_of(rows, self.numbers)
+        return self.groups[place[place >= 0]]
+
     @property
     def sets(self) -> Bool[Tensor, "n l"]:
         """The label sets, (N, L), of samples that have them."""
@@ -214,9 +259,13 @@ class FeatureParts(NamedTuple):
         return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
 
 
-def features_of(samples: Samples, encode: Callable[[Tensor | Rows], Float[Tensor, "n d"]], part: str) -> Features:
+def features_of(samples: Samples, encoder: Encoder, part: str, progress: Bar = silent) -> Features:
     """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out."""
-    vectors, kept = encode(samples.inputs), samples.readable()
+
+    def shown(starts: Iterable[int]) -> Iterable[int]:
+        return progress(starts, f"encoding, {part}")
+
+    vectors, kept = encoder.encode(samples.inputs, progress=shown), samples.readable()
     if len(kept) < len(samples):
         vectors = vectors[readable(samples.inputs, torch.arange(len(samples)))]
     return Features(vectors, kept.labels, kept.names, kept.rows, part)
@@ -236,74 +285,18 @@ def joined(first: Features, second: Features) -> Features:
     return replace(first, vectors=vectors, labels=labels, rows=rows, predictions=None, origin=None)
 
 
-def save_features(path: Path, parts: FeatureParts) -> None:
-    """Write the features of three parts as an .npz file.
-
-    For each part: `train_features` (N, D), `train_rows` (N,), where there are labels `train_labels` and `train_names`,
-    and where there is a classifier `train_logits` (N, C), or `train_predictions` if these are no logits.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "embeddings.npz"
-        >>> one = Features(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"))
-        >>> save_features(path, FeatureParts(one, one, one))
-        >>> load_features(path).test.names
-        ('cat', 'dog')
-        >>> folder.cleanup()
-    """
-    arrays: dict[str, NDArray[Any]] = {}
-    for part, features in zip(PARTS, parts, strict=True):
-        arrays[f"{part}_features"] = features.vectors.numpy()
-        arrays[f"{part}_rows"] = features.numbers.numpy()
-        if features.labels is not None:
-            arrays[f"{part}_labels"] = features.labels.numpy()
-            arrays[f"{part}_names"] = np.array(features.names, dtype=str)
-        if features.predictions is not None:
-            arrays[f"{part}_{'logits' if features.logits else 'predictions'}"] = features.predictions.numpy()
-    content = io.BytesIO()
-    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
-    path.write_bytes(content.getvalue())
-
-
-def load_features(path: Path) -> FeatureParts:
-    """Read the features that `save_features` wrote.
-
-    Raises:
-        ValueError: The file is missing or damaged, or lacks an array.
-    """
-    arrays = arrays_of(path)
-    missing = [f"{part}_features" for part in PARTS if f"{part}_features" not in arrays]
-    if missing:
-        raise ValueError(f"expected {missing[0]} in {path}, got {', '.join(sorted(arrays))}: evaluate the run again")
-    return FeatureParts(*(_of_part(arrays, part) for part in PARTS))
-
-
-def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an .npz file; nothing in it is executed, and a ValueError names a missing or unfit file."""
-    if not path.is_file():
-        raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
-        remedy = "save labels.astype(str) instead of objects" if "Object arrays" in str(error) else "use numpy.savez"
-        raise ValueError(f"expected an .npz file of plain arrays, got {path}, which can't be read: {remedy}") from error
-
-
-def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
-    labels, names = arrays.get(f"{part}_labels"), arrays.get(f"{part}_names")
-    rows, logits = arrays.get(f"{part}_rows"), arrays.get(f"{part}_logits")
-    predictions = arrays.get(f"{part}_predictions") if logits is None else logits
-    return Features(
-        torch.from_numpy(arrays[f"{part}_features"]),
-        None if labels is None else torch.from_numpy(labels),
-        () if names is None else tuple(str(name) for name in names),
-        None if rows is None else torch.from_numpy(rows),
-        part,
-        predictions=None if predictions is None else torch.from_numpy(predictions),
-        logits=logits is not None,
-    )
+def label_words(features: Features) -> list[str]:
+    """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'."""
+    if features.label_kind is None:
+        return [""] * len(features)
+    if features.label_kind == "classes":
+        return [features.names[label] for label in features.classes.tolist()]
+    found: list[str] = []
+    for labels in features.sets:
+        names = [features.names[label] for label in labels.nonzero().flatten().tolist()]
+        more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
+        found.append((" + ".join(names[:MOST_NAMED]) or "no label") + more)
+    return found
 
 
 def _tensor(values: Any, name: str) -> Tensor:

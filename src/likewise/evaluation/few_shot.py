@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from itertools import product
 from typing import ClassVar, Literal, Self, final, get_args
@@ -14,10 +13,10 @@ from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.data.episode_sampler import fitting, fitting_words, shortage
-from likewise.evaluation.episode_probe import episode_probe
-from likewise.evaluation.evaluation import Evaluation
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
+from likewise.evaluation.logistic_regression import episode_probe
 from likewise.scores import Metric, Outcomes, Result, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]
@@ -140,43 +139,42 @@ class FewShot(Evaluation):
         episodes = cls(smallest.ways, [shape.shots for shape in fit], smallest.queries)
         return episodes, f"few-shot is {words}" if words else ""
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the distance on validation, and classify the queries of the test part's episodes."""
         del refit
         train, validation, test = parts
-        scores: list[Score] = []
-        outcomes: list[Outcomes] = []
-        chosen = {
-            shape: fitting(validation.counts, shape) for shape in self.shapes if validation.label_kind == "classes"
-        }
-        shapes = dict.fromkeys(shape for shape in chosen.values() if shape is not None)
-        tried = {shape: self._tried(train, validation, shape, progress) for shape in shapes}
-        candidates = tuple(score for of in tried.values() for score in of.values())
+        found: list[tuple[Score, Outcomes]] = []
+        tried: dict[EpisodeShape, dict[Distance, Score]] = {}
         for shape in self.shapes:
-            by = chosen.get(shape)
+            by = fitting(validation.counts, shape) if validation.label_kind == "classes" else None
+            if by is not None and by not in tried:
+                tried[by] = self._tried(train, validation, by, progress)
+            own = {} if by is None else tried[by]
             best: Distance = self.distance or DISTANCES[0]
-            if by is not None:
-                own = tried[by]
+            if own:
                 best = max(own, key=lambda distance: own[distance].value)
-            score, each = self._scored(train, test, shape, best, progress)
             said = _said(shape, by) if self.distance is None else []
-            scores.append(replace(score, notes=(*score.notes, *said)))
-            outcomes.append(each)
-        return Result(tuple(scores), candidates, tuple(outcomes))
+            found.append(self._scored(train, test, shape, best, progress=progress, notes=said))
+        scores, outcomes = zip(*found, strict=True)
+        return Result(scores, tuple(score for of in tried.values() for score in of.values()), outcomes)
 
     def _tried(
-        self, train: Features, validation: Features, shape: EpisodeShape, progress: Progress
+        self, train: Features, validation: Features, shape: EpisodeShape, progress: Bar
     ) -> dict[Distance, Score]:
         """Score each distance on validation."""
         some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
         some = some if len(train) else tuple(of for of in some if of != CENTRED)
-        tried: dict[Distance, Score] = {}
-        for distance in some:
-            tried[distance], _ = self._scored(train, validation, shape, distance, progress)
-        return tried
+        return {of: self._scored(train, validation, shape, of, progress=progress)[0] for of in some}
 
     def _scored(
-        self, train: Features, part: Features, shape: EpisodeShape, distance: Distance, progress: Progress
+        self,
+        train: Features,
+        part: Features,
+        shape: EpisodeShape,
+        distance: Distance,
+        *,
+        progress: Bar,
+        notes: Sequence[str] = (),
     ) -> tuple[Score, Outcomes]:
         draw = EpisodeSampler(part.classes, part.names, shape, "evaluations")
         rows = draw(torch.Generator().manual_seed(self.seed))
@@ -202,22 +200,15 @@ class FewShot(Evaluation):
                 f"{late:,} of {shape.episodes:,} classifiers had not converged: raise the penalty, {self.penalty:g}"
             )
             warnings.warn(f"{metric}, {part.part}: {said[-1]}", stacklevel=2)
-        where = (part.kind, part.part)
-        score = Score(
-            self.name,
+        score = Findings(self.name, part, {"distance": distance}).add(
             Metric(metric, selects=True),
-            float(accuracy.mean()),
-            low,
-            high,
-            shape.episodes,
-            *where,
+            *(float(accuracy.mean()), low, high, shape.episodes),
             counted="episode",
             classes=groups,
-            settings={"distance": distance},
             protocol={"episodes": self._digest(part, shape)},
-            notes=tuple(said),
+            notes=(*said, *notes),
         )
-        numbers = -1 - torch.arange(shape.episodes)
+        numbers, where = -1 - torch.arange(shape.episodes), (part.kind, part.part)
         return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes, shares.float())
 
     def _right(

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.scores import Outcomes, same_rows
+from likewise.scores import Outcomes, places_of
 
 Z_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
 RESAMPLES = 1000  # of a bootstrap
@@ -36,6 +36,23 @@ def wilson(correct: float, count: int) -> tuple[float, float]:
     scale = 1 + square / n
     low, high = (centre - spread) / scale, (centre + spread) / scale
     return max(0.0, min(low, p)), min(1.0, max(high, p))
+
+
+def share(right: Bool[Tensor, " m"]) -> tuple[float, float, float, int]:
+    """Return the share of samples that are right, Wilson's interval, and how many samples there are.
+
+    Example:
+        >>> [round(of, 2) for of in share(torch.tensor([True, True, False, True]))]
+        [0.75, 0.3, 0.95, 4]
+    """
+    correct, count = int(right.sum()), len(right)
+    return correct / count, *wilson(correct, count), count
+
+
+def mean_within(values: Float[Tensor, " m"], most: float = 1.0) -> tuple[float, float, float, int]:
+    """Return the mean of numbers from 0 to `most`, Student's interval within these, and how many numbers there are."""
+    low, high = student(values)
+    return float(values.mean()), max(0.0, low), min(most, high), len(values)
 
 
 def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float]:
@@ -218,8 +235,8 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
         >>> difference.gained, difference.lost, round(difference.low, 3), round(difference.high, 3)
         (9, 0, 0.03, 0.147)
     """
-    places = (replace(one, values=torch.arange(len(one.rows)).double()) for one in (first, second))
-    here, there = (place.long() for place in same_rows(*places))
+    place = places_of(first.rows, second.rows)
+    here, there = (place >= 0).nonzero().flatten(), place[place >= 0]
     if len(here) == 0:
         raise ValueError("expected two outcomes with samples in common, got none: evaluate both on one test part")
     known = ~(first.values[here].isnan() | second.values[there].isnan())

@@ -1,18 +1,17 @@
 """k nearest neighbours: do the training samples nearest to a test sample have its class, or its labels?"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import ClassVar, Literal, final, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
-from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.nearest import nearest
+from likewise.evaluation.predictions import Predicted, scored, selecting_score
 from likewise.scores import Result, Score
 
 Weights = Literal["uniform", "similarity"]
@@ -71,37 +70,40 @@ class KNN(Evaluation):
         """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose k and weights on validation, and predict the test part."""
         train, validation, test = parts
         learned = joined(train, validation) if refit else train
         validation = that_chooses(validation)
-        chosen, tried = self._choose(train, validation, progress)
-        predicted = self._predict(learned, test, [chosen[0]], [chosen[1]], progress)[chosen]
-        chosen_by = tried[chosen].predicted if chosen in tried else torch.zeros(0, len(train.names))
-        found = self._scored(predicted, test, train, chosen, Predicted(chosen_by, validation))
-        return Result(found.scores, tuple(one.score for one in tried.values()), found.outcomes)
+        k, weights, tried = self._choose(train, validation, progress)
+        predicted = self._predict(learned, test, [k], [weights], progress)[k, weights]
+        blank = Predicted(torch.zeros(0, len(train.names)), validation)
+        chosen_by, _ = tried.get((k, weights), (blank, None))
+        settings = _settings(k, weights)
+        found = scored(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
+        return replace(found, candidates=tuple(score for _, score in tried.values()))
 
     def _choose(
-        self, train: Features, validation: Features, progress: Progress
-    ) -> tuple[Setting, Mapping[Setting, "_Tried"]]:
+        self, train: Features, validation: Features, progress: Bar
+    ) -> tuple[int, Weights, Mapping[Setting, tuple[Predicted, Score]]]:
         """Try all settings on validation; where the largest k is best, larger ones too."""
         kinds: Sequence[Weights] = WEIGHTS if self.weights is None else (self.weights,)
         ks = [min(k, len(train)) for k in (KS if self.k is None else (self.k,))]
         if len(validation) == 0:
-            return (ks[0], kinds[0]), {}
-        tried: dict[Setting, _Tried] = {}
+            return ks[0], kinds[0], {}
+        tried: dict[Setting, tuple[Predicted, Score]] = {}
         while True:
             ks = sorted(set(ks))
-            for setting, predicted in self._predict(train, validation, ks, kinds, progress).items():
-                tried[setting] = _Tried(predicted, self._candidate(predicted, validation, setting))
-            best = max(tried, key=lambda setting: (tried[setting].score.value, -setting[0]))
+            for setting, values in self._predict(train, validation, ks, kinds, progress).items():
+                predicted = Predicted(values, validation)
+                tried[setting] = predicted, selecting_score(self.name, predicted, _settings(*setting))
+            best = max(tried, key=lambda setting: (tried[setting][1].value, -setting[0]))
             if self.k is not None or best[0] < max(ks) or best[0] == len(train):
-                return best, tried
+                return *best, tried
             ks = [min(2 * best[0], len(train))]
 
     def _predict(
-        self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Progress
+        self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Bar
     ) -> dict[Setting, Tensor]:
         """Predict the classes (M,), or the share of each label (M, L), for every k and kind of weights."""
         sets = train.label_kind == "label sets"
@@ -116,35 +118,10 @@ class KNN(Evaluation):
                     predictions[k, kind][part] = (votes if sets else votes.argmax(dim=1)).cpu()
         return predictions
 
-    def _scored(
-        self, predicted: Tensor, part: Features, train: Features, setting: Setting, chosen_by: Predicted
-    ) -> Result:
-        """Score predictions; thresholds of label sets are those that are best for what they are chosen by."""
-        if part.label_kind == "classes":
-            return accuracy(self.name, predicted, part, train.frequencies, _settings(*setting))
-        return label_set_scores(
-            self.name, Predicted(predicted, part), chosen_by, train.frequencies, _settings(*setting)
-        )
-
-    def _candidate(self, predicted: Tensor, validation: Features, setting: Setting) -> Score:
-        """Return the score by which settings are compared: accuracy, or mAP."""
-        if validation.label_kind == "classes":
-            return accuracy(self.name, predicted, validation, validation.frequencies, _settings(*setting)).headline[0]
-        return mean_precision_score(self.name, Predicted(predicted, validation), _settings(*setting))
-
     def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
         if kind == "uniform":
             return 1 + CLOSER * similarities
         return torch.exp((similarities - similarities[:, :1]) / self.temperature)
-
-
-@final
-@dataclass(frozen=True)
-class _Tried:
-    """Predictions of a setting on validation, and what they score."""
-
-    predicted: Tensor
-    score: Score
 
 
 def _votes(

@@ -9,11 +9,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.evaluation.accuracy import accuracy
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent, that_chooses
-from likewise.evaluation.label_scores import Predicted, label_set_scores, mean_precision_score
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
+from likewise.evaluation.predictions import Predicted, scored, selecting_score
 from likewise.scores import Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -73,24 +72,17 @@ class LinearProbe(Evaluation):
         """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on validation, and predict the test part."""
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
-        if test.label_kind == "classes":
-            predictions = chosen.probe.predict(test.vectors)
-            result = accuracy(self.name, predictions, test, train.frequencies, chosen.settings)
-            return replace(result, candidates=chosen.candidates)
-        chosen_by = _predicted(chosen.held_out, that_chooses(validation))
-        result = label_set_scores(
-            self.name, _predicted(chosen.probe, test), chosen_by, train.frequencies, chosen.settings
-        )
-        own = [mean_precision_score(self.name, chosen_by, chosen.settings)] if len(chosen_by.features) else []
-        return replace(result, candidates=(*chosen.candidates, *own))
+        chosen_by = predicted_by(chosen.held_out, that_chooses(validation))
+        found = scored(self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings)
+        of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
+        own = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
+        return replace(found, candidates=(*chosen.candidates, *own))
 
-    def choose(
-        self, train: Features, validation: Features, *, refit: bool = False, progress: Progress = silent
-    ) -> "Chosen":
+    def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
         """Fit the path of penalties, and return the probe that is best on validation.
 
         Args:
@@ -100,9 +92,10 @@ class LinearProbe(Evaluation):
             progress: Wraps the fits.
         """
         chooses = that_chooses(validation)
-        path = _Path(self.tolerance, train, chooses)
         penalties = sorted(self.penalties, reverse=True) if self.penalty is None else [self.penalty]
-        for penalty in progress(penalties, f"{self.name}, penalties"):
+        tried = iter(progress(penalties, f"{self.name}, penalties"))
+        path = _Path(self.tolerance, train, chooses, next(tried))
+        for penalty in tried:
             path.try_next(penalty)
         if self.penalty is None and len(chooses):
             path.go_on(penalties[0], 10)
@@ -110,8 +103,8 @@ class LinearProbe(Evaluation):
         best, probe = path.best, path.best.probe
         if refit:
             probe = regression_of(joined(train, validation)).fit(best.penalties, self.tolerance, probe)
-        tried = sorted(path.candidates, key=lambda score: -score.settings["penalty"])
-        return Chosen(best.penalties, probe, best.probe, tuple(tried))
+        candidates = sorted(path.candidates, key=lambda score: -score.settings["penalty"])
+        return Chosen(best.penalties, probe, best.probe, tuple(candidates))
 
 
 @final
@@ -138,34 +131,23 @@ class Chosen:
 class _Path:
     """Penalties as they are tried, and the probe that is best on validation: of all classes, or of each label."""
 
-    def __init__(self, tolerance: float, train: Features, validation: Features) -> None:
+    def __init__(self, tolerance: float, train: Features, validation: Features, penalty: float) -> None:
         self._of_classes = train.label_kind == "classes"
         self._regression = regression_of(train)
         self._tolerance = tolerance
-        self._training = train.frequencies
         self._validation = validation
         self._widest = WIDEST if self._of_classes else WIDEST_OF_LABELS
         self._rare = torch.zeros(1, dtype=torch.bool) if self._of_classes else _rare(validation)
-        self._last: LinearClassifier | None = None
-        self._best: _Best | None = None
         self.candidates: list[Score] = []
-
-    @property
-    def best(self) -> "_Best":
-        """The best so far."""
-        if self._best is None:
-            raise ValueError("expected at least one of penalties, got none: leave them out for the usual path")
-        return self._best
+        self._last = self._regression.fit(penalty, tolerance)
+        ranks = self._ranks(self._last)
+        self.best = _Best(torch.full_like(ranks[0], penalty), self._last, ranks, torch.ones_like(self._rare))
+        self._note(penalty, self._last)
 
     def try_next(self, penalty: float) -> None:
         """Fit from where the last penalty ended."""
         self._last = self._regression.fit(penalty, self._tolerance, self._last)
-        ranks = self._ranks(self._last)
-        if self._best is None:
-            every = torch.ones_like(self._rare)
-            self._best = _Best(torch.full_like(ranks[0], penalty), self._last, ranks, every)
-        else:
-            self._best = self._best.than(penalty, self._last, ranks)
+        self.best = self.best.than(penalty, self._last, self._ranks(self._last))
         self._note(penalty, self._last)
 
     def go_on(self, edge: float, factor: float) -> None:
@@ -176,20 +158,15 @@ class _Path:
                 return
             fitted = None if self._of_classes or bool((columns & self._rare).any()) else columns
             probe = self._regression.fit(edge, self._tolerance, self.best.probe, fitted)
-            self._best = self.best.than(edge, probe, self._ranks(probe), columns)
+            self.best = self.best.than(edge, probe, self._ranks(probe), columns)
             if self._of_classes:
                 self._note(edge, probe)
 
     def _note(self, penalty: float, probe: LinearClassifier) -> None:
         """Keep what validation says as a candidate."""
-        name, settings, part = LinearProbe.name, {"penalty": penalty}, self._validation
-        if len(part) == 0:
-            return
-        if self._of_classes:
-            found = accuracy(name, probe.predict(part.vectors), part, self._training, settings)
-            self.candidates.append(found.headline[0])
-        else:
-            self.candidates.append(mean_precision_score(name, _predicted(probe, part), settings))
+        if len(self._validation):
+            predicted = predicted_by(probe, self._validation)
+            self.candidates.append(selecting_score(LinearProbe.name, predicted, {"penalty": penalty}))
 
     def _ranks(self, probe: LinearClassifier) -> Float[Tensor, "2 p"]:
         """Return what the penalty is chosen by, the higher the better, and what tells equals from each other."""
@@ -239,8 +216,10 @@ class _Best:
         )
 
 
-def _predicted(probe: LinearClassifier, part: Features) -> Predicted:
-    return Predicted(probe.logits(part.vectors).sigmoid(), part)
+def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:
+    """Return the classes that a probe predicts, or the probabilities of labels."""
+    of_classes = part.label_kind == "classes"
+    return Predicted(probe.predict(part.vectors) if of_classes else probe.logits(part.vectors).sigmoid(), part)
 
 
 def _rare(validation: Features) -> Bool[Tensor, " l"]:

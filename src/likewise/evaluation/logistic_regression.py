@@ -1,4 +1,4 @@
-"""Logistic regression of frozen features, of classes and of every label at once: one solver, penalty after penalty."""
+"""Logistic regression of frozen features: of classes, of every label, and of many episodes at once, by one solver."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -10,14 +10,83 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.evaluation.column_search import ColumnSearch
 from likewise.evaluation.features import Features
 
 LOGITS = 2**23  # in memory at a time: 32 MiB in float32
 CONSTANT = 1e-6  # a feature that varies by less than this part of its mean is constant but for rounding
 MOST_ROTATED = 4096  # features; with more, the components of the D x D matrix cost more than the passes they save
 MOST_PASSES = 500  # over the data, of a fit
-SMALLEST = 1e-12
+SMALLEST = 1e-12  # of a Hessian
+EXACT = 1e-11  # the gap to the minimum of an episode's fit, relative to its objective
+HISTORY = 8  # steps that L-BFGS remembers
+ENOUGH = 1e-4  # of the decrease that the slope promises, for a step to be taken
+LEAST = 1e-30  # of a product in L-BFGS
+
+
+@final
+class ColumnSearch:
+    """L-BFGS of many functions at once, f_1(x_1), …, f_C(x_C), each with a step of its own.
+
+    Evaluate all of them at `points`, (V, C), `tell` the values, and repeat.
+    A column whose value has not decreased enough halves its step; the others go on. Coordinates should be scaled so
+    that Hessians are close to the identity: the first step is the gradient's. `best` holds the last points taken.
+
+    Source:
+        J. Nocedal and S. Wright, Numerical Optimization, 2006, algorithms 7.4 and 3.1.
+    """
+
+    def __init__(self, start: Float[Tensor, "v c"]) -> None:
+        self.points = start
+        self.best = start
+        self._value = torch.full_like(start[0], torch.inf)
+        self._slope = self._direction = torch.zeros_like(start)
+        self._step = torch.ones_like(self._value)
+        self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def tell(self, values: Float[Tensor, " c"], slopes: Float[Tensor, "v c"]) -> Bool[Tensor, " c"]:
+        """Take the values and gradients at `points`, and move these; return which columns took their step, (C,)."""
+        promised = self._step * (self._slope * self._direction).sum(dim=0)
+        taken = self._value.isinf() | (values <= self._value + ENOUGH * promised)
+        if not bool(self._value.isinf().any()):
+            moved = torch.where(taken, self.points - self.best, 0.0)
+            turned = torch.where(taken, slopes - self._slope, 0.0)
+            product = (moved * turned).sum(dim=0)
+            inverse = torch.where(product > LEAST, 1 / product, 0.0)
+            self._pairs = [*self._pairs, (moved, turned, inverse)][-HISTORY:]
+        self.best = torch.where(taken, self.points, self.best)
+        self._value = torch.where(taken, values, self._value)
+        self._slope = torch.where(taken, slopes, self._slope)
+        self._direction = torch.where(taken, self._downhill(), self._direction)
+        self._step = torch.where(taken, 1.0, self._step / 2)
+        self.points = self.best + self._step * self._direction
+        return taken
+
+    def keep(self, columns: Bool[Tensor, " c"]) -> None:
+        """Drop the other columns."""
+        if bool(columns.all()):
+            return
+        self.points, self.best, self._slope, self._direction = (
+            of[:, columns] for of in (self.points, self.best, self._slope, self._direction)
+        )
+        self._value, self._step = self._value[columns], self._step[columns]
+        self._pairs = [(moved[:, columns], turned[:, columns], of[columns]) for moved, turned, of in self._pairs]
+
+    def _downhill(self) -> Float[Tensor, "v c"]:
+        """Return the direction of L-BFGS for every column, or the gradient's where that one leads uphill."""
+        direction = -self._slope
+        shares: list[Tensor] = []
+        for moved, turned, inverse in reversed(self._pairs):
+            share = inverse * (moved * direction).sum(dim=0)
+            direction = direction - share * turned
+            shares.append(share)
+        if self._pairs:
+            _, turned, inverse = self._pairs[-1]
+            scaled = 1 / (inverse * turned.square().sum(dim=0)).clamp(min=LEAST)
+            direction = torch.where(inverse > 0, scaled, 1.0) * direction
+        for (moved, turned, inverse), share in zip(self._pairs, reversed(shares), strict=True):
+            direction = direction + moved * (share - inverse * (turned * direction).sum(dim=0))
+        uphill = (direction * self._slope).sum(dim=0) >= 0
+        return torch.where(uphill, -self._slope, direction)
 
 
 @final
@@ -233,3 +302,43 @@ def _variances(centred: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
     """Return the mean squares of the columns, float64, some rows at a time."""
     rows = max(1, LOGITS // centred.shape[1])
     return torch.stack([some.double().square().sum(dim=0) for some in centred.split(rows)]).sum(dim=0) / len(centred)
+
+
+def episode_probe(
+    support: Float[Tensor, "e n k d"], queries: Float[Tensor, "e q d"], penalty: float
+) -> tuple[Float[Tensor, "e q n"], Bool[Tensor, " e"]]:
+    r"""Fit a classifier to each episode's support; return its logits for the queries, and whether it has converged.
+
+    It minimises the sum of cross-entropies and $\frac{\lambda}{2} \lVert W \rVert^2$ over W, (D, N), without a bias:
+    every class has as many samples. With W in the span of the support, X, only inner products are needed: in the basis
+    of the principal components, X Xᵀ is diagonal, Λ, and the Hessian close to c·Λ + λ, with c the mean of p(1 - p) at
+    the start. A fit ends when its gap to the minimum, which ‖gradient‖²/2λ bounds, is at most 1e-11 of the objective.
+    Memory is O(E·(NK)² + E·Q·NK + E·N²K).
+    """
+    episodes, ways, shots, _ = support.shape
+    x = support.flatten(1, 2).double()
+    variances, basis = torch.linalg.eigh(x @ x.mT)
+    lengths = variances.clamp(min=0).sqrt().unsqueeze(1)
+    known = lengths > lengths.amax(dim=2, keepdim=True) * torch.finfo(torch.float32).eps
+    inputs = basis * lengths.where(known, 0)
+    truth = torch.arange(ways, device=x.device).repeat_interleave(shots).expand(episodes, -1)
+    scale = (lengths.square() * (1 - 1 / ways) / ways + penalty).sqrt().mT.expand(-1, -1, ways)
+    found, left = torch.zeros_like(scale), torch.arange(episodes, device=x.device)
+    search = ColumnSearch(found.flatten(1).T)
+    for _ in range(MOST_PASSES):
+        weights = search.points.T.view(-1, ways * shots, ways) / scale[left]
+        logs = (inputs[left] @ weights).log_softmax(dim=2)
+        own = truth[left].unsqueeze(2)
+        loss = penalty / 2 * weights.square().sum(dim=(1, 2)) - logs.gather(2, own).sum(dim=(1, 2))
+        away = logs.exp_().scatter_add_(2, own, torch.full_like(own, -1, dtype=logs.dtype))
+        slope = inputs[left].mT @ away + penalty * weights
+        taken = search.tell(loss, (slope / scale[left]).flatten(1).T)
+        found[left] = torch.where(taken[:, None, None], weights, found[left])
+        going = ~(taken & (slope.square().sum(dim=(1, 2)) / (2 * penalty) <= EXACT * loss))
+        search.keep(going)
+        left = left[going]
+        if len(left) == 0:
+            break
+    done = torch.ones(episodes, dtype=torch.bool, device=x.device).index_fill_(0, left, value=False)
+    weights = basis @ (found / lengths.mT.where(known.mT, torch.inf))
+    return ((queries.double() @ x.mT) @ weights).to(queries.dtype), done

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.features import Bar, silent
 
 TILE = 2**23  # similarities at a time: 32 MiB in float32
 
@@ -17,7 +17,7 @@ def nearest(
     references: Float[Tensor, "r d"] | None,
     count: int,
     *,
-    progress: Progress = silent,
+    progress: Bar = silent,
     doing: str = "neighbours",
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield slices of queries with cosines and indices, (m, count) each, of their nearest references, nearest first.

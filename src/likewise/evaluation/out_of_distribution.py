@@ -1,23 +1,26 @@
 """Out-of-distribution detection: are samples of other data farther from the training samples than test samples are?"""
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from likewise.data import Samples, Source
 from likewise.data.rows import files_of, in_words, readable, unreadable
-from likewise.evaluation.evaluation import Evaluation
-from likewise.evaluation.features import FeatureParts, Features, Progress, joined, silent
-from likewise.evaluation.mahalanobis import Mahalanobis
+from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
+from likewise.evaluation.intervals import Z_95, resampled, wilson
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.raw import MOST_NUMBERS, as_vectors
-from likewise.evaluation.separation import auroc, false_positives
-from likewise.scores import RAW, Metric, Result, Score
+from likewise.scores import RAW, Metric, Result
 
+CHUNK = 2**12  # samples in float64 at a time
+KEPT = 95  # percent of the inside samples below the threshold of `false_positives`
 WIDEST = 4096  # features; with more, the D x D covariance costs too much
 AREA = "AUROC"
 RATE = "FPR at 95 % TPR"
@@ -94,27 +97,23 @@ class OutOfDistribution(Evaluation):
             fits, expected = tuple(shape) == needed, f"of shape {needed}"
         return None if fits else f"it needs outside inputs {expected}, and those of the source are {tuple(shape)}"
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Measure the distances of test and outside samples to the training samples."""
         train, validation, test = parts
         others = self._encoded(test)
         self._check_outside(train, others)
         learned = joined(train, validation) if refit else train
-        scores: list[Score] = []
+        found = Findings(self.name, test)
         for kind, settings, distances in self._measures(learned, progress):
             inside, outside = distances(test.vectors), distances(others)
-            protocol = {"outside samples": len(outside), "outside": self._source}
-            for metric, values, count in (
-                (Metric(f"{AREA}, {kind} distance"), auroc(inside, outside), len(inside) + len(outside)),
-                (
-                    Metric(f"{RATE}, {kind} distance", better="lower"),
-                    false_positives(inside, outside, self.seed),
-                    len(outside),
-                ),
-            ):
-                where = (count, test.kind, test.part)
-                scores.append(Score(self.name, metric, *values, *where, settings=settings, protocol=protocol))
-        return Result(tuple(scores))
+            details = {
+                "settings": settings,
+                "protocol": {"outside samples": len(outside), "outside": self._source},
+            }
+            both, passing = len(inside) + len(outside), false_positives(inside, outside, self.seed)
+            found.add(Metric(f"{AREA}, {kind} distance"), *auroc(inside, outside), both, **details)
+            found.add(Metric(f"{RATE}, {kind} distance", better="lower"), *passing, len(outside), **details)
+        return found.result()
 
     def _check_outside(self, train: Features, others: Tensor) -> None:
         """Raise a ValueError if most outside samples have the features of a training sample."""
@@ -127,7 +126,7 @@ class OutOfDistribution(Evaluation):
             )
 
     def _measures(
-        self, train: Features, progress: Progress
+        self, train: Features, progress: Bar
     ) -> Iterator[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]]:
         """Yield the name of each distance, its settings, and what measures it."""
         k = min(self.k, len(train))
@@ -171,3 +170,128 @@ class OutOfDistribution(Evaluation):
             warnings.warn(f"of outside samples: {in_words(files_of(lost))}", stacklevel=2)
             vectors = vectors[readable(samples.inputs, rows)]
         return Features(vectors, None, part="outside").vectors  # checks that they are finite
+
+
+@final
+class Mahalanobis:
+    """Distances to class means, measured by the covariance within classes; in float64.
+
+        d(x)² = min_c (x - μ_c)ᵀ Σ⁻¹ (x - μ_c)
+        Σ = (1 - α) S + α·tr(S)/D · I,   S = 1/N Σ_i (x_i - μ_{y_i})(x_i - μ_{y_i})ᵀ
+
+    Where features are many or some are constant, S has no inverse. So it is shrunk towards a multiple of the identity,
+    by the α of Ledoit and Wolf, which tends to 0 as samples become many.
+
+    Source:
+        K. Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks,
+        2018, equation 2; O. Ledoit and M. Wolf, A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices,
+        2004.
+    """
+
+    def __init__(self, train: Features) -> None:
+        classes, members = train.classes.unique(return_inverse=True)
+        vectors, members = train.vectors, members.to(train.vectors.device)
+        width = vectors.shape[1]
+        means = vectors.new_zeros(len(classes), width, dtype=torch.float64)
+        for some, own in zip(vectors.split(CHUNK), members.split(CHUNK), strict=True):
+            means.index_add_(0, own, some.double())
+        means /= torch.bincount(members, minlength=len(classes)).unsqueeze(1)
+        scatter, fourth = vectors.new_zeros(width, width, dtype=torch.float64), 0.0
+        for some, own in zip(vectors.split(CHUNK), members.split(CHUNK), strict=True):
+            away = some.double() - means[own]
+            scatter += away.T @ away / len(vectors)
+            fourth += float(away.square().sum(dim=1).square().sum())
+        self._centre = means.mean(dim=0)
+        self._factor = torch.linalg.cholesky(_shrunk(scatter, fourth, len(vectors)))
+        self._means = self._whitened(means)
+
+    def distances(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
+        """Return the distance to the nearest class mean, (M,), float64 on the CPU."""
+        lengths = self._means.square().sum(dim=1)
+        found: list[Tensor] = []
+        for some in vectors.split(CHUNK):
+            white = self._whitened(some.double())
+            nearest = torch.addmm(lengths, white, self._means.T, alpha=-2).amin(dim=1)
+            found.append((nearest + white.square().sum(dim=1)).clamp(min=0).sqrt().cpu())
+        return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+
+    def _whitened(self, vectors: Tensor) -> Tensor:
+        """Return L⁻¹(x - centre) of each vector, Σ = L Lᵀ."""
+        return torch.linalg.solve_triangular(self._factor, (vectors - self._centre).T, upper=False).T
+
+
+def _shrunk(scatter: Tensor, fourth: float, count: int) -> Tensor:
+    """Shrink a covariance towards a multiple of the identity; `fourth` is Σ ‖x‖⁴ of its centred samples."""
+    width = len(scatter)
+    variance = float(scatter.trace()) / width
+    eye = torch.eye(width, dtype=scatter.dtype, device=scatter.device)
+    if variance == 0:  # every sample is its class's mean
+        return eye
+    squares = float(scatter.square().sum())
+    away = squares - width * variance**2
+    noise = (fourth / count - squares) / count
+    share = min(1.0, max(noise, 0.0) / away) if away > 0 else 1.0
+    return (1 - max(share, 1e-12)) * scatter + max(share, 1e-12) * variance * eye
+
+
+def auroc(inside: Float[Tensor, " m"], outside: Float[Tensor, " n"]) -> tuple[float, float, float]:
+    """Area under the ROC curve, exact with ties, with DeLong's 95 % interval: is the number larger for outside samples?
+
+        AUROC = 1/mn Σ_ij ([x_i < y_j] + ½[x_i = y_j]) = mean of v_j,   v_j = share of x below y_j, ties half
+        variance = var(u)/m + var(v)/n,   u_i = share of y above x_i, ties half
+
+    x are the numbers of inside samples, y those of outside samples, at least 2 each. The interval is symmetric in the
+    logit of the AUROC, so that it stays within [0, 1]. Where the variance is 0, as for perfect separation, it is
+    Wilson's for min(m, n) independent pairs.
+
+    Source:
+        E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, Comparing the Areas under Two or More Correlated Receiver
+        Operating Characteristic Curves, 1988.
+    """
+    above, below = 1 - _below(outside, inside), _below(inside, outside)
+    area = float(below.mean())
+    deviation = math.sqrt(float(above.var()) / len(above) + float(below.var()) / len(below))
+    if deviation == 0 or not 0 < area < 1:
+        pairs = min(len(inside), len(outside))
+        low, high = wilson(round(area * pairs), pairs)
+        return area, min(low, area), max(high, area)
+    middle, reach = math.log(area / (1 - area)), Z_95 * deviation / (area * (1 - area))
+    return area, _logistic(middle - reach), _logistic(middle + reach)
+
+
+def false_positives(
+    inside: Float[Tensor, " m"], outside: Float[Tensor, " n"], seed: int = 0
+) -> tuple[float, float, float]:
+    """Share of outside samples that pass a threshold which 95 % of the inside samples pass, with a 95 % interval.
+
+        FPR = share of y ≤ t,   t the smallest x that at least 95 % of all x don't exceed
+
+    The interval is Wilson's at this threshold, widened to the percentiles of 1,000 bootstrap samples of both x, inside,
+    and y, outside, in which the threshold varies too.
+    """
+    place = -(-KEPT * len(inside) // 100)
+    passing = int((outside <= inside.kthvalue(place).values).sum())
+    shares = torch.cat(
+        [
+            (outside[others] <= inside[own].kthvalue(place, dim=1, keepdim=True).values).double().mean(dim=1)
+            for own, others in resampled(len(inside), len(outside), seed=seed)
+        ]
+    )
+    low, high = wilson(passing, len(outside))
+    return (
+        passing / len(outside),
+        min(low, float(shares.quantile(0.025))),
+        max(high, float(shares.quantile(0.975))),
+    )
+
+
+def _below(values: Tensor, limits: Tensor) -> Tensor:
+    """Return for each limit the share of values below it, ties half, float64."""
+    ordered = values.sort().values
+    limits = limits.contiguous()
+    fewer, most = (torch.searchsorted(ordered, limits, right=right) for right in (False, True))
+    return (fewer + most).double() / (2 * len(values))
+
+
+def _logistic(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit))

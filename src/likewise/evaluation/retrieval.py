@@ -7,15 +7,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
+from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
-from likewise.scores import Metric, Outcomes, Result, Score
+from likewise.scores import Metric, Result, Score
 
 NEAREST = 10  # of label sets
 PRECISION = Metric("precision@1", selects=True)
 METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
+LEFT_OUT = {"classes": "the only ones of their class", "label sets": "with no label or none that is shared"}
 
 
 @final
@@ -66,75 +67,55 @@ class Retrieval(Evaluation):
             return f"it needs at least 2 classes in the test part, and there {are}"
         return None if int(occurring.max()) > 1 else "it needs a class with 2 test samples, and every class has 1"
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Rank the test samples for each query."""
         del refit
-        train, validation, test = parts
         tried: tuple[Score, ...] = ()
-        chosen_by = parts._replace(test=validation)
-        if validation.part != test.part and self.why_not_applicable(chosen_by) is None:
-            tried = self._found(train, validation, validation, progress).selecting
-        found = self._found(train, validation, test, progress)
-        return replace(found, candidates=tried)
+        chosen_by = parts._replace(test=parts.validation)
+        if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
+            tried = self._found(chosen_by, progress).selecting
+        return replace(self._found(parts, progress), candidates=tried)
 
-    def _found(self, train: Features, validation: Features, test: Features, progress: Progress) -> Result:
-        if test.label_kind == "label sets":
-            return _label_retrieval(self.name, test, progress)
-        parts = FeatureParts(train, validation, test)
-        positives = test.counts[test.classes] - 1
-        values = _precisions(test, positives, progress)
-        queries = positives > 0
-        left = int((~queries).sum())
-        unseen = len(train) > 0 and not parts.closed
-        notes = (f"{left} samples left out, the only ones of their class",) if left else ()
-        classes = len(test.groups[queries].unique()) if unseen else None
-        scores: list[Score] = []
-        for metric, value in zip(METRICS, values.T[:, queries], strict=True):
-            low, high = _interval(metric, value, test.groups[queries] if unseen else None)
-            where = (len(value), test.kind, test.part)
-            scores.append(
-                Score(self.name, metric, float(value.mean()), low, high, *where, classes=classes, notes=notes)
-            )
-        outcomes = (
-            Outcomes(self.name, metric.name, test.numbers[queries], value.float(), test.kind, test.part)
-            for metric, value in zip(METRICS, values.T[:, queries], strict=True)
-        )
-        return Result(tuple(scores), outcomes=tuple(outcomes))
+    def _found(self, parts: FeatureParts, progress: Bar) -> Result:
+        test = parts.test
+        values = (_of_sets if test.label_kind == "label sets" else _of_classes)(test, progress)
+        unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
+        found = Findings(self.name, test)
+        for metric, value in values.items():
+            known = ~value.isnan()
+            own, lost = value[known], int((~known).sum())
+            notes = (f"{lost} samples left out, {LEFT_OUT[str(test.label_kind)]}",) if lost else ()
+            classes = test.groups[known] if unseen else None
+            low, high = _interval(metric, own, classes)
+            over = None if classes is None else len(classes.unique())
+            found.add(metric, float(own.mean()), low, high, len(own), classes=over, notes=notes)
+            found.contributed(metric.name, value, known)
+        return found.result()
 
 
-def _precisions(test: Features, positives: Tensor, progress: Progress) -> Tensor:
-    """Return each metric of every query, (M, 3), float64."""
+def _of_classes(test: Features, progress: Bar) -> dict[Metric, Tensor]:
+    """Return each metric of every query, (M,), float64; NaN of the only sample of a class."""
+    positives = test.counts[test.classes] - 1
     most = int(positives.max())
-    values = torch.zeros(len(test), len(METRICS), dtype=torch.float64)
+    values = torch.full((len(METRICS), len(test)), torch.nan, dtype=torch.float64)
     places = torch.arange(1, most + 1)
     for part, _, indices in nearest(test.vectors, None, most, progress=progress, doing="retrieval"):
         classes, allowed = test.classes[part], positives[part]
         hits = (test.classes[indices.cpu()] == classes.unsqueeze(1)).double()
         within = hits * (places <= allowed.unsqueeze(1))
-        divisor = allowed.clamp(min=1)
-        values[part, 0] = hits[:, 0]
-        values[part, 1] = within.sum(dim=1) / divisor
-        values[part, 2] = (within * within.cumsum(dim=1) / places).sum(dim=1) / divisor
-    return values
+        precisions = (within * within.cumsum(dim=1) / places).sum(dim=1)
+        values[:, part] = torch.stack([hits[:, 0], within.sum(dim=1) / allowed, precisions / allowed])
+    values[:, positives == 0] = torch.nan
+    return dict(zip(METRICS, values, strict=True))
 
 
-def _interval(metric: Metric, values: Tensor, classes: Tensor | None) -> tuple[float, float]:
-    mean = float(values.mean())
-    if classes is not None:
-        return of_share(over_classes(values, classes), mean, len(classes.unique()))
-    if metric == METRICS[0]:
-        return wilson(int(values.sum()), len(values))
-    return of_share(student(values), mean, len(values))
-
-
-def _label_retrieval(name: str, test: Features, progress: Progress) -> Result:
-    """Rank the test samples for each of them that has a label; see `Retrieval`."""
+def _of_sets(test: Features, progress: Bar) -> dict[Metric, Tensor]:
+    """Return each metric of every query, (M,), float64; NaN of samples without a label or a shared one."""
     sets = test.sets
-    queries = sets.any(dim=1)
     depth = min(NEAREST, len(sets) - 1)
     gains = torch.zeros(len(sets), depth, dtype=torch.float64)
     shared = torch.zeros(len(sets), dtype=torch.float64)
-    for part, _, indices in nearest(test.vectors, None, depth, progress=progress, doing=name):
+    for part, _, indices in nearest(test.vectors, None, depth, progress=progress, doing="retrieval"):
         near = sets[indices.cpu()]
         gains[part] = jaccard(sets[part].unsqueeze(1), near)
         shared[part] = (near[:, 0] & sets[part]).any(dim=1).double()
@@ -145,7 +126,16 @@ def _label_retrieval(name: str, test: Features, progress: Progress) -> Result:
         Metric(f"Jaccard@{NEAREST}"): gains.mean(dim=1),
         Metric(f"nDCG@{NEAREST}"): torch.where(ideal > 0, gains @ discount / ideal, torch.nan),
     }
-    return _means(name, test, values, queries)
+    return {metric: value.where(sets.any(dim=1), torch.nan) for metric, value in values.items()}
+
+
+def _interval(metric: Metric, values: Tensor, classes: Tensor | None) -> tuple[float, float]:
+    mean = float(values.mean())
+    if classes is not None:
+        return of_share(over_classes(values, classes), mean, len(classes.unique()))
+    if metric == PRECISION:
+        return wilson(int(values.sum()), len(values))
+    return of_share(student(values), mean, len(values))
 
 
 def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:
@@ -164,19 +154,3 @@ def _highest(sets: Bool[Tensor, "m l"], depth: int) -> Float[Tensor, "m k"]:
         alike[torch.arange(len(rows)), rows] = -1
         found.append(alike.topk(depth, dim=1).values.double())
     return torch.cat(found)
-
-
-def _means(name: str, test: Features, values: dict[Metric, Tensor], queries: Tensor) -> Result:
-    """Return the means over queries, and each query's value."""
-    scores: list[Score] = []
-    outcomes: list[Outcomes] = []
-    for metric, value in values.items():
-        known = queries & ~value.isnan()
-        lost = int((~known).sum())
-        left = (f"{lost} samples left out, with no label or none that is shared",) if lost else ()
-        own = value[known]
-        low, high = _interval(metric, own, None)
-        where = (test.kind, test.part)
-        scores.append(Score(name, metric, float(own.mean()), low, high, len(own), *where, notes=left))
-        outcomes.append(Outcomes(name, metric.name, test.numbers[known], own.float(), *where))
-    return Result(tuple(scores), outcomes=tuple(outcomes))

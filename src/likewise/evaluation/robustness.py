@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from likewise.data.corruptions import CORRUPTIONS, SEVERITIES, CorruptedRows, corruption_named
-from likewise.evaluation.accuracy import ACCURACY
-from likewise.evaluation.evaluation import Evaluation, needs_seen_classes
-from likewise.evaluation.features import FeatureParts, Features, Progress, silent
-from likewise.evaluation.intervals import student, wilson
+from likewise.evaluation.evaluation import Evaluation, Findings, needs_seen_classes
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.evaluation.intervals import mean_within, share
 from likewise.evaluation.linear import LinearProbe
-from likewise.scores import Group, Metric, Outcomes, Result, Score
+from likewise.evaluation.predictions import ACCURACY
+from likewise.scores import Group, Metric, Result
 
 MEAN = Metric("mean accuracy under corruption")
 CLEAN = Metric("clean accuracy")
@@ -88,36 +88,29 @@ class Robustness(Evaluation):
             return f"it needs images, and the inputs are vectors of shape {origin.input_shape}"
         return needs_seen_classes(parts)
 
-    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Progress = silent) -> Result:
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on clean validation samples, and predict the classes of corrupted test images."""
         train, validation, test = parts
         chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
         clean = chosen.probe.predict(test.vectors) == test.classes
-        hits = torch.zeros(len(test), dtype=torch.int64)
-        groups: list[Score] = []
-        for corruption, severity in progress(self.settings, self.name):
-            predictions = chosen.probe.predict(self._encoded(test, corruption, severity))
-            hit = predictions == test.classes
-            hits += hit
-            where = (len(test), test.kind, test.part, Group("corruption", f"{corruption} severity {severity}"))
-            under = {"corruption": corruption, "severity": severity}
-            groups.append(Score(self.name, ACCURACY, *_share(hit), *where, settings=chosen.settings, protocol=under))
-        right = hits.double() / len(self.settings)
-        low, high = student(right)
-        mean = (float(right.mean()), max(0.0, low), min(1.0, high))
+        hits = {
+            setting: chosen.probe.predict(self._encoded(test, *setting)) == test.classes
+            for setting in progress(self.settings, self.name)
+        }
+        right = torch.stack(list(hits.values())).sum(dim=0).double() / len(hits)
         every = set(self.corruptions) == set(CORRUPTIONS)
         named = f"all {len(CORRUPTIONS)}" if every else sorted(self.corruptions)
         protocol = {"corruptions": named, "severities": sorted(self.severities)}
-        where = (len(test), test.kind, test.part)
-        scores = [
-            Score(self.name, MEAN, *mean, *where, settings=chosen.settings, protocol=protocol),
-            Score(self.name, CLEAN, *_share(clean), *where, settings=chosen.settings),
-        ]
-        outcomes = (
-            Outcomes(self.name, metric.name, test.numbers, values.float(), test.kind, test.part)
-            for metric, values in ((MEAN, right), (CLEAN, clean))
-        )
-        return Result((*scores, *groups), outcomes=tuple(outcomes))
+        found = Findings(self.name, test, chosen.settings)
+        found.add(MEAN, *mean_within(right), protocol=protocol)
+        found.add(CLEAN, *share(clean))
+        for (corruption, severity), hit in hits.items():
+            group = Group("corruption", f"{corruption} severity {severity}")
+            under = {"corruption": corruption, "severity": severity}
+            found.add(ACCURACY, *share(hit), group=group, protocol=under)
+        found.contributed(MEAN.name, right)
+        found.contributed(CLEAN.name, clean)
+        return found.result()
 
     def _encoded(self, test: Features, corruption: str, severity: int) -> Tensor:
         """Return the features of the corrupted test images, (M, D), checked to be finite."""
@@ -125,9 +118,3 @@ class Robustness(Evaluation):
             raise ValueError("expected features that know their images and encoder, got none: see Features.origin")
         images = CorruptedRows(test.origin.inputs(test.numbers), test.numbers, corruption, severity, self.seed)
         return replace(test, vectors=test.origin.encode(images)).vectors
-
-
-def _share(right: Tensor) -> tuple[float, float, float]:
-    """Return a share of samples with Wilson's interval."""
-    correct, count = int(right.sum()), len(right)
-    return (correct / count, *wilson(correct, count))

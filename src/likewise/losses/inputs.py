@@ -29,6 +29,11 @@ class Input(ABC):
         """Names of these."""
         return ()
 
+    @property
+    def of_loss(self) -> str:
+        """The name among these that may be an attribute of the loss instead."""
+        return ""
+
     @abstractmethod
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         """Raise unless a value is one of these; None is passed only to inputs that go with others."""
@@ -89,6 +94,10 @@ class Prototypes(Input):
     def after(self) -> tuple[str, ...]:
         return self.beside, self.of
 
+    @property
+    def of_loss(self) -> str:
+        return self.of
+
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         checks.check_prototypes(value, given[self.beside], _width(self.of, given, loss))
 
@@ -140,6 +149,10 @@ class LabelSets(Input):
     def after(self) -> tuple[str, ...]:
         return (self.of, self.like)
 
+    @property
+    def of_loss(self) -> str:
+        return self.like
+
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         rows = given[self.of]
         if (value is None) != (rows is None):
@@ -163,6 +176,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return _of_views(forward, {of.name for of in parameters})
     if not kinds:
         return forward  # it checks its inputs in the context of `ContrastiveLoss.checks` itself
+    _check_names(forward, kinds, {of.name for of in parameters})
     order: list[str] = []
     while len(order) < len(kinds):
         ready = [of for of in kinds if of not in order and not (set(kinds[of].after) & set(kinds)) - set(order)]
@@ -192,6 +206,17 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return forward(loss, *args, **kwargs)  # which says what is missing, or too much
 
     return call
+
+
+def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names: set[str]) -> None:
+    """Raise if an input has to agree with one that the forward does not have."""
+    for name, kind in kinds.items():
+        missing = [of for of in kind.after if of and of not in names and of != kind.of_loss]
+        if missing:
+            raise TypeError(
+                f"expected the annotation of {name} in {forward.__qualname__} to name inputs of it, "
+                f"got {missing[0]!r}: name one of {', '.join(sorted(names - {name}))}, or add the input"
+            )
 
 
 def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[..., Tensor]:

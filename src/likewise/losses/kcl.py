@@ -11,7 +11,7 @@ from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.losses.rows import Rows
-from likewise.pairs import Equal
+from likewise.pairs.explicit import Listed
 
 
 @final
@@ -83,12 +83,15 @@ class KCLLoss(ContrastiveLoss):
         """
         rows = self.rows(embeddings)
         push = rows.not_self()
-        views = rows.same_sample() & push
-        everyone = torch.arange(len(rows.references), device=rows.queries.device)
-        positives = sum((Equal(row, everyone) for row in self._drawn(rows, labels)), start=views)
+        samples, others = rows.samples()
+        row_of = torch.argsort(samples if others is None else others, stable=True).view(-1, rows.views)
+        own = torch.arange(rows.views, device=samples.device).repeat_interleave(len(samples) // rows.views)
+        step = torch.arange(1, rows.views, device=samples.device)[:, None]
+        views = row_of[samples, (own + step) % rows.views]
+        positives = Listed(torch.cat([views, self._drawn(rows, labels, row_of)]), len(rows.references))
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
 
-    def _drawn(self, rows: Rows, labels: Tensor) -> Int[Tensor, "k n"]:
+    def _drawn(self, rows: Rows, labels: Tensor, row_of: Int[Tensor, "b v"]) -> Int[Tensor, "k n"]:
         """Return the references sampled for each anchor; R, which is not a reference, where its class has no more.
 
         All processes sample identically for all samples, and keep the result for their own anchors.
@@ -103,9 +106,7 @@ class KCLLoss(ContrastiveLoss):
         members, place = end - first, torch.argsort(order) - first
         step = torch.arange(1, self.k + 1, device=device)[:, None]
         sample = order[first + (place + step) % members]
-        anchors, references = rows.samples()
-        row_of = torch.argsort(anchors if references is None else references, stable=True)  # sample 0's views, 1's, …
-        drawn = row_of[sample[:, None] * views + view].masked_fill((step >= members)[:, None], len(rows.references))
+        drawn = row_of[sample[:, None], view].masked_fill((step >= members)[:, None], len(rows.references))
         start = rows.sample_shards.offset
         return drawn[:, :, start : start + len(rows.queries) // views].flatten(1)
 

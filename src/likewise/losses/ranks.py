@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.operator.precision import without_autocast
-from likewise.pairs import Block, WithinClass
+from likewise.pairs import Block, PairWeight, WithinClass
 
 Ranking = Literal["agreement", "current", "uniform"]
 
@@ -62,8 +62,8 @@ class RankWeights(WithinClass):
     with "uniform", $1 / m_i$.
 
     Ranks are of samples with ``by_sample``, whose weights are shared equally by their views; an anchor's own sample is
-    then first in both, if it has another view. Drifts are counted in `sums` with any ranking. Memory: O(R + the
-    features), one block, and up to `KEPT` weights; see `WithinClass`.
+    then first in both, if it has another view. Memory: O(R + the features), one block, and up to `KEPT` weights; see
+    `WithinClass`.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class RankWeights(WithinClass):
         cached: tuple[Float[Tensor, "s d"], Bool[Tensor, " s"]],
         ranking: Ranking,
         by_sample: bool,
+        uniform: PairWeight,
         dtype: torch.dtype,
     ) -> None:
         # An entry is one sample within one class; the entries of a class have consecutive numbers.
@@ -85,36 +86,31 @@ class RankWeights(WithinClass):
             classes * count + samples, return_inverse=True, return_counts=True
         )
         self.samples = entries % count
-        super().__init__(classes[anchors], classes, entries // count)
+        super().__init__(classes[anchors], classes, entries // count, uniform=uniform)
         self.first, self.active = anchors.start, (torch.bincount(classes)[classes] > 1)[anchors]
         self.current, self.cached, self.dtype = current, cached, dtype
         self.ranking: Ranking = ranking
         self.by_sample = by_sample
-        self._sums = torch.zeros(3 + BINS, dtype=widest(current.device), device=current.device)
-        self._drifts = self._sums.new_zeros(2, len(self.active))
-        self._counted = 0  # number of anchors included in the sums so far, in the order of blocks
 
-    def sums(self) -> Float[Tensor, " t"]:
-        """Return the sums of the weights' entropy, of the drifts and of their squares, and the drifts in each bin.
-
-        They are accumulated while weights are computed, which is done here, without keeping any, if not done before.
-        """
-        self._complete()
-        return self._sums.clone()
-
-    def drifts(self) -> Float[Tensor, "2 n"]:
-        """Return each anchor's sum of drifts, and how many there are: 0 where its class is not completely cached."""
-        self._complete()
-        return self._drifts.clone()
-
-    def _complete(self) -> None:
-        if not self._counted:
-            with without_autocast(self.current.device):
-                for block in self._blocks():
-                    self.weights(block)
+    def statistics(self) -> "Statistics":
+        """Return the statistics of all anchors, from a pass over the blocks; their weights are kept if they are few."""
+        wide, device = widest(self.current.device), self.current.device
+        sums = torch.zeros(3 + BINS, dtype=wide, device=device)
+        drifts = sums.new_zeros(2, len(self.active))
+        with without_autocast(device):
+            for k, block in enumerate(self._blocks()):
+                ranked = self._ranked(block)
+                self._keep(k, ranked.weights)
+                of_block, drifts[:, block.members[0]] = ranked.counted()
+                sums += of_block
+        return Statistics(sums, drifts)
 
     def weights(self, block: Block) -> Float[Tensor, "g n m"]:
         """Return each anchor's weights from the ranks within its class; recomputing a block gives the same weights."""
+        return self._ranked(block).weights
+
+    def _ranked(self, block: Block) -> "_Ranked":
+        """Return the weights of a block, and the drifts of the ranks that they come from."""
         of = self._positives(block)
         ranked = (of.views > 0 if self.by_sample else of.inside).int()
         now, moved, warm = self._ranks(of, ranked)
@@ -128,10 +124,12 @@ class RankWeights(WithinClass):
         weights = shares.to(self.dtype).div_(shares.sum(dim=2, keepdim=True).clamp_(min=1))
         if self.by_sample:
             weights = of.by_view(weights.div_(of.views.clamp(min=1))).mul_(of.inside)
-        if block.rows.start >= self._counted:  # a recomputed block has been counted already
-            self._count(of.anchors - self.first, weights, moved, span, (ranked > 0) & warm)
-            self._counted = block.rows.stop
-        return weights
+        return _Ranked(weights, moved, span, (ranked > 0) & warm)
+
+    def positives(self, block: Block) -> Bool[Tensor, "g n m"]:
+        """Return which references are not the anchor itself."""
+        anchors, references, _ = block.members
+        return references[:, None] != anchors[:, :, None] + self.first
 
     def _positives(self, block: Block) -> "_Positives":
         anchors, references, entries = block.members
@@ -142,7 +140,7 @@ class RankWeights(WithinClass):
         return _Positives(
             anchors=anchors,
             references=references,
-            inside=references[:, None] != anchors[:, :, None],
+            inside=self.positives(block),
             samples=self.samples[entries],
             counts=counts,
             home=home,
@@ -178,24 +176,43 @@ class RankWeights(WithinClass):
         ranks = doubled_ranks(similarities, views)
         return ranks.gather(1, of.home[:, :, None].expand_as(of.views)) if fewer else ranks
 
-    def _count(
-        self, anchors: Int[Tensor, "g n"], weights: Tensor, moved: Tensor, span: Tensor, counted: Bool[Tensor, "g n _"]
-    ) -> None:
-        """Add a block's weights and drifts to the sums, and note the drifts of each of its anchors."""
-        wide, span = widest(weights.device), span.clamp(min=1)
-        entropy = torch.special.entr(weights).sum(dtype=wide)
-        drift = (moved / span).mul_(counted)
-        bins = (moved * BINS).div_(span, rounding_mode="floor").clamp_(max=BINS - 1).masked_fill_(~counted, BINS)
-        of_anchor = drift.sum(dim=2, dtype=wide)
-        self._drifts[:, anchors] = torch.stack([of_anchor, counted.sum(dim=2).to(wide)])
-        drifts = torch.stack([entropy, of_anchor.sum(), drift.square_().sum(dtype=wide)])
-        self._sums += torch.cat([drifts, torch.bincount(bins.flatten(), minlength=BINS + 1)[:BINS].to(wide)])
-
     def _support(self, device: torch.device) -> Tensor:
         return self.active.to(device)
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.active.to(device, dtype)
+
+
+class Statistics(NamedTuple):
+    """What is reported of the ranks of a step."""
+
+    sums: Float[Tensor, " t"]
+    """The sums of the weights' entropy, of the drifts and of their squares, and the drifts in each bin."""
+    drifts: Float[Tensor, "2 n"]
+    """Each anchor's sum of drifts, and how many there are: 0 where its class is not completely cached."""
+
+
+class _Ranked(NamedTuple):
+    """The weights of a block, and the ranks that they come from."""
+
+    weights: Float[Tensor, "g n m"]
+    moved: Int[Tensor, "g n _"]
+    """Twice how far each rank has moved."""
+    span: Int[Tensor, "g n 1"]
+    """Twice the largest rank."""
+    known: Bool[Tensor, "g n _"]
+    """Which ranks are those of positives of a completely cached class."""
+
+    def counted(self) -> tuple[Float[Tensor, " t"], Float[Tensor, "2 g n"]]:
+        """Return `Statistics` of the block."""
+        wide, span, known = widest(self.weights.device), self.span.clamp(min=1), self.known
+        entropy = torch.special.entr(self.weights).sum(dtype=wide)
+        drift = (self.moved / span).mul_(known)
+        bins = (self.moved * BINS).div_(span, rounding_mode="floor").clamp_(max=BINS - 1).masked_fill_(~known, BINS)
+        of_anchor = drift.sum(dim=2, dtype=wide)
+        sums = torch.stack([entropy, of_anchor.sum(), drift.square_().sum(dtype=wide)])
+        histogram = torch.bincount(bins.flatten(), minlength=BINS + 1)[:BINS].to(wide)
+        return torch.cat([sums, histogram]), torch.stack([of_anchor, known.sum(dim=2).to(wide)])
 
 
 class _Positives(NamedTuple):

@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.inputs import Classes, Embeddings
-from likewise.losses.ranks import Ranking, RankWeights, widest
+from likewise.losses.ranks import Ranking, RankWeights, Statistics, widest
 from likewise.losses.rows import Rows
 from likewise.memory import FeatureCache
 from likewise.operator import normalized
@@ -148,6 +148,7 @@ class RASCALLoss(ContrastiveLoss):
         cached, valid = self.cache.read(samples)
         by_sample = self.rank_level == "sample"
         first = rows.reference_shards.offset
+        uniform = positives.mean_over_row()
         ranks = RankWeights(
             classes if all_classes is None else all_classes,
             sample,
@@ -156,11 +157,13 @@ class RASCALLoss(ContrastiveLoss):
             cached=(_wide(cached), valid),
             ranking=self.ranking,
             by_sample=by_sample,
+            uniform=uniform,
             dtype=rows.dtype,
         )
-        pull = positives.mean_over_row() if self.ranking == "uniform" else ranks
+        pull = uniform if self.ranking == "uniform" else ranks
+        statistics = ranks.statistics()
         loss = self.evaluate(rows, pull=pull, push=push, positives=positives)
-        self._note_ranks(ranks, valid)
+        self._note_ranks(statistics, valid)
         if self.training:
             self.cache.write(samples, features)
         return loss
@@ -180,9 +183,9 @@ class RASCALLoss(ContrastiveLoss):
         total = Equal(everyone, sample).product(self._unit(rows).to(widest(sample.device)))  # independent of order
         return normalized(total).to(self.cache.features.dtype)
 
-    def _note_ranks(self, ranks: RankWeights, valid: Bool[Tensor, " s"]) -> None:
+    def _note_ranks(self, statistics: Statistics, valid: Bool[Tensor, " s"]) -> None:
         """Add the step's statistics of ranks and weights to `last`."""
-        sums = distributed.total(ranks.sums()) if self.gathers else ranks.sums()
+        sums = distributed.total(statistics.sums) if self.gathers else statistics.sums
         histogram = sums[3:]
         mean, square = sums[1:3] / histogram.sum().clamp(min=1)
         self.last["cache_hit_rate"] = valid.sum() / max(len(valid), 1)
@@ -190,7 +193,7 @@ class RASCALLoss(ContrastiveLoss):
         self.last["rank_drift_mean"] = mean
         self.last["rank_drift_std"] = (square - mean.square()).clamp(min=0).sqrt()
         self.last["rank_drift_histogram"] = histogram.long()
-        self.last["rank_drift_by_anchor"] = ranks.drifts()
+        self.last["rank_drift_by_anchor"] = statistics.drifts
 
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless indices and features are those of the cache."""

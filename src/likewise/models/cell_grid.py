@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from likewise.models.rows import parts_of
+from likewise.models.rows import tensors_of
 
 # operations that leave cells where they are, besides those that torch tags as of one number at a time
 COPIES = {"clone", "_to_copy", "copy_", "detach", "alias", "cat", "view", "_unsafe_view"}
@@ -86,9 +86,9 @@ class _Follower(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
         result = func(*args, **given)
-        seen = [some for some in _tensors((args, given)) if id(some) in self._known]
+        seen = [some for some in tensors_of((args, given)) if id(some) in self._known]
         if seen:
-            for output in _tensors(result):
+            for output in tensors_of(result):
                 self._note(output, self._grid(func, args, given, seen, output))
             if func._schema.is_mutable and not any(some is args[0] for some in seen):  # noqa: SLF001
                 self._lost = True  # written into a tensor, or a part of one, that is used elsewhere
@@ -140,10 +140,6 @@ def _moved(name: str, given: dict[str, Any], grid: _Grid) -> _Grid | None:
     else:
         kernel = given["kernel_size"]
         values = kernel, given["stride"] or kernel, given["padding"], given.get("dilation", [1])
-    windows = zip(*((list(of) * 2)[:2] for of in values), strict=True)
+    windows = zip(*((list(sides) * 2)[:2] for sides in values), strict=True)
     height, width = (axis.windows(d * (k - 1) + 1, s, p) for axis, (k, s, p, d) in zip(grid, windows, strict=True))
     return height, width
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [part for _, part in parts_of(values) if isinstance(part, Tensor)]

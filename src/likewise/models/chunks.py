@@ -17,7 +17,7 @@ from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
 
 from likewise.models.replay import RandomStates, as_one_call, autocasts, buffers_of, by_themselves, lent, replicas
-from likewise.models.rows import Joined, count_of_rows, parts_of, refilled
+from likewise.models.rows import Form, Joined, count_of_rows, tensors_of
 
 _SMALL = 2**14  # elements of a gradient that may be held until a chunk's others are there
 _Inputs = TypeVar("_Inputs")
@@ -99,19 +99,17 @@ class _Passes:
 
     def __init__(self, network: nn.Module, call: Callable[[Any], Any], inputs: Any, size: int) -> None:
         self._network, self._call = network, call
-        parts = [part for _, part in parts_of(inputs)]
-        self._tensors = [part for part in parts if isinstance(part, Tensor)]
-        self._parts = [None if isinstance(part, Tensor) else (part,) for part in parts]
-        self._form = refilled(inputs, iter([...] * len(parts)))
+        self._tensors, self._form = tensors_of(inputs), Form(inputs)
         self._rows = [slice(start, start + size) for start in range(0, count_of_rows(inputs), size)]
-        self._leaves = [of for of in network.parameters() if of.requires_grad]
+        self._leaves = [weight for weight in network.parameters() if weight.requires_grad]
         self._learns = torch.is_grad_enabled()
         self._before = buffers_of(network.modules(), scalars=not self._learns)
-        scalars = (of for of in self._before if of[2].ndim == 0 and not of[2].is_floating_point())
-        self._counts = [of for of in scalars if not isinstance(of[0], _BatchNorm)]
+        others = [buffer for buffer in self._before if not isinstance(buffer.module, _BatchNorm)]
+        self._counts = [each for each in others if each.values.ndim == 0 and not each.values.is_floating_point()]
         placed = [*self._tensors, *network.parameters()]
         self._random, self._autocasts = RandomStates(placed), autocasts(placed)
-        self._sharded = any(hasattr(of, "set_requires_gradient_sync") for of in network.modules())  # by `fully_shard`
+        # as `fully_shard` leaves them
+        self._sharded = any(hasattr(module, "set_requires_gradient_sync") for module in network.modules())
         self._made = Joined()
         self._leads_on = False  # whether the graph of a chunk leads on to one from before
 
@@ -143,27 +141,26 @@ class _Passes:
             tensors, self._tensors = self._tensors, []  # kept by autograd instead, which watches them
             self._versions = _versions(self._leaves)
             outputs = _Cached.apply(self, outputs, learning, len(self._leaves), *self._leaves, *tensors)
-        return self._made.filled(outputs)
+        return self._made.form.filled(outputs)
 
     def _chunk(self, tensors: Sequence[Tensor], rows: slice) -> tuple[Any, list[Tensor]]:
         """Cut the rows of a chunk out of tensors, without their graph."""
-        cut = [(of[rows] if of.ndim else of).detach().requires_grad_(of.requires_grad) for of in tensors]
-        left = iter(cut)
-        return refilled(self._form, iter([next(left) if part is None else part[0] for part in self._parts])), cut
+        cut = [(whole[rows] if whole.ndim else whole).detach().requires_grad_(whole.requires_grad) for whole in tensors]
+        return self._form.filled(cut), cut
 
     def _probed(self, chunk: Any, cut: list[Tensor]) -> tuple[Any, list[bool]]:
         """Call with a chunk, note what its outputs depend on, and return them and whether each learns."""
         start = _get_sequence_nr()
         with saved_tensors_hooks(lambda _: None, lambda _: None):  # pyright: ignore[reportArgumentType] - nothing is kept
             out = self._call(chunk)
-        tensors = [part for _, part in parts_of(out) if isinstance(part, Tensor)]
+        tensors = tensors_of(out)
         known = {*self._leaves, *cut}
         for node in _graph_of(tensors):
             if type(node).__name__ != "AccumulateGrad":
                 self._leads_on |= node._sequence_nr() < start  # noqa: SLF001 - it has no public name
             elif node.variable not in known and not self._sharded:
                 self._leaves.append(node.variable)
-        return out, [of.requires_grad for of in tensors]
+        return out, [tensor.requires_grad for tensor in tensors]
 
     def second(self, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Return the gradients of leaves and inputs, given those of the outputs."""
@@ -172,7 +169,7 @@ class _Passes:
                 "expected the parameters of the forward in the backward, got some that have changed in place since: "
                 "call backward() before the optimizer's step()"
             )
-        learned = [torch.zeros_like(of) if of.requires_grad else None for of in tensors]
+        learned = [torch.zeros_like(tensor) if tensor.requires_grad else None for tensor in tensors]
         sums = _GradientSums(self._leaves)
         with ExitStack() as stack:
             for context in (by_themselves(self._network), lent(self._before), torch.enable_grad(), *self._autocasts):
@@ -181,14 +178,16 @@ class _Passes:
             for number, (rows, _) in enumerate(zip(self._rows, states, strict=True)):
                 chunk, cut = self._chunk(tensors, rows)
                 with lent(self._counts if number else ()):
-                    out = [part for _, part in parts_of(self._call(chunk)) if isinstance(part, Tensor)]
+                    out = tensors_of(self._call(chunk))
                 pairs = zip(out, self._made.rows_of(gradients, number), strict=True)
-                ends = [(of, by) for of, by in pairs if by is not None and of.requires_grad]
+                ends = [
+                    (output, gradient) for output, gradient in pairs if gradient is not None and output.requires_grad
+                ]
                 if ends:
-                    self._send(ends, sums, [of for of in cut if of.requires_grad])
-                for into, of in zip(learned, cut, strict=True):
-                    if into is not None and of.grad is not None:
-                        (into[rows] if into.ndim else into).add_(of.grad)
+                    self._send(ends, sums, [tensor for tensor in cut if tensor.requires_grad])
+                for total, tensor in zip(learned, cut, strict=True):
+                    if total is not None and tensor.grad is not None:
+                        (total[rows] if total.ndim else total).add_(tensor.grad)
         return [*sums.result(), *learned]
 
     def _send(self, ends: list[tuple[Tensor, Tensor]], sums: "_GradientSums", cut: list[Tensor]) -> None:
@@ -202,8 +201,8 @@ class _Passes:
                 outputs, [*self._leaves, *cut], gradients, retain_graph=self._leads_on, allow_unused=True
             )
         sums.add(made[: len(self._leaves)])
-        for of, gradient in zip(cut, made[len(self._leaves) :], strict=True):
-            of.grad = gradient
+        for tensor, gradient in zip(cut, made[len(self._leaves) :], strict=True):
+            tensor.grad = gradient
 
 
 class _GradientSums:
@@ -211,7 +210,7 @@ class _GradientSums:
 
     def __init__(self, leaves: Sequence[Any]) -> None:
         self._values: list[Tensor | None] = [None] * len(leaves)
-        aside = [place for place, of in enumerate(leaves) if of.numel() > _SMALL or of._backward_hooks]  # noqa: SLF001
+        aside = [place for place, leaf in enumerate(leaves) if leaf.numel() > _SMALL or leaf._backward_hooks]  # noqa: SLF001
         self._rest = sorted({*range(len(leaves))} - {*aside})
         self._aside = [(leaves[place], {0: partial(self._take, place)}) for place in aside]
 
@@ -223,14 +222,14 @@ class _GradientSums:
     @contextmanager
     def in_place_of_hooks(self) -> Generator[None]:
         """Take gradients while the block runs. Hooks of the leaves do not meet them, but the sum."""
-        own = [of._backward_hooks for of, _ in self._aside]  # noqa: SLF001
-        for of, ours in self._aside:
-            of._backward_hooks = ours  # noqa: SLF001
+        theirs = [leaf._backward_hooks for leaf, _ in self._aside]  # noqa: SLF001
+        for leaf, ours in self._aside:
+            leaf._backward_hooks = ours  # noqa: SLF001
         try:
             yield
         finally:
-            for (of, _), theirs in zip(self._aside, own, strict=True):
-                of._backward_hooks = theirs  # noqa: SLF001
+            for (leaf, _), hooks in zip(self._aside, theirs, strict=True):
+                leaf._backward_hooks = hooks  # noqa: SLF001
 
     def add(self, gradients: Sequence[Tensor | None]) -> None:
         """Add what has not been taken."""
@@ -246,12 +245,13 @@ class _GradientSums:
 
 
 def _versions(leaves: Iterable[Tensor]) -> list[int]:
-    return [0 if of.is_inference() else of._version for of in leaves]  # noqa: SLF001 - how autograd itself notices a change in place
+    """Return how often each tensor has been changed in place, as autograd counts it."""
+    return [0 if leaf.is_inference() else leaf._version for leaf in leaves]  # noqa: SLF001
 
 
 def _graph_of(tensors: Iterable[Tensor]) -> list[Any]:
     """List the nodes of the graph that tensors have come from."""
-    found: dict[Any, None] = {get_gradient_edge(of).node: None for of in tensors if of.requires_grad}
+    found: dict[Any, None] = {get_gradient_edge(tensor).node: None for tensor in tensors if tensor.requires_grad}
     left = list(found)
     while left:
         for node, _ in left.pop().next_functions:
@@ -271,7 +271,7 @@ class _Cached(torch.autograd.Function):
         ctx.passes = passes
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors[leaves:])
-        ctx.mark_non_differentiable(*[of for of, learns in zip(outputs, learning, strict=True) if not learns])
+        ctx.mark_non_differentiable(*[output for output, learns in zip(outputs, learning, strict=True) if not learns])
         return tuple(outputs)
 
     @staticmethod

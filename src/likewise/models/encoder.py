@@ -130,9 +130,8 @@ class Encoder(nn.Module, ABC):
         sized = 2 if self._takes_images else len(self.input_shape) + 1
         if inputs.ndim != len(self.input_shape) + 1 or inputs.shape[1:sized] != self.input_shape[: sized - 1]:
             raise ValueError(
-                f"expected inputs of shape {('N', *self.input_shape)}, got {tuple(inputs.shape)}: permute "
-                "or resize them, or "
-                "build the encoder for their shape".replace("'", "")
+                f"expected inputs of shape {('N', *self.input_shape)}, got {tuple(inputs.shape)}: permute or resize "
+                "them, or build the encoder for their shape".replace("'", "")
             )
         dtype = self.mean.dtype
         wide = torch.promote_types(dtype, torch.float32)
@@ -230,7 +229,7 @@ class Encoder(nn.Module, ABC):
         """Raise a ValueError where images cannot be of the range that the encoder has observed."""
         if not images.numel():
             return
-        low, high = (float(of) for of in images.aminmax())
+        low, high = (float(end) for end in images.aminmax())
         mean, std = self.mean.detach().float(), self.std.detach().float()
         unit = bool(((mean >= 0) & (mean <= 1) & (std <= 0.5 + 1e-3)).all())  # no deviation within 0 and 1 is larger
         farthest = float(
@@ -260,8 +259,8 @@ class Encoder(nn.Module, ABC):
         return len(self.input_shape) == 3
 
 
-class MapEncoder(Encoder):
-    """Abstract: an encoder that defines `maps`, and sets the length of its features when it is made."""
+class SizedEncoder(Encoder):
+    """Abstract: an encoder that sets the length of its features when it is made."""
 
     _feature_dim: int
 
@@ -269,6 +268,10 @@ class MapEncoder(Encoder):
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
         return self._feature_dim
+
+
+class MapEncoder(SizedEncoder):
+    """Abstract: an encoder that defines `maps`."""
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
         """Encode a batch of images."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from likewise.models.dry_run import shortened
 from likewise.models.encoder import Encoder
+from likewise.models.wrapped import shortened
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 BATCHES = (1, 7)  # batch sizes to check; the export uses a batch of two

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.data.texts import MASK, PADDING
-from likewise.models.dry_run import shortened
 from likewise.models.text_encoder import TextEncoder, mean_of_tokens
+from likewise.models.wrapped import shortened
 
 FIRST = 2  # our number of a model's token 0, after padding and mask
 
@@ -84,9 +84,9 @@ class PretrainedTransformer(TextEncoder):
         del texts
         tokenizer = _loaded(self.name, lambda of, place: of.AutoTokenizer.from_pretrained(place, use_fast=True))
         bare, framed = (tokenizer("a", add_special_tokens=framed)["input_ids"] for framed in (False, True))
-        place = next(of for of in range(len(framed)) if framed[of : of + len(bare)] == bare)
+        place = next(start for start in range(len(framed)) if framed[start : start + len(bare)] == bare)
         known = (tokenizer.mask_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id, 0)
-        mask = next(of for of in known if of is not None)
+        mask = next(token for token in known if token is not None)
         padding = tokenizer.pad_token_id or 0
         self.special = Special(before=framed[:place], after=framed[place + len(bare) :], padding=padding, mask=mask)
         longest = min(int(tokenizer.model_max_length), _positions(self.model.config)) - len(framed) + len(bare)
@@ -98,7 +98,7 @@ class PretrainedTransformer(TextEncoder):
 
     def numbered(self, ids: list[int]) -> list[int]:
         """Return our numbers of a model's tokens."""
-        return [of + FIRST for of in ids]
+        return [token + FIRST for token in ids]
 
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
         """Encode rows of tokens."""
@@ -111,7 +111,7 @@ class PretrainedTransformer(TextEncoder):
         special = self.special
         if special is None:
             raise ValueError("expected a tokenizer, got none: call observe(Texts(training_strings)) first")
-        before, after = (inputs.new_tensor(special[of]) for of in ("before", "after"))
+        before, after = (inputs.new_tensor(special[where]) for where in ("before", "after"))
         own = (inputs - FIRST).masked_fill(inputs == MASK, special["mask"])
         own = own.masked_fill(inputs == PADDING, special["padding"])
         count = len(inputs)

@@ -3,23 +3,33 @@
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import get_device_states, set_device_states
 
-Buffer = tuple[nn.Module, str, Tensor]
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+class Buffer(NamedTuple):
+    """The values of a module's buffer."""
+
+    module: nn.Module
+    name: str
+    values: Tensor
 
 
 def buffers_of(modules: Iterable[nn.Module], *, scalars: bool) -> list[Buffer]:
     """Copy all buffers, or scalars alone; one that stands in several places is copied once."""
     copies: dict[Tensor, Tensor] = {}
-    every = ((module, *of) for module in modules for of in module.named_buffers(recurse=False))
-    named = (of for of in every if of[2].ndim == 0 or not scalars)
-    return [(module, name, copies.setdefault(of, of.detach().clone())) for module, name, of in named]
+    return [
+        Buffer(module, name, copies.setdefault(buffer, buffer.detach().clone()))
+        for module in modules
+        for name, buffer in module.named_buffers(recurse=False)
+        if buffer.ndim == 0 or not scalars
+    ]
 
 
 @contextmanager
@@ -40,7 +50,7 @@ class RandomStates:
     """States of the generators of the CPU and of tensors' devices; equal ones in a row are kept once."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
-        on = {of.device: of for of in tensors if of.device.type not in {"cpu", "meta"}}
+        on = {tensor.device: tensor for tensor in tensors if tensor.device.type not in {"cpu", "meta"}}
         self._on = list(on.values())
         self._states: list[list[Tensor]] = []
 
@@ -50,7 +60,7 @@ class RandomStates:
     def _set(self, state: Sequence[Tensor]) -> None:
         torch.set_rng_state(state[0])
         if self._on:
-            indices = [of.get_device() for of in self._on]
+            indices = [tensor.get_device() for tensor in self._on]
             set_device_states(indices, list(state[1:]), device_type=self._on[0].device.type)
 
     def remember(self) -> None:
@@ -71,7 +81,7 @@ class RandomStates:
 
 def autocasts(tensors: Iterable[Tensor]) -> list[torch.autocast]:
     """Return autocast as it is now, of the CPU and of the devices that tensors are on."""
-    kinds = sorted({"cpu", *(of.device.type for of in tensors)})
+    kinds = sorted({"cpu", *(tensor.device.type for tensor in tensors)})
     cached = torch.is_autocast_cache_enabled()
     return [
         torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind), cached)
@@ -82,7 +92,7 @@ def autocasts(tensors: Iterable[Tensor]) -> list[torch.autocast]:
 
 def replicas(network: nn.Module) -> list[Any]:
     """List the DistributedDataParallel in a network, or that it is."""
-    return [of for of in network.modules() if isinstance(of, DistributedDataParallel)]
+    return [module for module in network.modules() if isinstance(module, DistributedDataParallel)]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Residual networks with 8 to 50 layers, with a stem for small images."""
+"""Residual networks: with 8 to 50 layers and a stem for small images, and ResNet-12 of few-shot learning."""
 
 from typing import Any, Literal, final
 
@@ -20,6 +20,7 @@ STAGES = {
 }
 BOTTLENECKS = {50}
 SMALL = 64  # pixels; below it, the stem keeps the image size
+SLOPE = 0.1  # of ResNet-12's leaky ReLU
 
 
 @final
@@ -67,7 +68,7 @@ class ResNet(MapEncoder):
         _check_side(max(input_shape[1:]), depth, small=small)
         self.stem = _stem(input_shape[0], width, small=small)
         self.stages, self._feature_dim = _stages(depth, width)
-        _initialize(self)
+        _initialize(self, slope=0)
         self.to(memory_format=torch.channels_last)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
@@ -110,7 +111,9 @@ def _stages(depth: int, width: int) -> tuple[nn.Sequential, int]:
             if block == 0 and (stride != 1 or channels != outputs):
                 free = len(STAGES[depth]) == 3
                 shortcut = _Subsample(outputs - channels) if free else _projection(channels, outputs, stride)
-            blocks.append(kind(channels, planes, 1 if block else stride, shortcut))
+            made: Any = kind(channels, planes, 1 if block else stride, shortcut)
+            nn.init.zeros_((made.bn3 if kind is Bottleneck else made.bn2).weight)  # every block begins as the identity
+            blocks.append(made)
             channels = outputs
         stages.append(nn.Sequential(*blocks))
     return nn.Sequential(*stages), channels
@@ -120,16 +123,11 @@ def _projection(channels: int, outputs: int, stride: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(channels, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
-def _initialize(network: nn.Module) -> None:
-    """Initialise the convolutions as He et al. do, and every block as the identity."""
-    from torchvision.models.resnet import BasicBlock, Bottleneck  # noqa: PLC0415
-
+def _initialize(network: nn.Module, slope: float) -> None:
+    """Initialise the convolutions as He et al. do, for ReLUs of this slope below 0."""
     for part in network.modules():
         if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
-        elif isinstance(part, BasicBlock | Bottleneck):
-            last: Any = part.bn3 if isinstance(part, Bottleneck) else part.bn2
-            nn.init.zeros_(last.weight)
+            nn.init.kaiming_normal_(part.weight, a=slope, mode="fan_out", nonlinearity="leaky_relu")
 
 
 def _check_choices(depth: int, stem: str) -> None:
@@ -148,3 +146,134 @@ def _check_side(side: int, depth: int, *, small: bool) -> None:
             f"expected images with a side of at least {least} pixels for ResNet of depth {depth} with a "
             f"{'small' if small else 'large'} stem, got {side}: choose {'' if small else 'the small stem, '}{remedy}"
         )
+
+
+@final
+class DropBlock(nn.Module):
+    r"""Set square blocks of each channel to zero in training, and scale what is left to the same sum of ones.
+
+    Each position where a block of side b fits becomes the corner of a dropped block with the probability
+
+    $$
+    \gamma = \frac{r_t}{b^2} \cdot \frac{h w}{(h - b + 1)(w - b + 1)}, \qquad r_t = r \min(1, t / T)
+    $$
+
+    so that about a share r_t of the map is dropped in training step t (Ghiasi et al., 2018, algorithm 1). The ramp T is
+    in steps; on smaller maps b is the map's smaller side. The step is a buffer, so it is saved with the weights and a
+    resumed training goes on with the share that it had reached; evaluation doesn't count.
+    """
+
+    step: Tensor
+
+    def __init__(self, rate: float = 0.1, block: int = 5, ramp: int = 40_000) -> None:
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise ValueError(f"expected a rate from 0 to below 1, got {rate}: 0.1 is usual")
+        if block < 1 or ramp < 1:
+            raise ValueError(f"expected block and ramp of at least 1, got {block} and {ramp}: 5 and 40,000 are usual")
+        self.rate = rate
+        self.block = block
+        self.ramp = ramp
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, maps: Float[Tensor, "n d h w"]) -> Float[Tensor, "n d h w"]:
+        """Drop blocks in training; return maps unchanged otherwise."""
+        if not self.training or self.rate == 0:
+            return maps
+        self.step += 1
+        height, width = maps.shape[2:]
+        block = min(self.block, height, width)
+        places = (height - block + 1, width - block + 1)
+        share = self.rate * (self.step / self.ramp).clamp(max=1)
+        probability = share / block**2 * (height * width / (places[0] * places[1]))
+        corners = (torch.rand(*maps.shape[:2], *places, device=maps.device) < probability).to(maps.dtype)
+        dropped = functional.max_pool2d(functional.pad(corners, [block - 1] * 4), block, stride=1)
+        kept = 1 - dropped
+        return maps * (kept * (kept.numel() / kept.sum(dtype=torch.float32).clamp(min=1)).to(maps.dtype))
+
+
+@final
+class ResNet12(MapEncoder):
+    """Four residual stages of three 3 × 3 convolutions with leaky ReLU; all but the last one halve the map.
+
+    The first stages end in dropout, the last two in DropBlock. Sides are halved upwards, so that an image of 84 × 84
+    has a map of 11 × 11.
+
+    Args:
+        input_shape: (channels, height, width); the command fills it in from the data.
+        widths: Channels of each stage, the last of them the length of the features.
+        last_pool: Whether the last stage halves the map too.
+        dropout: Share that is dropped after each stage in training.
+        block: Side of DropBlock's blocks, in cells.
+        ramp: Training steps until DropBlock drops its share.
+
+    Raises:
+        ValueError: The input is not an image, or an argument has no meaning.
+
+    Source:
+        Widths, activation, pooling and dropout: C. Liu et al., Learning a Few-shot Embedding Model with Contrastive
+        Learning, 2021, and the authors' code. The network: B. Oreshkin, P. Rodríguez López and A. Lacoste, TADAM, 2018.
+
+    Example:
+        >>> encoder = ResNet12((3, 84, 84), widths=(4, 8, 16, 32))
+        >>> encoder.maps(torch.zeros(2, 3, 84, 84)).shape, encoder.stride
+        (torch.Size([2, 32, 11, 11]), 8)
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        widths: tuple[int, ...] = (64, 128, 256, 512),
+        last_pool: bool = False,
+        *,
+        dropout: float = 0.1,
+        block: int = 5,
+        ramp: int = 40_000,
+    ) -> None:
+        check_images("ResNet12", input_shape)
+        if not widths:
+            raise ValueError("expected widths of at least one stage, got none: (64, 128, 256, 512) is usual")
+        check_sizes(widths=min(widths))
+        if not 0 <= dropout < 1:
+            raise ValueError(f"expected dropout from 0 to below 1, got {dropout}: 0.1 is usual")
+        super().__init__(input_shape)
+        stages: list[nn.Module] = []
+        channels = input_shape[0]
+        for level, width in enumerate(widths):
+            last = len(widths) - 1 - level
+            drop = DropBlock(dropout, block, ramp) if last < 2 else nn.Dropout(dropout)
+            stages.append(_Stage(channels, width, drop, pooled=last > 0 or last_pool))
+            channels = width
+        self.stages = nn.Sequential(*stages)
+        self._feature_dim = channels
+        _initialize(self, SLOPE)
+        self.to(memory_format=torch.channels_last)
+
+    def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
+        """Encode images to feature maps."""
+        return self.stages(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
+
+
+class _Stage(nn.Module):
+    """Three convolutions beside a projection of the input, then activation, pooling and dropout."""
+
+    def __init__(self, channels: int, width: int, drop: nn.Module, *, pooled: bool) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            *_convolution(channels, width),
+            nn.LeakyReLU(SLOPE),
+            *_convolution(width, width),
+            nn.LeakyReLU(SLOPE),
+            *_convolution(width, width),
+        )
+        self.shortcut = _projection(channels, width, stride=1)
+        self.end = nn.Sequential(
+            nn.LeakyReLU(SLOPE), nn.MaxPool2d(2, ceil_mode=True) if pooled else nn.Identity(), drop
+        )
+
+    def forward(self, maps: Float[Tensor, "n d h w"]) -> Float[Tensor, "n e i j"]:
+        return self.end(self.body(maps) + self.shortcut(maps))
+
+
+def _convolution(channels: int, width: int) -> tuple[nn.Module, nn.Module]:
+    return nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(width)

@@ -52,6 +52,25 @@ def refilled(value: Any, parts: Iterator[Any]) -> Any:
     return kind(*made.values()) if hasattr(value, "_fields") else kind(made.values())
 
 
+def tensors_of(value: Any) -> list[Tensor]:
+    """List the tensors that containers hold."""
+    return [part for _, part in parts_of(value) if isinstance(part, Tensor)]
+
+
+class Form:
+    """Containers, to be filled with other tensors; whatever else they hold stays."""
+
+    def __init__(self, value: Any) -> None:
+        parts = [part for _, part in parts_of(value)]
+        self._others = [None if isinstance(part, Tensor) else (part,) for part in parts]
+        self._empty = refilled(value, iter([...] * len(parts)))  # None would leave no field in a `ModelOutput`
+
+    def filled(self, tensors: Iterable[Tensor]) -> Any:
+        """Return the containers with these tensors."""
+        left = iter(tensors)
+        return refilled(self._empty, iter([next(left) if other is None else other[0] for other in self._others]))
+
+
 def count_of_rows(inputs: Any) -> int:
     """Return the first dimension on which all tensors agree that have one."""
     parts = parts_of(inputs)
@@ -71,23 +90,22 @@ class Joined:
     """Outputs of chunks, joined by rows."""
 
     def __init__(self) -> None:
-        self._form: Any = None
+        self.form = Form(None)
         self._first: list[tuple[str, Any]] = []
         self._made: list[list[Tensor]] = []
         self._spans: list[list[tuple[int, int]]] = []
 
     def add(self, out: Any) -> None:
         """Add the outputs of the next chunk, without their graph."""
-        parts = [(name, of.detach() if isinstance(of, Tensor) else of) for name, of in parts_of(out)]
+        parts = [(name, part.detach() if isinstance(part, Tensor) else part) for name, part in parts_of(out)]
         if not self._made:
-            self._first = parts
-            self._form = refilled(out, iter([...] * len(parts)))  # None would leave no field in a `ModelOutput`
+            self._first, self.form = parts, Form(out)
         self._check(parts)
-        self._made.append([of for _, of in parts if isinstance(of, Tensor)])
+        self._made.append([part for _, part in parts if isinstance(part, Tensor)])
 
     def _check(self, parts: list[tuple[str, Any]]) -> None:
         if [name for name, _ in self._first] != [name for name, _ in parts]:
-            one, other = (", ".join(name for name, _ in of) or "none" for of in (self._first, parts))
+            one, other = (", ".join(name for name, _ in named) or "none" for named in (self._first, parts))
             raise ValueError(f"expected outputs of the same names from every chunk, got {one}, then {other}")
         for (name, one), (_, other) in zip(self._first, parts, strict=True):
             if isinstance(other, Tensor):
@@ -103,21 +121,15 @@ class Joined:
     def joined(self) -> list[Tensor]:
         """Join the tensors of all chunks, which are let go."""
         columns = list(zip(*self._made, strict=True))
-        counts = [[len(of) for of in column] for column in columns]
+        counts = [[len(rows) for rows in column] for column in columns]
         self._spans = [list(zip(accumulate([0, *by]), by, strict=False)) for by in counts]
-        self._made = []
-        self._first = [(name, None if isinstance(of, Tensor) else (of,)) for name, of in self._first]
+        self._made, self._first = [], []
         return [torch.cat(column) for column in columns]
-
-    def filled(self, tensors: Iterable[Tensor]) -> Any:
-        """Return tensors in the containers that the outputs of a chunk come in."""
-        left = iter(tensors)
-        return refilled(self._form, iter([next(left) if of is None else of[0] for _, of in self._first]))
 
     def rows_of(self, tensors: Iterable[Tensor | None], chunk: int) -> list[Tensor | None]:
         """Return the rows of a chunk, of tensors as they were joined."""
         both = zip(tensors, self._spans, strict=True)
-        return [None if of is None else of.narrow(0, *spans[chunk]) for of, spans in both]
+        return [None if tensor is None else tensor.narrow(0, *spans[chunk]) for tensor, spans in both]
 
 
 def _said(value: Any) -> str:

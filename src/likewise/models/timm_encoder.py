@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.models.dry_run import dry_run, shortened
-from likewise.models.encoder import Encoder, check_images
+from likewise.models.encoder import SizedEncoder, check_images
+from likewise.models.wrapped import dry_run, shortened
 from likewise.pickled import pickled
 
 Shapes = Mapping[str, torch.Size]
@@ -23,7 +23,7 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 @final
-class Timm(Encoder):
+class Timm(SizedEncoder):
     """A network of the timm library without its classifier.
 
     The length of a feature vector comes from a dry run, since timm's `num_features` counts the channels of the last
@@ -85,11 +85,6 @@ class Timm(Encoder):
             )
         self._feature_dim = outputs.shape[1]
 
-    @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self._feature_dim
-
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
         """Encode a batch of images."""
         return self.model(self.standardized(inputs))
@@ -113,11 +108,8 @@ def _check_name(name: str) -> None:
         raise ValueError(f"expected the name of a network that timm has, got {name}: {remedy}")
     tags = sorted(some.partition(".")[2] for some in timm.list_models(f"{architecture}.*", include_tags=True))
     if tag and tag not in tags:
-        raise ValueError(f"expected a tag of {architecture} that timm has, got {tag}: {_or(tags)}")
-
-
-def _or(tags: list[str]) -> str:
-    return f"choose {', '.join(tags)}" if tags else "there are none, leave it out"
+        remedy = f"choose {', '.join(tags)}" if tags else "there are none, leave it out"
+        raise ValueError(f"expected a tag of {architecture} that timm has, got {tag}: {remedy}")
 
 
 def _make(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:
@@ -148,8 +140,10 @@ def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
     level = log.level
 
     def noting(network: nn.Module, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        weights = {key: of for key, of in given.items() if isinstance(of, Tensor) and of.is_floating_point()}
-        noted.append((network, {key: of.shape for key, of in weights.items()}))
+        weights = {
+            key: value for key, value in given.items() if isinstance(value, Tensor) and value.is_floating_point()
+        }
+        noted.append((network, {key: value.shape for key, value in weights.items()}))
         return load(network, given, *args, **kwargs)
 
     modules.load_state_dict = noting
@@ -183,7 +177,7 @@ def _misfits(network: nn.Module, given: Shapes) -> tuple[list[str], list[str], l
     configuration: Any = network.pretrained_cfg
     named = configuration.get("classifier") or ()
     classifiers = (named,) if isinstance(named, str) else named
-    parts = {key.partition(".")[0] for key in own} - {of.partition(".")[0] for of in classifiers}
+    parts = {key.partition(".")[0] for key in own} - {name.partition(".")[0] for name in classifiers}
     missing = [key for key, _ in network.named_parameters() if key not in given]
     further = [key for key in given if key not in own and key.partition(".")[0] in parts]
     return missing, further, [key for key in given if key in own and given[key] != own[key]]
@@ -195,7 +189,7 @@ def _alike(name: str) -> list[str]:
 
     words = _WORDS.findall(name.partition(".")[0])
     others = ((one, _WORDS.findall(one)) for one in timm.list_models(f"{words[0]}*"))
-    return [one for one, of in others if len(of) == len(words) and sum(map(str.__ne__, of, words)) == 1]
+    return [other for other, parts in others if len(parts) == len(words) and sum(map(str.__ne__, parts, words)) == 1]
 
 
 def _fits(name: str, given: Shapes, input_shape: tuple[int, ...]) -> bool:

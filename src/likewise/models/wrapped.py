@@ -1,17 +1,63 @@
-"""An encoder around any module."""
+"""Encoders around what is there already: any module, or the encoder of an earlier run."""
 
-from typing import final
+from itertools import chain
+from pathlib import Path
+from typing import Any, final
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from likewise.data.rows import Rows
 from likewise.models.cell_grid import CellGrid
-from likewise.models.dry_run import dry_run, weight_like
-from likewise.models.encoder import Encoder
+from likewise.models.encoder import Encoder, SizedEncoder, frozen, kept_buffers
+from likewise.parts import Spec
+from likewise.runs import Run
+
+REMEDY = "wrap it in a module whose forward returns them"
+
+
+def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tensor:
+    """Return features (2, D) or maps (2, D, H, W) of two inputs of zeros, in evaluation mode; buffers are restored.
+
+    Lazy parameters get their shapes here. A module that fails, or returns something else, is a ValueError.
+    """
+    weight = weight_like(module)
+    try:
+        with frozen(module), kept_buffers(module):
+            outputs = module(torch.zeros(2, *input_shape, dtype=weight.dtype, device=weight.device))
+    except Exception as error:
+        raise ValueError(
+            f"expected {name} to take inputs of shape {tuple(input_shape)}, got {type(error).__name__}: "
+            f"{shortened(str(error))}: if the images are too small for it, choose larger ones or a shallower encoder"
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
+            f"expected {name} to return a tensor, got {type(outputs).__name__}: {REMEDY}"
+        )
+    if outputs.ndim not in {2, 4} or len(outputs) != 2 or outputs.numel() == 0 or not outputs.is_floating_point():
+        raise ValueError(
+            f"expected {name} to return features (2, D) or maps (2, D, H, W) for two inputs of shape "
+            f"{tuple(input_shape)}, got {tuple(outputs.shape)} of {outputs.dtype}: {REMEDY}"
+        )
+    return outputs
+
+
+def weight_like(module: nn.Module) -> Tensor:
+    """Return an empty tensor with the dtype and device of a module's weights; float32 on the CPU if it has none."""
+    floating = (some for some in chain(module.parameters(), module.buffers()) if some.is_floating_point())
+    first = next(floating, torch.zeros(0))
+    return torch.zeros(0, dtype=first.dtype, device=first.device)
+
+
+def shortened(message: str, length: int = 160) -> str:
+    """Return another library's message in one line of at most about `length` characters."""
+    words = " ".join(message.split())
+    return words if len(words) <= length else words[:length].rsplit(" ", 1)[0] + " …"
 
 
 @final
-class Wrapped(Encoder):
+class Wrapped(SizedEncoder):
     """Any module as an encoder: `--encoder Wrapped --encoder.module my.Net`.
 
     The length of a feature vector comes from a dry run on zeros, which does not change the module's buffers.
@@ -69,11 +115,6 @@ class Wrapped(Encoder):
         self.mean, self.std = self.mean.to(weight), self.std.to(weight)
 
     @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self._feature_dim
-
-    @property
     def cell_grid(self) -> CellGrid:
         """Where the cells of the feature maps lie in the image."""
         return super().cell_grid if self._grid is None else self._grid
@@ -85,3 +126,50 @@ class Wrapped(Encoder):
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode a batch of inputs."""
         return self.pool(self.maps(inputs)) if self._has_maps else self.module(self.standardized(inputs))
+
+
+@final
+class FromRun(Encoder):
+    """The encoder trained by another run, with its weights, mean and standard deviation.
+
+    Args:
+        input_shape: The shape of one input, which must be the shape that the run's encoder was made for; the command
+            fills it in from the data.
+        run: The run's folder.
+
+    Raises:
+        ValueError: The folder is not a run's, the run has not trained an encoder yet, or inputs have another shape.
+
+    Attributes:
+        encoder: The encoder.
+        spec: The class and the arguments it was made with.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], run: Path | str) -> None:
+        super().__init__(input_shape or (1,))
+        opened = Run.open(run)
+        self.spec: Spec = opened.encoder_spec
+        expected = tuple(self.spec["init_args"].get("input_shape", input_shape))
+        if expected != tuple(input_shape):
+            raise ValueError(
+                f"expected inputs of shape {expected}, which the encoder of {run} was made for, "
+                f"got {tuple(input_shape)}: give data of that shape; data.size resizes images"
+            )
+        encoder: Any = opened.encoder()
+        self.encoder: Encoder = encoder.train()
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self.encoder.feature_dim
+
+    def encode(self, inputs: Tensor | Rows, *args: Any, **kwargs: Any) -> Float[Tensor, "n d"]:
+        """Encode inputs as the run's encoder does; see `Encoder.encode`."""
+        return self.encoder.encode(inputs, *args, **kwargs)
+
+    def observe(self, inputs: Tensor | Rows) -> None:
+        """Keep the mean and standard deviation of the run's training part."""
+
+    def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Encode a batch of inputs."""
+        return self.encoder(inputs)

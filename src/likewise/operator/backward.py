@@ -197,6 +197,11 @@ class Backward:
     def _pull(self, view: View, w: Tensor, force: Tensor) -> None:
         """Add h_i pull_iu, and h_u pull_ui in a triangle or if the queries are part of the references."""
         tiled, tile, across = self.tiled, view.tile, self._way.across
+        if tiled.listed is not None:
+            tiled.listed.add(w, tile.rows, tile.among_all, force[tile.rows])
+            if across.force is not None:
+                tiled.listed.add(w.T, tile.among_all, tile.rows, across.force[tile.among_all])
+            return
         weights = tiled.pulled(view, view.buffer(2))
         if weights is not None:
             w.addcmul_(weights, force[tile.rows, None])

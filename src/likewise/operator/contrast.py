@@ -178,7 +178,7 @@ def _exchanged(
     dtype, device, pull = torch.promote_types(queries.dtype, torch.float32), queries.device, problem.pull
     weights = [push.weight.factors(dtype, device, of_push=True) for push in problem.pushes]
     weights += [] if pull is None else [pull.factors(dtype, device)]
-    symmetric = all(weight.symmetric_at == part.place for weight in weights) and (pull is None or pull.within_tiles)
+    symmetric = all(weight.symmetric_at == part.place for weight in weights) and problem.pulls.beside is None
     if symmetric and not problem.both_ways and len(sections) == 1:
         (references,) = sections
         return problem, (references.detach(),) if part.ring is None else references.split(list(part.sizes))

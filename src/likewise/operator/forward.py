@@ -91,6 +91,11 @@ class Forward:
 
     def _attract(self, attraction: Tensor, view: View) -> None:
         tiled, tile = self.tiled, view.tile
+        if tiled.listed is not None:
+            attraction[tile.rows].add_(tiled.listed.sums(view.x, tile.rows, tile.among_all))
+            if tiled.is_mirrored(tile):
+                attraction[tile.columns].add_(tiled.listed.sums(view.x.T, tile.columns, tile.rows))
+            return
         weights = tiled.pulled(view, view.buffer(1))
         if weights is not None:
             attraction[tile.rows].add_(weights.mul_(view.x).sum(dim=1))

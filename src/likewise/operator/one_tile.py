@@ -5,6 +5,7 @@ that are reduced to one number are differentiated along with it, while the tile 
 tile each thread works on some of its rows.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import final
@@ -35,7 +36,8 @@ def forward(
     if problem.normalize and problem.inverse > SAFE[dtype]:
         return None
     pushes = [push.weight.factors(dtype, device, of_push=True) for push in problem.pushes]
-    pull = problem.pull.factors(dtype, device) if problem.pull is not None and problem.pull.within_tiles else None
+    within = problem.pulls.within
+    pull = None if within is None else within.factors(dtype, device)
     if not _fits(problem, pushes, pull):
         return None
     count = threads.workers() if on_cpu and max(n, r) > tiles.TILE // 2 else 0
@@ -77,10 +79,13 @@ class _Tile:
         self.z, self.v = units[0], units[-1]
         self.n, self.r = self.z.rows.shape[0], self.v.rows.shape[0]
         self.threads = threads
+        self.attraction: Tensor | None = None
+        """Of what is pulled beside the tile."""
         self.x: Tensor | None = None
         """s / ln 2, if the temperature has a gradient."""
         self.drawn: Tensor | None = None
-        """pull @ references, for a pull that is evaluated this way."""
+        """pull @ references, of what is pulled beside the tile."""
+        self.beside = problem.pulls.beside
 
     def _each(self, work: Callable[[slice], None], count: int) -> None:
         """Apply work to all rows or columns, or to parts of them, which do not depend on the number of threads."""
@@ -123,9 +128,10 @@ class _Tile:
         if self.pull is not None and attraction is not None:
             attraction.mul_(OCTAVE)
             attraction = attraction if self.pull.anchors is None else attraction.mul_(self.pull.anchors)
-        elif problem.pull is not None:
-            self.drawn = problem.pull.product(v)
-            attraction = torch.linalg.vecdot(z, self.drawn).div_(self.temperature)
+        if self.beside is not None:
+            self.drawn = self.beside.product(v)
+            beside = self.attraction = torch.linalg.vecdot(z, self.drawn).div_(self.temperature)
+            attraction = beside if attraction is None else attraction.add_(beside)
         logsums = tuple(
             [
                 total.log() if push.anchors is None else total.log().add_(push.anchors.log())
@@ -135,7 +141,6 @@ class _Tile:
         losses, self.counts = put_together(problem, logsums, attraction)
         columns_too = tuple([total.log() for total in self.back])
         outcome = Outcome(logsums, columns_too, attraction, losses, self.counts)
-        self.attraction = None if self.drawn is None or attraction is None else attraction.detach()
         if losses is None or not problem.is_reduced or not wanted.anything:
             return Found(outcome, self)
         one = Outcome((None,) * len(self.pushes), (None,) * len(self.back), None, losses.new_ones(()), ())
@@ -185,8 +190,8 @@ class _Tile:
 
             self._each(draw_back, self.r)
         slope = self._slope(upstream, w) if wanted.temperature else None
-        if self.drawn is not None and force is not None:
-            self._stream(force[:, None], of_z, of_z if own else of_v)
+        if self.drawn is not None and upstream.attraction is not None:
+            self._pull_beside(upstream.attraction, of_z, of_z if own else of_v)
         return Gradients(slope, of_z, () if own else (of_v,))
 
     def _projected(self, sums: Gradients) -> Gradients:
@@ -195,13 +200,15 @@ class _Tile:
         given = [None if g is None else projected(g, unit, self.temperature) for g, unit in pairs]
         return Gradients(sums.temperature, given[0], tuple(given[1:]))
 
-    def _stream(self, force: Tensor, of_z: Tensor | None, of_references: Tensor | None) -> None:
+    def _pull_beside(self, force: Tensor, of_z: Tensor | None, of_references: Tensor | None) -> None:
         """Add the gradients of a pull that is evaluated as pull @ references."""
-        assert self.drawn is not None and self.problem.pull is not None  # noqa: S101, PT018 - asked by the caller
+        assert self.drawn is not None and self.beside is not None  # noqa: S101, PT018 - asked by the caller
         if of_z is not None:
-            of_z.addcmul_(self.drawn, force)
-        if of_references is not None:
-            of_references += self.problem.pull.transposed_product(self.z.rows * force)
+            of_z.addcmul_(self.drawn, force[:, None])
+        wanted = [of_references is not None]
+        (part,) = self.beside.pulled(self.z.rows, force, [self.v.rows], wanted, normalize=self.problem.normalize)
+        if of_references is not None and part is not None:
+            of_references += part
 
     def _weights(self, a: Values, b: Values, rows: slice, out: Tensor) -> None:
         """Write Σ_k push_k e^{s} (a_k of rows + b_k of columns)."""
@@ -246,7 +253,7 @@ class _Ready:
         del wanted
         temperature, queries, others = self.found
         g = upstream.losses
-        times = [None if v is None or g is None else v * g for v in (temperature, queries, *others)]
+        times = [None if v is None or g is None else _times(v, g) for v in (temperature, queries, *others)]
         return _cast(Gradients(times[0], times[1], tuple(times[2:])), self.dtypes)
 
 
@@ -256,6 +263,13 @@ State = _Tile | _Ready
 def _part(values: Tensor, rows: slice) -> Tensor:
     """Return some rows; all of them as they are, since each view takes time."""
     return values if rows.stop - rows.start == values.shape[0] else values[rows]
+
+
+def _times(gradient: Tensor, g: Tensor) -> Tensor:
+    """Return a gradient times an upstream one; 0 stays 0, as that of an inactive row, whatever the upstream one is."""
+    if g.device.type == "cpu" and math.isfinite(g):
+        return gradient * g
+    return torch.where(gradient == 0, gradient, gradient * g)
 
 
 def _share(g: Tensor | None, total: Tensor, push: Factors | None) -> Tensor | None:

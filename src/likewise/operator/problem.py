@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.pairs import PairWeight
+from likewise.pairs.expressions import Split
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -68,6 +69,11 @@ class Problem(NamedTuple):
         """Yield for each section the item of the queries, or that of the next other section."""
         rest = iter(of_others)
         return (of_queries if own else next(rest) for own in self.own)
+
+    @property
+    def pulls(self) -> Split:
+        """The pull, as it is evaluated within tiles and beside them."""
+        return Split(None, None) if self.pull is None else self.pull.split()
 
     @property
     def is_reduced(self) -> bool:

@@ -126,8 +126,9 @@ def mass(
         if g is not None:
             empty = total == 0 if scale is None else (total == 0) | (scale == 0)
             of_rows += g.masked_fill(empty, 0) * push.power
-    if upstream.attraction is not None and problem.pull is not None and problem.pull.within_tiles:
-        of_rows += upstream.attraction * problem.pull.known_row_sum(of_rows.dtype, of_rows.device)
+    within = problem.pulls.within
+    if upstream.attraction is not None and within is not None:
+        of_rows += upstream.attraction * within.known_row_sum(of_rows.dtype, of_rows.device)
     result = of_rows.sum()
     for push, g, total in zip(problem.pushes, upstream.columns if back else (), back, strict=False):
         if g is not None:

@@ -28,7 +28,7 @@ If the queries are part of the references, and the others are queries of other p
 and h_u, and the same W_iu gives the whole gradient of the queries. In a ring references arrive section after section,
 for each visit anew.
 
-A pull with expensive tiles (`PairWeight.within_tiles`) is evaluated as pull @ V instead, outside the visit.
+What has expensive tiles in a pull (`PairWeight.split`) is evaluated as pull @ V instead, outside the visit.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ class _State(NamedTuple):
     dtypes: list[torch.dtype]
     """The dtypes of the inputs."""
     drawn: Tensor | None
-    """pull @ references, for a pull that is evaluated this way."""
+    """pull @ references, of what is pulled beside the tiles."""
     outcome: Outcome
 
 
@@ -96,13 +96,14 @@ def forward(
         sums = Forward(tiles, problem, wanted)
         sums.run()
         drawn, attraction = None, None
-        if tiles.streamed is not None:
-            drawn = tiles.streamed @ tiles.sections
-            attraction = torch.linalg.vecdot(z, drawn) / temperature
-        elif tiles.pull is not None and sums.attraction is not None:
+        if tiles.pull is not None and sums.attraction is not None:
             attraction = sums.attraction / tiles.unit
             if tiles.pull.anchors is not None:
                 attraction *= tiles.pull.anchors
+        if tiles.beside is not None:
+            drawn = tiles.beside @ tiles.sections
+            beside = torch.linalg.vecdot(z, drawn) / temperature
+            attraction = beside if attraction is None else attraction + beside
         logsums = tuple(_logarithm(of, push) for of, push in zip(sums.forth, tiles.pushes, strict=True))
         columns = tuple(of.logarithms() for of in sums.back)
         outcome = Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
@@ -120,10 +121,10 @@ def backward(state: _State | one_tile.State, upstream: Outcome, wanted: Wanted) 
         drawing = Backward(state.problem, state.forward, upstream, wanted)
         drawing.run()
         slope = drawing.slope()
-        if tiles.streamed is not None and upstream.attraction is not None:
-            _stream(state, drawing, tiles.streamed, upstream.attraction[:, None])
-            if slope is not None:
-                slope -= upstream.attraction @ state.outcome.attraction / tiles.temperature
+        if tiles.beside is not None and upstream.attraction is not None:
+            _pull_beside(state, drawing, tiles.beside, upstream.attraction)
+            if slope is not None and state.drawn is not None:
+                slope -= upstream.attraction @ torch.linalg.vecdot(tiles.z, state.drawn) / tiles.temperature.square()
         others: list[Tensor | None] = []
         for v, of_section in zip(tiles.sections, drawing.of_sections, strict=True):
             if v is not tiles.z:
@@ -143,12 +144,12 @@ def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:
     return queries.device.type == "cpu" and rows <= TILE // 2
 
 
-def _stream(state: _State, drawing: Backward, pull: PairWeight, force: Tensor) -> None:
+def _pull_beside(state: _State, drawing: Backward, pull: PairWeight, force: Tensor) -> None:
     """Add the gradients of a pull that is evaluated as pull @ references."""
     if drawing.of_z is not None and state.drawn is not None:
-        drawing.of_z.addcmul_(state.drawn, force)
+        drawing.of_z.addcmul_(state.drawn, force[:, None])
     tiles, wanted = state.forward.tiled, [v is not None for v in drawing.of_sections]
-    parts = pull.transposed_products(tiles.z * force, [len(v) for v in tiles.sections], wanted)
+    parts = pull.pulled(tiles.z, force, tiles.sections, wanted, normalize=state.problem.normalize)
     for of_section, part in zip(drawing.of_sections, parts, strict=True):
         if of_section is not None and part is not None:
             of_section.add_(part)

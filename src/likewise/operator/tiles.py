@@ -12,6 +12,7 @@ from likewise.operator import threads
 from likewise.operator.problem import Problem
 from likewise.operator.sums import OCTAVE, Plain, Running, Sums
 from likewise.operator.threads import Task
+from likewise.pairs.explicit import Listed
 from likewise.pairs.weight import Factors, blocks
 
 TILE = 512
@@ -110,10 +111,11 @@ class TiledProblem:
             else push.weight.factors(z.dtype, z.device, of_push=True)
             for push in problem.pushes
         ]
-        within = problem.pull is not None and problem.pull.within_tiles
-        self.pull = problem.pull.factors(z.dtype, z.device) if problem.pull is not None and within else None
-        self.streamed = None if within else problem.pull
-        """A pull that is evaluated as pull @ references."""
+        within, self.beside = problem.pulls
+        self.pull = None if within is None else within.factors(z.dtype, z.device)
+        plain = self.pull is not None and self.pull.references is None
+        self.listed = self.pull.base if plain and self.pull and isinstance(self.pull.base, Listed) else None
+        """The pull, if it is a list of pairs: then its tiles are not filled, but its pairs picked."""
         self.exponentials = self._exponentials(problem)
         self.is_plain = self.exponentials in {Exponentials.SHARED, Exponentials.PLAIN}
         """Whether exponentials need no offset."""

@@ -6,7 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from likewise.pairs.expressions import PairWeight
+from likewise.pairs.equal import NoPairs
+from likewise.pairs.expressions import PairWeight, Split
 
 
 @final
@@ -58,6 +59,17 @@ class Concat(PairWeight):
     def within_tiles(self) -> bool:
         return all(part.within_tiles for part in self.parts)
 
+    def split(self) -> Split:
+        """Divide each section by itself; a section without a part has no pairs there."""
+        parts = [part.split() for part in self.parts]
+        if all(part.beside is None for part in parts) or all(part.within is None for part in parts):
+            return super().split()
+        none = [NoPairs(*part.shape) for part in self.parts]
+        return Split(
+            Concat(tuple(part.within or no for part, no in zip(parts, none, strict=True))),
+            Concat(tuple(part.beside or no for part, no in zip(parts, none, strict=True))),
+        )
+
     def constant(self, rows: slice, columns: slice) -> float | None:
         values = {part.constant(rows, inside) for part, inside in self._cut(columns)}
         return values.pop() if len(values) == 1 else None
@@ -69,13 +81,14 @@ class Concat(PairWeight):
     def transposed_product(self, anchors: Tensor) -> Tensor:
         return torch.cat([part.transposed_product(anchors) for part in self.parts])
 
-    def transposed_products(
-        self, anchors: Tensor, lengths: Sequence[int], wanted: Sequence[bool]
+    def pulled(
+        self, queries: Tensor, force: Tensor, sections: Sequence[Tensor], wanted: Sequence[bool], *, normalize: bool
     ) -> list[Tensor | None]:
-        if list(lengths) != [part.shape[1] for part in self.parts]:
-            return super().transposed_products(anchors, lengths, wanted)
+        if [len(v) for v in sections] != [part.shape[1] for part in self.parts]:
+            return super().pulled(queries, force, sections, wanted, normalize=normalize)
+        forces = queries * force[:, None] if any(wanted) else queries
         pairs = zip(self.parts, wanted, strict=True)
-        return [part.transposed_product(anchors) if want else None for part, want in pairs]
+        return [part.transposed_product(forces) if want else None for part, want in pairs]
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.stack([part.known_row_sum(dtype, device) for part in self.parts]).sum(dim=0)

@@ -1,4 +1,4 @@
-"""Pair weights from a matrix."""
+"""Pair weights from a matrix, and sets of pairs from lists of references."""
 
 from typing import final
 
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term
+from likewise.pairs.keys import Keys
 
 
 @final
@@ -81,6 +82,66 @@ class Explicit(PairWeight):
         if _version(self.weights) != self._version:
             raise RuntimeError("expected unchanged weights, got a matrix that was changed in place: pass a clone of it")
         return self.weights
+
+
+@final
+class Listed(PairWeight):
+    """The pairs of each anchor with the references in its list, O(N·K) in all.
+
+    Args:
+        index: K references of each anchor, none of them twice, shape (K, N); ``references`` itself stands for none.
+        references: R, the number of references.
+    """
+
+    def __init__(self, index: Int[Tensor, "k n"], references: int) -> None:
+        super().__init__((index.shape[1], references), is_set=True, is_nonnegative=True, symmetric_at=None)
+        self.index = index.T.contiguous()
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        out = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
+        self.fill(out, rows, columns)
+        return out
+
+    def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
+        self.add(out.zero_(), rows, columns, out.new_ones(()))
+
+    def add(self, out: Tensor, rows: slice, columns: slice, values: Tensor) -> None:
+        """Add a value of each anchor to its pairs in a tile."""
+        place, inside = self._within(out, rows, columns)
+        out.scatter_add_(1, place, inside * values.unsqueeze(-1))
+
+    def sums(self, x: Tensor, rows: slice, columns: slice) -> Tensor:
+        """Return for each anchor the sum of a tile's values of its pairs."""
+        place, inside = self._within(x, rows, columns)
+        return x.gather(1, place).mul_(inside).sum(dim=1)
+
+    def _within(self, tile: Tensor, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
+        """Return the columns that are listed, as columns of a tile, and 1 where they are within it, else 0."""
+        place = self.index[rows].to(tile.device) - columns.start
+        inside = (place >= 0) & (place < tile.shape[1])
+        return place.clamp_(0, tile.shape[1] - 1), inside.to(tile.dtype)
+
+    @property
+    def is_sparse(self) -> bool:
+        return True
+
+    def product(self, references: Tensor) -> Tensor:
+        return self._summed(references, transpose=False)
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return self._summed(anchors, transpose=True)
+
+    def _summed(self, values: Tensor, *, transpose: bool) -> Tensor:
+        """Sum over equal keys, one list entry after another: always in the same order."""
+        everyone = torch.arange(self.shape[1], device=self.index.device)
+        result = values.new_zeros(self.shape[1] if transpose else self.shape[0], values.shape[1])
+        for index in self.index.unbind(dim=1):
+            keys = Keys(index, everyone)
+            result += (keys.transposed if transpose else keys).sum(values)
+        return result
+
+    def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return (self.index < self.shape[1]).sum(dim=1).to(device, dtype)
 
 
 def _version(weights: Tensor) -> int:

@@ -3,7 +3,7 @@
 import copy
 import math
 from abc import ABC
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -109,9 +109,22 @@ class PairWeight(Weight, ABC):
         result._given = row_sums.detach().clone()  # noqa: SLF001 - the same class
         return result
 
+    def split(self) -> "Split":
+        """Divide a pull: what is evaluated within tiles, and what is multiplied beside them. Together they are it."""
+        return Split(self, None) if self.within_tiles else Split(None, self)
+
     def mean_over_row(self) -> "PairWeight":
         """Return the weights divided by the sum of their row; a row of zeros stays zero."""
         return RowMean(self)
+
+
+class Split(NamedTuple):
+    """A pull in two parts, whose sum it is; None where there is no such part."""
+
+    within: PairWeight | None
+    """What is evaluated within tiles."""
+    beside: PairWeight | None
+    """What is multiplied with the references beside them."""
 
 
 def _weight(value: object, operation: str) -> PairWeight:
@@ -376,6 +389,10 @@ class RowMean(PairWeight):
     @property
     def within_tiles(self) -> bool:
         return self.base.within_tiles
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.base.is_sparse
 
     def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> Factors:
         base, anchors, references = self.base.factors(dtype, device, of_push=of_push)

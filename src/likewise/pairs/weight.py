@@ -63,6 +63,11 @@ class Weight(ABC):
         """Whether a tile of weights is cheaper than a tile of similarities, so that a pull is evaluated in tiles."""
         return True
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether its product is cheaper than its tiles where these are evaluated by a kernel."""
+        return False
+
     def constant(self, rows: slice, columns: slice) -> float | None:
         """Return the value of a constant tile if it is known without computing the tile, else None."""
         del rows, columns
@@ -124,13 +129,23 @@ class Weight(ABC):
                 result[columns].addmm_(tile.T, anchors[rows])
         return result
 
-    def transposed_products(
-        self, anchors: Float[Tensor, "n d"], lengths: Sequence[int], wanted: Sequence[bool]
+    def pulled(
+        self,
+        queries: Float[Tensor, "n d"],
+        force: Float[Tensor, " n"],
+        sections: Sequence[Float[Tensor, "_ d"]],
+        wanted: Sequence[bool],
+        *,
+        normalize: bool,
     ) -> list[Float[Tensor, "_ d"] | None]:
-        """Return `transposed_product` cut into sections of references; None for those that are not wanted."""
+        """Return what a pull adds to the gradients of each section, Σ_i h_i w_ir z_i; None for those not wanted.
+
+        Where rows are normalised it may leave out a multiple of each reference, which their projection removes.
+        """
+        del normalize
         if not any(wanted):
             return [None for _ in wanted]
-        parts = self.transposed_product(anchors).split(list(lengths))
+        parts = self.transposed_product(queries * force[:, None]).split([len(v) for v in sections])
         return [part if want else None for part, want in zip(parts, wanted, strict=True)]
 
     def row_sum(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, " n"]:

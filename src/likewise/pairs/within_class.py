@@ -1,14 +1,14 @@
 """A pair weight that is zero between classes: evaluated, summed and multiplied in blocks of classes of one size."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.pairs.expressions import PairWeight
+from likewise.pairs.expressions import PairWeight, Split
 from likewise.pairs.weight import blocks
 
 BLOCK = 2**18
@@ -29,6 +29,16 @@ class Block(NamedTuple):
     members: tuple[Int[Tensor, "g _"], ...]
     """The indices of the anchors, the references, and the members of each further list, for each class."""
 
+    def shaped(
+        self, anchors: Float[Tensor, "n d"], references: Float[Tensor, "r d"]
+    ) -> tuple[Float[Tensor, "g n d"], Float[Tensor, "g m d"]]:
+        """Return the rows of the block among sorted anchors and sorted references."""
+        classes = len(self.members[0])
+        return (
+            anchors[self.rows].view(classes, -1, anchors.shape[1]),
+            references[self.columns].view(classes, -1, references.shape[1]),
+        )
+
 
 class WithinClass(PairWeight):
     r"""Abstract: weights $w_{ir} \ge 0$ that are zero unless anchor and reference have the same class.
@@ -42,26 +52,37 @@ class WithinClass(PairWeight):
         labels: Class of each anchor, any integers, shape (N,).
         reference_labels: Class of each reference, shape (R,); the same tensor when anchors are the references.
         further: Labels of other lists whose members a block should contain.
+        uniform: Weights of the same sums, the same for all positives of an anchor: what a pull has within tiles.
 
     Memory:
         O(N + R), a block, and up to `KEPT` weights.
     """
 
     def __init__(
-        self, labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"], *further: Int[Tensor, " _"]
+        self,
+        labels: Int[Tensor, " n"],
+        reference_labels: Int[Tensor, " r"],
+        *further: Int[Tensor, " _"],
+        uniform: PairWeight | None = None,
     ) -> None:
         super().__init__((len(labels), len(reference_labels)), is_set=False, is_nonnegative=True, symmetric_at=None)
+        self.uniform = uniform
         self._orders, self._sizes = _in_order((labels, reference_labels, *further))
         self._keeps = sum(classes * n * m for classes, n, m, *_ in self._sizes) <= KEPT
         self._kept: list[Float[Tensor, "g n m"]] = []
 
-    @property
-    def within_tiles(self) -> bool:
-        return False
+    def split(self) -> Split:
+        """Divide it into uniform weights, as cheap within tiles as SupCon's pull, and how it differs from them."""
+        return super().split() if self.uniform is None else Split(self.uniform, Deviation(self, self.uniform))
 
     @abstractmethod
     def weights(self, block: Block) -> Float[Tensor, "g n m"]:
         """Return the weights of a block: for each of its classes, those of all its anchors and references."""
+
+    def positives(self, block: Block) -> Bool[Tensor, "g n m"]:
+        """Return which pairs of a block have a weight where weights are uniform: all of them."""
+        anchors, references = block.members[:2]
+        return anchors.new_ones(*anchors.shape, references.shape[1], dtype=torch.bool)
 
     def _blocks(self) -> Iterator[Block]:
         starts = [0] * len(self._orders)
@@ -83,10 +104,13 @@ class WithinClass(PairWeight):
 
     def _weighed(self) -> Iterator[tuple[Block, Float[Tensor, "g n m"]]]:
         for k, block in enumerate(self._blocks()):
-            weights = self._kept[k] if k < len(self._kept) else self.weights(block)
-            if self._keeps and k == len(self._kept):
-                self._kept.append(weights)
-            yield block, weights
+            yield block, self._kept[k] if k < len(self._kept) else self._keep(k, self.weights(block))
+
+    def _keep(self, k: int, weights: Float[Tensor, "g n m"]) -> Float[Tensor, "g n m"]:
+        """Return the weights of the k-th block, and keep them if all of them are few."""
+        if self._keeps and k == len(self._kept):
+            self._kept.append(weights)
+        return weights
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return any tile, collected from all blocks: for tests and pictures."""
@@ -103,18 +127,48 @@ class WithinClass(PairWeight):
         references = references[self._orders[1].to(references.device)]
         result = references.new_zeros(self.shape[0], references.shape[1])
         for block, weights in self._weighed():
-            classes, n, m = weights.shape
-            into = result[block.rows].view(classes, n, -1)
-            into.baddbmm_(weights.to(references), references[block.columns].view(classes, m, -1))
+            into, values = block.shaped(result, references)
+            into.baddbmm_(weights.to(references), values)
         return _restored(result, self._orders[0])
 
     def transposed_product(self, anchors: Tensor) -> Tensor:
         anchors = anchors[self._orders[0].to(anchors.device)]
         result = anchors.new_zeros(self.shape[1], anchors.shape[1])
         for block, weights in self._weighed():
-            classes, n, m = weights.shape
-            into = result[block.columns].view(classes, m, -1)
-            into.baddbmm_(weights.to(anchors).mT, anchors[block.rows].view(classes, n, -1))
+            values, into = block.shaped(anchors, result)
+            into.baddbmm_(weights.to(anchors).mT, values)
+        return _restored(result, self._orders[1])
+
+    def _deviations(self, like: Tensor) -> Iterator[tuple[Block, Float[Tensor, "g n m"]]]:
+        """Yield for each block how its weights differ from uniform ones."""
+        for block, weights in self._weighed():
+            inside = self.positives(block)
+            shares = weights.sum(dim=2, keepdim=True) / inside.sum(dim=2, keepdim=True).clamp_(min=1)
+            yield block, weights.to(like) - (inside * shares).to(like)
+
+    def deviation(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
+        """Return the product of the deviations; see `Deviation`."""
+        references = references[self._orders[1].to(references.device)]
+        result = references.new_zeros(self.shape[0], references.shape[1])
+        for block, weights in self._deviations(references):
+            into, values = block.shaped(result, references)
+            into.baddbmm_(weights, values - values.mean(dim=1, keepdim=True))
+        return _restored(result, self._orders[0])
+
+    def transposed_deviation(
+        self, anchors: Float[Tensor, "n d"], force: Float[Tensor, " n"], beside: Float[Tensor, "r d"] | None
+    ) -> Float[Tensor, "r d"]:
+        """Return the product of the transposed deviations with anchors times force; see `Deviation`."""
+        order, others = (of.to(anchors.device) for of in self._orders[:2])
+        anchors, force = anchors[order], force[order, None]
+        beside = None if beside is None else beside[others]
+        result = anchors.new_zeros(self.shape[1], anchors.shape[1])
+        for block, weights in self._deviations(anchors):
+            values, into = block.shaped(anchors, result)
+            forces, transposed = block.shaped(force, result)[0], weights.mT
+            mean = values.mean(dim=1, keepdim=True)
+            left = mean if beside is None else mean - block.shaped(anchors, beside)[1]
+            into.baddbmm_(transposed, (values - mean).mul_(forces)).addcmul_(transposed @ forces, left)
         return _restored(result, self._orders[1])
 
     def _support(self, device: torch.device) -> Tensor:
@@ -122,6 +176,50 @@ class WithinClass(PairWeight):
         for block, weights in self._weighed():
             found[block.rows] = weights.ne(0).any(dim=2).flatten().to(device)
         return _restored(found, self._orders[0])
+
+
+@final
+class Deviation(PairWeight):
+    r"""How weights within classes differ from uniform ones, d = w − u: each row sums to zero.
+
+    A class's mean may then be subtracted from its rows before they are multiplied, so that on tight clusters a product
+    is as small as the clusters, and so is its rounding error:
+
+    $$
+    \sum_r d_{ir} v_r = \sum_r d_{ir} (v_r - \bar v)
+    \qquad
+    \sum_i d_{ir} h_i z_i = \sum_i d_{ir} h_i (z_i - \bar z) + \bar z \sum_i d_{ir} h_i
+    $$
+
+    With normalised rows v_r is subtracted from the last mean, which the projection of its gradient allows.
+    """
+
+    def __init__(self, weight: WithinClass, uniform: PairWeight) -> None:
+        super().__init__(weight.shape, is_set=False, is_nonnegative=False, symmetric_at=None)
+        self.weight, self.uniform = weight, uniform
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.weight.tile(rows, columns, dtype, device) - self.uniform.tile(rows, columns, dtype, device)
+
+    @property
+    def within_tiles(self) -> bool:
+        return False
+
+    def product(self, references: Tensor) -> Tensor:
+        return self.weight.deviation(references)
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return self.weight.transposed_deviation(anchors, anchors.new_ones(self.shape[0]), None)
+
+    def pulled(
+        self, queries: Tensor, force: Tensor, sections: Sequence[Tensor], wanted: Sequence[bool], *, normalize: bool
+    ) -> list[Tensor | None]:
+        if not any(wanted):
+            return [None for _ in wanted]
+        references = torch.cat(list(sections)) if len(sections) > 1 else sections[0]
+        found = self.weight.transposed_deviation(queries, force, references if normalize else None)
+        parts = found.split([len(v) for v in sections])
+        return [part if want else None for part, want in zip(parts, wanted, strict=True)]
 
 
 def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]]:

@@ -1,6 +1,6 @@
 """Pages: what a run left, and how several runs compare, each in one file."""
 
-from likewise.report.comparison import compared
+from likewise.report.comparison import compared, verdict
 from likewise.report.elements import definitions, folded, heading, paragraphs, table
 from likewise.report.page import write_page
 from likewise.report.rows import Row, rows_as_csv, rows_as_markdown
@@ -8,7 +8,6 @@ from likewise.report.sections import SECTIONS
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import in_settings, settings_of
 from likewise.report.subject import Subject
-from likewise.report.verdict import verdict
 
 __all__ = [
     "SECTIONS",

@@ -70,11 +70,6 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
     return number_words(difference.value, difference.low, difference.high, "+")
 
 
-def count_words(score: Score) -> str:
-    """Say what a score is the mean of."""
-    return counted(score.count, score.counted)
-
-
 def counted(number: int, one: str, several: str = "") -> str:
     """Say how many there are, by what one is called, and several if not with an s.
 
@@ -87,7 +82,9 @@ def counted(number: int, one: str, several: str = "") -> str:
 
 def dot_of(score: Score, *, missed: bool = False) -> Dot:
     """Return a share as a dot in percent, or what it lacks to 1, such as errors instead of accuracy."""
-    words = "; ".join(filter(None, [f"{score_words(score)}, 95 % interval, {count_words(score)}", remarks(score)]))
+    words = "; ".join(
+        filter(None, [f"{score_words(score)}, 95 % interval, {counted(score.count, score.counted)}", remarks(score)])
+    )
     bounds = (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
     value, low, high = (100 * bound for bound in bounds)
     return Dot(value, low, high, words)

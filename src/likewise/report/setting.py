@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from likewise.evaluation.choice import USUAL
-from likewise.evaluation.features import Progress, silent
+from likewise.evaluation.features import Bar, silent
 from likewise.parts import is_spec
 from likewise.report.formatting import short_name
 from likewise.report.subject import Subject
@@ -49,7 +49,7 @@ def settings_of(subjects: Sequence[Subject]) -> list[Setting]:
 
 
 def in_settings(
-    runs: Sequence[Run], names: Mapping[Path, str] | None = None, *, progress: Progress = silent
+    runs: Sequence[Run], names: Mapping[Path, str] | None = None, *, progress: Bar = silent
 ) -> list[Subject]:
     """Name the setting of each run.
 
@@ -63,22 +63,22 @@ def in_settings(
     Raises:
         ValueError: Two runs of a setting that was named have the same seed.
     """
-    subjects = [Subject(run) for run in runs]
+    subjects = [Subject(run, progress=progress) for run in runs]
     if names is None:
         called = _called(subjects)
     else:
         given = {Path(folder).absolute(): name for folder, name in names.items()}
         called = [given.get(subject.run.folder.absolute(), subject.run.name) for subject in subjects]
-    pairs = zip(subjects, called, strict=True)
-    settings = [Subject(subject.run, setting=name, progress=progress) for subject, name in pairs]
-    for setting in settings_of(settings):
+    for subject, name in zip(subjects, called, strict=True):
+        subject.setting = name
+    for setting in settings_of(subjects):
         seeded = [subject.seed for subject in setting.subjects if subject.seed is not None]
         if len(set(seeded)) < len(seeded):
             raise ValueError(
                 f"expected one run for each seed of {setting.name}, got {len(seeded)} runs with the seeds "
                 f"{', '.join(map(str, sorted(seeded)))}: leave out one of each"
             )
-    return settings
+    return subjects
 
 
 def _called(subjects: Sequence[Subject]) -> list[str]:

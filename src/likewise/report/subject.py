@@ -7,20 +7,18 @@ from functools import cached_property
 from typing import Any, final
 
 import torch
-import yaml
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import FeatureParts, Features, load_features
-from likewise.evaluation.features import Progress, silent
-from likewise.evaluation.label_words import label_words
+from likewise.evaluation.features import Bar, label_words, silent
 from likewise.evaluation.raw import LONGEST
 from likewise.records import ClassMean, Curves
 from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER, RAW, Group, Outcomes, Score, same_rows
+from likewise.scores import ALL, ENCODER, RAW, Group, Outcomes, Score, places_of
 
 KINDS = (ENCODER, RAW)
 LETTERS = 240  # of a text
@@ -48,7 +46,7 @@ class Subject:
         >>> root.cleanup()
     """
 
-    def __init__(self, run: Run, parts: Parts | None = None, setting: str = "", *, progress: Progress = silent) -> None:
+    def __init__(self, run: Run, parts: Parts | None = None, setting: str = "", *, progress: Bar = silent) -> None:
         self.run = run
         self.setting = setting or run.name
         self.progress = progress
@@ -67,13 +65,7 @@ class Subject:
     @cached_property
     def trainer(self) -> Mapping[str, Any]:
         """The trainer's options, such as max_epochs; empty where the run has no configuration."""
-        if not self.run.configuration.is_file():
-            return {}
-        try:
-            read: Any = yaml.safe_load(self.run.configuration.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(f"expected YAML in {self.run.configuration}, got {error}: restore the file") from error
-        options: Any = read.get("trainer") if isinstance(read, dict) else None
+        options = self.run.options.get("trainer")
         return options if isinstance(options, dict) else {}
 
     @cached_property
@@ -150,8 +142,7 @@ class Subject:
         scores = (score for score in self.test_scores.values() if score.evaluation == outcomes.evaluation)
         if outcomes.of_episodes or self.test_part is None or all(score.classes is None for score in scores):
             return None
-        test = self.test_part
-        return same_rows(outcomes, replace(outcomes, rows=test.numbers, values=test.groups))[1]
+        return self.test_part.groups_of(outcomes.rows)
 
     @cached_property
     def album(self) -> Album:
@@ -213,8 +204,5 @@ class Subject:
         if self.parts is None or len(rows) == 0:
             return None
         samples: Samples = getattr(self.parts, part).numbered()
-        known, order = torch.as_tensor(samples.rows).sort()
-        place = torch.searchsorted(known, rows).clamp(max=max(0, len(known) - 1))
-        if len(known) == 0 or not torch.equal(known[place], rows):
-            return None
-        return samples[order[place]]
+        place = places_of(rows, torch.as_tensor(samples.rows))
+        return samples[place] if bool((place >= 0).all()) else None

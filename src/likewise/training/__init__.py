@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from likewise.training.assembly import Assembled, assemble
+    from likewise.training.callbacks import Collapse, Snapshots, Statistics
     from likewise.training.checkpoints import Checkpoints, Terminated
-    from likewise.training.collapse import Collapse
     from likewise.training.data import TrainingData
     from likewise.training.inputs import InputContext, KeyQueue, LabelPrototypes, LossInput, Momentum, Predictor
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
-    from likewise.training.snapshots import Snapshots
-    from likewise.training.statistics import Statistics
     from likewise.training.step import Step
     from likewise.training.validation import Validation
 
@@ -45,13 +43,11 @@ __all__ = [
 _MODULES = {
     "assembly": ("Assembled", "assemble"),
     "checkpoints": ("Checkpoints", "Terminated"),
-    "collapse": ("Collapse",),
+    "callbacks": ("Collapse", "Snapshots", "Statistics"),
     "data": ("TrainingData",),
     "inputs": ("InputContext", "KeyQueue", "LabelPrototypes", "LossInput", "Momentum", "Predictor"),
     "pretraining": ("Pretraining",),
     "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
-    "snapshots": ("Snapshots",),
-    "statistics": ("Statistics",),
     "step": ("Step",),
     "validation": ("Validation",),
 }

@@ -1,7 +1,7 @@
 """Assembly: from a configuration to a training that is ready; each part is given what earlier parts determine."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
@@ -17,6 +17,7 @@ from likewise.data import (
     Rows,
     Samples,
     Texts,
+    TokenRows,
     fingerprint,
     parts_of,
     parts_of_run,
@@ -24,16 +25,16 @@ from likewise.data import (
 )
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, TextEncoder
-from likewise.parts import Spec, build, class_of, is_spec
+from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
-from likewise.training.inputs import LossInput
+from likewise.training.inputs import KeyQueue, LossInput
 from likewise.training.inputs.resolution import check_labels, reads_embeddings
-from likewise.training.notes import notes
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
 OBSERVED = 2048  # inputs read for their mean and standard deviation, if not all are in memory
+NAMED = 3  # labels that a sentence names
 
 
 @final
@@ -101,13 +102,12 @@ def assemble(
     head = _head(specs, encoder) if reads_embeddings(kind) else None
     if head is None:
         specs["head"] = None
-    given = specs.get("inputs")
     module = Pretraining(
         encoder,
         head,
         _loss(specs, train, head.embedding_dim if head else encoder.feature_dim),
         partial(class_of(specs["optimizer"]["class_path"], Optimizer), **specs["optimizer"]["init_args"]),
-        given if given is None else [build(of, LossInput) for of in (given if isinstance(given, list) else [given])],
+        built(specs.get("inputs"), LossInput),
         samples=train,
         schedule=build(specs["schedule"], Schedule),
         chunk_size=chunk_size,
@@ -220,7 +220,7 @@ def _loss(specs: dict[str, Any], train: Samples, width: int) -> Loss:
 def _filled(spec: Spec, base: type, **known: Any) -> Spec:
     """Add the arguments that other parts determine, if the class takes them."""
     asked = inspect.signature(class_of(spec["class_path"], base)).parameters
-    passed_on = base is Encoder and any(of.kind is of.VAR_KEYWORD for of in asked.values())
+    passed_on = base is Encoder and any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values())
     filled = {name: value for name, value in known.items() if passed_on or name in asked}
     return Spec(class_path=spec["class_path"], init_args={**(spec.get("init_args") or {}), **filled})
 
@@ -228,5 +228,45 @@ def _filled(spec: Spec, base: type, **known: Any) -> Spec:
 def _normal(spec: Any) -> Any:
     """Add empty arguments to a part without any."""
     if isinstance(spec, list):
-        return [_normal(one) for one in spec]
+        return [_normal(item) for item in spec]
     return {"init_args": {}, **spec} if is_spec(spec) else spec
+
+
+def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
+    """Yield what is unusual about the training part: cut texts, missing labels, constant labels, long queues."""
+    if isinstance(samples.inputs, TokenRows) and samples.inputs.cut:
+        yield (
+            f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "
+            "cut: raise --encoder.length to read more of them"
+        )
+    for queue in (loss_input for loss_input in inputs if isinstance(loss_input, KeyQueue)):
+        if queue.size > len(samples):
+            yield (
+                f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "
+                f"{queue.size / len(samples):.1f} times: lower its size, so that it seldom holds older keys of a sample"
+            )
+    if samples.label_kind != "label sets" or samples.labels is None:
+        return
+    without = int((~samples.labels.any(dim=1)).sum())
+    if without:
+        yield (
+            f"{without:,} of {len(samples):,} training samples have no label and are kept; a contrast has "
+            "them as negatives of all others: --subset+ Labelled drops them"
+        )
+    if test is not None and not test.counts.any():
+        yield f"none of {len(test):,} test samples has a label: no prediction of labels can be evaluated"
+    yield from _about(samples, samples.counts == 0, "no training sample", "has", "have")
+    yield from _about(samples, samples.counts == len(samples), "that of every training sample", "is", "are")
+
+
+def _about(samples: Samples, chosen: Tensor, what: str, singular: str, several: str) -> Iterator[str]:
+    labels = chosen.nonzero().flatten().tolist()
+    if not labels:
+        return
+    named = ", ".join(samples.names[label] for label in labels[:NAMED]) + (", ..." if len(labels) > NAMED else "")
+    is_one = len(labels) == 1
+    what = what if is_one or several == "have" else "those of every training sample"
+    yield (
+        f"{len(labels):,} of {len(samples.names):,} labels {singular if is_one else several} {what} ({named}): "
+        f"nothing can be learned of {'it' if is_one else 'them'}"
+    )

@@ -135,16 +135,12 @@ class MetricsFile:
 
     def go_on(self, batches: int) -> None:
         """Drop the rows from this batch on, since training repeats them."""
-        path = self._run.metrics_file
-        if not path.exists():
+        if not self._run.metrics_file.exists():
             return
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        rows = self._rows()
         self._columns = list(rows[0]) if rows else []
-        kept = [
-            row for row in rows if row["step"].isdigit() and int(row["step"]) < batches and None not in row.values()
-        ]
-        self._run.write(path.name, _lines(self._columns, kept, head=True).encode())
+        whole = [row for row in rows if row["step"].isdigit() and None not in row.values()]
+        self._rewrite([row for row in whole if int(row["step"]) < batches])
 
     def note(self, batch: int, epoch: int, metrics: Mapping[str, Tensor]) -> None:
         """Add a row."""
@@ -163,21 +159,22 @@ class MetricsFile:
             for batch, epoch, values in self._waiting
         ]
         self._waiting.clear()
-        path = self._run.metrics_file
         new = [name for row in rows for name in row if name not in self._columns]
         if new:
             self._columns += list(dict.fromkeys(new))
-            self._rewrite(path)
-        with path.open("a", encoding="utf-8", newline="") as file:
+            self._rewrite(self._rows())
+        with self._run.metrics_file.open("a", encoding="utf-8", newline="") as file:
             file.write(_lines(self._columns, rows, head=False))
 
-    def _rewrite(self, path: Path) -> None:
+    def _rows(self) -> list[dict[str, Any]]:
+        if not self._run.metrics_file.exists():
+            return []
+        with self._run.metrics_file.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         """Rewrite the file with a header of all columns."""
-        before: list[dict[str, Any]] = []
-        if path.exists():
-            with path.open(newline="", encoding="utf-8") as file:
-                before = list(csv.DictReader(file))
-        self._run.write(path.name, _lines(self._columns, before, head=True).encode())
+        self._run.write(self._run.metrics_file.name, _lines(self._columns, rows, head=True).encode())
 
 
 def _lines(columns: list[str], rows: list[dict[str, Any]], *, head: bool) -> str:

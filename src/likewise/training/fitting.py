@@ -18,7 +18,7 @@ from likewise.runs import Run
 from likewise.training.assembly import Assembled
 from likewise.training.batch_norm import synchronize
 from likewise.training.checkpoints import Checkpoints, Terminated, readable
-from likewise.training.processes import local_processes, processes
+from likewise.training.launch import local_processes, processes
 
 CPU = torch.device("cpu")
 OURS = {"lightning", "likewise"}
@@ -37,15 +37,15 @@ class Monitored(lightning.Callback):
         """Compare what callbacks monitor with what the first step has logged."""
         del outputs, batch
         callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-        theirs = any(type(of).__module__.split(".")[0] not in OURS for of in (*callbacks, pl_module.loss))
+        theirs = any(type(part).__module__.split(".")[0] not in OURS for part in (*callbacks, pl_module.loss))
         if batch_idx or theirs:
             return
         logged = list(trainer.callback_metrics)
-        for of in callbacks:
-            monitor = getattr(of, "monitor", None)
-            if monitor is not None and monitor not in logged and getattr(of, "strict", True):
+        for callback in callbacks:
+            monitor = getattr(callback, "monitor", None)
+            if monitor is not None and monitor not in logged and getattr(callback, "strict", True):
                 raise ValueError(
-                    f"expected {type(of).__name__} to monitor one of {', '.join(logged)}, which are logged, got "
+                    f"expected {type(callback).__name__} to monitor one of {', '.join(logged)}, which are logged, got "
                     f"{monitor}: name one of them; the best validation score is kept by --keep best"
                 )
 
@@ -61,21 +61,21 @@ def trainer_of(
         checkpoints.saves = False
     launched = processes()
     if launched > 1:
-        own = {"devices": local_processes(), "num_nodes": launched // local_processes()}
-        for name, value in own.items():
+        launched_as = {"devices": local_processes(), "num_nodes": launched // local_processes()}
+        for name, value in launched_as.items():
             if str(given.get(name) or "auto") not in {"auto", "1", str(value)}:
                 raise ValueError(
                     f"expected trainer.{name} of {value}, as {launched} processes were launched, got {given[name]}: "
                     "leave it out"
                 )
-        given |= own
+        given |= launched_as
         given["plugins"] = [*as_list(given.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
         if given.get("strategy") in {None, "auto", "ddp"}:
             given["strategy"] = DDPStrategy(**_without_broadcast())
     trainer = lightning.Trainer(
         **given,
         callbacks=[Monitored(), *theirs, *callbacks, *(() if checkpoints is None else (checkpoints,))],
-        enable_checkpointing=any(isinstance(of, ModelCheckpoint) for of in theirs),
+        enable_checkpointing=any(isinstance(callback, ModelCheckpoint) for callback in theirs),
     )
     if trainer.world_size > launched:
         raise ValueError(
@@ -138,8 +138,8 @@ def _agreed(run: Run | None) -> str | None:
     chosen = -1
     with distributed.agreement(CPU):
         if run is not None and distributed.rank() == 0:
-            found = last_whole(run)
-            chosen = -1 if found is None else there.index(Path(found))
+            newest = last_whole(run)
+            chosen = -1 if newest is None else there.index(Path(newest))
     ((chosen,), *_) = distributed.exchange((chosen,), CPU)
     return None if chosen < 0 else str(there[chosen])
 

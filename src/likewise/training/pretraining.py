@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Float
 from lightning.pytorch.callbacks import Timer
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from likewise.data import Batch, Samples
@@ -20,14 +21,14 @@ from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
 from likewise.parts import warn_renamed
+from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
 from likewise.training.inputs import InputContext, LossInput, LossInputs
 from likewise.training.inputs.resolution import reads_embeddings
-from likewise.training.optimization import OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
-from likewise.training.statistics import BY_ANCHOR, HISTOGRAM
 from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
+OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 
 
 @final
@@ -110,13 +111,13 @@ class Pretraining(lightning.LightningModule):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights, also those saved when the inputs were called offers."""
         return super().load_state_dict(
-            {re.sub(r"^offers\.", "inputs.", of): state_dict[of] for of in state_dict}, strict, assign
+            {re.sub(r"^offers\.", "inputs.", name): state_dict[name] for name in state_dict}, strict, assign
         )
 
     @property
     def predicts(self) -> bool:
         """Whether something is trained to classify features; see `with_predictions`."""
-        return any(type(one).predicted is not LossInput.predicted for one in self.inputs.all)
+        return any(type(loss_input).predicted is not LossInput.predicted for loss_input in self.inputs.all)
 
     @torch.no_grad()
     def with_predictions(self, features: Features) -> Features:
@@ -126,10 +127,10 @@ class Pretraining(lightning.LightningModule):
         """
         with frozen(self):
             vectors = features.vectors.to(self.encoder.mean.device, self.encoder.mean.dtype)
-            for one in self.inputs.all:
-                scores = one.predicted(vectors, self.head)
+            for loss_input in self.inputs.all:
+                scores = loss_input.predicted(vectors, self.head)
                 if scores is not None:
-                    return replace(features, predictions=scores.float().cpu(), logits=one.predicts_logits)
+                    return replace(features, predictions=scores.float().cpu(), logits=loss_input.predicts_logits)
         return features
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -152,8 +153,8 @@ class Pretraining(lightning.LightningModule):
         if loss.ndim:
             raise ValueError(f"expected one loss per batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
         self._check_finite("loss", loss, batch_idx)
-        for one in self.inputs.all:
-            one.after_loss(step)
+        for loss_input in self.inputs.all:
+            loss_input.after_loss(step)
         if self.observer is not None:
             self.observer(step)
         self._tell(loss, len(batch["inputs"]))
@@ -171,8 +172,8 @@ class Pretraining(lightning.LightningModule):
             raise ValueError(
                 "expected a training of finite length, got no limit: set trainer.max_epochs, max_steps or max_time"
             )
-        for one in self.inputs.all:
-            one.start(0 if math.isinf(steps) else int(steps))
+        for loss_input in self.inputs.all:
+            loss_input.start(0 if math.isinf(steps) else int(steps))
         optimizer = optimizer_of(self, self._make_optimizer, self._rate_factors())
         schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -192,11 +193,11 @@ class Pretraining(lightning.LightningModule):
     def _timer(self) -> Timer | None:
         """Return the timer that ends the training, if there is one."""
         callbacks: Iterable[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-        timers = (of for of in callbacks if isinstance(of, Timer))
+        timers = (callback for callback in callbacks if isinstance(callback, Timer))
         return next((timer for timer in timers if timer.time_remaining() is not None), None)
 
     def _rate_factors(self) -> dict[nn.Parameter, float]:
-        return {parameter: by for one in self.inputs.all for parameter, by in one.rate_factors().items()}
+        return {parameter: by for loss_input in self.inputs.all for parameter, by in loss_input.rate_factors().items()}
 
     def _tell(self, loss: Tensor, count: int) -> None:
         """Log the loss, the learning rate and the loss's `last`, averaged over all processes."""
@@ -223,3 +224,27 @@ def _context(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples |
         return InputContext(encoder, head, samples.label_kind, len(samples.names))
     kinds = loss.label_kinds
     return InputContext(encoder, head, "classes" if "classes" in kinds else "label sets" if kinds else None)
+
+
+def optimizer_of(
+    module: nn.Module, make: OptimizerCallable, rate_factors: Mapping[nn.Parameter, float] | None = None
+) -> Optimizer:
+    """Make an optimizer with factors of learning rates, and without weight decay on biases and normalisations.
+
+    These are the parameters with fewer than two dimensions.
+    """
+    factors = rate_factors or {}
+    groups: defaultdict[tuple[bool, float], list[nn.Parameter]] = defaultdict(list)
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            groups[parameter.ndim >= 2, factors.get(parameter, 1.0)].append(parameter)
+    if not groups:
+        raise ValueError("expected parameters to train, got none: a frozen encoder needs a head or prototypes")
+    if getattr(make, "func", make) is LBFGS:
+        raise ValueError("expected an optimizer that evaluates the loss once per step, got LBFGS: choose SGD or AdamW")
+    optimizer = make([{"params": parameters} for parameters in groups.values()])
+    for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
+        group["lr"] = group["lr"] * factor
+        if "weight_decay" in group and not decays:
+            group["weight_decay"] = 0.0
+    return optimizer

@@ -1,8 +1,7 @@
-"""The processes of a training: as a launcher started them, compared with one another, and joined in a group.
+"""The processes of a training: compared with one another, and joined in a group.
 
-torchrun tells each process its place by environment variables; SLURM's own are translated into them. Before the group
-is made, the processes exchange what must be the same on all of them through its store, so that mismatches are reported
-before a collective can hang.
+Before the group is made, the processes exchange what must be the same on all of them through its store, and whether one
+of them cannot train, so that mismatches and mistakes are reported before a collective can hang.
 """
 
 import json
@@ -16,65 +15,26 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
 
 from likewise import distributed
+from likewise.training.launch import from_slurm, local_processes, number, processes, rank
 
 ENDED = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe", re.IGNORECASE)
 SILENT = re.compile(r"timed? ?out", re.IGNORECASE)
 TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
-FIRST_PORT, PORTS = 15_000, 10_000  # so that two jobs on a node seldom meet
 POLLED = 0.05  # seconds
+MINUTES = 5.0  # that a process which cannot train waits for the others, to tell them
+REFUSED = "refused"
+"""What a process has among its facts that cannot train."""
 LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs
-
-
-def processes() -> int:
-    """Return the number of processes that a launcher such as torchrun has started for this training."""
-    return _number("WORLD_SIZE", 1)
-
-
-def rank() -> int:
-    """Return which of the launched processes this is; 0 is the first, which alone writes files and evaluates."""
-    return _number("RANK", 0) if processes() > 1 else 0
-
-
-def local_processes() -> int:
-    """Return how many of the launched processes are on this machine."""
-    return _number("LOCAL_WORLD_SIZE", processes())
-
-
-def from_slurm() -> None:
-    """Set torchrun's variables from SLURM's, if `srun` started this process as one of several."""
-    if _number("SLURM_STEP_NUM_TASKS", 1) < 2 or "WORLD_SIZE" in os.environ:
-        return
-    nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST", "127.0.0.1")
-    a_node = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))  # such as 8(x4): 8 on each of 4 nodes
-    os.environ |= {
-        "WORLD_SIZE": os.environ["SLURM_STEP_NUM_TASKS"],
-        "RANK": os.environ["SLURM_PROCID"],
-        "LOCAL_RANK": os.environ["SLURM_LOCALID"],
-        "LOCAL_WORLD_SIZE": a_node[0] if a_node else os.environ["SLURM_STEP_NUM_TASKS"],
-        "GROUP_RANK": os.environ.get("SLURM_NODEID", "0"),
-        "MASTER_ADDR": os.environ.get("MASTER_ADDR") or SLURMEnvironment.resolve_root_node_address(nodes),
-        "MASTER_PORT": os.environ.get("MASTER_PORT") or str(FIRST_PORT + _number("SLURM_JOB_ID", 0) % PORTS),
-    }
-
-
-def check_alone(verb: str) -> None:
-    """Raise a ValueError if a launcher has started several processes of a verb that is done by one."""
-    from_slurm()
-    if processes() > 1:
-        raise ValueError(
-            f"expected one process for likewise {verb}, got {processes()}: start it without torchrun or srun"
-        )
 
 
 def _check_machine() -> None:
     """Raise unless the launcher's variables of this machine fit together, and with the number of processes."""
-    local, place = local_processes(), _number("LOCAL_RANK", 0)
+    local, place = local_processes(), number("LOCAL_RANK", 0)
     if place >= local or processes() % local:
         raise ValueError(
             f"expected LOCAL_WORLD_SIZE processes on each machine, of {processes()} in all, got {local} and LOCAL_RANK "
@@ -115,6 +75,13 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
         leave()
 
 
+def refuse() -> None:
+    """Tell the other processes that this one cannot train, for a reason that it says itself."""
+    from_slurm()
+    with suppress(ValueError, RuntimeError):
+        _compare(_store(MINUTES), {"processes": str(processes()), REFUSED: "yes"}, MINUTES)
+
+
 def leave() -> None:
     """Leave the group, if there is one: what follows is done by this process alone."""
     if dist.is_initialized():
@@ -124,12 +91,12 @@ def leave() -> None:
 def _store(minutes: float) -> Store:
     """Connect to the store of all processes: torchrun's, or else the first process's own."""
     theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), _number("MASTER_PORT", 29500)
-    own = rank() == 0 and not theirs
+    host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), number("MASTER_PORT", 29500)
+    hosts = rank() == 0 and not theirs
     until = time.monotonic() + 60 * minutes
-    while not own and not _listens(host, port):  # PyTorch would print its stack
+    while not hosts and not _listens(host, port):  # PyTorch would print its stack
         _wait(until, f"the first process at {host}:{port},", "got no process that listens there", minutes)
-    store = TCPStore(host, port, is_master=own, timeout=timedelta(minutes=minutes), wait_for_workers=False)
+    store = TCPStore(host, port, is_master=hosts, timeout=timedelta(minutes=minutes), wait_for_workers=False)
     attempt = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     return PrefixStore(f"likewise/{attempt}", store)
 
@@ -143,12 +110,12 @@ def _listens(host: str, port: int) -> bool:
 
 
 def _compare(store: Store, facts: Mapping[str, str], minutes: float) -> None:
-    """Raise on all processes if their facts differ. The first compares them, and tells the others what it found."""
+    """Raise on all processes if their facts differ, or one was refused; the first compares, and tells the others."""
     until = time.monotonic() + 60 * minutes
 
-    def heard(name: str, of: int) -> str:
+    def heard(name: str, other: int) -> str:
         while not store.check([name]):
-            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no answer from rank {of}", minutes)
+            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no answer from rank {other}", minutes)
         return store.get(name).decode()
 
     store.set(f"facts/{rank()}", json.dumps(facts))
@@ -157,7 +124,9 @@ def _compare(store: Store, facts: Mapping[str, str], minutes: float) -> None:
         known[other] = json.loads(heard(f"facts/{other}", other))
         if known[other]["processes"] != facts["processes"]:
             break  # one of the two waits for others that there are not
+    refused = next((other for other, theirs in sorted(known.items()) if REFUSED in theirs), None)
     verdict = distributed.difference(dict(sorted(known.items())), "options", REMEDY)
+    verdict = verdict if refused is None else distributed.refusal(refused)
     if rank() > 0 and known[0]["processes"] == facts["processes"]:
         verdict = heard("verdict", 0)
     store.set("verdict" if rank() == 0 else f"told/{rank()}", verdict)
@@ -191,10 +160,3 @@ def _lost(error: RuntimeError, minutes: float) -> ValueError:
             "a RANK of its own, or choose another MASTER_PORT"
         )
     return ValueError(f"expected {processes()} processes that understand each other, got: {message}")
-
-
-def _number(variable: str, otherwise: int) -> int:
-    value = os.environ.get(variable) or str(otherwise)
-    if not value.isdecimal():
-        raise ValueError(f"expected the environment variable {variable} to be a whole number, got {value!r}: unset it")
-    return int(value)

@@ -1,8 +1,7 @@
 """Validation during training: the encoder's scores, and the effective rank of its features, every few epochs."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, final
 
@@ -23,8 +22,7 @@ from likewise.evaluation import (
     Retrieval,
     Score,
 )
-from likewise.evaluation.features import Progress, features_of, silent
-from likewise.models import Encoder
+from likewise.evaluation.features import Bar, features_of, silent
 from likewise.runs import Run
 from likewise.scores import ALL, best
 from likewise.training.assembly import prepared
@@ -71,7 +69,7 @@ class Validation(lightning.Callback):
         told: Callable[[Result], None] | None = None,
         *,
         shown: Callable[[lightning.Trainer, Samples, Features], None] | None = None,
-        progress: Progress = silent,
+        progress: Bar = silent,
         keep_best: bool = False,
     ) -> None:
         if every < 0:
@@ -108,17 +106,17 @@ class Validation(lightning.Callback):
             return
         module: Any = pl_module
         if not self._tokenised:
-            self._train, self._validation = (prepared(module.encoder, of) for of in (self._train, self._validation))
+            self._train, self._validation = (prepared(module.encoder, part) for part in (self._train, self._validation))
             self._tokenised = True
-        validation = self._encoded(module.encoder, self._validation, "validation")
-        for found in (of.at(epoch) for of in self._found(module, validation)):
-            if self.keep_best and self._is_best(found):
+        validation = features_of(self._validation, module.encoder, "validation", self._progress)
+        for measured in (result.at(epoch) for result in self._found(module, validation)):
+            if self.keep_best and self._is_best(measured):
                 content = io.BytesIO()
                 torch.save(pl_module.state_dict(), content)
                 self.run.write(self.run.best.name, content.getvalue())
-            self._save(trainer, found)
+            self._save(trainer, measured)
             if self._told is not None:
-                self._told(found)
+                self._told(measured)
         self._save(trainer, _rank(validation).at(epoch))
         if self._shown is not None:
             self._shown(trainer, self._validation.readable(), validation)
@@ -127,47 +125,41 @@ class Validation(lightning.Callback):
         """Evaluate the encoder, and the classifier trained with it, on the validation part."""
         if validation.labels is None:  # no evaluation applies, whatever the features
             return []
-        train = self._encoded(module.encoder, self._train, "train")
+        train = features_of(self._train, module.encoder, "train", self._progress)
         if module.head is None:
-            train, validation = (module.with_predictions(of) for of in (train, validation))
+            train, validation = (module.with_predictions(features) for features in (train, validation))
         parts = FeatureParts(train, validation, validation)
         applicable = (evaluation for evaluation in self._tried if evaluation.why_not_applicable(parts) is None)
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
 
-    def _encoded(self, encoder: Encoder, samples: Samples, part: str) -> Features:
-        def shown(starts: Iterable[int]) -> Iterable[int]:
-            return self._progress(starts, f"encoding, {part}")
-
-        return features_of(samples, partial(encoder.encode, progress=shown), part)
-
-    def _save(self, trainer: lightning.Trainer, found: Result) -> None:
+    def _save(self, trainer: lightning.Trainer, result: Result) -> None:
         """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""
-        self.run.add(found)
-        metrics = {f"validation/{score.evaluation} {score.metric}": score.value for score in found.headline}
+        self.run.add(result)
+        metrics = {f"validation/{score.evaluation} {score.metric}": score.value for score in result.headline}
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step - 1)
 
-    def _is_best(self, found: Result) -> bool:
+    def _is_best(self, result: Result) -> bool:
         """Tell whether an epoch is better than those before it."""
-        if not found.selecting:
+        if not result.selecting:
             raise ValueError(
-                f"expected a metric of {found.headline[0].evaluation} that selects, to keep the best epoch, got none: "
+                f"expected a metric of {result.headline[0].evaluation} that selects, to keep the best epoch, got none: "
                 "declare it with Metric(..., selects=True), or leave out --keep"
             )
-        score = found.selecting[0]
-        before = [of for of in _alike(self.run, score) if of.epoch and score.epoch and of.epoch < score.epoch]
+        score = result.selecting[0]
+        before = [one for one in _alike(self.run, score) if one.epoch and score.epoch and one.epoch < score.epoch]
         return best([*before, score]) is score
 
 
 def best_epoch(run: Run) -> Score | None:
     """Return the validation score of the epoch that is kept as the best; None if no epoch was validated."""
-    first = next((of for of in run.scores if of.epoch and of.group == ALL and of.metric.selects), None)
+    first = next((score for score in run.scores if score.epoch and score.group == ALL and score.metric.selects), None)
     return None if first is None else best(_alike(run, first))
 
 
 def _alike(run: Run, score: Score) -> list[Score]:
     """Return the scores of all epochs that measure the same as this one, in order."""
-    return [of for of in run.scores if of.epoch is not None and of.what == score.what]
+    return [other for other in run.scores if other.epoch is not None and other.what == score.what]
 
 
 def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from likewise.parts import Spec, built
 from likewise.report import (
     Row,
     Section,
@@ -46,16 +47,17 @@ def compare(
     output: Path | str = "compare.html",
     *,
     names: Mapping[Path, str] | None = None,
-    sections: Sequence[Section] | None = None,
+    sections: Sequence[Section | Spec] | Section | Spec | None = None,
     progress: Progress = PRINTED,
 ) -> Comparison:
     """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
 
     Args:
-        runs: The runs, or their folders; the first one's setting is what others are compared with.
+        runs: The runs, or their folders; the first one's setting is what others are compared with. Files among them,
+            such as an export beside its run, are left out.
         output: Where the page goes; the table, with the endings .csv and .md, next to it.
         names: What the setting of a run's folder is called. None: what its settings don't share with others.
-        sections: The sections of the page; None: those that come with likewise.
+        sections: The sections of the page, or their classes with arguments; None: those that come with likewise.
         progress: What is said meanwhile, and where the table is told.
 
     Raises:
@@ -65,37 +67,41 @@ def compare(
     page = Path(output)
     if page.suffix != ".html":
         raise ValueError(f"expected --output to end in .html, got {page}: the table is written next to it")
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    given = list(runs)
+    files = [path for path in given if not isinstance(path, Run) and Path(path).is_file()]
+    if files:
+        progress.say(f"left out, as they are no folders: {', '.join(map(str, files))}")
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in given if run not in files]
     _check(opened)
     progress.say("comparing ...")
     subjects = in_settings(opened, names, progress=progress.bar)
     settings = settings_of(subjects)
     rows = compared(settings)
-    found = Comparison(page, rows, verdict(rows))
+    comparison = Comparison(page, rows, verdict(rows))
     page.parent.mkdir(parents=True, exist_ok=True)
-    found.table.write_text(rows_as_csv(rows), encoding="utf-8")
-    written = [rows_as_markdown(rows, settings[0].name), *found.verdict]
+    comparison.table.write_text(rows_as_csv(rows), encoding="utf-8")
+    written = [rows_as_markdown(rows, settings[0].name), *comparison.verdict]
     page.with_suffix(".md").write_text("\n\n".join(written) + "\n", encoding="utf-8")
-    write_page(page, subjects, sections=sections)
+    write_page(page, subjects, sections=built(sections, Section))
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.tell(_table(rows))
-    progress.tell("\n" + "\n\n".join(found.verdict))
-    progress.tell(f"\npage: {page}\ntable: {found.table} and .md")
-    return found
+    progress.tell("\n" + "\n\n".join(comparison.verdict))
+    progress.tell(f"\npage: {page}\ntable: {comparison.table} and .md")
+    return comparison
 
 
 def _check(runs: Sequence[Run]) -> None:
     if len(runs) < 2:
         raise ValueError(f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...")
-    folders = [one.folder.resolve() for one in runs]
-    for one, folder in zip(runs, folders, strict=True):
+    folders = [run.folder.resolve() for run in runs]
+    for run, folder in zip(runs, folders, strict=True):
         if folders.count(folder) > 1:
-            raise ValueError(f"expected different runs, got {one.folder} twice: name it once")
-        final = (score for score in one.scores if score.part == "test" and score.epoch is None)
+            raise ValueError(f"expected different runs, got {run.folder} twice: name it once")
+        final = (score for score in run.scores if score.part == "test" and score.epoch is None)
         if not any(final):
             raise ValueError(
-                f"expected runs with scores, got {one.folder}, which has none: evaluate it first with "
-                f"likewise evaluate {one.folder}"
+                f"expected runs with scores, got {run.folder}, which has none: evaluate it first with "
+                f"likewise evaluate {run.folder}"
             )
 
 

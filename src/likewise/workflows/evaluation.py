@@ -69,11 +69,13 @@ def evaluate(
     """
     path = source.folder if isinstance(source, Run) else Path(source)
     given = resolve({**(config or {}), **options, "source": path}, verb="evaluate")
-    evaluations = EvaluationOptions.of(given)
     if path.suffix == ".npz":
-        run = _of_file(path, Path(given["runs"]), evaluations, progress)
+        run = _of_file(path, Path(given["runs"]), EvaluationOptions.of(given), progress)
     else:
-        run = _of_run(path, Path(given["runs"]), evaluations, device_named(given["device"]), progress)
+        before = _opened(path)
+        if given["sections"] is None:
+            given["sections"] = before.options.get("sections")
+        run = _of_run(path, before, given, progress)
     progress.tell(f"\nreport: {run.report}")
     return run
 
@@ -103,10 +105,10 @@ def _of_file(path: Path, root: Path, options: EvaluationOptions, progress: Progr
     return run.finished()
 
 
-def _of_run(path: Path, root: Path, options: EvaluationOptions, device: torch.device, progress: Progress) -> Run:
+def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progress) -> Run:
     """Evaluate a run, or a checkpoint of it as a run of its own."""
-    checkpoint = path if path.is_file() else None
-    before = _opened(path, checkpoint)
+    checkpoint, options = path if path.is_file() else None, EvaluationOptions.of(config)
+    device = device_named(config["device"])
     encoder: Any = None
     if checkpoint or not before.embeddings.is_file():
         encoder = (_checkpoint_encoder(before, checkpoint) if checkpoint else _encoder(before)).to(device)
@@ -115,7 +117,7 @@ def _of_run(path: Path, root: Path, options: EvaluationOptions, device: torch.de
     if samples is not None:
         predicts = saved is not None and saved.test.predictions is not None
         check_applicable(samples, options, predicts=predicts)
-    run = before if checkpoint is None else _created(root, before, checkpoint)
+    run = before if checkpoint is None else _created(Path(config["runs"]), before, checkpoint)
     with removed_if_idle(run, _left, new=checkpoint is not None):
         if encoder is None or samples is None:
             features = saved or load_features(run.embeddings)
@@ -131,12 +133,12 @@ def _of_run(path: Path, root: Path, options: EvaluationOptions, device: torch.de
     return run if checkpoint is None else run.finished()
 
 
-def _opened(path: Path, checkpoint: Path | None) -> Run:
+def _opened(path: Path) -> Run:
     """Open the run at a path, or that of a checkpoint."""
     try:
-        return Run.open(path if checkpoint is None else path.parent)
+        return Run.open(path.parent if path.is_file() else path)
     except ValueError as error:
-        if checkpoint is None:
+        if not path.is_file():
             raise
         told = pickled(path) or "which stands in no run's folder: save the features of another encoder in an .npz file"
         raise ValueError(f"expected a run, a checkpoint in its folder, or an .npz file, got {path}, {told}") from error
@@ -179,9 +181,9 @@ def _checkpoint_encoder(run: Run, path: Path) -> Encoder:
         told = pickled(path) or "which can't be read as one"
         raise ValueError(f"expected a checkpoint of a run, got {path}, {told}") from error
     encoder: Any = build(run.encoder_spec, torch.nn.Module)
-    own = {name.removeprefix("encoder."): of for name, of in state.items() if name.startswith("encoder.")}
+    weights = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
     try:
-        encoder.load_state_dict(own)
+        encoder.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"expected a checkpoint of {run.folder}, got {path}, whose encoder is another") from error
     return encoder.eval()

@@ -46,7 +46,7 @@ def export(
     """
     opened = run if isinstance(run, Run) else Run.open(run)
     path = None if output is None else Path(output)
-    by_name = {ending: of for of, ending in FORMATS.items()}
+    by_name = {ending: name for name, ending in FORMATS.items()}
     kind = format or by_name.get(path.suffix if path else "", "safetensors")
     if kind not in FORMATS:
         raise ValueError(f"expected a format of {', '.join(FORMATS)}, got {kind!r}: name one of them")

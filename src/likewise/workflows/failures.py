@@ -43,7 +43,8 @@ def unfinished(folder: Path | str) -> Run:
 
 def check_same(before: Run, now: Mapping[str, Any]) -> None:
     """Raise a ValueError unless data and parts, as `Assembled.facts` has them, are those that a run began with."""
-    facts, kept = (json.loads(_IN_ROOM.sub(r'"likewise.\1"', json.dumps(one))) for one in (now, before.facts))
+    texts = (json.dumps(facts) for facts in (now, before.facts))
+    facts, kept = (json.loads(_IN_ROOM.sub(r'"likewise.\1"', text)) for text in texts)
     for known in (kept, facts):
         known["parts"].pop("data", None)  # wherever it lies now, it is recognised by what it holds
     for what in ("samples", "parts"):

@@ -1,15 +1,19 @@
-"""Lightning's trainer: its arguments from a configuration, its warnings kept to what concerns a run."""
+"""Lightning's trainer: its messages in our words, its warnings kept to what concerns a run, and its bar."""
 
 import logging
 import re
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from math import isfinite
+from typing import Any, final
 
 import lightning
+import torch
+from lightning.pytorch.callbacks import ProgressBar
+from tqdm import tqdm
 
-from likewise.parts import arguments
+from likewise.workflows.progress import Progress
 
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
@@ -18,11 +22,6 @@ IRRELEVANT = (
     ".*grad attribute of a Tensor that is not a leaf.*",  # torch's compiler looks at it, and training doesn't
     ".*MLFlow only allows.*",  # it leaves the @ of precision@1 out
 )
-
-
-def trainer_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Make what Lightning's trainer is given, callbacks and loggers among it."""
-    return arguments(lightning.Trainer, given)
 
 
 def in_our_words(message: str) -> str:
@@ -48,3 +47,74 @@ def quiet_lightning() -> Generator[None]:
     finally:
         for log, level in zip(logs, levels, strict=True):
             log.setLevel(level)
+
+
+@final
+class TrainingBar(ProgressBar):
+    """One bar over all steps, with the loss beside it; where none is drawn, one line an epoch."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.is_enabled = True
+        self._progress = progress
+        self._bar: tqdm[Any] | None = None
+
+    def disable(self) -> None:
+        """Show nothing from now on; Lightning asks for it in all processes but one."""
+        self.is_enabled = False
+
+    def enable(self) -> None:
+        """Show the bar again."""
+        self.is_enabled = True
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Open the bar."""
+        super().on_train_start(trainer, pl_module)
+        if self.is_enabled:
+            self._bar = self._progress.steps(_steps(trainer), "training")
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the bar, and show the loss when the bar is next drawn."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        if self._bar is None:
+            return
+        self._bar.update(trainer.global_step - self._bar.n)
+        self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Say the epoch's line where there is no bar."""
+        super().on_train_epoch_end(trainer, pl_module)
+        if self.is_enabled and self._bar is None:
+            steps = _steps(trainer)
+            of_all = "" if steps is None else f"/{steps}"
+            self._progress.say(f"training: {trainer.global_step}{of_all} steps, {_epoch_and_loss(trainer)}")
+
+    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Close the bar."""
+        super().on_train_end(trainer, pl_module)
+        self._close()
+
+    def on_exception(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
+    ) -> None:
+        """Close the bar, so that the error stands on a line of its own."""
+        super().on_exception(trainer, pl_module, exception)
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _steps(trainer: lightning.Trainer) -> int | None:
+    """Return the steps of the whole training; None where a time ends it."""
+    steps = trainer.estimated_stepping_batches
+    return int(steps) if isfinite(steps) else None
+
+
+def _epoch_and_loss(trainer: lightning.Trainer) -> str:
+    loss = trainer.progress_bar_metrics.get("loss")
+    words = [] if loss is None else [f"loss={float(torch.as_tensor(loss)):.3f}"]
+    return ", ".join([f"epoch={trainer.current_epoch + 1}", *words])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from likewise.benchmark.results import machine, thread_words
+from likewise.training.launch import processes
 
 
 def shared_options(config: Mapping[str, Any]) -> dict[str, str]:
@@ -18,13 +19,13 @@ def shared_options(config: Mapping[str, Any]) -> dict[str, str]:
 
 def flat(facts: Mapping[str, Any], within: str = "") -> dict[str, str]:
     """Return nested facts by name, in words."""
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{within}{name}.")
+            words |= flat(value, f"{within}{name}.")
         else:
-            found[within + name] = str(value)
-    return found
+            words[within + name] = str(value)
+    return words
 
 
 def device_of(trainer: Mapping[str, Any]) -> torch.device:
@@ -45,8 +46,6 @@ def device_named(name: str) -> torch.device:
 
 def device_words(trainer: Mapping[str, Any]) -> str:
     """Name the device that trains, and how many threads a processor may use."""
-    from likewise.training.processes import processes  # noqa: PLC0415 - imports Lightning, which evaluation does not need
-
     device = device_of(trainer)
     name = machine(device.type)["device"]
     if device.type != "cpu":
@@ -58,5 +57,5 @@ def device_words(trainer: Mapping[str, Any]) -> str:
 
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions that a result depends on, with those of further packages."""
-    own = {"likewise": metadata.version("likewise"), "torch": str(torch.__version__)}
-    return own | {name: metadata.version(name) for name in packages} | {"python": platform.python_version()}
+    ours = {"likewise": metadata.version("likewise"), "torch": str(torch.__version__)}
+    return ours | {name: metadata.version(name) for name in packages} | {"python": platform.python_version()}

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from likewise import configuration
 
@@ -20,6 +20,16 @@ PLAN = "sweep.json"
 OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
 Axis = Sequence[tuple[str, list[str]]]
 """For each value of an option what it is called, and the words that set it."""
+TUNED_ALONE = "expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2"
+
+
+class GivenSetting(NamedTuple):
+    """A setting before it is planned: its options, what is tuned in it, and the evaluation that chooses."""
+
+    name: str
+    words: list[str]
+    tune: Sequence[Axis] = ()
+    tuned_by: str | None = None
 
 
 @final
@@ -39,7 +49,7 @@ class Sweep:
     tuned_by: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        words = [*self.common, *(word for own in self.settings.values() for word in own)]
+        words = [*self.common, *(word for options in self.settings.values() for word in options)]
         words += [word for trials in self.trials.values() for trial in trials for word in trial]
         taken = next((word.partition("=")[0] for word in words if word.partition("=")[0] in OWN), None)
         if taken:
@@ -51,7 +61,7 @@ class Sweep:
                 "expected --tune without --split_seeds, got both: one split's validation part is in another's test"
             )
         if self.tuned_by and not self.trials:
-            raise ValueError("expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2")
+            raise ValueError(TUNED_ALONE)
 
     def tuning(self, folder: Path) -> "Iterator[Planned]":
         """Yield the runs that choose the options of settings that are tuned: all with the first seed."""
@@ -115,26 +125,63 @@ def options_of(given: Mapping[str, Any]) -> list[str]:
     return [str(word) for pair in pairs for word in pair]
 
 
-def axis_of(name: str, values: Sequence[Any]) -> Axis:
-    """Return an option with several values."""
-    return [(f"{name}={words[1]}", words) for words in (options_of({name: value}) for value in values)]
+def axes_of(given: Mapping[str, Sequence[Any]] | None) -> list[Axis]:
+    """Return options with several values each."""
+    return [
+        [(f"{name}={words[1]}", words) for words in (options_of({name: value}) for value in values)]
+        for name, values in (given or {}).items()
+    ]
 
 
-def combined(bases: Sequence[tuple[str, list[str]]], grid: Sequence[Axis]) -> dict[str, list[str]]:
-    """Return every setting, of a name and options, with every combination of a grid, by its name."""
-    settings: dict[str, list[str]] = {}
-    for (base, words), *others in product(bases or [("", [])], *grid):
-        name = ", ".join([*filter(None, [base]), *(label for label, _ in others)]) or "default"
-        if name in settings:
+def planned(
+    settings: Sequence[GivenSetting],
+    common: list[str],
+    seeds: list[int],
+    *,
+    grid: Sequence[Axis] = (),
+    tune: Sequence[Axis] = (),
+    trials: int | None = None,
+    tune_by: str | None = None,
+    split_seeds: bool = False,
+) -> Sweep:
+    """Plan every setting with every combination of a grid; `tune` and `tune_by` are for those that say nothing else.
+
+    Of what is tuned every combination is tried, or at most so many `trials`, always the same.
+    """
+    every = _combined(settings or [GivenSetting("", [])], grid)
+    tried: dict[str, list[list[str]]] = {}
+    for name, setting in every.items():
+        tuned_itself = {_option(axis) for axis in setting.tune}
+        axes = [*(axis for axis in tune if _option(axis) not in tuned_itself), *setting.tune]
+        if axes:
+            trying = [[word for _, words in together for word in words] for together in product(*axes)]
+            if trials is not None and trials < len(trying):
+                trying = Random(0).sample(trying, trials)  # noqa: S311
+            tried[name] = trying
+    if trials is not None and not tried:
+        raise ValueError(f"expected --trials with --tune, got --trials {trials} alone: --tune loss.temperature=0.1,0.2")
+    if any(setting.tuned_by and name not in tried for name, setting in every.items()):
+        raise ValueError(TUNED_ALONE)
+    chosen = {name: setting.tuned_by or tune_by for name, setting in every.items()}
+    by = {name: evaluation for name, evaluation in chosen.items() if evaluation}
+    words = {name: setting.words for name, setting in every.items()}
+    return Sweep(common, words, seeds, split_seeds, tried, by)
+
+
+def _option(axis: Axis) -> str:
+    """Return the option whose values these are."""
+    return axis[0][1][0]
+
+
+def _combined(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[str, GivenSetting]:
+    """Return every setting with every combination of a grid, by its name."""
+    every: dict[str, GivenSetting] = {}
+    for setting, together in product(settings, product(*grid)):
+        name = ", ".join([*filter(None, [setting.name]), *(label for label, _ in together)]) or "default"
+        if name in every:
             raise ValueError(f"expected settings with a name each, got two called {name!r}: name them, NAME: OPTIONS")
-        settings[name] = [*words, *(word for _, own in others for word in own)]
-    return settings
-
-
-def trials_of(tuned: Sequence[Axis], most: int | None) -> list[list[str]]:
-    """Return the options of every combination of what is tuned, or at most so many of them, always the same."""
-    every = [[word for _, words in together for word in words] for together in product(*tuned)]
-    return every if most is None or most >= len(every) else Random(0).sample(every, most)  # noqa: S311
+        every[name] = setting._replace(words=[*setting.words, *(word for _, words in together for word in words)])
+    return every
 
 
 def folder_of(sweep: Sweep, output: Path | str | None) -> Path:
@@ -158,13 +205,13 @@ def options_line(options: Sequence[str]) -> str:
 
 def configurations(sweep: Sweep) -> dict[str, dict[str, Any]]:
     """Return the options of every setting, with those of its first trial."""
-    found: dict[str, dict[str, Any]] = {}
+    configs: dict[str, dict[str, Any]] = {}
     for name, words in sweep.settings.items():
         for trial in sweep.trials.get(name, [[]]):
             with in_setting(name, sweep):
                 config = configuration.read([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
-            found.setdefault(name, config)
-    return found
+            configs.setdefault(name, config)
+    return configs
 
 
 @contextmanager
@@ -197,7 +244,7 @@ def read(folder: Path) -> Sweep:
 def remove_traces(sweep: Sweep, folder: Path) -> None:
     """Remove the plan of a sweep that trained nothing, and the folders that are empty; whatever else is there stays."""
     (folder / PLAN).unlink(missing_ok=True)
-    roots = [one.root for one in sweep.everything(folder)]
+    roots = [run.root for run in sweep.everything(folder)]
     for path in (*roots, *dict.fromkeys(root.parent for root in roots), folder):
         if path.is_dir() and not any(path.iterdir()) and path.resolve() != Path.cwd():
             path.rmdir()

@@ -1,39 +1,45 @@
 """Encode, evaluate, and save and tell every score as soon as it is there: what `train` and `evaluate` share."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from likewise.data import Parts, Rows, Samples
-from likewise.data.rows import NAMED, files_of, in_words, unreadable
+from likewise.data import Parts, Rows
+from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
     FeatureParts,
     Features,
     Origin,
     Result,
+    Score,
     applicable,
     load_features,
+    paired_difference,
     raw_features,
     save_features,
 )
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.features import features_of
+from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
+from likewise.files.formats import NAMED
 from likewise.models import Encoder
-from likewise.parts import build
+from likewise.parts import built
 from likewise.report import Section, Subject, write_page
-from likewise.report.formatting import settings_words
+from likewise.report.formatting import difference_words, remarks, score_words, settings_words
 from likewise.runs import Run
+from likewise.scores import ALL, ENCODER, RAW, Outcomes
 from likewise.workflows.progress import Progress
-from likewise.workflows.score_lines import class_table, headline
 
 MOST_KEPT = 16
 _found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated and how
+LISTED_CLASSES = 20  # with more classes, only the report shows them all
+LONGEST_NAME = 40  # of a class
 
 
 @final
@@ -51,11 +57,10 @@ class EvaluationOptions:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
         """Make the evaluations and sections of a configuration."""
-        evaluations = _built(config.get("evaluations"), Evaluation)
         most = config.get("evaluation_samples")
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
-        return cls(evaluations, most, _built(config.get("sections"), Section))
+        return cls(built(config.get("evaluations"), Evaluation), most, built(config.get("sections"), Section))
 
     def capped(self, features: FeatureParts) -> FeatureParts:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
@@ -64,21 +69,17 @@ class EvaluationOptions:
             return features
         train, validation, test = features
         whole = test.label_kind == "classes" and not features.closed
-        return FeatureParts(train.fewer(most), *(of.fewer(most, whole_classes=whole) for of in (validation, test)))
-
-
-def _built(asked: Any, base: Any) -> list[Any] | None:
-    """Make the parts of an option that takes one or several; None where it was not given."""
-    specs = asked if isinstance(asked, list) or asked is None else [asked]
-    return None if specs is None else [build(spec, base) for spec in specs]
+        return FeatureParts(train.fewer(most), *(part.fewer(most, whole_classes=whole) for part in (validation, test)))
 
 
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
     """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    blank = FeatureParts(*(Features(torch.zeros(len(of), 1), of.labels, of.names, of.rows, part) for part, of in named))
+    blank = FeatureParts(
+        *(Features(torch.zeros(len(part), 1), part.labels, part.names, part.rows, name) for name, part in named)
+    )
     if predicts:
-        blank = FeatureParts(*(replace(of, predictions=torch.zeros(len(of), len(of.names))) for of in blank))
+        blank = FeatureParts(*(replace(part, predictions=torch.zeros(len(part), len(part.names))) for part in blank))
     applicable(options.capped(with_origin(blank, parts, _no_encoder)), options.evaluations)
 
 
@@ -93,17 +94,13 @@ def encoded(
     if run.embeddings.is_file():
         return with_origin(load_features(run.embeddings), parts, lambda: encoder)
 
-    def encode(samples: Samples, part: str) -> Features:
-        def shown(starts: Iterable[int]) -> Iterable[Any]:
-            return progress.bar(starts, f"encoding, {part}")
-
-        return predicted(features_of(samples, partial(encoder.encode, progress=shown), part))
-
     whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
-    features = FeatureParts(*(encode(samples, part) for part, samples in whole.items()))
+    encoding = (features_of(samples, encoder, part, progress.bar) for part, samples in whole.items())
+    features = FeatureParts(*map(predicted, encoding))
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
-    _note_lost(run, files_of(one for of in whole.values() for one in unreadable(of.inputs, torch.arange(len(of)))))
+    lost = (unreadable(samples.inputs, torch.arange(len(samples))) for samples in whole.values())
+    _note_lost(run, files_of(chain.from_iterable(lost)))
     return with_origin(features, parts, lambda: encoder)
 
 
@@ -136,7 +133,7 @@ def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Enco
         return encoder().encode(inputs)
 
     pairs = zip(features, (parts.train, parts.validation, parts.test), strict=True)
-    return FeatureParts(*(replace(of, origin=Origin(samples, encode)) for of, samples in pairs))
+    return FeatureParts(*(replace(part, origin=Origin(samples, encode)) for part, samples in pairs))
 
 
 def score(
@@ -165,13 +162,13 @@ def score(
     progress.tell(f"\nHeld-out scores, with 95 % intervals{same}")
     unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
     for evaluation in evaluations:
-        found = evaluation(*features, refit=refit, progress=progress.bar)
-        run.add(found)
+        result = evaluation(*features, refit=refit, progress=progress.bar)
+        run.add(result)
         other = None
         if raw is not None and not evaluation.why_not_applicable(raw):
             other = _noting(_of_raw(evaluation, raw, progress, refit=refit), capped)
             run.add(other)
-        for line in headline(found, other, features.test if unseen else None):
+        for line in headline(result, other, features.test if unseen else None):
             progress.tell(line)
     table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
     for line in ["", *table] if table else []:
@@ -185,8 +182,8 @@ def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, re
         return evaluation(*raw, refit=refit, progress=progress.bar)  # no key of words tells it from others
     said = sha256(repr((type(evaluation), settings, refit, [part.names for part in raw])).encode())
     for part in raw:
-        for of in (part.vectors, part.labels, part.rows, part.whole):
-            said.update(b"none" if of is None else of.contiguous().numpy().tobytes())
+        for tensor in (part.vectors, part.labels, part.rows, part.whole):
+            said.update(b"none" if tensor is None else tensor.contiguous().numpy().tobytes())
     key = said.hexdigest()
     if key not in _found_before:
         if len(_found_before) >= MOST_KEPT:
@@ -206,7 +203,61 @@ def _capped(features: FeatureParts, raw: FeatureParts) -> dict[str, int]:
     return {"training samples": len(raw.train), "test samples": len(raw.test)}
 
 
-def _noting(found: Result, capped: Mapping[str, int]) -> Result:
+def _noting(result: Result, capped: Mapping[str, int]) -> Result:
     """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
-    scores = (replace(one, protocol={**one.protocol, **capped}) for one in found.scores)
-    return replace(found, scores=tuple(scores))
+    scores = (replace(score, protocol={**score.protocol, **capped}) for score in result.scores)
+    return replace(result, scores=tuple(scores))
+
+
+def headline(result: Result, raw: Result | None, unseen: Features | None) -> Iterator[str]:
+    """Yield a line for each score that is shown; unseen are test features of classes that are not trained on."""
+    for score in result.headline:
+        if score.metric.shown:
+            yield _line(score, result, raw, unseen)
+
+
+def _line(score: Score, result: Result, raw_found: Result | None, unseen: Features | None) -> str:
+    """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
+    line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
+    raw = next((other for other in raw_found.headline if other.metric == score.metric), None) if raw_found else None
+    if raw is not None and raw_found is not None:
+        line += f"; raw inputs {score_words(raw)}"
+        ours, theirs = (_outcomes(measured, score.metric.name) for measured in (result, raw_found))
+        if ours is not None and theirs is not None and raw.protocol == score.protocol:
+            classes = None if unseen is None or ours.of_episodes else unseen.groups_of(ours.rows)
+            apart = paired_difference(ours, theirs, classes)
+            line += f", difference {difference_words(apart, share=score.metric.is_share)}"
+    said = remarks(score)
+    return f"{line}; {said}" if said else line
+
+
+def _outcomes(result: Result, metric: str) -> Outcomes | None:
+    return next((outcomes for outcomes in result.outcomes if outcomes.metric == metric), None)
+
+
+def class_table(scores: Collection[Score], test: Features, evaluations: Collection[str]) -> list[str]:
+    """Write a table of classes with many, medium and few training samples, and of each class where few exist."""
+    final = [score for score in scores if score.epoch is None and score.part == "test" and score.group != ALL]
+    final = [score for score in final if score.evaluation in evaluations]
+    final = [score for score in final if score.group.kind in {"frequency", "class"}]
+    final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
+    if len(test.names) > LISTED_CLASSES:
+        final = [score for score in final if score.group.kind != "class"]
+    columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
+    rows = list(dict.fromkeys(str(score.group) for score in final))
+    if not rows:
+        return []
+    cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
+    corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
+    table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {RAW}'}" for evaluation, what in columns)]]
+    table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
+    first, *others = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return [
+        "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(values, others, strict=True))])
+        for name, *values in table
+    ]
+
+
+def _short(name: str) -> str:
+    line = " ".join(name.split())
+    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"

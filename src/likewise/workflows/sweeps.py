@@ -19,18 +19,18 @@ from likewise.workflows import training
 from likewise.workflows.comparison import Comparison, compare
 from likewise.workflows.plan import (
     PLAN,
+    GivenSetting,
     Planned,
     Sweep,
-    axis_of,
-    combined,
+    axes_of,
     configurations,
     folder_of,
     in_setting,
     options_line,
     options_of,
+    planned,
     remove_traces,
     standing,
-    trials_of,
     write,
 )
 from likewise.workflows.progress import PRINTED, Progress
@@ -54,8 +54,8 @@ class _Trial:
         score = validation_score(run.scores, tuned_by)
         if score is not None:
             return cls(setting, options, run, score)
-        parts = [one for one in run.scores if one.part == "validation" and one.epoch is None]
-        known = ", ".join(dict.fromkeys(one.evaluation for one in parts))
+        parts = [score for score in run.scores if score.part == "validation" and score.epoch is None]
+        known = ", ".join(dict.fromkeys(score.evaluation for score in parts))
         wanted = f" of {tuned_by}" if tuned_by else ""
         raise ValueError(
             f"expected a validation score{wanted} to tune by, got {f'those of {known}' if known else 'none'}: "
@@ -100,18 +100,20 @@ def sweep(
         KeyboardInterrupt: The user ended it.
     """
     of_study = study(common.pop("recipe")) if common.get("recipe") in studies() else {}
-    bases: list[tuple[str, list[str], dict[str, Any]]] = [(name, shlex.split(of), {}) for name, of in of_study.items()]
+    every = [GivenSetting(name, shlex.split(options)) for name, options in of_study.items()]
     for name, options in (settings or {}).items():
-        own = {option: value for option, value in options.items() if option != "tune"}
-        bases.append((name, options_of(own), options.get("tune", {})))
-    axes = [axis_of(name, values) for name, values in (grid or {}).items()]
-    bases = bases or [("", [], {})]
-    every = combined([(name, words) for name, words, _ in bases], axes)
-    tuned = {full: {**(tune or {}), **own} for name, words, own in bases for full in combined([(name, words)], axes)}
-    tried = {name: trials_of([axis_of(*one) for one in of.items()], trials) for name, of in tuned.items() if of}
-    by = dict.fromkeys(tried or every, tune_by) if tune_by else {}
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    plan = Sweep(options_of(common), every, numbers, split_seeds, tried, by)
+        words = {option: value for option, value in options.items() if option != "tune"}
+        every.append(GivenSetting(name, options_of(words), axes_of(options.get("tune"))))
+    plan = planned(
+        every,
+        options_of(common),
+        list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        grid=axes_of(grid),
+        tune=axes_of(tune),
+        trials=trials,
+        tune_by=tune_by,
+        split_seeds=split_seeds,
+    )
     return carry_out(plan, folder_of(plan, output), progress)
 
 
@@ -132,7 +134,7 @@ def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Compa
     try:
         comparison = _trained(sweep, folder, progress)
     except BaseException as error:
-        if any(standing(one.root) for one in sweep.everything(folder)):
+        if any(standing(planned_run.root) for planned_run in sweep.everything(folder)):
             error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
         else:
             remove_traces(sweep, folder)
@@ -155,16 +157,16 @@ def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Comparison | Non
     tuned = _tuned(sweep, folder, work)
     whole = {trial.run.folder: name for name, trial in tuned.items()}
     runs = sweep.runs(folder, {name: trial.options for name, trial in tuned.items()})
-    possible = [one for one in runs if one.setting in tuned or one.setting not in sweep.trials]
-    whole |= {made.folder: one.setting for one, made in work.done(possible)}
+    possible = [run for run in runs if run.setting in tuned or run.setting not in sweep.trials]
+    whole |= {made.folder: run.setting for run, made in work.done(possible)}
     order = list(sweep.settings)
     runs = [Run(path) for path in sorted(whole, key=lambda path: order.index(whole[path]))]
     runs = [run for run in runs if any(score.part == "test" and score.epoch is None for score in run.scores)]
     enough = len(runs) > 1
-    found = compare(runs, folder / "compare.html", names=whole, progress=progress) if enough else None
+    comparison = compare(runs, folder / "compare.html", names=whole, progress=progress) if enough else None
     if work.failed:
         raise ValueError(f"{len(work.failed)} of {work.count} runs failed; {work.failed[0]}")
-    return found
+    return comparison
 
 
 @final
@@ -178,31 +180,31 @@ class _Work:
         self.failed: list[str] = []
         self._seconds: list[float] = []
 
-    def done(self, planned: Sequence[Planned]) -> Iterator[tuple[Planned, Run]]:
+    def done(self, runs: Sequence[Planned]) -> Iterator[tuple[Planned, Run]]:
         """Train what isn't trained yet, and yield each run that is finished."""
-        befores = [standing(one.root) for one in planned]
+        befores = [standing(planned_run.root) for planned_run in runs]
         finished = sum(run is not None and run.stage == "finished" for run in befores)
         if finished:
-            self.progress.say(f"already finished: {finished} of {len(planned)} runs")
-        for one, before in zip(planned, befores, strict=True):
-            made = self._one(one, before)
+            self.progress.say(f"already finished: {finished} of {len(runs)} runs")
+        for planned_run, before in zip(runs, befores, strict=True):
+            made = self._one(planned_run, before)
             if made is not None:
-                yield one, made
+                yield planned_run, made
 
-    def _one(self, one: Planned, before: Run | None) -> Run | None:
+    def _one(self, planned_run: Planned, before: Run | None) -> Run | None:
         self.number += 1
         if before is not None and before.stage == "finished":
             return before
-        self.progress.say(f"\nrun {self.number} of {self.count}: {one.name}{self._left()}")
+        self.progress.say(f"\nrun {self.number} of {self.count}: {planned_run.name}{self._left()}")
         start = time.monotonic()
         try:
-            words = one.words if before is None else ["--resume", str(before.folder)]
+            words = planned_run.words if before is None else ["--resume", str(before.folder)]
             made = training.train(read(words), progress=self.progress)
             self._seconds.append(time.monotonic() - start)
         except Exception as error:
-            if self.number == 1 and standing(one.root) is None:
-                raise ValueError(f"{one.name}, the first run: {error or type(error).__name__}") from error
-            self.failed.append(f"{one.name}: {error or type(error).__name__}")
+            if self.number == 1 and standing(planned_run.root) is None:
+                raise ValueError(f"{planned_run.name}, the first run: {error or type(error).__name__}") from error
+            self.failed.append(f"{planned_run.name}: {error or type(error).__name__}")
             self.progress.say(f"failed: {self.failed[-1]}")
             return None
         return made
@@ -221,25 +223,25 @@ def _tuned(sweep: Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
     A trial that fails, as one may that diverges, is no failure of the sweep unless all of its setting's fail.
     """
     trials: list[_Trial] = []
-    for one, run in work.done(list(sweep.tuning(folder))):
-        trials.append(_Trial.of(one.setting, one.tried, run, sweep.tuned_by.get(one.setting)))
+    for planned_run, run in work.done(list(sweep.tuning(folder))):
+        trials.append(_Trial.of(planned_run.setting, planned_run.tried, run, sweep.tuned_by.get(planned_run.setting)))
         _write_table(folder / TABLE, trials)
-    found = _best(trials)
-    work.failed = [f"{name}: every trial failed" for name in sweep.trials if name not in found]
-    for name, trial in found.items():
-        tried = sum(one.setting == name for one in trials)
-        of = f"{trial.score.evaluation}, {trial.score.metric} {score_words(trial.score)} on validation"
-        work.progress.say(f"{name}: {options_line(trial.options)}, the best of {tried} trials by {of}")
-    return found
+    chosen = _best(trials)
+    work.failed = [f"{name}: every trial failed" for name in sweep.trials if name not in chosen]
+    for name, trial in chosen.items():
+        tried = sum(trial.setting == name for trial in trials)
+        score = f"{trial.score.evaluation}, {trial.score.metric} {score_words(trial.score)} on validation"
+        work.progress.say(f"{name}: {options_line(trial.options)}, the best of {tried} trials by {score}")
+    return chosen
 
 
 def _best(trials: Iterable[_Trial]) -> dict[str, _Trial]:
     """Return the trial of each setting with the best validation score; of equals the first."""
-    found: dict[str, _Trial] = {}
+    best_of: dict[str, _Trial] = {}
     for trial in trials:
-        if trial.setting not in found or best([found[trial.setting].score, trial.score]) is trial.score:
-            found[trial.setting] = trial
-    return found
+        if trial.setting not in best_of or best([best_of[trial.setting].score, trial.score]) is trial.score:
+            best_of[trial.setting] = trial
+    return best_of
 
 
 def _write_table(path: Path, trials: Sequence[_Trial]) -> None:
@@ -249,10 +251,10 @@ def _write_table(path: Path, trials: Sequence[_Trial]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["setting", "options", "evaluation", "metric", "validation", "low", "high", "chosen", "run"])
         for trial in trials:
-            of = trial.score
-            numbers = (f"{value:.6g}" for value in (of.value, of.low, of.high))
-            mark = "chosen" if any(trial is one for one in chosen) else ""
+            score = trial.score
+            numbers = (f"{value:.6g}" for value in (score.value, score.low, score.high))
+            mark = "chosen" if any(trial is kept for kept in chosen) else ""
             where = trial.run.folder.relative_to(path.parent)
             writer.writerow(
-                [trial.setting, options_line(trial.options), of.evaluation, of.metric, *numbers, mark, where]
+                [trial.setting, options_line(trial.options), score.evaluation, score.metric, *numbers, mark, where]
             )

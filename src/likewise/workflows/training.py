@@ -17,22 +17,21 @@ from likewise import distributed
 from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
-from likewise.parts import Spec
+from likewise.parts import Spec, arguments
 from likewise.report.formatting import score_words
 from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
-from likewise.training.loggers.drawings import Drawings
-from likewise.training.loggers.making import hyperparameters, logging_to
-from likewise.training.loggers.tools import check_tools
-from likewise.training.processes import from_slurm, joined, leave, rank
+from likewise.training.launch import from_slurm, rank, refused_together
+from likewise.training.loggers.boards import Drawings
+from likewise.training.loggers.making import check_tools, hyperparameters, logging_to
+from likewise.training.processes import joined, leave
 from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
-from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning, trainer_arguments
+from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
 from likewise.workflows.progress import PRINTED, Progress
 from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
-from likewise.workflows.training_bar import TrainingBar
 
 CPU = torch.device("cpu")
 ALIKE = "let all processes read the same files"
@@ -76,17 +75,18 @@ def train(
     given = {**(config or {}), **options}
     if resume is not None:
         given["resume"] = resume.folder if isinstance(resume, Run) else resume
-    before = None if given.get("resume") is None else unfinished(given["resume"])
-    config = resolve(given)
-    check_tools(as_list(config["log"]))
-    from_slurm()
     with quiet_lightning():
+        with refused_together():
+            before = None if given.get("resume") is None else unfinished(given["resume"])
+            config = resolve(given)
+            check_tools(as_list(config["log"]))
+            trainer = arguments(lightning.Trainer, config["trainer"])
+        from_slurm()
         if rank() > 0:
             warnings.simplefilter("ignore")  # the first process shows them
-        arguments = trainer_arguments(config["trainer"])
         try:
             with joined(shared_options(config), config["timeout_minutes"]):
-                return _trained(config, arguments, before, progress)
+                return _trained(config, trainer, before, progress)
         except MisconfigurationException as error:
             raise ValueError(in_our_words(str(error))) from error
 
@@ -100,7 +100,7 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def _trained(
-    config: Mapping[str, Any], arguments: Mapping[str, Any], before: Run | None, progress: Progress
+    config: Mapping[str, Any], trainer: Mapping[str, Any], before: Run | None, progress: Progress
 ) -> Run | None:
     """Train as one of the processes that have met."""
     with distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
@@ -108,7 +108,7 @@ def _trained(
         if before is not None:
             check_same(before, ready.facts)
     if rank() > 0:
-        _follow(ready, arguments, config, before)
+        _follow(ready, trainer, config, before)
         return None
     for note in ready.notes:
         progress.say(note)
@@ -119,17 +119,17 @@ def _trained(
             _describe(run, ready, config)
         else:
             _note_device(run, device_words(config["trainer"]), progress)
-        finished = _Training(config, run, ready, arguments, evaluations, progress).finished()
+        finished = _Training(config, run, ready, trainer, evaluations, progress).finished()
     progress.tell(f"\nreport: {finished.report}" if config["report"] else f"\nrun: {finished.folder}")
     return finished
 
 
-def _follow(ready: Assembled, arguments: Mapping[str, Any], config: Mapping[str, Any], before: Run | None) -> None:
+def _follow(ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None) -> None:
     """Train as one of several processes, of which the first writes everything and evaluates."""
     if before is None or before.stage == "training":
         callbacks = [Statistics(Run(Path()), ready.trained.names)]
         checkpoints = Checkpoints(Run(Path()), config["checkpoint_minutes"])
-        fit(ready, trainer_of(arguments, callbacks, checkpoints), before, compiled=config["compile"])
+        fit(ready, trainer_of(trainer, callbacks, checkpoints), before, compiled=config["compile"])
 
 
 def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]:
@@ -242,7 +242,7 @@ class _Training:
             Snapshots(run),
             collapse,
         ]
-        barred = any(isinstance(of, ProgressBar) for of in as_list(self.trainer_arguments.get("callbacks")))
+        barred = any(isinstance(callback, ProgressBar) for callback in as_list(self.trainer_arguments.get("callbacks")))
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
             callbacks.append(TrainingBar(self.progress))
         return callbacks
@@ -268,12 +268,12 @@ class _Training:
             state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
         else:
             return
-        module.load_state_dict(state | {f"encoder.{name}": of for name, of in trained.items()})
+        module.load_state_dict(state | {f"encoder.{name}": value for name, value in trained.items()})
 
-    def _say_validated(self, found: Result) -> None:
+    def _say_validated(self, result: Result) -> None:
         """Say the validation scores of an epoch."""
-        first = found.headline[0]
-        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in found.headline if score.metric.shown)
+        first = result.headline[0]
+        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in result.headline if score.metric.shown)
         self.progress.say(f"validation after epoch {first.epoch}: {first.evaluation}, {scores}")
 
     @contextmanager

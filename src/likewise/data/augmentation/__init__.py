@@ -2,27 +2,15 @@
 
 from likewise.data.augmentation.affine import RandomAffine, RandomShift
 from likewise.data.augmentation.augmentation import Augmentation, Chain, Draw, ImageAugmentation
-from likewise.data.augmentation.blur import GaussianBlur
 from likewise.data.augmentation.colour import ColourJitter
-from likewise.data.augmentation.crop import RandomResizedCrop
 from likewise.data.augmentation.dropout import FeatureDropout, TokenDropout
+from likewise.data.augmentation.separable import GaussianBlur, RandomResizedCrop
 from likewise.data.augmentation.views import SimCLRViews
 
 __all__ = [
-    "Augmentation",
-    "Chain",
-    "ColourJitter",
-    "Draw",
-    "FeatureDropout",
-    "GaussianBlur",
-    "ImageAugmentation",
-    "RandomAffine",
-    "RandomResizedCrop",
-    "RandomShift",
-    "SimCLRViews",
-    "TokenDropout",
-    "usual_augmentation",
-]
+    "Augmentation", "Chain", "ColourJitter", "Draw", "FeatureDropout", "GaussianBlur", "ImageAugmentation",
+    "RandomAffine", "RandomResizedCrop", "RandomShift", "SimCLRViews", "TokenDropout", "usual_augmentation",
+]  # fmt: skip
 
 
 def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:

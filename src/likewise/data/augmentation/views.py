@@ -7,9 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size
-from likewise.data.augmentation.blur import GaussianBlur
 from likewise.data.augmentation.colour import ColourJitter, HueForm
-from likewise.data.augmentation.crop import RandomResizedCrop, separable
+from likewise.data.augmentation.separable import GaussianBlur, RandomResizedCrop, separable
 
 
 @final

@@ -1,8 +1,7 @@
 """Pictures: the one place that draws, with Plotly; each picture is a figure, and any page can show it."""
 
 from likewise.diagnostics.plots.figure import COLORS, CONFIG, as_data, as_html, palette, script
-from likewise.diagnostics.plots.heat_maps import heat_maps, matrix
-from likewise.diagnostics.plots.histograms import histogram, similarities
+from likewise.diagnostics.plots.histograms import heat_maps, histogram, matrix, similarities
 from likewise.diagnostics.plots.images import image_rows
 from likewise.diagnostics.plots.intervals import Dot, Tried, bars, choices, dots, reliability
 from likewise.diagnostics.plots.lines import Point, costs, curves, scatter, spectra, strengths

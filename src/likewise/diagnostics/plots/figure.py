@@ -95,6 +95,19 @@ def palette(count: int) -> list[str]:
     return list(qualitative.D3 if count <= len(qualitative.D3) else qualitative.Dark24)
 
 
+def line(points: Sequence[tuple[float, float | None]], name: str, shade: str, **others: Any) -> go.Scatter:
+    """Return a line through points, x and y, with markers; others are further properties of the trace.
+
+    Example:
+        >>> line([(1, 2.0), (2, None)], "a", GREY).y
+        (2.0, None)
+    """
+    x, y = zip(*points, strict=True) if points else ((), ())
+    return go.Scatter(
+        {"mode": "lines+markers", "line": {"color": shade, "width": 1.6}} | others, x=x, y=y, name=told(name)
+    )
+
+
 def grid(titles: Sequence[str], columns: int = COLUMNS) -> tuple[go.Figure, list[dict[str, Any]]]:
     """Return a figure of panels on axes of their own, and the row and column of each."""
     rows = max(1, -(-len(titles) // columns))

@@ -1,6 +1,6 @@
-"""Histograms: shares of values in bins, and similarities of pairs."""
+"""Histograms and heat maps: shares of values in bins, over epochs too, and matrices with a name a row and column."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -8,7 +8,9 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from likewise.diagnostics.plots.figure import COLORS, color, styled, told
+from likewise.diagnostics.plots.figure import COLORS, color, grid, styled, told
+
+MOST_NAMED = 60  # rows of a matrix; of more only hovering shows the names
 
 
 def histogram(
@@ -70,3 +72,72 @@ def _bars(edges: Tensor, shares: Tensor, shade: str, opacity: float, **named: An
         marker={"color": shade, "opacity": opacity, "line": {"width": 0}},
         **named,
     )
+
+
+def heat_maps(histograms: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> go.Figure:
+    """Draw histograms over epochs, a column an epoch, the share of each bin as a colour.
+
+    Args:
+        histograms: For each title its (epoch, counts) pairs, with as many counts in each.
+
+    Returns:
+        The figure; an epoch without counts is left blank.
+
+    Example:
+        >>> heat_maps({"drift": [(1, (3, 1)), (2, (0, 0))]}).data[0].z
+        ([75.0, None], [25.0, None])
+    """
+    figure, places = grid([told(title.replace("_", " ")) for title in histograms], columns=1)
+    for place, pairs in zip(places, histograms.values(), strict=True):
+        shares = [[100 * count / sum(counts) if sum(counts) else None for count in counts] for _, counts in pairs]
+        heat = go.Heatmap(
+            x=[epoch for epoch, _ in pairs],
+            y=list(range(1, len(shares[0]) + 1)),
+            z=[list(bin_of) for bin_of in zip(*shares, strict=True)],
+            coloraxis="coloraxis",
+            hovertemplate="epoch %{x}, bin %{y}: %{z:.1f} %<extra></extra>",
+        )
+        figure.add_trace(heat, **place)
+    rows = max(1, len(places))
+    figure.update_layout(coloraxis={"colorscale": "Blues", "cmin": 0, "colorbar": {"title": "counts, %"}})
+    figure.update_yaxes(title_text="bin")
+    figure.update_xaxes(title_text="epoch", row=rows)
+    return styled(figure, height=90 + 230 * rows)
+
+
+def matrix(values: Float[Tensor, "l l"], names: Sequence[str], what: str) -> go.Figure:
+    """Draw a square matrix as colours.
+
+    Args:
+        values: (L, L), from 0 to 1.
+        names: A name for each row and column.
+        what: What the values are.
+
+    Example:
+        >>> import torch
+        >>> matrix(torch.eye(2), ["cat", "dog"], "similarity").data[0].customdata[0][1]
+        'cat, dog: 0'
+    """
+    shown = [told(name, 24) for name in names]
+    words = [
+        [f"{first}, {second}: {value:.2g}" for second, value in zip(shown, row, strict=True)]
+        for first, row in zip(shown, values.tolist(), strict=True)
+    ]
+    places = list(range(len(shown)))
+    figure = go.Figure().add_heatmap(
+        z=values.tolist(),
+        x=places,
+        y=places,
+        customdata=words,
+        hovertemplate="%{customdata}<extra></extra>",
+        colorscale="Blues",
+        zmin=0,
+        zmax=1,
+        colorbar={"title": told(what)},
+    )
+    named: dict[str, Any] = (
+        {"tickvals": places, "ticktext": shown} if len(shown) <= MOST_NAMED else {"showticklabels": False}
+    )
+    figure.update_xaxes(tickangle=-60, automargin=True, **named)
+    figure.update_yaxes(autorange="reversed", scaleanchor="x", constrain="domain", **named)
+    return styled(figure, height=640)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from likewise.diagnostics.plots.figure import GREY, color, styled, told
+from likewise.diagnostics.plots.figure import GREY, color, line, styled, told
 
 MOST_TICKS = 40  # names on an axis
 MOST_SETTINGS = 10  # that are named on an axis; of more, powers of ten are
@@ -82,9 +82,6 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
         across: What the names are.
         up: What the vertical axis shows.
 
-    Returns:
-        The figure.
-
     Example:
         >>> bars({"encoder": {"cat": Dot(10, 5, 15), "dog": Dot(0, 0, 2)}}, "class", "wrong, %").data[0].y
         (10, 0)
@@ -116,9 +113,6 @@ def reliability(lines: Mapping[str, Sequence[tuple[float, Dot]]]) -> go.Figure:
     Args:
         lines: For each classifier its bins: the mean confidence in percent, and the accuracy.
 
-    Returns:
-        The figure.
-
     Example:
         >>> reliability({"encoder": [(55.0, Dot(50, 40, 60)), (95.0, Dot(90, 85, 94))]}).data[1].x
         (55.0, 95.0)
@@ -128,16 +122,10 @@ def reliability(lines: Mapping[str, Sequence[tuple[float, Dot]]]) -> go.Figure:
     figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=diagonal, showlegend=False, hoverinfo="skip")
     for place, (name, bins) in enumerate(lines.items()):
         shade = color(place, len(lines))
-        figure.add_scatter(
-            x=[confidence for confidence, _ in bins],
-            y=[dot.value for _, dot in bins],
-            error_y=whiskers([dot for _, dot in bins]) | {"color": shade},
-            name=told(name),
-            mode="lines+markers",
-            line={"color": shade, "width": 1.6},
-            hovertext=[told(dot.words, 200) for _, dot in bins],
-            hoverinfo="text+name",
-        )
+        whisker = whiskers([dot for _, dot in bins]) | {"color": shade}
+        said = {"hovertext": [told(dot.words, 200) for _, dot in bins], "hoverinfo": "text+name"}
+        points = [(confidence, dot.value) for confidence, dot in bins]
+        figure.add_trace(line(points, name, shade, error_y=whisker, **said))
     figure.update_xaxes(title_text="mean confidence, %")
     figure.update_yaxes(title_text="accuracy, %")
     return styled(figure, height=420, showlegend=len(lines) > 1)
@@ -149,9 +137,6 @@ def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> 
     Args:
         panels: For each title, the name of the setting, and for each curve what was tried.
 
-    Returns:
-        The figure.
-
     Example:
         >>> tried = [Tried(1.0, 90, 88, 92, True), Tried(10.0, 80, 78, 82, False)]
         >>> choices({"kNN": ("k", {"encoder": tried})}).data[0].marker.symbol
@@ -162,23 +147,15 @@ def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> 
     named: set[str] = set()
     for column, (setting, lines) in enumerate(panels.values(), start=1):
         for kind, tried in lines.items():
-            shade = color(kinds.index(kind), len(kinds))
-            line = go.Scatter(
-                x=[one.setting for one in tried],
-                y=[one.value for one in tried],
-                error_y=whiskers(tried) | {"thickness": 1},
-                name=told(kind),
-                legendgroup=kind,
-                showlegend=kind not in named,
-                mode="lines+markers",
-                line={"color": shade, "width": 1.6},
-                marker={
-                    "symbol": ["star" if one.chosen else "circle" for one in tried],
-                    "size": [16 if one.chosen else 7 for one in tried],
-                },
-            )
+            marker = {
+                "symbol": ["star" if one.chosen else "circle" for one in tried],
+                "size": [16 if one.chosen else 7 for one in tried],
+            }
+            legend = {"legendgroup": kind, "showlegend": kind not in named}
+            drawn = {"error_y": whiskers(tried) | {"thickness": 1}, "marker": marker}
+            points, shade = [(one.setting, one.value) for one in tried], color(kinds.index(kind), len(kinds))
+            figure.add_trace(line(points, kind, shade, **drawn, **legend), row=1, col=column)
             named.add(kind)
-            figure.add_trace(line, row=1, col=column)
         figure.update_xaxes(type="log", exponentformat="power", title_text=told(setting), row=1, col=column)
         values = sorted({one.setting for tried in lines.values() for one in tried})
         if len(values) <= MOST_SETTINGS:

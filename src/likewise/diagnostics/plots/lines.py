@@ -10,7 +10,7 @@ from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from likewise.diagnostics.plots.figure import COLORS, color, grid, styled, told
+from likewise.diagnostics.plots.figure import COLORS, color, grid, line, styled, told
 
 MOST_LABELS = 24  # in a legend
 DECADES = 5.0  # of the axis of strengths; weaker references make no difference
@@ -44,17 +44,10 @@ def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]
     named: set[str] = set()
     for place, lines in zip(places, panels.values(), strict=True):
         for label, points in lines:
-            line = go.Scatter(
-                x=[step for step, _ in points],
-                y=[value for _, value in points],
-                name=told(label),
-                legendgroup=label,
-                showlegend=label not in named,
-                mode="lines" if len(points) > 1 else "markers",
-                line={"color": color(labels.index(label), len(labels)), "width": 1.6},
-            )
+            shade, mode = color(labels.index(label), len(labels)), "lines" if len(points) > 1 else "markers"
+            legend = {"legendgroup": label, "showlegend": label not in named}
+            figure.add_trace(line(points, label, shade, mode=mode, **legend), **place)
             named.add(label)
-            figure.add_trace(line, **place)
     rows = max((place["row"] for place in places), default=1)
     figure.update_xaxes(title_text=across, row=rows)
     figure.update_yaxes(exponentformat="power")
@@ -69,9 +62,6 @@ def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logar
         across: What the horizontal axis shows.
         up: What the vertical axis shows.
         logarithmic: Whether the horizontal axis is logarithmic.
-
-    Returns:
-        The figure.
 
     Example:
         >>> figure = scatter({"a run": [Point(500, 0.1, "cat"), Point(5, 0.3, "dog")]}, "training samples", "drift")
@@ -107,16 +97,8 @@ def spectra(values: Mapping[str, Float[Tensor, " k"]]) -> go.Figure:
     """
     figure = go.Figure()
     for place, (name, of) in enumerate(values.items()):
-        shown = [value for value in of.tolist() if value > 0]
-        figure.add_scatter(
-            x=list(range(1, len(shown) + 1)),
-            y=shown,
-            name=told(name),
-            mode="lines+markers",
-            marker={"size": 4},
-            line={"width": 1.6, "color": color(place, len(values))},
-            showlegend=True,
-        )
+        shown = list(enumerate((value for value in of.tolist() if value > 0), start=1))
+        figure.add_trace(line(shown, name, color(place, len(values)), marker={"size": 4}, showlegend=True))
     figure.update_xaxes(title_text="principal direction")
     figure.update_yaxes(title_text="standard deviation", type="log", exponentformat="power", dtick=1)
     return styled(figure, height=320)
@@ -142,17 +124,10 @@ def strengths(
     figure, places = grid([told(title, 64) for title in panels])
     for place, (edges, *means) in zip(places, panels.values(), strict=True):
         for kind, (name, values) in enumerate(zip(("positives", "negatives"), means, strict=True)):
-            line = go.Scatter(
-                x=((edges[1:] + edges[:-1]) / 2).tolist(),
-                y=[value if value > 0 else None for value in values.tolist()],
-                name=name,
-                legendgroup=name,
-                showlegend=place == places[0],
-                mode="lines+markers",
-                line={"color": COLORS[kind], "width": 1.6},
-                marker={"size": 5},
-            )
-            figure.add_trace(line, **place)
+            middles = ((edges[1:] + edges[:-1]) / 2).tolist()
+            points = [(at, of if of > 0 else None) for at, of in zip(middles, values.tolist(), strict=True)]
+            legend = {"legendgroup": name, "showlegend": place == places[0]}
+            figure.add_trace(line(points, name, COLORS[kind], marker={"size": 5}, **legend), **place)
     rows = max((place["row"] for place in places), default=1)
     exponents = [math.log10(of) for _, *means in panels.values() for mean in means for of in mean.tolist() if of > 0]
     top = max(exponents, default=0.0)
@@ -183,18 +158,10 @@ def costs(measured: Mapping[str, Mapping[str, Sequence[tuple[int, float, float |
     for loss, of in measured.items():
         for place, (name, points) in enumerate(of.items()):
             memory = [(rows, peak / 2**20) for rows, _, peak in points if peak]
-            for column, line in enumerate(([(rows, time) for rows, time, _ in points], memory), start=1):
-                scatter = go.Scatter(
-                    x=[rows for rows, _ in line],
-                    y=[value for _, value in line],
-                    name=name,
-                    legendgroup=name,
-                    showlegend=column == 1,
-                    visible=loss == losses[0],
-                    mode="lines+markers",
-                    line={"color": qualitative.D3[place % len(qualitative.D3)], "width": 1.6},
-                )
-                figure.add_trace(scatter, row=1, col=column)
+            shade = qualitative.D3[place % len(qualitative.D3)]
+            for column, pairs in enumerate(([(rows, time) for rows, time, _ in points], memory), start=1):
+                legend = {"legendgroup": name, "showlegend": column == 1, "visible": loss == losses[0]}
+                figure.add_trace(line(pairs, name, shade, **legend), row=1, col=column)
                 owners.append(loss)
     shown = [{"visible": [owner == loss for owner in owners]} for loss in losses]
     buttons = [{"label": loss, "method": "restyle", "args": [seen]} for loss, seen in zip(losses, shown, strict=True)]

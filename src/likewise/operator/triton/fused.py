@@ -12,7 +12,7 @@ z_j, and in the same way if the queries are part of it; if both directions are w
 over the references and the references over the queries. Any other section takes one product per gradient.
 
 Gradients come in parts, one for each split of a loop. One kernel adds these up and propagates the sum through the
-normalisation. A pull with expensive tiles is evaluated as pull @ references; a contrast whose weights no kernel
+normalisation. What is expensive within tiles of a pull is pull @ references; a contrast whose weights no kernel
 evaluates, and one for whose kernels a GPU has no room, goes by tiles.
 """
 
@@ -44,7 +44,7 @@ class _State(NamedTuple):
     forth: Sums
     back: Sums | None
     drawn: Tensor | None
-    """pull @ references, for a pull that is evaluated this way."""
+    """pull @ references, of what is pulled this way."""
     outcome: Outcome
 
 
@@ -123,7 +123,8 @@ def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tens
     attraction, drawn = forth.attraction, None
     if found.streamed is not None:
         drawn = found.streamed @ tuple([v.values(tau.dtype) for v in sections])
-        attraction = torch.linalg.vecdot(z.values(tau.dtype), drawn) / tau
+        beside = torch.linalg.vecdot(z.values(tau.dtype), drawn) / tau
+        attraction = beside if attraction is None else attraction + beside
     if common.coefficients is None:
         losses, counts = put_together(problem, forth.logsums, attraction)
     else:
@@ -152,11 +153,9 @@ def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
         upstream = problems.taken_apart(problem, upstream, state.outcome.counts)
     of_rows, of_columns, strongest, weights = _forces(state, upstream)
     products = _products(state, wanted, of_rows, of_columns)
-    streamed = _streamed(state, upstream.attraction, wanted)
+    streamed = _streamed(state, upstream.attraction, wanted, slopes)
     if wanted.temperature and problem.normalize:
         slopes.append((-weights.sum() / tau.square()).to(tau.dtype))
-    if wanted.temperature and streamed:
-        slopes.append(-(upstream.attraction @ state.outcome.attraction) / tau)
     needs = dict(zip(map(id, sections), wanted.sections, strict=True)) | {
         id(z): wanted.queries or wanted.temperature  # the same loops compute that of the temperature
     }
@@ -199,16 +198,19 @@ def _products(
     return products
 
 
-def _streamed(state: _State, upstream: Tensor | None, wanted: Wanted) -> dict[int, list[Tensor]]:
-    """Return the gradients of rows, times τ, from a pull that is evaluated as pull @ references."""
-    pull, z = state.common.plans.streamed, state.rows[0]
-    if pull is None or state.drawn is None or upstream is None:
+def _streamed(state: _State, force: Tensor | None, wanted: Wanted, slopes: list[Tensor]) -> dict[int, list[Tensor]]:
+    """Return the gradients of rows, times τ, from a pull that is evaluated as pull @ references, and add that of τ."""
+    problem, pull, tau, drawn = state.problem, state.common.plans.streamed, state.common.tau, state.drawn
+    if pull is None or drawn is None or force is None:
         return {}
-    sections, force = tuple(state.problem.placed(z, state.rows[1:])), upstream[:, None]
+    sections = tuple(problem.placed(state.rows[0], state.rows[1:]))
+    z, *others = (v.values(tau.dtype) for v in state.rows)
+    if wanted.temperature:
+        slopes.append(-(force @ torch.linalg.vecdot(z, drawn)) / tau.square())
     found = {id(v): list[Tensor]() for v in state.rows}
-    found[id(z)].append(state.drawn * force)
-    asked = z.values(state.common.tau.dtype) * force
-    products = pull.transposed_products(asked, [len(v.came) for v in sections], wanted.sections)
+    found[id(state.rows[0])].append(drawn * force[:, None])
+    given = tuple(problem.placed(z, others))
+    products = pull.pulled(z, force, given, wanted.sections, normalize=problem.normalize)
     for v, values in zip(sections, products, strict=True):
         found[id(v)] += [] if values is None else [values]
     return found

@@ -70,7 +70,7 @@ class Plans(NamedTuple):
     mean: bool
     """Whether the last weight, the pull or the last push, is divided by the sum of its row, which kernels count."""
     streamed: PairWeight | None
-    """A pull with expensive tiles, evaluated as pull @ references."""
+    """What is pulled as pull @ references."""
 
     @property
     def counted(self) -> int:
@@ -85,8 +85,9 @@ class Plans(NamedTuple):
 
 def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> Plans | None:
     """Return the weights of a contrast over sections of these lengths; None if kernels cannot evaluate one of them."""
-    streamed = None if problem.pull is None or problem.pull.within_tiles else problem.pull
-    pull = None if streamed is not None else problem.pull
+    pull, streamed = problem.pulls
+    if pull is not None and (pull.is_sparse or (streamed is not None and isinstance(pull, Concat))):
+        pull, streamed = None, problem.pull  # with a section whose pull has no form, tiles would evaluate all
     weights, powers = [push.weight for push in problem.pushes], tuple(float(push.power) for push in problem.pushes)
     weights += [] if pull is None else [pull]
     last = weights[-1]

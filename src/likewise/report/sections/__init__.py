@@ -1,17 +1,15 @@
 """The sections that come with likewise, in their order on a page."""
 
-from likewise.report.sections.choices import ChoicesSection
 from likewise.report.sections.classes import ClassesSection, ConfusionSection, LabelsSection
 from likewise.report.sections.comparison import ClassDifferencesSection, ComparisonSection
 from likewise.report.sections.episode import EpisodeSection
-from likewise.report.sections.facts import FactsSection
 from likewise.report.sections.geometry import GeometrySection, LabelSimilaritySection
 from likewise.report.sections.gradients import AnchorSection, GradientsSection
 from likewise.report.sections.maps import MapSection
 from likewise.report.sections.samples import HardestPairsSection, MistakesSection, NearestTextsSection
-from likewise.report.sections.scores import CalibrationSection, RobustnessSection, ScoresSection
+from likewise.report.sections.scores import CalibrationSection, ChoicesSection, RobustnessSection, ScoresSection
 from likewise.report.sections.section import Section
-from likewise.report.sections.training import ClassMeansSection, CurvesSection, HistogramsSection
+from likewise.report.sections.training import ClassMeansSection, CurvesSection, FactsSection, HistogramsSection
 
 SECTIONS: tuple[type[Section], ...] = (
     ComparisonSection,

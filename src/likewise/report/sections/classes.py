@@ -9,12 +9,12 @@ from torch import Tensor
 
 from likewise.diagnostics import plots
 from likewise.evaluation import KNN
-from likewise.evaluation.label_scores import F1, THIRDS
+from likewise.evaluation.predictions import F1, THIRDS
 from likewise.report.elements import heading, sentence, table
 from likewise.report.formatting import counted, dot_of, score_words, slug
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
-from likewise.scores import ALL, ENCODER, Group, Score
+from likewise.scores import ALL, ENCODER, Group, Score, places_of
 
 MOST = 40  # classes or labels that are shown
 PAIRS = 12  # of classes that are confused, in a table
@@ -86,11 +86,10 @@ class ConfusionSection(Section):
         predicted = subjects[0].outcomes.get((KNN.name, "prediction", ENCODER, "test"))
         if test is None or test.label_kind != "classes" or predicted is None:
             return None
-        known = dict(zip(test.numbers.tolist(), test.classes.tolist(), strict=True))
-        if not set(predicted.rows.tolist()) <= set(known):
+        place = places_of(predicted.rows, test.numbers)
+        if bool((place < 0).any()):
             return None
-        labels = torch.tensor([known[row] for row in predicted.rows.tolist()], dtype=torch.long)
-        counts = confusion(labels, predicted.values.long(), len(test.names))
+        counts = confusion(test.classes[place], predicted.values.long(), len(test.names))
         wrong = counts.clone().fill_diagonal_(0)
         if not wrong.any():
             return None

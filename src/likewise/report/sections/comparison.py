@@ -6,13 +6,12 @@ from markupsafe import Markup
 
 from likewise.diagnostics import plots
 from likewise.evaluation import Difference
-from likewise.report.comparison import OTHER_SAMPLES, compared, difference
+from likewise.report.comparison import OTHER_SAMPLES, compared, difference, verdict
 from likewise.report.elements import heading, paragraphs, sentence, table
 from likewise.report.formatting import difference_words, marked, slug
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.report.subject import Subject
-from likewise.report.verdict import verdict
 from likewise.scores import ENCODER, Group
 
 MOST_ROWS = 400  # of the table of scores

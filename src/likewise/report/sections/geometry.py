@@ -19,7 +19,7 @@ from likewise.diagnostics import (
     singular_values,
     uniformity,
 )
-from likewise.diagnostics.spectrum import rank_of
+from likewise.diagnostics.unit_rows import rank_of
 from likewise.report.elements import folded, sentence, table
 from likewise.report.formatting import how_many
 from likewise.report.sections.section import Content, Section

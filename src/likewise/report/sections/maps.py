@@ -13,13 +13,13 @@ from torch import Tensor
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
 from likewise.diagnostics.layout import Method
 from likewise.evaluation import KNN, Features
-from likewise.evaluation.label_words import label_words
+from likewise.evaluation.features import label_words
 from likewise.report.elements import drawn_by_script, sentence
 from likewise.report.formatting import how_many
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
 from likewise.report.subject import Subject
-from likewise.scores import ENCODER, RAW
+from likewise.scores import ENCODER, RAW, places_of
 
 MAPPED = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
 FEWEST = 8  # samples of each class; with so many classes that there would be fewer, whole classes are chosen
@@ -121,9 +121,8 @@ def _of_runs(tests: Mapping[Subject, Features], some: Features) -> Panels:
     panels: Panels = {}
     first: Mapping[str, Tensor] = {}
     for subject, test in tests.items():
-        place = {row: at for at, row in enumerate(test.numbers.tolist())}
-        rows = torch.tensor([place[row] for row in some.numbers.tolist()])
-        panels[subject.setting] = _layouts(subject, test.vectors[rows], first)
+        vectors = test.vectors[places_of(some.numbers, test.numbers)]
+        panels[subject.setting] = _layouts(subject, vectors, first)
         first = first or panels[subject.setting]
     return panels
 
@@ -183,8 +182,8 @@ def _colours(subject: Subject, some: Features) -> dict[str, Any]:
     predicted = subject.outcomes.get((KNN.name, "prediction", ENCODER, "test"))
     if predicted is None:
         return found
-    of_row = dict(zip(predicted.rows.tolist(), predicted.values.long().tolist(), strict=True))
-    said = torch.tensor([of_row.get(row, -1) for row in some.numbers.tolist()])
+    place = places_of(some.numbers, predicted.rows)
+    said = predicted.values.long()[place].where(place >= 0, -1)
     wrong = (said != some.classes).long().where(said >= 0, -1)
     return found | {
         "kNN's prediction": of(some.names, palette, said),

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from markupsafe import Markup
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, sentence, table
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
-from likewise.scores import ENCODER
+from likewise.scores import ENCODER, places_of
 
 PAIRS = 12  # of each kind
 MOST = {"classes": 60_000, "label sets": 10_000}  # samples among which the pairs are found
@@ -82,10 +81,9 @@ class MistakesSection(Section):
 
 def _wrong(test: Features, rows: Tensor, predictions: Tensor) -> tuple[Tensor, Tensor]:
     """Return which test samples are predicted wrongly, and as what."""
-    known, order = rows.sort()
-    place = torch.searchsorted(known, test.numbers).clamp(max=max(0, len(known) - 1))
-    said = predictions[order][place]
-    wrong = (known[place] == test.numbers) & (said != test.classes)
+    place = places_of(test.numbers, rows)
+    said = predictions[place]
+    wrong = (place >= 0) & (said != test.classes)
     return wrong.nonzero().flatten(), said[wrong]
 
 

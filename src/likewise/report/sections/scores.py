@@ -1,17 +1,19 @@
-"""Scores of one run: all of them in a table, the shares also as dots; its calibration; its robustness."""
+"""Scores of one run: all of them, its calibration, its robustness, and what validation chose."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from markupsafe import Markup
 
 from likewise.diagnostics import plots
 from likewise.evaluation import Calibration, Difference, Robustness, paired_difference
-from likewise.evaluation.accuracy import ACCURACY
 from likewise.evaluation.calibration import CONFIDENCE
+from likewise.evaluation.predictions import ACCURACY
 from likewise.evaluation.robustness import CLEAN
 from likewise.report.elements import element, folded, sentence, table
 from likewise.report.formatting import (
-    count_words,
+    counted,
     difference_words,
     dot_of,
     marked,
@@ -22,6 +24,12 @@ from likewise.report.formatting import (
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
 from likewise.scores import ALL, ENCODER, RAW, Score
+
+MOST = 400  # rows of a table
+Tried = Mapping[tuple[str, str], Sequence[Score]]
+"""For each evaluation with its metric, and each kind of features, the candidates."""
+Chosen = Mapping[tuple[str, str], Mapping[str, Any]]
+"""For each of them the settings that were chosen."""
 
 
 class ScoresSection(Section):
@@ -95,7 +103,7 @@ def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bo
             difference = encoder_less_raw(subject, evaluation, metric)
             line.append("" if theirs is None else score_words(theirs))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
-        lines.append([*line, count_words(ours)])
+        lines.append([*line, counted(ours.count, ours.counted)])
         own, other = remarks(ours), "" if theirs is None else remarks(theirs)
         choices = own if other in {own, ""} else "; ".join(filter(None, [own, f"raw inputs: {other}"]))
         chosen += [[name, choices]] if choices else []
@@ -148,3 +156,70 @@ class RobustnessSection(Section):
         figure = plots.as_html(plots.dots(dots, "accuracy on the test part, %"), "robustness")
         said = sentence("robustness", clean=score_words(clean))
         return Content("Robustness", said, figure + table(["", *severities], rows))
+
+
+class ChoicesSection(Section):
+    """The validation score of every setting that an evaluation tried, and which it chose."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        groups = _tried(subjects[0])
+        if not groups:
+            return None
+        chosen = {_kind_of(score): score.settings for score in subjects[0].test_scores.values()}
+        panels = _panels(groups, chosen)
+        figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
+        return Content("Choices", sentence("choices"), figure + _choice_tables(groups, chosen))
+
+
+def _choice_tables(groups: Tried, chosen: Chosen) -> Markup:
+    """Return a table of what was chosen, and one of all that was tried to open."""
+    best: list[list[str]] = []
+    every: list[list[str]] = []
+    for of, tried in groups.items():
+        scored = {settings_words(score.settings): score_words(score) for score in tried}
+        setting = settings_words(chosen[of])
+        best.append([*of, setting, scored.get(setting, "")])
+        every += [[*of, said, words, "chosen" if said == setting else ""] for said, words in scored.items()]
+    head = ["", "features", "setting", "validation score"]
+    whole = table([*head, ""], every, most=MOST)
+    return table([*head[:2], "chosen setting", head[3]], best, most=MOST) + folded("All that was tried", whole)
+
+
+def _panels(groups: Tried, chosen: Chosen) -> dict[str, tuple[str, dict[str, list[plots.Tried]]]]:
+    """Return for each evaluation the name of its numeric setting, and its curves: one a kind of features and vote."""
+    panels: dict[str, tuple[str, dict[str, list[plots.Tried]]]] = {}
+    for of, tried in groups.items():
+        for score in (score for score in tried if score.metric.is_share):
+            setting, number, rest = axis(score.settings)
+            if number is None:
+                continue
+            value, low, high = (100 * bound for bound in (score.value, score.low, score.high))
+            one = plots.Tried(number, value, low, high, score.settings == chosen[of])
+            panels.setdefault(of[0], (setting, {}))[1].setdefault(", ".join([of[1], *rest]), []).append(one)
+    return {
+        name: (setting, {kind: sorted(line) for kind, line in of.items()}) for name, (setting, of) in panels.items()
+    }
+
+
+def _tried(subject: Subject) -> Tried:
+    """Return the candidates of each evaluation and kind of features, where there was more than one."""
+    groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
+    reported = {_kind_of(score) for score in subject.test_scores.values()}
+    for score in subject.scores:
+        of = _kind_of(score)
+        if score.part == "validation" and score.epoch is None and score.group == ALL and of in reported:
+            groups[of].append(score)
+    return {of: tried for of, tried in groups.items() if len(tried) > 1}
+
+
+def _kind_of(score: Score) -> tuple[str, str]:
+    """Return the evaluation with its metric, and the features."""
+    return f"{score.evaluation}, {score.metric}", score.features
+
+
+def axis(settings: Mapping[str, Any]) -> tuple[str, float | None, list[str]]:
+    """Return the first setting that is a positive number, its value, and the other settings in words."""
+    numbers = (name for name, value in settings.items() if isinstance(value, (int, float)) and value > 0)
+    first = next(numbers, None)
+    others = [settings_words({name: value}) for name, value in settings.items() if name != first]
+    return first or "", None if first is None else settings[first], others

@@ -3,10 +3,9 @@
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.learned import Classifier, LabelPrototypes
-from likewise.training.inputs.loss_input import InputContext, LossInput
+from likewise.training.inputs.loss_input import InputContext, LossInput, LossSignature
 from likewise.training.inputs.momentum import KeyQueue, Momentum, Predictor
 from likewise.training.inputs.resolution import LossInputs
-from likewise.training.inputs.signature import LossSignature
 
 __all__ = [
     "BatchInputs",

@@ -68,17 +68,13 @@ class Pairs(LossInput):
             embeddings = embeddings[:, :1]
         return embeddings[:, 0] if embeddings.shape[1] == 1 else embeddings
 
-    def anchors(self, step: Step) -> Tensor:
-        """Return the queries under their other name."""
-        return self.queries(step)
+    anchors = queries
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:
         """Return z of the last view, with gradient."""
         return step.embeddings[:, -1]
 
-    def positives(self, step: Step) -> Float[Tensor, "b e"]:
-        """Return the keys under their other name."""
-        return self.keys(step)
+    positives = keys
 
     def negatives(self, step: Step) -> Float[Tensor, "b e"]:
         """Return z of the last view of other samples."""

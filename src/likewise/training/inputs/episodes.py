@@ -136,10 +136,10 @@ class EpisodeMaps(Learned, LossInput):
     def _shown(self, step: Step, classes: Int[Tensor, "e q"]) -> Int[Tensor, "e q h w"]:
         """Return for each cell of a query the class of the image that it shows."""
         height, width = step.maps.shape[-2:]
-        own = classes[..., None, None].expand(*classes.shape, height, width)
+        ours = classes[..., None, None].expand(*classes.shape, height, width)
         mix = step.batch.get("mix")
         if mix is None:
-            return own
+            return ours
         if self._grid is None:
             raise RuntimeError("mixed queries need an encoder whose cells are known")  # refused before training
         partners: Int[Tensor, "e q"] = classes.gather(1, mix.partners)
@@ -147,7 +147,7 @@ class EpisodeMaps(Learned, LossInput):
         theirs: Bool[Tensor, "e h w"] = owned_by_partner(
             mix, (height, width), self._grid.stride, image, start=self._grid.start
         )
-        return torch.where(theirs.unsqueeze(1), partners[..., None, None], own)
+        return torch.where(theirs.unsqueeze(1), partners[..., None, None], ours)
 
 
 def _own_classes(step: Step) -> Int[Tensor, "e q"]:

@@ -1,19 +1,74 @@
-"""The abstract input of losses: a module that supplies arguments of their forward."""
+"""The abstract input of losses, a module that supplies arguments of their forward; and which of these a loss takes."""
 
 import inspect
 from abc import ABC
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar, final
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self, TypeVar, final
 
 from torch import Tensor, nn
 
 from likewise.data import Batches, LabelKind
+from likewise.losses import Loss
 from likewise.models import Encoder, Head
-from likewise.training.inputs.signature import LossSignature
 from likewise.training.step import Step
 
 T = TypeVar("T")
+EMBEDDINGS = "embeddings"
+
+
+@final
+@dataclass(frozen=True)
+class LossSignature:
+    """The argument names of a loss's forward.
+
+    Args:
+        loss: The loss's name.
+        required: Names without a default; `*views` counts as embeddings.
+        optional: Names with a default.
+        positional: Whether the forward takes views by position, not by name.
+
+    Example:
+        >>> import likewise as lw
+        >>> signature = LossSignature.by(lw.InfoNCELoss)
+        >>> sorted(signature.required), sorted(signature.optional), LossSignature.by(lw.NTXentLoss).required
+        (['keys', 'queries'], ['queue'], frozenset({'embeddings'}))
+    """
+
+    loss: str = ""
+    required: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    positional: bool = False
+
+    @classmethod
+    def by(cls, kind: type[Loss]) -> Self:
+        """Read the forward of a loss's class."""
+        parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+        named = [arg for arg in parameters if arg.kind not in {arg.VAR_POSITIONAL, arg.VAR_KEYWORD}]
+        positional = any(arg.kind is arg.VAR_POSITIONAL for arg in parameters)
+        required = {arg.name for arg in named if arg.default is arg.empty}
+        return cls(
+            kind.__name__,
+            frozenset(required | ({EMBEDDINGS} if positional else set())),
+            frozenset(arg.name for arg in named if arg.default is not arg.empty),
+            positional,
+        )
+
+    @classmethod
+    def of(cls, loss: Loss) -> Self:
+        """Read the forward of a loss, without the arguments that its configuration ignores."""
+        signature = cls.by(type(loss))
+        return replace(signature, optional=signature.optional - loss.unused)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names."""
+        return self.required | self.optional
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the last view is a key if there is a momentum encoder: not if the loss takes targets."""
+        return "targets" not in self.names
 
 
 @final
@@ -71,8 +126,8 @@ class LossInput(nn.Module, ABC):
     @classmethod
     def names(cls) -> frozenset[str]:
         """The argument names that the class supplies: its public methods that are not in `LossInput`."""
-        own = {name for kind in cls.__mro__ for name, of in vars(kind).items() if inspect.isfunction(of)}
-        return frozenset(name for name in own if not name.startswith("_") and not hasattr(LossInput, name))
+        supplied = {name for kind in cls.__mro__ for name, member in vars(kind).items() if inspect.isfunction(member)}
+        return frozenset(name for name in supplied if not name.startswith("_") and not hasattr(LossInput, name))
 
     def build(self, context: InputContext) -> None:
         """Make parameters and buffers, once, before training."""

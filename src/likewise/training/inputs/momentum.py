@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from likewise.memory import MomentumEncoder, Queue
 from likewise.memory.momentum_encoder import BufferPolicy
 from likewise.models import PredictionHead
-from likewise.training.inputs.loss_input import InputContext, LossInput
-from likewise.training.inputs.signature import LossSignature
+from likewise.training.inputs.loss_input import InputContext, LossInput, LossSignature
 from likewise.training.step import Step
 
 QUEUE = "queue"  # its keys come from the momentum encoder, if there is one
@@ -60,23 +59,19 @@ class Momentum(LossInput):
     def given_to(self, signature: LossSignature) -> frozenset[str]:
         """Return the names that it supplies, with labels only for what it supplies."""
         given = super().given_to(signature)
-        return given - {f"{of}_labels" for of in ("key", "reference") if f"{of}s" not in given}
+        return given - {f"{what}_labels" for what in ("key", "reference") if f"{what}s" not in given}
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:
         """Return z of the last view."""
         return step.keys
 
-    def references(self, step: Step) -> Float[Tensor, "b e"]:
-        """Return the keys under their other name."""
-        return step.keys
+    references = keys
 
     def key_labels(self, step: Step) -> Tensor:
         """Return the labels of the keys."""
         return step.labels
 
-    def reference_labels(self, step: Step) -> Tensor:
-        """Return the labels of the references."""
-        return step.labels
+    reference_labels = key_labels
 
     def targets(self, step: Step) -> Float[Tensor, "b v e"]:
         """Return z of all views."""

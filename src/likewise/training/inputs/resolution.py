@@ -12,9 +12,8 @@ from likewise.losses import Loss
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
-from likewise.training.inputs.loss_input import InputContext, LossInput, final_kinds
+from likewise.training.inputs.loss_input import EMBEDDINGS, InputContext, LossInput, LossSignature, final_kinds
 from likewise.training.inputs.momentum import Momentum, Predictor
-from likewise.training.inputs.signature import EMBEDDINGS, LossSignature
 from likewise.training.step import Step
 
 SEPARATORS = (";", "|", ",")
@@ -37,15 +36,19 @@ def resolve(signature: LossSignature, given: Sequence[LossInput], *, labelled: b
 
     def supplied(inputs: Sequence[LossInput]) -> dict[str, LossInput]:
         """Name the first supplier of each argument."""
-        without = {one: frozenset[str]() if labelled else one.of_labels for one in inputs}
-        return {name: one for one in reversed(inputs) for name in sorted(one.given_to(signature) - without[one])}
+        without = {supplier: frozenset[str]() if labelled else supplier.of_labels for supplier in inputs}
+        return {
+            name: supplier
+            for supplier in reversed(inputs)
+            for name in sorted(supplier.given_to(signature) - without[supplier])
+        }
 
     _check_given(signature, given)
     every_batch = (BatchInputs(), Pairs())
     made: list[LossInput] = []
     for kind in MADE_IF_REQUIRED:
         missing = signature.required - supplied([*given, *made, *every_batch]).keys()
-        if kind.names() & missing and not any(isinstance(one, kind) for one in given):
+        if kind.names() & missing and not any(isinstance(loss_input, kind) for loss_input in given):
             made.append(kind())
     inputs = (*given, *made, *every_batch)
     suppliers = supplied(inputs)
@@ -74,53 +77,46 @@ class LossInputs(nn.Module):
         self._context = replace(context, signature=self.signature)
         chosen = _recommended(loss) if given is None else given
         inputs, self._suppliers = resolve(self.signature, chosen, labelled=context.label_kind is not None)
-        if context.num_labels < 1 and any(isinstance(one, Learned) for one in inputs):
+        if context.num_labels < 1 and any(isinstance(loss_input, Learned) for loss_input in inputs):
             raise ValueError(
                 f"expected labels for {self.signature.loss}, which learns parameters for each of them, got none: "
                 "pass samples= with labels"
             )
-        for one in inputs:
-            one.build(self._context)
-        self.by_class = nn.ModuleDict({type(one).__name__: one for one in inputs})
+        for loss_input in inputs:
+            loss_input.build(self._context)
+        self.by_class = nn.ModuleDict({type(loss_input).__name__: loss_input for loss_input in inputs})
 
     @property
     def all(self) -> Iterator[LossInput]:
         """All inputs, those given first."""
-        return (one for one in self.by_class.children() if isinstance(one, LossInput))
+        return (loss_input for loss_input in self.by_class.children() if isinstance(loss_input, LossInput))
 
     @property
     def momentum(self) -> Momentum | None:
         """The momentum encoder, or None."""
-        return next((one for one in self.all if isinstance(one, Momentum)), None)
+        return next((loss_input for loss_input in self.all if isinstance(loss_input, Momentum)), None)
 
     def arguments(self, step: Step) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
         """Return the loss's arguments, by position and by name."""
-        values = {name: getattr(one, name)(step) for name, one in self._suppliers.items()}
+        values = {name: getattr(loss_input, name)(step) for name, loss_input in self._suppliers.items()}
         return ((values.pop(EMBEDDINGS),) if self.signature.positional else ()), values
 
     def after_update(self) -> None:
         """Update all inputs after a step of the optimizer."""
         network = self._context.network
-        for one in self.all:
-            one.after_update(network)
+        for loss_input in self.all:
+            loss_input.after_update(network)
 
     def check_batches(self, batches: Batches) -> None:
         """Raise a ValueError unless batches have what the inputs read."""
-        for one in dict.fromkeys(self._suppliers.values()):
-            one.check_batches(batches, self._context)
+        for loss_input in dict.fromkeys(self._suppliers.values()):
+            loss_input.check_batches(batches, self._context)
 
 
 def reads_embeddings(loss: type[Loss]) -> bool:
     """Tell whether a loss reads embeddings; if not, a head has no use."""
     without = frozenset[str]().union(*(kind.without_head for kind in final_kinds(LossInput)))
     return not LossSignature.by(loss).required <= without
-
-
-def batches_of(loss: type[Loss]) -> type[Batches]:
-    """Return the kind of batches that a loss needs: `Batches` if any will do."""
-    required = LossSignature.by(loss).required
-    needed = (kind.batches for kind in final_kinds(LossInput) if kind.names() & required)
-    return next((kind for kind in needed if kind is not Batches), Batches)
 
 
 def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str] = ()) -> None:
@@ -133,7 +129,7 @@ def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str]
         return
     takes = " or ".join(sorted(kinds))
     ours = (kind for kind in final_kinds(Loss) if kind.__module__.startswith("likewise."))
-    fitting = sorted(of.__name__ for of in ours if (given in of.label_kinds if given else not of.label_kinds))
+    fitting = sorted(kind.__name__ for kind in ours if (given in kind.label_kinds if given else not kind.label_kinds))
     has, remedy = given or "no labels", f"choose one of {', '.join(fitting)}"
     several = [(separator, name) for separator in SEPARATORS for name in names if separator in name]
     if given == "classes" and several:
@@ -155,19 +151,19 @@ def _recommended(loss: Loss) -> list[LossInput]:
 
 
 def _check_given(signature: LossSignature, given: Sequence[LossInput]) -> None:
-    for one, other in combinations(given, 2):
-        both = one.names() & other.names() & signature.names
-        if both or type(one) is type(other):
+    for first, second in combinations(given, 2):
+        both = first.names() & second.names() & signature.names
+        if both or type(first) is type(second):
             raise ValueError(
-                f"expected one input for {' and '.join(sorted(both)) or 'each kind'}, got {type(one).__name__} and "
-                f"{type(other).__name__}: leave one out"
+                f"expected one input for {' and '.join(sorted(both)) or 'each kind'}, got {type(first).__name__} and "
+                f"{type(second).__name__}: leave one out"
             )
-    supplied = frozenset[str]().union(*(one.names() for one in given))
-    for one in given:
-        if not one.serves(signature, supplied):
+    supplied = frozenset[str]().union(*(loss_input.names() for loss_input in given))
+    for loss_input in given:
+        if not loss_input.serves(signature, supplied):
             raise ValueError(
-                f"expected inputs that {signature.loss} takes, got {type(one).__name__}, which supplies "
-                f"{' and '.join(sorted(one.names()))}, not {', '.join(sorted(signature.names))}: leave it out "
+                f"expected inputs that {signature.loss} takes, got {type(loss_input).__name__}, which supplies "
+                f"{' and '.join(sorted(loss_input.names()))}, not {', '.join(sorted(signature.names))}: leave it out "
                 "(--inputs [] for none), or choose another loss"
             )
 

@@ -6,22 +6,30 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, final
 
+import lightning
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from torch import Tensor
+from torch.nn import functional
 
-from likewise.diagnostics import plots
+from likewise.data import Batch, Samples
+from likewise.diagnostics import plots, similarity_histogram, two_dimensional_map
+from likewise.diagnostics.plots.images import montage, thumbnails
 from likewise.diagnostics.unit_rows import unit_rows
 from likewise.evaluation import Features
-from likewise.evaluation.label_words import label_words
+from likewise.evaluation.features import label_words
 
 MOST_NAMED = 24  # classes that have a colour of their own
 PAIRS = ("same class", "different classes")
 COMPONENTS = 50  # of features, which the projector lays out
 TAG = "validation"
+MOST = 1000  # validation samples that are shown
+SAMPLES, VIEWS = 8, 6  # at most, in the picture of views
+SIDE = 32  # pixels of a sample's picture on a map
+AT_ONCE = 256  # inputs that are read together
 
 
 @final
@@ -51,18 +59,6 @@ class Seen:
                 plots.Point(x, y, ", ".join(filter(None, [name, f"row {row}"])))
             )
         return plots.scatter(kinds, "first principal component", "second")
-
-
-class Board(Protocol):
-    """What a logger's tool can show of a training."""
-
-    def views(self, picture: UInt8[Tensor, "h w 4"]) -> None:
-        """Show some samples with their views: red, green, blue and opacity."""
-        ...
-
-    def epoch(self, seen: Seen) -> None:
-        """Show what the encoder makes of validation samples after an epoch."""
-        ...
 
 
 @final
@@ -98,7 +94,7 @@ class OnTensorBoard:
         config = folder / "projector_config.pbtxt"
         before = _maps(config)
         shutil.rmtree(folder / f"{seen.step:05}", ignore_errors=True)
-        words = [" ".join(of.split()) for of in label_words(seen.features)] if seen.features.label_kind else None
+        words = [" ".join(label.split()) for label in label_words(seen.features)] if seen.features.label_kind else None
         writer.add_embedding(components(seen.features.vectors), words, seen.pictures, seen.step, TAG)
         if before:
             config.write_text("".join(dict.fromkeys([*before, *_maps(config)])), encoding="utf-8")
@@ -120,7 +116,7 @@ class OnWandb:
         wandb: Any = import_module("wandb")
         shown: dict[str, Any] = {"validation/map": wandb.Plotly(seen.map)}
         if seen.similarities is not None:
-            edges, *shares = (of.numpy() for of in seen.similarities)
+            edges, *shares = (tensor.numpy() for tensor in seen.similarities)
             for name, share in zip(PAIRS, shares, strict=True):
                 shown[f"validation/cosine, {name}"] = wandb.Histogram(np_histogram=(100 * share, edges))
         self.logger.log_metrics(shown, seen.step)
@@ -145,6 +141,10 @@ class OnMLflow:
         for name, figure in figures.items():
             page = f"validation/{name}-epoch-{seen.epoch:04}.html"
             self.logger.experiment.log_figure(self.logger.run_id, figure, page)
+
+
+Board = OnTensorBoard | OnWandb | OnMLflow
+"""What a logger's tool can show of a training: views of some samples, and what validation encodes after an epoch."""
 
 
 def board_of(logger: Logger) -> Board | None:
@@ -172,10 +172,90 @@ def _histograms(seen: Seen) -> dict[str, tuple[Tensor, Tensor]]:
     if seen.similarities is None:
         return {}
     edges, *shares = seen.similarities
-    return {name: (edges, of) for name, of in zip(PAIRS, shares, strict=True)}
+    return {name: (edges, share) for name, share in zip(PAIRS, shares, strict=True)}
 
 
 def _maps(config: Path) -> list[str]:
     """Return the parts of the projector's configuration, one a map."""
     text = config.read_text(encoding="utf-8") if config.is_file() else ""
     return [f"embeddings {part}" for part in text.split("embeddings ")[1:]]
+
+
+@final
+class Drawings(lightning.Callback):
+    """Show in TensorBoard, W&B and MLflow what is no curve; other loggers get the options alone.
+
+    At the start, some samples of the first batch, each followed by its views as the encoder receives them, where they
+    are images. After each validated epoch, of at most 1,000 validation samples: histograms of the cosine similarities
+    of pairs of one class and of different classes, and a map. In TensorBoard it is one for the projector, with labels
+    and small pictures; elsewhere a figure by PCA, turned like the one before. The training and its random numbers do
+    not change.
+    """
+
+    def __init__(self, options: Mapping[str, Any], samples: Samples) -> None:
+        self.options = options
+        self.samples = samples
+        self._boards: list[Board] = []
+        self._places: Tensor | None = None
+        self._pictures: Tensor | None = None
+
+    def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+        """Log the options."""
+        del pl_module, stage
+        for logger in trainer.loggers:
+            logger.log_hyperparams(dict(self.options))
+        self._boards = [board for board in map(board_of, trainer.loggers) if board is not None]
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Let TensorBoard begin at the current step."""
+        del pl_module
+        for board in self._boards:
+            if isinstance(board, OnTensorBoard):
+                board.begin(self.options, trainer.global_step)
+
+    def on_train_batch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Show the views of the very first batch."""
+        del pl_module
+        if self._boards and batch_idx == 0 and trainer.global_step == 0:
+            picture = views(self.samples, batch)
+            for board in self._boards:
+                if picture is not None:
+                    board.views(picture)
+
+    def show(self, trainer: lightning.Trainer, samples: Samples, features: Features) -> None:
+        """Show what the encoder makes of validation samples."""
+        if not self._boards:
+            return
+        rows = torch.linspace(0, len(features) - 1, min(MOST, len(features)), dtype=torch.float64).long()
+        some = features[rows]
+        self._places = two_dimensional_map(some.vectors, "pca", start=self._places)
+        if self._pictures is None and len(samples.input_shape) == 3:
+            parts = [images(samples, part) for part in rows.split(AT_ONCE)]
+            self._pictures = torch.cat([thumbnails(part, SIDE) for part in parts])
+        pairs = similarity_histogram(some.vectors, some.classes) if some.label_kind == "classes" else None
+        step = trainer.global_step - 1
+        seen = Seen(trainer.current_epoch + 1, step, some, self._places, self._pictures, pairs)
+        for board in self._boards:
+            board.epoch(seen)
+
+
+def views(samples: Samples, batch: Batch) -> UInt8[Tensor, "h w 4"] | None:
+    """Put some samples of a batch into one picture, a row each: the original, and its views as the encoder gets them.
+
+    Red, green, blue and opacity; None where samples are no images.
+    """
+    shown = batch["inputs"][:SAMPLES, :VIEWS]
+    if shown.ndim != 5:
+        return None
+    originals = images(samples, batch["sample_index"][:SAMPLES].cpu())
+    size = list(shown.shape[-2:])
+    originals = functional.interpolate(originals, size=size, mode="bilinear", antialias=True, align_corners=False)
+    return montage(torch.cat([originals.unsqueeze(1), shown.float().cpu()], dim=1))
+
+
+def images(samples: Samples, rows: Int[Tensor, " n"]) -> Float[Tensor, "n ch h w"]:
+    """Read images, from 0 to 1."""
+    read = samples.inputs[rows]
+    return read.float() if read.is_floating_point() else read.float() / 255

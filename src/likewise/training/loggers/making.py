@@ -6,18 +6,32 @@ import secrets
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-import yaml
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from likewise.parts import is_spec
 from likewise.runs import Run
 
+PACKAGES = ("tensorboard", "wandb", "mlflow")  # called as the tools are
+TOOLS = (*PACKAGES, "csv")
 PROJECT = "likewise"  # where W&B and MLflow gather runs, unless their variables name another place
 MLFLOW = "sqlite:///mlflow.db"  # where `mlflow ui` looks, too
 REMEMBERED = ("wandb", "mlflow")  # tools that give a run a name of their own, under which a resumed one goes on
+
+
+def check_tools(tools: Iterable[str]) -> None:
+    """Raise a ValueError unless all tools are known and installed; it says which there are, or how one is installed."""
+    for tool in tools:
+        if tool not in TOOLS:
+            near = get_close_matches(tool, TOOLS, 1)
+            remedy = f", did you mean {near[0]}?" if near else ": choose some of these"
+            raise ValueError(f"expected --log to be {', '.join(TOOLS[:-1])} or {TOOLS[-1]}, got {tool}{remedy}")
+        if tool in PACKAGES and find_spec(tool) is None:
+            raise ValueError(f"expected {tool} for --log {tool}, got none installed: pip install {tool}")
 
 
 @contextmanager
@@ -30,10 +44,10 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     resumed run goes on under them.
     """
     makers: dict[str, Callable[[Run, str | None], Logger]] = {
-        "tensorboard": lambda of, _: TensorBoardLogger(of.folder, "tensorboard", "", default_hp_metric=False),
+        "tensorboard": lambda run, _: TensorBoardLogger(run.folder, "tensorboard", "", default_hp_metric=False),
         "wandb": _wandb,
         "mlflow": _mlflow,
-        "csv": lambda of, _: CSVLogger(of.folder, "csv"),
+        "csv": lambda run, _: CSVLogger(run.folder, "csv"),
     }
     known: dict[str, str] = run.facts.get("logged", {})
     with _quiet():
@@ -88,9 +102,7 @@ def _quiet() -> Generator[None]:
 
 def hyperparameters(run: Run) -> dict[str, Any]:
     """Return the options that a run began with, by the names that the command line gives them, as numbers and words."""
-    if not run.configuration.is_file():
-        return {}
-    return dict(named(yaml.safe_load(run.configuration.read_text(encoding="utf-8"))))
+    return dict(named(run.options))
 
 
 def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -109,6 +121,6 @@ def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
         elif isinstance(value, Mapping):
             yield from named(value, f"{before}{name}.")
         elif isinstance(value, list) and any(map(is_spec, value)):
-            yield from named({f"{name}.{place}": one for place, one in enumerate(value, start=1)}, before)
+            yield from named({f"{name}.{place}": item for place, item in enumerate(value, start=1)}, before)
         elif value is not None:
             yield f"{before}{name}", value if isinstance(value, int | float | str) else str(value)

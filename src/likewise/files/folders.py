@@ -2,14 +2,11 @@
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from likewise.data.formats import PART_NAMES, PARTS, UNREAD
+from likewise.files.formats import PART_NAMES, PARTS, UNREAD, first_of
 
-_NAMED = 3
 _FIRST = {**dict.fromkeys(UNREAD, "converted to JPEG or PNG"), ".zip": "unpacked"}
 Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
 
@@ -25,27 +22,30 @@ def empty(part: str, file: str | Path) -> RefusedError:
 
 def files_in(root: Path) -> tuple[list[Path], Lost]:
     """Return the files below a folder, relative to it and in order, and what is left out; hidden ones are skipped."""
-    found: list[Path] = []
     lost: Lost = {}
+    return sorted(walked(root, lost), key=str), lost
+
+
+def walked(root: Path, lost: Lost) -> Iterator[Path]:
+    """Yield the files below a folder, relative to it, folder by folder, and note what is left out."""
     pending: list[tuple[Path, tuple[Path, ...]]] = [(Path(), (root.resolve(),))]
     while pending:
         folder, above = pending.pop()
         try:
-            entries = [entry for entry in os.scandir(root / folder) if not entry.name.startswith(".")]
+            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
         except OSError:
             lost.setdefault(("folder", "that may not be opened"), []).append(str(folder))
             continue
-        for entry in entries:
+        for entry in (entry for entry in entries if not entry.name.startswith(".")):
             place, kind = folder / entry.name, _kind(entry)
             if kind == "folder" and (real := Path(entry.path).resolve()) not in above:
                 pending.append((place, (*above, real)))
             elif kind == "folder":
                 lost.setdefault(("link", "back to a folder above"), []).append(str(place))
             elif kind == "file":
-                found.append(place)
+                yield place
             elif entry.is_symlink():
                 lost.setdefault(("link", "whose target does not exist"), []).append(str(place))
-    return sorted(found, key=str), lost
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -68,7 +68,7 @@ def first_to_do(files: Iterable[Path]) -> Lost:
 def in_words(lost: Lost, where: Path) -> list[str]:
     """Count what is left out of a folder, and name the first three of each kind."""
     return [
-        f"{len(places):,} {what}{'s' * (len(places) > 1)} in {where} {why}: {_some(sorted(places))}"
+        f"{len(places):,} {what}{'s' * (len(places) > 1)} in {where} {why}: {first_of(sorted(places))}"
         for (what, why), places in lost.items()
     ]
 
@@ -79,31 +79,6 @@ def warn_of(lost: Lost, where: Path) -> None:
         warnings.warn(f"left out {words}", stacklevel=2)
 
 
-def image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: bool) -> dict[str, Any]:
-    """Return a table of each part: the paths of its images, and their classes."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-
-    parts = parts_of(images)
-    within: dict[str, list[Path]] = {}
-    for image in images:
-        within.setdefault(parts.get(image.parts[0], "") if parts else "train", []).append(image)
-    if outside := within.pop("", []):
-        warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
-    for top in sorted({Path(place).parts[0] for places in lost.values() for place in places}) if parts else ():
-        part = PART_NAMES.get(top.lower())
-        if part is not None and PARTS[part] not in within:
-            raise empty(PARTS[part], where / top)
-    depth = 1 if parts else 0
-    features: dict[str, Any] = {"image": datasets.Image()}
-    columns = {part: {"image": list(map(str, own))} for part, own in within.items()}
-    if labelled:
-        features["label"] = datasets.ClassLabel(names=_classes(where, list(chain(*within.values())), depth))
-        for part, own in within.items():
-            columns[part]["label"] = [image.parts[depth] for image in own]
-    kinds = datasets.Features(features)
-    return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
-
-
 def parts_of(images: Sequence[Path]) -> dict[str, str]:
     """Return which part each folder is, if all are parts, and one is for training; otherwise nothing."""
     # class folders may be named train and test too; then they have others next to them
@@ -112,14 +87,15 @@ def parts_of(images: Sequence[Path]) -> dict[str, str]:
     return parts if len(parts) == len(tops) and "train" in parts.values() else {}
 
 
-def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
+def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
     """Return the folders at a depth, in order, which are the classes whatever lies deeper."""
     loose = [image for image in images if len(image.parts) == depth + 1]
     below = [image for image in images if len(image.parts) > depth + 2]
     flat = {image.parts[depth] for image in images if len(image.parts) == depth + 2}
     deep = {image.parts[depth] for image in below} - flat
     classes = sorted(flat | deep)
-    first, last = _some(classes), _some(sorted({image.parts[-2] for image in images if len(image.parts) > depth + 1}))
+    innermost = {image.parts[-2] for image in images if len(image.parts) > depth + 1}
+    first, last = first_of(classes), first_of(sorted(innermost))
     if loose and classes:
         raise RefusedError(
             f"expected every image in the folder of its class, got {len(loose):,} directly in "
@@ -131,10 +107,8 @@ def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
             f"expected folders of parts (train, test) or of classes in {where}, got {first}: keep only parts "
             f"there, one for training, if the classes are {last}, or rename those named like parts if they are {first}"
         )
-    within = {
-        PART_NAMES[image.parts[depth + 1].lower()] for image in below if image.parts[depth + 1].lower() in PART_NAMES
-    }
-    if depth == 0 and len(within) > 1:
+    within = {image.parts[depth + 1].lower() for image in below} & PART_NAMES.keys()
+    if depth == 0 and len({PART_NAMES[name] for name in within}) > 1:
         raise RefusedError(
             f"expected parts above classes in {where}, got parts within them, such as {below[0]}: move the folders, as "
             f"in {Path(below[0].parts[1], below[0].parts[0])}, or rename them if they are no parts"
@@ -143,9 +117,9 @@ def _classes(where: Path, images: Sequence[Path], depth: int) -> list[str]:
         raise _too_few(where, images, classes, depth)
     if flat and deep:
         raise RefusedError(
-            f"expected the images of every class at one depth in {where}, got those of {_some(sorted(flat))} directly "
-            f"in their folder and those of {_some(sorted(deep))} only deeper: move these images up if the classes are "
-            f"{first}, or their folders if they are {last}"
+            f"expected the images of every class at one depth in {where}, got those of {first_of(sorted(flat))} "
+            f"directly in their folder and those of {first_of(sorted(deep))} only deeper: move these images up if the "
+            f"classes are {first}, or their folders if they are {last}"
         )
     if below:
         warnings.warn(
@@ -166,7 +140,3 @@ def _too_few(where: Path, images: Sequence[Path], classes: Sequence[str], depth:
         f"{got}: add another, {f'set data.path to {where / common} if its folders are classes, ' if nested else ''}"
         "or set data.label to none"
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")

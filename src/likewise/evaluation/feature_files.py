@@ -1,5 +1,7 @@
-"""Somebody else's embeddings: an array file of features with their labels, as the three parts of an evaluation."""
+"""Files of features with their labels: those that a run keeps, and somebody else's embeddings."""
 
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,82 @@ from numpy.typing import NDArray
 
 from likewise.data import Samples, Split, Stratified
 from likewise.data.arrays import labels_of, parts_of_arrays
-from likewise.evaluation.features import PARTS, FeatureParts, Features, arrays_of
+from likewise.evaluation.features import PARTS, FeatureParts, Features
 
 NAMES = ("features", "embeddings", "vectors")
 EXPECTED = (
     "'features' (N, D) and 'labels' (N,), optionally 'parts' (N,) of train, validation, test; or "
     "'train_features', 'train_labels', 'test_features', 'test_labels', optionally 'validation_...'"
 )
+
+
+def save_features(path: Path, parts: FeatureParts) -> None:
+    """Write the features of three parts as an .npz file.
+
+    For each part: `train_features` (N, D), `train_rows` (N,), where there are labels `train_labels` and `train_names`,
+    and where there is a classifier `train_logits` (N, C), or `train_predictions` if these are no logits.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name) / "embeddings.npz"
+        >>> one = Features(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"))
+        >>> save_features(path, FeatureParts(one, one, one))
+        >>> load_features(path).test.names
+        ('cat', 'dog')
+        >>> folder.cleanup()
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    for part, features in zip(PARTS, parts, strict=True):
+        arrays[f"{part}_features"] = features.vectors.numpy()
+        arrays[f"{part}_rows"] = features.numbers.numpy()
+        if features.labels is not None:
+            arrays[f"{part}_labels"] = features.labels.numpy()
+            arrays[f"{part}_names"] = np.array(features.names, dtype=str)
+        if features.predictions is not None:
+            arrays[f"{part}_{'logits' if features.logits else 'predictions'}"] = features.predictions.numpy()
+    with path.open("wb") as file:  # to a path NumPy would add .npz
+        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def load_features(path: Path) -> FeatureParts:
+    """Read the features that `save_features` wrote.
+
+    Raises:
+        ValueError: The file is missing or damaged, or lacks an array.
+    """
+    arrays = arrays_of(path)
+    missing = [f"{part}_features" for part in PARTS if f"{part}_features" not in arrays]
+    if missing:
+        raise ValueError(f"expected {missing[0]} in {path}, got {', '.join(sorted(arrays))}: evaluate the run again")
+    return FeatureParts(*(_of_part(arrays, part) for part in PARTS))
+
+
+def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an .npz file; nothing in it is executed, and a ValueError names a missing or unfit file."""
+    if not path.is_file():
+        raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
+        remedy = "save labels.astype(str) instead of objects" if "Object arrays" in str(error) else "use numpy.savez"
+        raise ValueError(f"expected an .npz file of plain arrays, got {path}, which can't be read: {remedy}") from error
+
+
+def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
+    labels, names = arrays.get(f"{part}_labels"), arrays.get(f"{part}_names")
+    rows, logits = arrays.get(f"{part}_rows"), arrays.get(f"{part}_logits")
+    predictions = arrays.get(f"{part}_predictions") if logits is None else logits
+    return Features(
+        torch.from_numpy(arrays[f"{part}_features"]),
+        None if labels is None else torch.from_numpy(labels),
+        () if names is None else tuple(str(name) for name in names),
+        None if rows is None else torch.from_numpy(rows),
+        part,
+        predictions=None if predictions is None else torch.from_numpy(predictions),
+        logits=logits is not None,
+    )
 
 
 def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
@@ -57,8 +128,9 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     if key is None:
         raise ValueError(f"expected {EXPECTED} in {path}, got {', '.join(sorted(arrays)) or 'no array'}: save these")
     vectors, labels = arrays[key], arrays["labels"]
-    if labels.ndim == 0 or ("parts" in arrays and arrays["parts"].shape != labels.shape[:1]):
-        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {labels.shape} and {_shape(arrays)}")
+    given = arrays["parts"].shape if "parts" in arrays else None
+    if labels.ndim == 0 or given not in {None, labels.shape[:1]}:
+        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {labels.shape} and {given}")
     if vectors.ndim != 2 or vectors.dtype.kind not in "uif":
         raise ValueError(f"expected {key} (N, D), numbers, got {vectors.shape} of {vectors.dtype}: flatten them")
     if len(vectors) != len(labels):
@@ -75,25 +147,20 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
 def _parted(samples: Samples, split: Split) -> FeatureParts:
     """Cut what parts are missing; parts with classes of their own, and test samples only, stay as they are."""
     if samples.parts is not None and samples.labels is not None:
-        among = [samples.parts == part for part in range(3)]
+        three = [samples[samples.parts == part] for part in range(3)]
         if samples.label_kind == "classes":
-            train, _, test = (set(samples.labels[of].tolist()) for of in among)
+            train, _, test = (set(torch.as_tensor(of.labels).tolist()) for of in three)
             if not test <= train:
-                return FeatureParts(*(_features(samples[among[part]].compact(), PARTS[part]) for part in range(3)))
-        elif bool(among[2].all()):
-            return FeatureParts(*(_features(samples[among[part]], PARTS[part]) for part in range(3)))
+                return FeatureParts(*map(_features, (of.compact() for of in three), PARTS))
+        elif len(three[2]) == len(samples):
+            return FeatureParts(*map(_features, three, PARTS))
     try:
         parts = split(samples)
     except ValueError as error:
         if len(samples.names) < 2:
             raise
         raise ValueError(f"{error}; or save parts='test' for all samples, to evaluate them by retrieval") from error
-    of_parts = zip((parts.train, parts.validation, parts.test), PARTS, strict=True)
-    return FeatureParts(*(_features(part, name) for part, name in of_parts))
-
-
-def _shape(arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...] | None:
-    return arrays["parts"].shape if "parts" in arrays else None
+    return FeatureParts(*map(_features, (parts.train, parts.validation, parts.test), PARTS))
 
 
 def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> None:

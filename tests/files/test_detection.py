@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from likewise import data
-from likewise.data.detection import TORCHVISION, source_for
+from likewise.files.detection import TORCHVISION, source_for
 
 TEXTS = "text,label\na good day,b\nhello,c\n"
 
@@ -68,6 +68,13 @@ def test_a_folder_is_told_by_what_is_in_it(tmp_path):
         "saved": "Hub",
     }
     assert all(options == {"path": str(tmp_path / name)} for name, (_, options) in found.items())
+
+
+def test_a_folder_is_looked_into_as_it_is_read_without_hidden_folders_and_circles_of_links(tmp_path):
+    image_in(tmp_path / "texts" / ".thumbnails")
+    (tmp_path / "texts" / "train.csv").write_text(TEXTS)
+    (tmp_path / "texts" / "again").symlink_to(tmp_path / "texts")
+    assert source_for(tmp_path / "texts") == ("Text", {"path": str(tmp_path / "texts")})
 
 
 @pytest.mark.parametrize("name", ["CIFAR10", "cifar10", "cifar-10", "FashionMNIST", "fashion-mnist", "Digits"])
@@ -138,7 +145,7 @@ def test_torch_is_not_loaded(tmp_path):
     (tmp_path / "texts.csv").write_text(TEXTS)
     image_in(tmp_path / "photos" / "cat")
     script = (
-        "import sys; from likewise.data.detection import source_for; source_for('texts.csv'); source_for('photos')\n"
+        "import sys; from likewise.files.detection import source_for; source_for('texts.csv'); source_for('photos')\n"
         "try: source_for('nowhere')\nexcept ValueError: pass\n"
         "print(*{'torch', 'numpy', 'datasets', 'torchvision'} & set(sys.modules))"
     )

@@ -1,13 +1,13 @@
 """Which source reads what is at a path, told from names and first lines alone: nothing here loads torch."""
 
-import os
 import re
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from likewise.data.formats import (
+from likewise.files.folders import walked
+from likewise.files.formats import (
     IMAGE_COLUMNS,
     JSON_LINES,
     LABEL_COLUMNS,
@@ -17,9 +17,9 @@ from likewise.data.formats import (
     TABLES,
     TEXT_COLUMNS,
     UNREAD,
+    Lines,
     image_suffixes,
 )
-from likewise.data.lines import Lines
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
@@ -96,11 +96,10 @@ def _of_folder(where: Path) -> tuple[str, dict[str, Any]]:
     if any((where / name).is_file() for name in SAVED):
         return "Hub", {"path": str(where)}
     images, tables, other = {*image_suffixes(), *UNREAD}, list[Path](), list[Path]()
-    for folder, _, names in os.walk(where, followlinks=True):
-        for file in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
-            if file.suffix.lower() in images:
-                return "Hub", {"path": str(where)}
-            (tables if file.suffix.lower() in TABLES else other).append(file)
+    for file in (where / place for place in walked(where, {})):
+        if file.suffix.lower() in images:
+            return "Hub", {"path": str(where)}
+        (tables if file.suffix.lower() in TABLES else other).append(file)
     train = [table for table in tables if table.parent == where and PART_NAMES.get(table.stem.lower()) == 0]
     if train:
         kind, options = _of_table(train[0])

@@ -1,5 +1,6 @@
-"""Small convolutional encoders: ConvNet, for small images and CPUs, and Conv-4, usual in few-shot learning."""
+"""Small networks that are trained from nothing: MLP for vectors, ConvNet, and Conv-4 of few-shot learning."""
 
+import math
 from collections import OrderedDict
 from typing import Literal, final
 
@@ -7,9 +8,44 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.models.encoder import MapEncoder, check_images, check_sizes
+from likewise.models.encoder import MapEncoder, SizedEncoder, check_images, check_sizes
 
 BLOCKS = 4  # of Conv-4
+
+
+@final
+class MLP(SizedEncoder):
+    """A multilayer perceptron on flattened inputs, with an initial batch norm that standardises each entry.
+
+    Args:
+        input_shape: The shape of one input, (F,) or that of an image; the command fills it in from the data.
+        width: Units per layer, and length of a feature vector.
+        depth: Number of layers.
+
+    Raises:
+        ValueError: width or depth is below 1.
+
+    Example:
+        >>> import torch
+        >>> encoder = MLP((1, 8, 8), width=16)
+        >>> encoder(torch.zeros(2, 1, 8, 8)).shape, encoder.feature_dim
+        (torch.Size([2, 16]), 16)
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], width: int = 256, depth: int = 2) -> None:
+        check_sizes(width=width, depth=depth)
+        super().__init__(input_shape)
+        inputs = math.prod(input_shape)
+        # without scale and shift: running statistics standardise features of any unit
+        layers: list[nn.Module] = [nn.Flatten(), nn.BatchNorm1d(inputs, affine=False)]
+        for level in range(depth):
+            layers += [nn.Linear(inputs if level == 0 else width, width), nn.BatchNorm1d(width), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self._feature_dim = width
+
+    def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Encode a batch of inputs."""
+        return self.layers(self.standardized(inputs))
 
 
 class _Blocks(MapEncoder):

@@ -1,0 +1,292 @@
+"""Predicted classes and label sets: their scores, whoever predicts; and the classifier that a run trained itself."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.evaluation.evaluation import Evaluation, Findings, needs_seen_labels
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.evaluation.intervals import mean_within, of_share, share, student, weighted
+from likewise.evaluation.label_metrics import FEWEST, LabelMetric, Mean, best_thresholds, ranking
+from likewise.scores import ALL, FREQUENCIES, Group, Metric, Result, Score
+
+ACCURACY = Metric("accuracy", selects=True)
+MANY = 100  # more training samples than this: many
+FEW = 20  # fewer than this: few
+HALF = 0.5  # the threshold of probabilities that nobody chose
+MICRO, MACRO, F1 = Metric("micro-F1"), Metric("macro-F1"), Metric("F1")
+MICRO_AT_HALF, MACRO_AT_HALF = (Metric(f"{name}-F1 at {HALF}", shown=False) for name in ("micro", "macro"))
+MEAN_PRECISION, PRECISION = Metric("mAP", selects=True), Metric("average precision")
+HAMMING = Metric("Hamming loss", better="lower", shown=False)
+LRAP, COVERAGE = Metric("LRAP", shown=False), Metric("coverage error", "plain", "lower", shown=False)
+THIRDS = FREQUENCIES[3:]
+
+
+@final
+@dataclass(frozen=True)
+class Predicted:
+    """What is predicted of samples: classes, (M,); or scores of labels, (M, L), the higher, the likelier.
+
+    Args:
+        values: The classes or scores.
+        features: The samples, with what is true.
+        probabilities: Whether scores of labels are probabilities.
+    """
+
+    values: Int[Tensor, " m"] | Float[Tensor, "m l"]
+    features: Features
+    probabilities: bool = True
+
+    @property
+    def sets(self) -> Bool[Tensor, "m l"]:
+        """The true label sets."""
+        return self.features.sets
+
+
+def scored(
+    evaluation: str,
+    predicted: Predicted,
+    chosen_by: Predicted,
+    training: Int[Tensor, " c"],
+    settings: Mapping[str, Any] | None = None,
+) -> Result:
+    """Score predicted classes by `accuracy`, and label sets by `label_set_scores` with thresholds that are chosen.
+
+    Args:
+        evaluation: What predicted.
+        predicted: What it predicted.
+        chosen_by: What it predicted on validation, by which thresholds are chosen.
+        training: How many training samples each class or label has, (C,).
+        settings: The evaluation's settings.
+    """
+    if predicted.features.label_kind == "classes":
+        return accuracy(evaluation, predicted.values, predicted.features, training, settings)
+    return label_set_scores(evaluation, predicted, chosen_by, training, settings)
+
+
+def selecting_score(evaluation: str, predicted: Predicted, settings: Mapping[str, Any] | None = None) -> Score:
+    """Score predictions by that alone by which settings are chosen: accuracy, or mAP."""
+    found = Findings(evaluation, predicted.features, settings)
+    if predicted.features.label_kind == "classes":
+        found.add(ACCURACY, *share(predicted.values == predicted.features.classes))
+    else:
+        _LabelScoring(found, predicted).add_mean_precision()
+    return found.scores[0]
+
+
+def accuracy(
+    evaluation: str,
+    predictions: Int[Tensor, " m"],
+    test: Features,
+    training: Int[Tensor, " c"],
+    settings: Mapping[str, Any] | None = None,
+) -> Result:
+    """Compare predicted classes, (M,), with the true ones: 0 or 1 a sample, with Wilson's intervals.
+
+    Scores are of all samples, of each class that occurs, and of classes with many, medium and few training samples,
+    where there are at least two of these. `training` has how many each class has, (C,).
+
+    Source:
+        Many, medium and few: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019.
+    """
+    found = Findings(evaluation, test, settings)
+    right = predictions == test.classes
+    for group, rows in _groups(test, training):
+        found.add(ACCURACY, *share(right[rows]), group=group)
+    found.contributed(ACCURACY.name, right)
+    found.contributed("prediction", predictions)
+    return found.result()
+
+
+def frequency(training: Int[Tensor, " c"]) -> dict[Group, Tensor]:
+    """Name the classes with many (over 100), medium, and few (under 20) training samples: masks (C,)."""
+    many, few = training > MANY, training < FEW
+    return dict(zip(FREQUENCIES, (many, ~many & ~few, few), strict=False))
+
+
+def _groups(test: Features, training: Tensor) -> Iterator[tuple[Group, Tensor]]:
+    classes = test.classes
+    yield ALL, torch.ones(len(test), dtype=torch.bool)
+    tail = {name: chosen[classes] for name, chosen in frequency(training).items()}
+    occurring = {name: rows for name, rows in tail.items() if bool(rows.any())}
+    if len(occurring) > 1:
+        yield from occurring.items()
+    for label in classes.unique().tolist():
+        yield Group("class", test.names[label]), classes == label
+
+
+def label_set_scores(
+    evaluation: str,
+    predicted: Predicted,
+    validation: Predicted,
+    training: Int[Tensor, " l"],
+    settings: Mapping[str, Any] | None = None,
+) -> Result:
+    """Score predicted label sets.
+
+    - micro-F1 and macro-F1 by thresholds chosen on validation: one for all labels for micro-F1, one for each label for
+      macro-F1. Where scores are probabilities, both at 0.5 too.
+    - mAP: mean over labels of the average precision.
+    - Hamming loss: the share of wrong decisions, at 0.5, or at the common threshold where scores aren't probabilities.
+    - LRAP and coverage: see `ranking`; samples without a label are left out.
+
+    Labels that no test sample has are left out of means over labels. macro-F1 and mAP also of the third of labels with
+    the most training samples (head), of the middle third, and of the tail; F1 and average precision of every label.
+
+    Intervals are over the samples' pseudo-values, which are the outcomes: those of mAP and F1 by `weighted`, which
+    allows for labels of few samples, the others Student's. Thresholds are taken as given. A score in which fewer than 5
+    samples count has no outcomes.
+    """
+    scoring = _LabelScoring(Findings(evaluation, predicted.features, settings), predicted)
+    scoring.add_all(Thresholds.chosen(validation), training)
+    return scoring.found.result()
+
+
+@final
+@dataclass(frozen=True)
+class Thresholds:
+    """Above which scores labels are predicted: a common one for the highest micro-F1, and each label's own for its F1.
+
+    `unknown` counts the labels of which validation has no sample: their own is the common one.
+    """
+
+    common: float
+    own: Float[Tensor, " l"]
+    unknown: int = 0
+
+    @classmethod
+    def chosen(cls, validation: Predicted) -> "Thresholds":
+        """Choose the thresholds on validation; where it is empty they are 0.5."""
+        labels = validation.values.shape[1]
+        if not bool(validation.sets.any()):
+            return cls(HALF, torch.full((labels,), HALF, dtype=torch.float64), labels)
+        common = float(best_thresholds(validation.values.reshape(-1, 1), validation.sets.reshape(-1, 1)))
+        own = best_thresholds(validation.values, validation.sets)
+        return cls(common, own.nan_to_num(common), int(own.isnan().sum()))
+
+
+@final
+class _LabelScoring:
+    """The scores of predicted label sets, as they are added to what is found."""
+
+    def __init__(self, found: Findings, predicted: Predicted) -> None:
+        self.found = found
+        self._predicted = predicted
+        self._occurring = predicted.sets.any(dim=0)
+
+    def add_all(self, thresholds: Thresholds, training: Tensor) -> None:
+        sets, scores, probabilities = self._predicted.sets, self._predicted.values, self._predicted.probabilities
+        common, own = scores.double() > thresholds.common, scores > thresholds.own
+        threshold = {"threshold": thresholds.common}
+        self._add(MICRO, LabelMetric.f1(common, sets, micro=True).over(), settings=threshold)
+        unknown = f", for {thresholds.unknown} of them that of micro-F1" if thresholds.unknown else ""
+        each = LabelMetric.f1(own, sets)
+        self._over_labels(MACRO, each, f"a threshold for each label{unknown}")
+        self._over_groups(MACRO, F1, each, training)
+        decided = scores > HALF if probabilities else common
+        if probabilities:
+            self._add(MICRO_AT_HALF, LabelMetric.f1(decided, sets, micro=True).over())
+            self._over_labels(MACRO_AT_HALF, LabelMetric.f1(decided, sets))
+        self._over_groups(MEAN_PRECISION, PRECISION, self.add_mean_precision(), training)
+        wrong = (decided != sets).double().mean(dim=1)
+        self._add(HAMMING, wrong, settings={"threshold": HALF} if probabilities else threshold)
+        for metric, values in zip((LRAP, COVERAGE), ranking(scores, sets), strict=True):
+            self._add(metric, values)
+
+    def add_mean_precision(self) -> LabelMetric:
+        """Add mAP, and return each label's average precision."""
+        precisions = LabelMetric.precision(self._predicted.values, self._predicted.sets)
+        self._over_labels(MEAN_PRECISION, precisions)
+        return precisions
+
+    def _over_labels(self, metric: Metric, of_one: LabelMetric, note: str = "") -> None:
+        """Add the mean over labels that occur."""
+        absent = int((~self._occurring).sum())
+        absence = f"{absent} of {len(self._occurring)} labels not in this part" if absent else ""
+        if bool(self._occurring.any()):
+            self._add(metric, of_one.over(self._occurring), note, absence)
+
+    def _over_groups(self, metric: Metric, metric_of_one: Metric, of_one: LabelMetric, training: Tensor) -> None:
+        """Add the means over labels of each third, by how often they occur in training, and each label's own."""
+        place, count = training.argsort(descending=True, stable=True).argsort(), len(training)
+        for number, group in enumerate(THIRDS if count >= len(THIRDS) else ()):
+            third = (place * len(THIRDS) // count == number) & self._occurring
+            if bool(third.any()):
+                self._add(metric, of_one.over(third), group=group)
+        for label in self._occurring.nonzero().flatten():
+            named = Group("label", self._predicted.features.names[int(label)])
+            self._add(metric_of_one, of_one.over(torch.arange(len(self._occurring)) == label), group=named)
+
+    def _add(
+        self,
+        metric: Metric,
+        found: Mean | Float[Tensor, " m"],
+        *notes: str,
+        group: Group = ALL,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add a mean over labels, or of one value a sample; of all samples together also its outcomes."""
+        values = found.values if isinstance(found, Mean) else found
+        known = ~values.isnan()
+        if not bool(known.any()):
+            return
+        own = values[known]
+        left = f"{int((~known).sum())} samples without a label left out" if not bool(known.all()) else ""
+        mean, most = float(own.mean()), float(self._predicted.sets.shape[1]) if metric == COVERAGE else 1.0
+        if isinstance(found, Mean):
+            low, high = weighted(values, found.count)
+        elif metric == COVERAGE:
+            _, low, high, _ = mean_within(own, most)
+        else:
+            low, high = of_share(student(own), mean, len(own))
+        mean = min(max(mean, 0.0), most)  # rounding
+        bounds = min(low, mean), max(high, mean)
+        said = tuple(filter(None, (*notes, left)))
+        self.found.add(metric, mean, *bounds, len(own), group=group, settings=settings, notes=said)
+        few = isinstance(found, Mean) and found.count < FEWEST
+        if group == ALL and not few:
+            self.found.contributed(metric.name, values, known)
+
+
+@final
+class OwnClassifier(Evaluation):
+    """Predict classes or label sets as the run itself does, end to end, without learning anything more.
+
+    A run with a loss of logits has a linear classifier; one with label prototypes predicts by the cosine of an
+    embedding and a prototype. Classes: the highest score. Label sets: the sigmoid of a logit is a probability, a cosine
+    is none; see `label_set_scores`.
+
+    Example:
+        >>> import torch
+        >>> part = Features(torch.eye(2), torch.tensor([0, 1]), predictions=torch.tensor([[2.0, 0.0], [1.0, 0.0]]))
+        >>> OwnClassifier()(part, part, part).scores[0].value
+        0.5
+    """
+
+    name: ClassVar[str] = "own classifier"
+
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        if parts.test.predictions is None:
+            return "it needs a run that trained a classifier or label prototypes, and this one has none"
+        return needs_seen_labels(parts)
+
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
+        """Score the predictions."""
+        del refit, progress
+        train, validation, test = parts
+        chosen_by = _own(validation) if len(validation) else Predicted(test.predicted[:0], validation)
+        found = scored(self.name, _own(test), chosen_by, train.frequencies)
+        return replace(found, candidates=(selecting_score(self.name, chosen_by),) if len(validation) else ())
+
+
+def _own(features: Features) -> Predicted:
+    if features.label_kind == "classes":
+        return Predicted(features.predicted.argmax(dim=1), features)
+    if features.logits:  # in float64 only logits above 36 become equal
+        return Predicted(features.predicted.double().sigmoid(), features)
+    return Predicted(features.predicted, features, probabilities=False)

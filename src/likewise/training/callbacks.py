@@ -1,0 +1,251 @@
+"""Callbacks: what is kept of the steps of a training, and what is said of them."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
+from typing import Any, final
+
+import lightning
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from likewise.data import Batch
+from likewise.diagnostics import Snapshot, load_snapshots, save_snapshots, spread
+from likewise.records import ClassMean
+from likewise.runs import Run
+from likewise.training.inputs.loss_input import EMBEDDINGS, LossSignature
+from likewise.training.step import Step
+
+HISTOGRAM, BY_ANCHOR = "_histogram", "_by_anchor"
+"""How the names in a loss's `last` end that are not logged as curves, but summed here."""
+MOST_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
+FIRST, LAST = "first", "last"
+LEAST = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999
+
+
+@final
+class Statistics(lightning.Callback):
+    """Sum what the loss leaves in `last`, and write it at the end of each epoch.
+
+    A name that ends in ``_histogram`` holds counts, added over an epoch. One that ends in ``_by_anchor`` holds
+    the sum of some values for each anchor of this process, and how many there are, (2, V·B), view-major; if the samples
+    have classes, the means of the anchors of each class, of all processes, are averaged over an epoch. All processes
+    need it; the first one writes.
+
+    Args:
+        run: The run to write to: histograms.csv and classes.csv.
+        names: The classes' names.
+    """
+
+    def __init__(self, run: Run, names: Sequence[str] = ()) -> None:
+        self.run = run
+        self.names = tuple(names)
+        self._sums: dict[str, Tensor] = {}
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Drop the rows of epochs that training repeats."""
+        del pl_module
+        if trainer.is_global_zero:
+            self._write(trainer.current_epoch + 1, {})
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Add what the step left; at the end of the epoch write the sums."""
+        del outputs
+        last: dict[str, Tensor] = getattr(pl_module.loss, "last", {})
+        for name, value in last.items():
+            if name.endswith(HISTOGRAM):
+                self._add(name, value.detach())
+            elif name.endswith(BY_ANCHOR) and self.names and _has_classes(batch):
+                sums = by_class(value.detach(), batch["labels"].to(value.device), len(self.names))
+                self._add(name, trainer.strategy.reduce(sums, reduce_op="sum"))  # a checkpoint is that of one process
+        if batch_idx + 1 >= trainer.num_training_batches and self._sums:
+            if trainer.is_global_zero and not trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
+                self._write(trainer.current_epoch + 1, self._sums)
+            self._sums = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sums of the current epoch."""
+        return {"sums": {name: value.cpu() for name, value in self._sums.items()}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the sums of the current epoch."""
+        self._sums = {name: torch.as_tensor(value) for name, value in state_dict["sums"].items()}
+
+    def _add(self, name: str, value: Tensor) -> None:
+        before = self._sums.get(name)
+        self._sums[name] = value.clone() if before is None else before.to(value.device) + value
+
+    def _write(self, epoch: int, sums: Mapping[str, Any]) -> None:
+        """Write the rows of earlier epochs, and those of this one."""
+        histograms = [
+            (name, at, *counts) for name, noted in self.run.histograms.items() for at, counts in noted if at < epoch
+        ]
+        histograms += [(name, epoch, *value.tolist()) for name, value in sums.items() if name.endswith(HISTOGRAM)]
+        means = [astuple(mean) for mean in self.run.class_means if mean.epoch < epoch]
+        for name, value in sums.items():
+            if name.endswith(BY_ANCHOR):
+                means += map(astuple, _means(name.removesuffix(BY_ANCHOR), epoch, self.names, value))
+        for file, rows in ((self.run.histograms_file, histograms), (self.run.class_means_file, means)):
+            if rows or file.is_file():
+                text = io.StringIO()
+                csv.writer(text, lineterminator="\n").writerows(rows)
+                self.run.write(file.name, text.getvalue().encode(errors="surrogateescape"))
+
+
+def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
+    """Add the means of anchors by class, from their sums and counts (2, V·B), view-major, and count those with one."""
+    classes_of_anchors = labels.repeat(sums.shape[1] // max(1, len(labels)))
+    means = torch.stack([sums[0] / sums[1].clamp(min=1), (sums[1] > 0).to(sums.dtype)])
+    return sums.new_zeros(2, classes).index_add_(1, classes_of_anchors, means)
+
+
+def _has_classes(batch: Batch) -> bool:
+    return "labels" in batch and batch["labels"].ndim == 1
+
+
+def _means(name: str, epoch: int, names: Sequence[str], sums: Tensor) -> list[ClassMean]:
+    """Return the mean of each class that has a value."""
+    pairs = zip(names, *sums.tolist(), strict=True)
+    return [ClassMean(name, epoch, label, total / count, int(count)) for label, total, count in pairs if count]
+
+
+@final
+class Snapshots(lightning.Callback):
+    """Keep the embeddings that the loss received in the last step of the first epoch and of the last.
+
+    Snapshots of losses whose forward takes `embeddings` are written to the run's batches.npz. At the end of every
+    epoch after the first, the last one is replaced, so that it is there however the training ends. A hook on the loss
+    reads the embeddings in these steps only; the training and its random numbers do not change. With several
+    processes, the rows are those of the first.
+
+    Args:
+        run: The run to write to.
+
+    Memory:
+        At most 2,048 rows: whole samples, the first of the batch.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._received: Tensor | None = None
+        self._hook: RemovableHandle | None = None
+
+    def on_train_batch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Listen to the loss in the last step of an epoch."""
+        del batch
+        self._forget()
+        loss: Any = pl_module.loss
+        if _is_last(trainer, batch_idx) and EMBEDDINGS in LossSignature.by(type(loss)).names:
+            self._hook = loss.register_forward_pre_hook(self._receive, with_kwargs=True)
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Write what the loss received."""
+        del outputs, batch_idx
+        received = self._received
+        self._forget()
+        if received is None:
+            return
+        first = trainer.current_epoch == 0
+        kept = {} if first or not self.run.batches.is_file() else load_snapshots(self.run.batches)
+        kept[FIRST if first else LAST] = _snapshot(trainer, pl_module.loss, received, batch)
+        with self.run.writing(self.run.batches.name) as path:
+            save_snapshots(path, kept)
+
+    def on_exception(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
+    ) -> None:
+        """Leave no hook behind."""
+        del trainer, pl_module, exception
+        self._forget()
+
+    def _receive(self, loss: Any, views: tuple[Tensor, ...], named: Mapping[str, Any]) -> None:
+        """Remember the embeddings of this call of the loss; views are given by position."""
+        del loss
+        self._received = (views[0] if views else named[EMBEDDINGS]).detach()
+
+    def _forget(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+        self._hook = self._received = None
+
+
+def _is_last(trainer: lightning.Trainer, batch_idx: int) -> bool:
+    """Return whether this step ends an epoch, or the training, and its process writes."""
+    ends = batch_idx + 1 >= trainer.num_training_batches or 0 < trainer.max_steps <= trainer.global_step + 1
+    return ends and trainer.is_global_zero and not trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _snapshot(trainer: lightning.Trainer, loss: Any, received: Tensor, batch: Batch) -> Snapshot:
+    """Return the first samples of a batch as a snapshot."""
+    few = max(1, MOST_ROWS // (received.shape[1] if received.ndim == 3 else 1))
+    labels, temperature = batch.get("labels"), getattr(loss, "temperature", None)
+    return Snapshot(
+        embeddings=received[:few].float().cpu(),
+        sample_index=batch["sample_index"][:few].cpu(),
+        labels=None if labels is None else labels[:few].cpu(),
+        epoch=trainer.current_epoch + 1,
+        step=trainer.fit_loop.epoch_loop.total_batch_idx,
+        samples=len(received) * (trainer.world_size if getattr(loss, "gathers", False) else 1),
+        temperature=torch.nan
+        if temperature is None
+        else float(torch.as_tensor(temperature, dtype=torch.float64).detach()),
+    )
+
+
+@final
+class Collapse(lightning.Callback):
+    """Look at the embeddings of each epoch's last batch, and say when they have collapsed.
+
+        1 − ‖z̄‖² < 10⁻⁴,   z̄ the mean of the batch's normalised embeddings
+
+    They are what the loss is of: embeddings, features where there is no head, or means of feature maps. Nothing more
+    is computed, and with several processes they are those of the first. A collapse is told once.
+
+    Args:
+        tell: Takes the warning.
+
+    Example:
+        >>> Collapse(print).collapsed
+        False
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
+        self.collapsed = False
+        self._rows: Tensor | None = None
+
+    def on_train_batch_start(self, trainer: lightning.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Ask for the embeddings in the last step of an epoch."""
+        del batch
+        self._rows = None
+        is_last = batch_idx + 1 >= trainer.num_training_batches and trainer.is_global_zero
+        pl_module.observer = self._receive if is_last else None
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Measure how far the embeddings are spread."""
+        del pl_module, outputs, batch, batch_idx
+        rows, self._rows = self._rows, None
+        if rows is None or len(rows) < 2 or not torch.isfinite(rows).all():
+            return
+        if not self.collapsed and (spread_out := spread(rows)) < LEAST:
+            self.collapsed = True
+            self.tell(
+                f"after epoch {trainer.current_epoch + 1} the embeddings have collapsed: those of a batch have a mean "
+                f"cosine of {1 - spread_out:.6f}, so the encoder tells no samples apart; lower the learning rate, "
+                "raise the temperature, or, for a method without negatives, see to its momentum encoder and predictor"
+            )
+
+    def _receive(self, step: Step) -> None:
+        rows = step.represented
+        self._rows = None if rows is None else rows.detach().float().cpu()

@@ -1,0 +1,73 @@
+"""The launch of a training: as how many processes a launcher started it, and which of them this is.
+
+torchrun tells each process its place by environment variables; SLURM's own are translated into them. Nothing heavy is
+imported here, so that a mistake in an option is told at once.
+"""
+
+import os
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
+
+FIRST_PORT, PORTS = 15_000, 10_000  # so that two jobs on a node seldom meet
+
+
+def processes() -> int:
+    """Return the number of processes that torchrun, or `srun`, has started for this training."""
+    return number("WORLD_SIZE", number("SLURM_STEP_NUM_TASKS", 1))
+
+
+def rank() -> int:
+    """Return which of the launched processes this is; 0 is the first, which alone writes files and evaluates."""
+    return number("RANK", number("SLURM_PROCID", 0)) if processes() > 1 else 0
+
+
+def local_processes() -> int:
+    """Return how many of the launched processes are on this machine."""
+    return number("LOCAL_WORLD_SIZE", processes())
+
+
+def from_slurm() -> None:
+    """Set torchrun's variables from SLURM's, if `srun` started this process as one of several."""
+    if processes() < 2 or "WORLD_SIZE" in os.environ:
+        return
+    nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST", "127.0.0.1")
+    a_node = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))  # such as 8(x4): 8 on each of 4 nodes
+    slurm = import_module("lightning.fabric.plugins.environments.slurm").SLURMEnvironment
+    os.environ |= {
+        "WORLD_SIZE": os.environ["SLURM_STEP_NUM_TASKS"],
+        "RANK": os.environ["SLURM_PROCID"],
+        "LOCAL_RANK": os.environ["SLURM_LOCALID"],
+        "LOCAL_WORLD_SIZE": a_node[0] if a_node else os.environ["SLURM_STEP_NUM_TASKS"],
+        "GROUP_RANK": os.environ.get("SLURM_NODEID", "0"),
+        "MASTER_ADDR": os.environ.get("MASTER_ADDR") or slurm.resolve_root_node_address(nodes),
+        "MASTER_PORT": os.environ.get("MASTER_PORT") or str(FIRST_PORT + number("SLURM_JOB_ID", 0) % PORTS),
+    }
+
+
+def check_alone(verb: str) -> None:
+    """Raise a ValueError if a launcher has started several processes of a verb that is done by one."""
+    if processes() > 1:
+        raise ValueError(
+            f"expected one process for likewise {verb}, got {processes()}: start it without torchrun or srun"
+        )
+
+
+@contextmanager
+def refused_together() -> Generator[None]:
+    """Let an error in the block end all processes that were launched; the others would wait for this one."""
+    try:
+        yield
+    except Exception:
+        if processes() > 1 and rank() < processes():
+            import_module("likewise.training.processes").refuse()
+        raise
+
+
+def number(variable: str, otherwise: int) -> int:
+    """Return an environment variable that is a whole number."""
+    value = os.environ.get(variable) or str(otherwise)
+    if not value.isdecimal():
+        raise ValueError(f"expected the environment variable {variable} to be a whole number, got {value!r}: unset it")
+    return int(value)

@@ -7,7 +7,7 @@ from itertools import product
 from typing import ClassVar, Literal, Self, final, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -176,37 +176,31 @@ class FewShot(Evaluation):
         progress: Bar,
         notes: Sequence[str] = (),
     ) -> tuple[Score, Outcomes]:
+        metric = f"{shape.ways}-way {shape.shots}-shot accuracy"
+        metric += f", {self.classifier}" if self.classifier != "nearest mean" else ""
         draw = EpisodeSampler(part.classes, part.names, shape, "evaluations")
         rows = draw(torch.Generator().manual_seed(self.seed))
         vectors = as_compared(part.vectors, train.vectors, distance)
         if self.classifier == "logistic regression" and distance == "cosine":
             vectors = functional.normalize(vectors, dim=1)
         size = max(1, NUMBERS // self._numbers(shape, vectors.shape[1]))
-        metric = f"{shape.ways}-way {shape.shots}-shot accuracy"
-        metric += f", {self.classifier}" if self.classifier != "nearest mean" else ""
         batches = progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
         right, fitted = zip(*(self._right(vectors[some], shape, distance) for some in batches), strict=True)
-        shares = torch.cat(right).double()
-        accuracy = shares.mean(dim=1)
-        classes = part.groups[rows[:, :, 0]]
-        groups = len(classes.unique())
-        spread = student(accuracy)[1] - float(accuracy.mean())
-        over = over_classes_of_episodes(accuracy, classes)
-        low, high = of_share(over or over_classes(shares.flatten(), classes.flatten()), float(accuracy.mean()), groups)
-        said = [f"± {100 * spread:.2f} points over {shape.episodes:,} episodes", *_classes_said(train, part)]
-        late = int((~torch.cat(fitted)).sum())
-        if late:
+        shares, classes = torch.cat(right).double(), part.groups[rows[:, :, 0]]
+        said = _classes_said(train, part)
+        if late := int((~torch.cat(fitted)).sum()):
             said.append(
                 f"{late:,} of {shape.episodes:,} classifiers had not converged: raise the penalty, {self.penalty:g}"
             )
             warnings.warn(f"{metric}, {part.part}: {said[-1]}", stacklevel=2)
+        accuracy = shares.mean(dim=1)
         score = Findings(self.name, part, {"distance": distance}).add(
             Metric(metric, selects=True),
-            *(float(accuracy.mean()), low, high, shape.episodes),
+            *_mean_of_episodes(shares, classes),
             counted="episode",
-            classes=groups,
+            classes=len(classes.unique()),
             protocol={"episodes": self._digest(part, shape)},
-            notes=(*said, *notes),
+            notes=(_over_episodes(accuracy), *said, *notes),
         )
         numbers, where = -1 - torch.arange(shape.episodes), (part.kind, part.part)
         return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes, shares.float())
@@ -263,6 +257,20 @@ def as_compared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], dist
     if distance == "cosine":
         return vectors
     return functional.normalize(vectors - train.mean(dim=0), dim=1)
+
+
+def _mean_of_episodes(shares: Float[Tensor, "e n"], classes: Int[Tensor, "e n"]) -> tuple[float, float, float, int]:
+    """Return the mean, its interval over classes, and how many episodes there are."""
+    accuracy = shares.mean(dim=1)
+    mean = float(accuracy.mean())
+    over = over_classes_of_episodes(accuracy, classes) or over_classes(shares.flatten(), classes.flatten())
+    return mean, *of_share(over, mean, len(classes.unique())), len(accuracy)
+
+
+def _over_episodes(accuracy: Float[Tensor, " e"]) -> str:
+    """Say how wide the interval over episodes is, which papers report."""
+    spread = student(accuracy)[1] - float(accuracy.mean())
+    return f"± {100 * spread:.2f} points over {len(accuracy):,} episodes"
 
 
 def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:

@@ -114,7 +114,7 @@ class KNN(Evaluation):
         ):
             for kind in kinds:
                 weights = self._weights(similarities.double(), kind)
-                for k, votes in (_label_votes if sets else _votes)(train, indices, weights, ks):
+                for k, votes in _votes(train, indices, weights, ks):
                     predictions[k, kind][part] = (votes if sets else votes.argmax(dim=1)).cpu()
         return predictions
 
@@ -126,30 +126,22 @@ class KNN(Evaluation):
 
 def _votes(
     train: Features, indices: Int[Tensor, "m k"], weights: Float[Tensor, "m k"], ks: Sequence[int]
-) -> Iterator[tuple[int, Tensor]]:
-    """Yield the votes for each class, (m, C), of the nearest k, for every k."""
-    classes = train.classes.to(indices.device)[indices]
-    votes = weights.new_zeros(len(classes), len(train.names))
+) -> Iterator[tuple[int, Float[Tensor, "m c"]]]:
+    """Yield for every k the votes of the nearest k for each class, or the share of their weight that has each label."""
+    sets = train.sets.float().to(indices.device) if train.label_kind == "label sets" else None
+    votes = torch.zeros(len(indices), len(train.names), dtype=torch.float64, device=indices.device)
+    votes = votes if sets is None else votes.float()
     before = 0
     for k in sorted(ks):
-        votes.scatter_add_(1, classes[:, before:k], weights[:, before:k])
+        near, given = indices[:, before:k], weights[:, before:k]
         before = k
-        yield k, votes
-
-
-def _label_votes(
-    train: Features, indices: Int[Tensor, "m k"], weights: Float[Tensor, "m k"], ks: Sequence[int]
-) -> Iterator[tuple[int, Float[Tensor, "m l"]]]:
-    """Yield for every k how much of the weight of the nearest k has each label, (m, L), from 0 to 1."""
-    sets = train.sets.float().to(indices.device)
-    votes = sets.new_zeros(len(indices), sets.shape[1])
-    before = 0
-    for k in sorted(ks):
-        near, given = indices[:, before:k], weights[:, before:k].float()
-        rows = max(1, LABELS // max(1, (k - before) * sets.shape[1]))
+        if sets is None:
+            votes.scatter_add_(1, train.classes.to(indices.device)[near], given)
+            yield k, votes
+            continue
+        rows = max(1, LABELS // max(1, near.shape[1] * sets.shape[1]))
         for some in torch.arange(len(indices), device=indices.device).split(rows):
-            votes[some] += torch.einsum("mk,mkl->ml", given[some], sets[near[some]])
-        before = k
+            votes[some] += torch.einsum("mk,mkl->ml", given[some].float(), sets[near[some]])
         yield k, votes / weights[:, :k].sum(dim=1, keepdim=True).float()
 
 

@@ -1,12 +1,12 @@
 """A small problem as one tile, in as few calls as possible: below some 500 rows these take more time than the work.
 
 For one section of references, and sets of pairs whose exponentials need no offset; others take the general way. Losses
-that are reduced to one number are differentiated along with it, while the tile is there; else it is kept. Beyond half a
-tile each thread works on some of its rows.
+that are reduced to one number are differentiated along with it, while the tile is there; else it is kept. All of it is
+done by one thread: several would wait more than they work.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import final
 
@@ -17,9 +17,8 @@ from likewise.operator import threads, tiles
 from likewise.operator.normalization import prepared, projected
 from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together, taken_apart
 from likewise.operator.sums import OCTAVE, mass
-from likewise.operator.threads import Task
 from likewise.operator.tiles import LAUNCHES, SAFE, rounded, steepest
-from likewise.pairs.weight import Factors, blocks
+from likewise.pairs.weight import Factors
 
 Values = Sequence[Tensor | None]
 
@@ -40,9 +39,8 @@ def forward(
     pull = None if within is None else within.factors(dtype, device)
     if not _fits(problem, pushes, pull):
         return None
-    count = threads.workers() if on_cpu and max(n, r) > tiles.TILE // 2 else 0
     with threads.single_threaded() if on_cpu else nullcontext():
-        tile = _Tile(problem, (queries, *others), temperature, (pushes, pull), count)
+        tile = _Tile(problem, (queries, *others), temperature, (pushes, pull))
         if not problem.normalize and steepest(problem, tile.z.rows, (tile.v.rows,)) > SAFE[dtype]:
             return None
         return tile.forward(wanted)
@@ -69,7 +67,6 @@ class _Tile:
         given: tuple[Tensor, ...],
         temperature: Tensor,
         weights: tuple[list[Factors], Factors | None],
-        threads: int,
     ) -> None:
         self.problem, self.temperature = problem, temperature
         self.pushes, self.pull = weights
@@ -78,7 +75,6 @@ class _Tile:
         units = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in given]
         self.z, self.v = units[0], units[-1]
         self.n, self.r = self.z.rows.shape[0], self.v.rows.shape[0]
-        self.threads = threads
         self.attraction: Tensor | None = None
         """Of what is pulled beside the tile."""
         self.x: Tensor | None = None
@@ -87,43 +83,26 @@ class _Tile:
         """pull @ references, of what is pulled beside the tile."""
         self.beside = problem.pulls.beside
 
-    def _each(self, work: Callable[[slice], None], count: int) -> None:
-        """Apply work to all rows or columns, or to parts of them, which do not depend on the number of threads."""
-        if not self.threads:
-            work(slice(0, count))
-            return
-        jobs = (Task((k,), (part,)) for k, part in enumerate(blocks(count, max(1, tiles.TILE // 2))))
-        threads.run(jobs, lambda: work, count=self.threads if type(self.e) is Tensor else 1)
-
     def forward(self, wanted: Wanted) -> Found:
         """Return the outcome; with gradients for an upstream gradient of 1 if it is reduced and any are wanted."""
-        problem, z, v, columns = self.problem, self.z.rows, self.v.rows, slice(0, self.r)
-        e = self.e = z.new_empty(self.n, self.r)
-        spare = torch.empty_like(e)
-        pulled = None if self.pull is None else torch.empty_like(e)
-        x = self.x = torch.empty_like(e) if wanted.temperature else None
-        self.totals = [z.new_empty(self.n) for _ in self.pushes]
-        attraction = None if pulled is None else z.new_empty(self.n)
-
-        def add(rows: slice) -> None:
-            part, free = _part(e, rows), _part(spare, rows)
-            rounded(_part(z, rows), v, problem.inverse or 0, part)
-            if pulled is not None and attraction is not None and self.pull is not None:
-                weights = _part(pulled, rows)
-                self.pull.base.fill(weights, rows, columns)
-                torch.sum(torch.mul(weights, part, out=free), dim=1, out=_part(attraction, rows))
-            if x is not None:
-                x[rows] = part
-            part.exp2_()
-            for push, total in zip(self.pushes, self.totals, strict=True):
-                if not self.only:
-                    push.base.fill(free, rows, columns)
-                    free.mul_(part)
-                elif push.base.constant(rows, columns) != 1:
-                    push.base.weigh(part, rows, columns, logits=False, spare=free)
-                torch.sum(part if self.only else free, dim=1, out=_part(total, rows))
-
-        self._each(add, self.n)
+        problem, z, v = self.problem, self.z.rows, self.v.rows
+        e = self.e = rounded(z, v, problem.inverse or 0, z.new_empty(len(z), len(v)))
+        spare, rows, columns = torch.empty_like(e), slice(0, self.n), slice(0, self.r)
+        pulled = attraction = None
+        if self.pull is not None:
+            pulled = torch.empty_like(e)
+            self.pull.base.fill(pulled, rows, columns)
+            attraction = torch.mul(pulled, e, out=spare).sum(dim=1)
+        self.x = e.clone() if wanted.temperature else None
+        e.exp2_()
+        self.totals: list[Tensor] = []
+        for push in self.pushes:
+            if not self.only:
+                push.base.fill(spare, rows, columns)
+                spare.mul_(e)
+            elif push.base.constant(rows, columns) != 1:
+                push.base.weigh(e, rows, columns, logits=False, spare=spare)
+            self.totals.append((e if self.only else spare).sum(dim=1))
         self.back = [e.sum(dim=0)] if problem.both_ways else []
         if self.pull is not None and attraction is not None:
             attraction.mul_(OCTAVE)
@@ -145,7 +124,7 @@ class _Tile:
             return Found(outcome, self)
         one = Outcome((None,) * len(self.pushes), (None,) * len(self.back), None, losses.new_ones(()), ())
         sums = self._draw(one, wanted, pulled, spare)
-        del pulled, spare, x, e, self.e, self.x  # before the projection takes memory
+        del pulled, spare, e, self.e, self.x  # before the projection takes memory
         return Found(outcome, _Ready(self._projected(sums), self.dtypes))
 
     def gradients(self, upstream: Outcome, wanted: Wanted) -> Gradients:
@@ -168,27 +147,13 @@ class _Tile:
         if force is not None and self.pull is not None and self.pull.anchors is not None:
             force = force * self.pull.anchors
         mirrored = pulled if pulled is None or self.pull is None or self.pull.base.is_symmetric else pulled.T
-        of_z = torch.empty_like(z) if wanted.queries else None
-
-        def draw(rows: slice) -> None:
-            out = _part(w, rows)
-            self._weights(a, b, rows, out)
-            if pulled is not None and mirrored is not None and force is not None:
-                out.addcmul_(_part(pulled, rows), _part(force, rows).unsqueeze(1))
-                if own:
-                    out.addcmul_(_part(mirrored, rows), force)
-            if of_z is not None:
-                torch.mm(out, v, out=_part(of_z, rows))
-
-        self._each(draw, self.n)
-        of_v = None
-        if not own and wanted.sections[0]:
-            of_v = torch.empty_like(v)
-
-            def draw_back(columns: slice) -> None:
-                torch.mm(w[:, columns].T, z, out=_part(of_v, columns))
-
-            self._each(draw_back, self.r)
+        self._weights(a, b, w)
+        if pulled is not None and mirrored is not None and force is not None:
+            w.addcmul_(pulled, force.unsqueeze(1))
+            if own:
+                w.addcmul_(mirrored, force)
+        of_z = w @ v if wanted.queries else None
+        of_v = w.T @ z if not own and wanted.sections[0] else None
         slope = self._slope(upstream, w) if wanted.temperature else None
         if self.drawn is not None and upstream.attraction is not None:
             self._pull_beside(upstream.attraction, of_z, of_z if own else of_v)
@@ -210,23 +175,23 @@ class _Tile:
         if of_references is not None and part is not None:
             of_references += part
 
-    def _weights(self, a: Values, b: Values, rows: slice, out: Tensor) -> None:
+    def _weights(self, a: Values, b: Values, out: Tensor) -> None:
         """Write Σ_k push_k e^{s} (a_k of rows + b_k of columns)."""
         for k, (of_rows, of_columns) in enumerate(zip(a, b or [None] * len(a), strict=True)):
             part = out if k == 0 else torch.empty_like(out)
             if of_rows is not None and of_columns is not None:
-                torch.add(_part(of_rows, rows).unsqueeze(1), of_columns, out=part)
+                torch.add(of_rows.unsqueeze(1), of_columns, out=part)
             elif of_rows is not None:
-                part.copy_(of_rows[rows, None].expand_as(part))
+                part.copy_(of_rows.unsqueeze(1).expand_as(part))
             else:
                 part.copy_(of_columns.expand_as(part)) if of_columns is not None else part.zero_()
             if not self.only:
                 weights = torch.empty_like(part)
-                self.pushes[k].base.fill(weights, rows, slice(0, self.r))
+                self.pushes[k].base.fill(weights, slice(0, self.n), slice(0, self.r))
                 part.mul_(weights)
             if k:
                 out.add_(part)
-        out.mul_(_part(self.e, rows))
+        out.mul_(self.e)
 
     def _slope(self, upstream: Outcome, w: Tensor) -> Tensor:
         """Return the temperature's gradient, −1/τ (Σ W (s − s₀) + s₀ Σ W), where Σ W is known."""
@@ -258,11 +223,6 @@ class _Ready:
 
 
 State = _Tile | _Ready
-
-
-def _part(values: Tensor, rows: slice) -> Tensor:
-    """Return some rows; all of them as they are, since each view takes time."""
-    return values if rows.stop - rows.start == values.shape[0] else values[rows]
 
 
 def _times(gradient: Tensor, g: Tensor) -> Tensor:

@@ -52,8 +52,7 @@ def _by_group(subject: Subject) -> ByGroup:
 
 def _worst(classes: Sequence[Group], scores: Sequence[Mapping[Group, Score]]) -> list[Group]:
     """Return the classes with the lowest sums of scores, in their order."""
-    sums = {name: sum(of[name].value for of in scores if name in of) for name in classes}
-    lowest = set(sorted(classes, key=lambda name: sums[name])[:MOST])
+    lowest = sorted(classes, key=lambda name: sum(of[name].value for of in scores if name in of))[:MOST]
     return [name for name in classes if name in lowest]
 
 

@@ -116,10 +116,8 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
     """Return a function that launches a variant on random rows, in the tiles given or the library's own choice."""
     how = operands.precision(PRECISIONS[variant.precision], torch.device("cuda"))  # on a CPU it is the interpreter's
     asked, tau = problem(variant.weight, rows, device), torch.tensor(0.1, device=device)
-    z, found = (
-        launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True),
-        plans(asked, (rows,), torch.device(device)),
-    )
+    z = launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True)
+    found = plans(asked, (rows,), torch.device(device))
     if found is None:
         raise ValueError(f"no kernel evaluates {variant.weight}")
     common, forward = launches.Common(found, how, tau, fixed=found.sets), variant.kernel == "sums"

@@ -77,8 +77,8 @@ class RASCALLoss(ContrastiveLoss):
 
     Memory:
         O(N·D + num_samples·D + tile): ranks are computed for a few classes at a time, and in a large class for a few
-        anchors. Up to 2²¹ weights are kept for the backward, twice; if there are more, they are recomputed. Class sizes are
-        read on the CPU, which synchronises with a GPU.
+        anchors. Up to 2²¹ weights are kept for the backward, twice; if there are more, they are recomputed. Class sizes
+        are read on the CPU, which synchronises with a GPU.
 
     Source:
         An unpublished proposal; with "uniform" it is equation 2 (out) of Khosla et al., "Supervised Contrastive

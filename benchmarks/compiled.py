@@ -22,7 +22,8 @@ from triton.errors import TritonError
 from likewise import pairs
 from likewise.operator import Push
 from likewise.operator.problem import Problem
-from likewise.operator.triton import launches, operands, sections, tuning
+from likewise.operator.triton import launches, operands, tuning
+from likewise.operator.triton.weights import plans
 
 ROWS, LABELS, CLASSES = 512, 128, 7
 KIB = 1 << 10
@@ -32,8 +33,8 @@ SHARED = {80: 163 * KIB, 86: 99 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * K
 REGISTERS, THREADS = 1 << 16, 2048
 """Of a multiprocessor, whose shared memory is one KiB more than a program may have; each program takes one besides."""
 
-KERNELS = "sums", "average", "both", "own", "other"
-"""The forward without and with the weighted average; the backward for both sides' sums, the own, the other's."""
+KERNELS = "sums", "both", "own", "other"
+"""The forward; the backward for both sides' sums, the own, the other's."""
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
 """One part in half precision; for float32 two halves."""
@@ -116,22 +117,21 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
     how = operands.precision(PRECISIONS[variant.precision], torch.device("cuda"))  # on a CPU it is the interpreter's
     asked, tau = problem(variant.weight, rows, device), torch.tensor(0.1, device=device)
     z = launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True)
-    numbers = launches.numbers(z, z, tau, asked.inverse, how)
-    (plan,) = sections.taken_apart(asked, (rows,), torch.device(device)).plans
-    if plan is None:
+    found = plans(asked, (rows,), torch.device(device))
+    if found is None:
         raise ValueError(f"no kernel evaluates {variant.weight}")
-    forward = variant.kernel in {"sums", "average"}
-    kernel, fixable = variant.kernel if forward else "backward", plan.is_set and variant.kernel != "average"
+    common, forward = launches.Common(found, how, tau, fixed=found.sets), variant.kernel == "sums"
     with mock.patch.object(tuning, "tiles", return_value=tiles) if tiles else nullcontext():
-        walk = launches.visit(kernel, z, z, plan, numbers, how, fixable=fixable)
+        kernel = variant.kernel if forward else "backward"
+        walk = launches.visit(kernel, z, z, found.sections[0], common)
     if forward:
-        return lambda: launches.forward([walk], plan, rows, tau.device)
-    pushes, share = plan.shape.pushes, torch.full((rows,), 1 / rows, device=device)
+        return lambda: launches.forward([walk], rows, common)
+    pushes, share = len(found.powers), torch.full((rows,), 1 / rows, device=device)
     offsets = torch.full((pushes, rows), 10.0, device=device)
-    some = launches.Rows(offsets, share.expand(pushes, rows).contiguous(), share)
+    some = launches.Rows(offsets, share.expand(pushes, rows).contiguous(), share if found.pulls else None)
     own, other = (some if variant.kernel in {"both", side} else None for side in ("own", "other"))
-    out = torch.empty(walk.splits, rows, walk.how.D, device=device)
-    return lambda: launches.backward(walk, own, other, share.amax(), out, None)
+    out = torch.empty(walk.splits, *z.parts.shape[1:], device=device)
+    return lambda: launches.backward(walk, (own, other), share.amax(), out, None)
 
 
 @contextmanager
@@ -168,9 +168,9 @@ def compiled(variant: Variant, capability: int, tiles: tuning.Tiles | None = Non
         except (RuntimeError, TritonError) as error:
             return f"failed: {str(error).splitlines()[-1]}"
     seconds = round(time.perf_counter() - start, 2)
-    binary, keywords = kept[-1]
+    binary, keywords = next((binary, keywords) for binary, keywords in kept if "HOW" in keywords)
     how, warps = keywords["HOW"], keywords["num_warps"]
-    size = how.BLOCK_N, how.BLOCK_R, warps, keywords["num_stages"]
+    size = how.N, how.R, warps, keywords["num_stages"]
     return {"tiles": size, **read(binary, capability, 32 * warps), "seconds": seconds}
 
 

@@ -673,8 +673,10 @@ def test_an_infinite_upstream_gradient_leaves_inactive_rows_alone():
     """A scaled loss that overflows gives rows without positives the gradient 0, in one tile as in many, never NaN."""
     z = torch.randn(5, 3, requires_grad=True)
     labels = torch.tensor([0, 0, 1, 1, 2])
-    same = pairs.SameClass(labels) & pairs.NotSelf(5)
-    loss = lw.contrast(z, pull=same.mean_over_row(), push=same, temperature=1.0, reduction="mean")
+    pull = (pairs.SameClass(labels) & pairs.NotSelf(5)).mean_over_row()
+    everyone_but_the_last = pairs.SameClass(torch.tensor([0, 0, 0, 0, 1]))
+    push = everyone_but_the_last & pairs.NotSelf(5)
+    loss = lw.contrast(z, pull=pull, push=push, temperature=1.0, reduction="mean")
     (gradient,) = torch.autograd.grad(loss, z, torch.tensor(torch.inf))
     assert torch.equal(gradient[4], torch.zeros(3))
-    assert not torch.isfinite(gradient[:4]).all()
+    assert not torch.isfinite(gradient[:4]).any()

@@ -18,9 +18,9 @@ pytest.importorskip("triton", reason="Triton is not installed: it has no wheel f
 from triton import OutOfResources
 from triton.runtime import interpreter
 
-from likewise.operator.triton import fallback, launches, tuning
+from likewise.operator.triton import fused, launches, tuning
 from likewise.operator.triton.operands import Operand, precision
-from likewise.operator.triton.weights import Weighing, plan
+from likewise.operator.triton.weights import plans
 
 pytestmark = pytest.mark.triton
 
@@ -281,14 +281,14 @@ def test_similarities_of_any_size():
 
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16, None])
-@pytest.mark.parametrize("average", [False, True])
-def test_nothing_is_read_outside_the_rows(half, average):
+@pytest.mark.parametrize("pulls", [False, True])
+def test_nothing_is_read_outside_the_rows(half, pulls):
     """Rows and sums surrounded by NaN in memory give the same results."""
     how, tau = precision(half, DEVICE), torch.tensor(0.1).to(DEVICE)
     same = pairs.SameClass((torch.arange(37) % 3).to(DEVICE), (torch.arange(45) % 3).to(DEVICE))
-    pull = not average
-    weights = plan((same, same) if pull else (same,), Weighing((1.0,), pull, 1 if pull else -1), DEVICE)
+    weights = plans(Problem((Push(same),), same if pulls else None, own=(False,)), (45,), DEVICE)
     assert weights is not None
+    common, (plan,) = launches.Common(weights, how, tau, fixed=False), weights.sections
 
     def among_nan(values):
         whole = values.new_full((*values.shape[:-1], values.shape[-1] + 128), torch.nan)
@@ -299,28 +299,20 @@ def test_nothing_is_read_outside_the_rows(half, average):
         rows = clustered(n, 16).to(how.stored)
         rows = among_nan(rows.flatten()).view(n, 16) if poisoned else rows
         parts = rows[None] if half else torch.stack([rows, torch.zeros_like(rows)])
-        return Operand(parts, rows, torch.ones(n, device=DEVICE), 1.0, None)
+        return Operand(parts, rows, torch.ones(n, device=DEVICE), 1.0)
 
     results = []
     for poisoned in (False, True):
         x, y = placed(37, poisoned), placed(45, poisoned)
-        numbers = launches.numbers(x, y, tau, 10.0, how)
-        kernel = "average" if average else "sums"
-        sums = launches.forward(
-            [launches.visit(kernel, x, y, weights, numbers, how, fixable=False)], weights, 37, DEVICE
-        )
-        merged = launches.merged(sums, numbers, launches.Scales((None,), (False,)), None)
-        given = [merged.offset[0], torch.ones(37, device=DEVICE), torch.ones(37, device=DEVICE)]
+        sums = launches.forward([launches.visit("sums", x, y, plan, common)], 37, common)
+        given = [sums.offset[0], torch.ones(37, device=DEVICE), torch.ones(37, device=DEVICE)]
         given = [among_nan(of) if poisoned else of for of in given]
-        of_own = launches.Rows(given[0], given[1], given[2] if pull else None)
-        results.append([merged.total, *merged.logsums, *(each for _, each in sums.averages)])
-        for own, other, weight, mine, theirs in (
-            (x, y, weights, of_own, None),
-            (y, x, weights.transposed, None, of_own),
-        ):
-            walk = launches.visit("backward", own, other, weight, numbers, how, fixable=False)
+        of_own = launches.Rows(given[0], given[1], given[2] if pulls else None)
+        results.append([sums.total, *sums.logsums])
+        for own, other, sides in ((x, y, (of_own, None)), (y, x, (None, of_own))):
+            walk = launches.visit("backward", own, other, plan, common, swapped=own is y)
             out = torch.empty(walk.splits, len(own.came), 16, device=DEVICE)
-            launches.backward(walk, mine, theirs, torch.ones((), device=DEVICE), out, None)
+            launches.backward(walk, sides, torch.ones((), device=DEVICE), out, None)
             results[-1].append(out)
     for clean, among in zip(*results, strict=True):
         assert torch.isfinite(clean).all()
@@ -370,8 +362,8 @@ def test_both_ways(dtype, temperature):
         assert (mine[2].to(DOUBLE) - exact[4]).abs() <= slack
 
 
-def test_weights_without_a_form_go_by_tiles():
-    """Explicit weights, alone or in one of several sections, give the same as tiles."""
+def test_a_matrix_of_weights():
+    """Explicit weights, alone or in one of several sections, are read by kernels and give the same as tiles."""
     rows, queue = clustered(70, 20), clustered(97, 20, seed=1)
     given = torch.rand(70, 97) * (torch.rand(70, 97) > 0.4)
     given[3] = 0
@@ -382,7 +374,31 @@ def test_weights_without_a_form_go_by_tiles():
         (pairs.Explicit(matrix), ()),
         (pairs.concat([pairs.SameClass(torch.arange(70).clamp(max=3)) & pairs.NotSelf(70), explicit * 0.5]), (queue,)),
     ):
+        lengths = (70, *(len(v) for v in others))
+        assert plans(Problem((Push(push),), own=(True, False)[: len(lengths)]), lengths, DEVICE) is not None
         check(rows, others, push, 0.1)
+
+
+def test_a_matrix_that_was_changed_is_noticed():
+    """Weights that were changed in place after the forward raise in the backward, as in tiles."""
+    matrix, z = torch.rand(20, 20, device=DEVICE), clustered(20, 8).requires_grad_()
+    lse = lw.log_sum_exp(z, push=pairs.Explicit(matrix), temperature=0.1, backend="triton")
+    matrix.mul_(2)
+    with pytest.raises(RuntimeError, match="expected unchanged weights"):
+        lse.sum().backward()
+
+
+def test_weights_without_a_form_go_by_tiles():
+    """Rows of a matrix by index, alone or in one of several sections: tiles evaluate the whole contrast."""
+    rows, queue, index = clustered(70, 20), clustered(97, 20, seed=1), torch.arange(70) % 9
+    explicit = pairs.Explicit(torch.rand(9, 97) * (torch.rand(9, 97) > 0.4), rows=index)
+    for push, others, among_themselves in (
+        (pairs.concat([pairs.NotSelf(70), explicit]), (queue,), True),
+        (explicit, (queue,), False),
+    ):
+        lengths = (*([70] if among_themselves else []), 97)
+        assert plans(Problem((Push(push),)), lengths, DEVICE) is None
+        check(rows, others, push, 0.1, among_themselves=among_themselves)
 
 
 @in_every_precision(["name"], [(name,) for name in LOSSES])
@@ -852,7 +868,7 @@ def test_a_kernel_without_room_goes_by_tiles(kernel, monkeypatch):
         return launched(what, grid)
 
     monkeypatch.setattr(launches, "_kernel", lacking)
-    fallback._warn.cache_clear()  # noqa: SLF001 - it warns once in a process
+    fused._warn.cache_clear()  # noqa: SLF001 - it warns once in a process
     rows, keys, labels = clustered(40, 20), clustered(40, 20, seed=1), torch.arange(40, device=DEVICE) % 5
 
     def step(backend):

@@ -91,7 +91,10 @@ if __name__ == "__main__":
                 steps(int(width), getattr(torch, kind), fully="fully" in asked)
     for binary, keywords in {id(binary): (binary, keywords) for binary, keywords in kept}.values():
         of = binary.metadata
-        shape = [keywords["HOW"].BLOCK_N, keywords["HOW"].BLOCK_R, keywords["num_stages"]] if "HOW" in keywords else []
+        how = keywords.get("HOW")
+        shape = [] if how is None else [how.N, how.R, keywords["num_stages"]]
+        offset = None if how is None else "fixed" if how.FIXED else "running"
         tensor_memory = getattr(of, "tmem_size", 0) or 0
         fits = of.shared <= compiled.SHARED[int(capability)] and tensor_memory <= TENSOR_MEMORY
-        print(json.dumps({"kernel": of.name, "tiles": shape, "shared": of.shared, "tmem": tensor_memory, "fits": fits}))
+        needs = {"tiles": shape, "offset": offset, "shared": of.shared, "tmem": tensor_memory}
+        print(json.dumps({"kernel": of.name, **needs, "fits": fits}))

@@ -161,10 +161,10 @@ def matrix(name: str, value: Any, remedy: str) -> Tensor:
         ) from error
 
 
-def one_of(name: str, value: Any, choices: Any) -> Any:
+def one_of(name: str, value: Any, choices: Any, remedy: str = "choose one of them") -> Any:
     """Return a hyper-parameter; raise unless it is one of the choices of a Literal."""
     if not any(value == choice and type(value) is type(choice) for choice in get_args(choices)):
         raise ValueError(
-            f"expected {name} to be one of {', '.join(map(str, get_args(choices)))}, got {value!r}: choose one of them"
+            f"expected {name} to be one of {', '.join(map(str, get_args(choices)))}, got {value!r}: {remedy}"
         )
     return value

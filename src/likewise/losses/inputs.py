@@ -9,7 +9,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final, get_args
+from typing import Any, ClassVar, final, get_args
 
 import torch
 from jaxtyping import Float
@@ -24,15 +24,14 @@ Given = Mapping[str, Any]
 class Input(ABC):
     """Abstract: how an input is checked, after those that it has to agree with."""
 
-    @property
-    def after(self) -> tuple[str, ...]:
-        """Names of these."""
-        return ()
+    naming: ClassVar[tuple[str, ...]] = ()
+    """Which fields name these; the last one of `Prototypes` and `LabelSets` may name an attribute of the loss."""
+    reads_loss: ClassVar[bool] = False
 
     @property
-    def of_loss(self) -> str:
-        """The name among these that may be an attribute of the loss instead."""
-        return ""
+    def after(self) -> list[str]:
+        """Names of these."""
+        return [getattr(self, field) for field in self.naming if getattr(self, field)]
 
     @abstractmethod
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
@@ -70,12 +69,9 @@ class Embeddings(Input):
 class References(Input):
     """Rows, (R, D), with the features and the device of others, and if ``aligned`` paired with these one to one."""
 
+    naming = ("beside",)
     beside: str
     aligned: bool = False
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        return (self.beside,)
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         check = checks.check_aligned if self.aligned else checks.check_references
@@ -87,16 +83,10 @@ class References(Input):
 class Prototypes(Input):
     """One row for each label: of these label sets, or of this attribute of the loss."""
 
+    naming = ("beside", "of")
+    reads_loss = True
     beside: str
     of: str
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        return self.beside, self.of
-
-    @property
-    def of_loss(self) -> str:
-        return self.of
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         checks.check_prototypes(value, given[self.beside], _width(self.of, given, loss))
@@ -107,12 +97,9 @@ class Prototypes(Input):
 class Labels(Input):
     """Classes or label sets, one for each row of others, which have their own name in an error."""
 
+    naming = ("of",)
     of: str
     rows: str = ""
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         if value is not None and given[self.of] is not None:
@@ -124,12 +111,9 @@ class Labels(Input):
 class Classes(Input):
     """A class for each row of others; below the number of prototypes, if these are named."""
 
+    naming = ("of", "below")
     of: str
     below: str = ""
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        return (self.of, self.below)
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         prototypes = given[self.below] if self.below else None
@@ -141,17 +125,11 @@ class Classes(Input):
 class LabelSets(Input):
     """A label set for each row of others, with which it goes together; over the labels of others, or of the loss."""
 
+    naming = ("of", "like")
+    reads_loss = True
     of: str
     like: str = ""
     rows: str = ""
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        return (self.of, self.like)
-
-    @property
-    def of_loss(self) -> str:
-        return self.like
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         rows = given[self.of]
@@ -211,7 +189,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names: set[str]) -> None:
     """Raise if an input has to agree with one that the forward does not have."""
     for name, kind in kinds.items():
-        missing = [of for of in kind.after if of and of not in names and of != kind.of_loss]
+        missing = [of for of in kind.after[: len(kind.naming) - kind.reads_loss] if of not in names]
         if missing:
             raise TypeError(
                 f"expected the annotation of {name} in {forward.__qualname__} to name inputs of it, "

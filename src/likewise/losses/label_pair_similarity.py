@@ -1,12 +1,12 @@
 """Similarity of two labels by how often they occur together: NWS weights its negatives by it."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.checks import check_label_sets, matrix
+from likewise.losses.checks import check_label_sets, matrix, one_of
 
 Method = Literal["npmi", "jaccard", "identity"]
 
@@ -49,8 +49,7 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
                 [0.6667, 1.0000, 0.0000],
                 [0.0000, 0.0000, 1.0000]])
     """
-    if method not in get_args(Method):
-        raise ValueError(f'expected method to be "npmi", "jaccard" or "identity", got {method!r}: choose one of them')
+    one_of("method", method, Method)
     labels = matrix("labels", labels, "pass the multi-hot labels of the training samples")
     check_label_sets("labels", labels, "samples", len(labels) if labels.ndim else 0)
     if not len(labels):

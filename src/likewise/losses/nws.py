@@ -99,9 +99,7 @@ class NWSLoss(ContrastiveLoss):
         self.register_buffer("label_similarity", _checked(label_similarity))
         self.alpha = check_positive("alpha", alpha)
         self.beta = check_positive("beta", beta)
-        if aggregation not in get_args(Aggregation):
-            raise ValueError(f'expected aggregation to be "mean" or "max", got {aggregation!r}: choose one of them')
-        self.aggregation: Aggregation = aggregation
+        self.aggregation: Aggregation = one_of("aggregation", aggregation, Aggregation)
         self.normalized = one_of("normalized", normalized, Flag)
         self.positives_in_denominator = one_of("positives_in_denominator", positives_in_denominator, Flag)
 

@@ -1,6 +1,6 @@
 """RASCAL, rank-agreement supervised contrastive learning: positives whose rank has not moved pull more."""
 
-from typing import Annotated, Any, Literal, Unpack, final, get_args
+from typing import Annotated, Any, Literal, Unpack, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import one_of
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.losses.ranks import Ranking, RankWeights, Statistics, widest
 from likewise.losses.rows import Rows
@@ -76,8 +77,8 @@ class RASCALLoss(ContrastiveLoss):
 
     Memory:
         O(N·D + num_samples·D + tile): ranks are computed for a few classes at a time, and in a large class for a few
-        anchors. Up to 2²¹ weights are kept for the backward; if there are more, they are recomputed. Class sizes are
-        read on the CPU, which synchronises with a GPU.
+        anchors. Up to 2²¹ weights are kept for the backward, twice; if there are more, they are recomputed. Class sizes
+        are read on the CPU, which synchronises with a GPU.
 
     Source:
         An unpublished proposal; with "uniform" it is equation 2 (out) of Khosla et al., "Supervised Contrastive
@@ -107,17 +108,8 @@ class RASCALLoss(ContrastiveLoss):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(temperature, **options)
-        if ranking not in get_args(Ranking):
-            raise ValueError(
-                f'expected ranking to be "agreement", "current" or "uniform", got {ranking!r}: '
-                'the usual choice is "agreement"'
-            )
-        if rank_level not in get_args(RankLevel):
-            raise ValueError(
-                f'expected rank_level to be "view" or "sample", got {rank_level!r}: the usual choice is "view"'
-            )
-        self.ranking: Ranking = ranking
-        self.rank_level: RankLevel = rank_level
+        self.ranking: Ranking = one_of("ranking", ranking, Ranking, 'the usual choice is "agreement"')
+        self.rank_level: RankLevel = one_of("rank_level", rank_level, RankLevel, 'the usual choice is "view"')
         self.cache = FeatureCache(num_samples, feature_dim)
 
     def forward(

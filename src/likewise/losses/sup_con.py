@@ -1,14 +1,14 @@
 """SupCon, supervised contrastive learning, in both forms."""
 
 from contextlib import nullcontext
-from typing import Annotated, Any, Literal, Unpack, final, get_args
+from typing import Annotated, Any, Literal, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_tensor
+from likewise.losses.checks import check_tensor, one_of
 from likewise.losses.inputs import Embeddings, Labels, References
 from likewise.losses.rows import Rows
 from likewise.operator.inputs import is_plain
@@ -70,9 +70,7 @@ class SupConLoss(ContrastiveLoss):
         self, *, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]
     ) -> None:
         super().__init__(temperature, **options)
-        if form not in get_args(Form):
-            raise ValueError(f'expected form to be "out" or "in", got {form!r}: the paper recommends "out"')
-        self.form = form
+        self.form: Form = one_of("form", form, Form, 'the paper recommends "out"')
 
     def forward(
         self,

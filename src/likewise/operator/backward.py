@@ -1,6 +1,5 @@
 """The backward over tiles: the matrix W of each tile, and the gradients that it gives."""
 
-from abc import ABC, abstractmethod
 from typing import NamedTuple, final
 
 import torch
@@ -23,43 +22,6 @@ class Across(NamedTuple):
     """h of each column."""
 
 
-class Way(ABC):
-    """Abstract: what the columns of tiles add, and where the gradients of references go."""
-
-    def __init__(self, across: Across) -> None:
-        self.across = across
-
-    @abstractmethod
-    def is_twice(self, tile: Tile) -> bool:
-        """Return whether each pair of a tile is visited twice, once as (i, j) and once as (j, i)."""
-
-
-@final
-class Triangle(Way):
-    """Queries are the references: a tile serves (i, j) and (j, i), and the queries have both gradients."""
-
-    def is_twice(self, tile: Tile) -> bool:
-        return tile.rows == tile.columns
-
-
-@final
-class Rectangle(Way):
-    """References have gradients of their own."""
-
-    def is_twice(self, tile: Tile) -> bool:
-        del tile
-        return False
-
-
-@final
-class Exchange(Way):
-    """Queries are part of the references: each process works out the whole gradient of its own rows."""
-
-    def is_twice(self, tile: Tile) -> bool:
-        del tile
-        return True
-
-
 @final
 class Backward:
     """Gradients of the prepared rows, summed over all tiles and not yet divided by τ.
@@ -77,7 +39,7 @@ class Backward:
         if tiled.pull is not None and upstream.attraction is not None:
             anchors = tiled.pull.anchors
             self._force = upstream.attraction if anchors is None else upstream.attraction * anchors
-        self._way = self._chosen()
+        self._across = self._of_columns()
         self.of_z = torch.zeros_like(tiled.z) if wanted.queries else None
         self.of_sections: tuple[Tensor | None, ...] = (self.of_z,)
         if not tiled.is_triangle:
@@ -85,16 +47,17 @@ class Backward:
             self.of_sections = tuple(torch.zeros_like(v) if need else None for v, need in needed)
         self._slopes = tiled.z.new_zeros(tiled.z.shape[0]) if wanted.temperature else None
 
-    def _chosen(self) -> Way:
+    def _of_columns(self) -> Across:
+        """Return what columns add: as anchors in a triangle, as rows of other processes, or for a push both ways."""
         sums = self.forward.forth
         if self.tiled.is_triangle:
-            return Triangle(Across(self._shares, sums, self._force))
+            return Across(self._shares, sums, self._force)
         if self.problem.part is not None:
-            return Exchange(self._learned(self.problem.part))
+            return self._learned(self.problem.part)
         back = self.forward.back
         if not back:
-            return Rectangle(Across([None for _ in sums], sums, None))
-        return Rectangle(Across(self._of(back, self.upstream.columns, [None for _ in back]), back, None))
+            return Across([None for _ in sums], sums, None)
+        return Across(self._of(back, self.upstream.columns, [None for _ in back]), back, None)
 
     def _learned(self, part: Part) -> Across:
         """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
@@ -127,8 +90,12 @@ class Backward:
             shares.append(share if share is None or scale is None else share.masked_fill_(scale == 0, 0))
         return shares
 
+    def _is_twice(self, tile: Tile) -> bool:
+        """Return whether each pair of a tile is visited twice, once as (i, j) and once as (j, i)."""
+        return tile.rows == tile.columns if self.tiled.is_triangle else self.problem.part is not None
+
     def _draw(self, view: View) -> None:
-        tiled, tile, twice = self.tiled, view.tile, self._way.is_twice(view.tile)
+        tiled, tile, twice = self.tiled, view.tile, self._is_twice(view.tile)
         w = self._pushed(view)
         if self._force is not None:
             self._pull(view, w, self._force)
@@ -170,7 +137,7 @@ class Backward:
 
     def _coefficients(self, k: int, view: View, out: Tensor) -> Tensor | None:
         """Return a_k of the rows of a tile, of its columns, or the sum of both; None if there is neither."""
-        of_rows, of_columns = self._shares[k], self._way.across.shares[k]
+        of_rows, of_columns = self._shares[k], self._across.shares[k]
         if of_rows is None:
             return None if of_columns is None else out.copy_(of_columns[view.tile.among_all].expand_as(out))
         if of_columns is None:
@@ -179,7 +146,7 @@ class Backward:
 
     def _relative(self, k: int, view: View, out: Tensor) -> Tensor | None:
         """Return push_k a_k e^{p_k s}, with exponentials relative to the maximum of each row and each column."""
-        tiled, tile, across = self.tiled, view.tile, self._way.across
+        tiled, tile, across = self.tiled, view.tile, self._across
         of_rows, of_columns = self._shares[k], across.shares[k]
         last = k == len(self._shares) - 1 and self._slopes is None
         y = tiled.logits(k, view, out=view.x if last else view.buffer(3))
@@ -196,7 +163,7 @@ class Backward:
 
     def _pull(self, view: View, w: Tensor, force: Tensor) -> None:
         """Add h_i pull_iu, and h_u pull_ui in a triangle or if the queries are part of the references."""
-        tiled, tile, across = self.tiled, view.tile, self._way.across
+        tiled, tile, across = self.tiled, view.tile, self._across
         if tiled.listed is not None:
             tiled.listed.add(w, tile.rows, tile.among_all, force[tile.rows])
             if across.force is not None:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
+from likewise.pairs.form import EVERYTHING, ClosedForm, Term
 from likewise.pairs.keys import Keys
 
 
@@ -69,11 +70,18 @@ class Explicit(PairWeight):
         self.is_within_one = is_within_one
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        if _version(self.weights) != self._version:
-            raise RuntimeError("expected unchanged weights, got a matrix that was changed in place: pass a clone of it")
-        tile = self.weights[rows if self.rows is None else self.rows[rows]]
+        tile = self._unchanged()[rows if self.rows is None else self.rows[rows]]
         tile = tile[:, columns if self.columns is None else self.columns[columns]]
         return tile.to(device, dtype, copy=True)
+
+    def form(self) -> ClosedForm | None:
+        indexed = self.rows is not None or self.columns is not None
+        return None if indexed else (Term(EVERYTHING, matrices=(self._unchanged,)),)
+
+    def _unchanged(self) -> Tensor:
+        if _version(self.weights) != self._version:
+            raise RuntimeError("expected unchanged weights, got a matrix that was changed in place: pass a clone of it")
+        return self.weights
 
 
 @final

@@ -1,5 +1,6 @@
 """The form in which a kernel receives a pair weight: a sum of products of factors that a tile can evaluate."""
 
+from collections.abc import Callable
 from itertools import product
 from typing import Literal, NamedTuple
 
@@ -29,19 +30,22 @@ class ThinProduct(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One term, f · u_i · v_r · (Σ coefficient · [key_i = key'_r]) · Π thin product."""
+    """One term, f · u_i · v_r · (Σ coefficient · [key_i = key'_r]) · Π thin product · Π matrix."""
 
     keys: Terms
     factor: float = 1.0
     anchors: Float[Tensor, " n"] | None = None
     references: Float[Tensor, " r"] | None = None
     overlaps: tuple[ThinProduct, ...] = ()
+    matrices: tuple[Callable[[], Tensor], ...] = ()
+    """Each returns a value for every pair, (N, R), and raises if these were changed since."""
 
     @property
     def is_a_test(self) -> bool:
         """Whether the term only tests whether shared labels are present or absent."""
         bare = self.anchors is None and self.references is None and self.factor == 1 and self.keys == EVERYTHING
-        return bare and len(self.overlaps) == 1 and self.overlaps[0].taken in OPPOSITE
+        one = len(self.overlaps) == 1 and not self.matrices
+        return bare and one and self.overlaps[0].taken in OPPOSITE
 
     def times(self, other: "Term") -> "Term":
         """Return the product of two terms."""
@@ -51,6 +55,7 @@ class Term(NamedTuple):
             _scales(self.anchors, other.anchors),
             _scales(self.references, other.references),
             self.overlaps + other.overlaps,
+            self.matrices + other.matrices,
         )
 
 

@@ -15,7 +15,7 @@ BLOCK = 2**18
 """How many weights are computed at a time, unless a single row has more."""
 
 KEPT = 2**21
-"""Up to this many weights are kept after they are first computed; more are recomputed each time they are needed."""
+"""Up to this many weights, and how they deviate from uniform ones, are kept once computed; more are recomputed."""
 
 
 class Block(NamedTuple):
@@ -70,6 +70,7 @@ class WithinClass(PairWeight):
         self._orders, self._sizes = _in_order((labels, reference_labels, *further))
         self._keeps = sum(classes * n * m for classes, n, m, *_ in self._sizes) <= KEPT
         self._kept: list[Float[Tensor, "g n m"]] = []
+        self._apart: list[Float[Tensor, "g n m"]] = []
 
     @property
     def within_tiles(self) -> bool:
@@ -145,10 +146,16 @@ class WithinClass(PairWeight):
 
     def _deviations(self, like: Tensor) -> Iterator[tuple[Block, Float[Tensor, "g n m"]]]:
         """Yield for each block how its weights differ from uniform ones."""
-        for block, weights in self._weighed():
+        for k, (block, weights) in enumerate(self._weighed()):
+            if k < len(self._apart):
+                yield block, self._apart[k].to(like)
+                continue
             inside = self.positives(block)
             shares = weights.sum(dim=2, keepdim=True) / inside.sum(dim=2, keepdim=True).clamp_(min=1)
-            yield block, weights.to(like) - (inside * shares).to(like)
+            apart = torch.addcmul(weights, inside, shares, value=-1)
+            if self._keeps:
+                self._apart.append(apart)
+            yield block, apart.to(like)
 
     def deviation(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return the product of the deviations; see `Deviation`."""

@@ -1,6 +1,6 @@
 """The equation in fused kernels, for NVIDIA GPUs: imported only when chosen."""
 
-from likewise.operator.triton.fallback import backward, forward
+from likewise.operator.triton.fused import backward, forward
 from likewise.operator.triton.operands import half_of
 
 __all__ = ["backward", "forward", "half_of"]

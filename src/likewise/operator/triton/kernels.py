@@ -1,11 +1,10 @@
 """The two visits of a tile: the forward, which adds up push and pull, and the backward, which applies both together.
 
-A program owns BLOCK_N rows of one side and loops over the rows of the other, BLOCK_R at a time, so that no two programs
-add to the same row and every run adds in the same order. "Own" is the side whose rows it keeps, "other" the side it
-loops over: queries and references in the forward, either way round in the backward. With s the similarities over τ,
+A program owns N rows of one side and loops over the rows of the other, R at a time, so that no two programs add to the
+same row and every run adds in the same order. "Own" is the side whose rows it keeps, "other" the side it loops over:
+queries and references in the forward, either way round in the backward. With s the similarities over τ,
 
     forward     total_ki = Σ_j push_k,ij e^{p_k s_ij − o_ki}      attraction_i = Σ_j pull_ij s_ij     mass_i = Σ_j w_ij
-                average_i = Σ_j push_ij e^{s_ij − o_i} y_j / total_i
     backward    out_i = Σ_j W_ij y_j
                 W_ij = Σ_k push_k,ij (a_ki e^{p_k s_ij − o_ki} + a'_kj e^{p_k s_ij − o'_kj}) + pull_ij (h_i + h'_j)
 
@@ -20,127 +19,159 @@ Exponents are in base 2, with s · scale − o rounded once. Rows have one part 
 float32. Sums are compensated. Tiles without special pairs, all inside and off the diagonal, run in a loop without
 masks. If a block extends beyond the last row, it repeats that row: other rows then have weight 0, and own rows are not
 stored.
+
+The weights of a section are a function, WEIGHTS (see `likewise.operator.triton.weights`), of the values that they read
+and the indices of rows; it returns the k-th push, or the pull after them: booleans if SETS, else numbers.
 """
 
 import triton
 import triton.language as tl
 
-from likewise.operator.triton.tile_kernels import (
-    EVERYTHING,
-    FIXED,
-    LOOK,
-    NOTHING,
-    RUNNING,
-    SAFE,
-    SOME,
-    _at,
-    _exponents,
-    _first_key,
-    _kind,
-    _load,
-    _numbers,
-    _overlaps,
-    _plus,
-    _similarities,
-    _tiles,
-    _weighted,
-    _weights,
-)
+from likewise.operator.triton import operands
+
+LARGEST = tl.constexpr(operands.LARGEST)
+SMALLER = tl.constexpr(2048.0)
+"""The extra factor of the second half of a weight, so that float16 keeps its bits as well."""
+
+UNROLLED = tl.constexpr(256)
+"""A loop over chunks of up to this many columns is unrolled, so that the loop over tiles around it is pipelined; more
+would not fit into shared memory at once."""
 
 
 @triton.jit
-def _add_push(
-    highest, total, lost, s, w, scale, bound,
-    K: tl.constexpr, OFFSET: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
-):  # fmt: skip
-    """Add a tile to the k-th push's sums; return these, its exponentials, the factor of earlier ones, and weight sums."""
-    KIND: tl.constexpr = _kind(PLAN, K, MASKED)
-    SET: tl.constexpr = _at(PLAN.sets, K)
-    e = tl.zeros_like(s)
-    fading = tl.full((HOW.BLOCK_N,), 1.0, tl.float32)
-    counted = tl.full((HOW.BLOCK_N,), HOW.BLOCK_R if KIND == EVERYTHING else 0, tl.float32)
-    if KIND != NOTHING:
-        if OFFSET == FIXED:
-            e = tl.exp2(_exponents(s, scale, bound, HOW.INTERPRETED))
-            if KIND == SOME:
-                e = tl.where(w > 0, e, 0.0)
-        else:
-            if KIND == SOME:
-                s = tl.where(w > 0, s, -float("inf"))
-            if SET or not AVERAGE:
-                tallest = tl.max(s, axis=1) * scale
-            else:  # includes the weight, so that no product with it exceeds 1, which float16 could not hold
-                tallest = tl.max(s * scale + tl.log2(tl.where(w > 0, w, 1.0)), axis=1)
-            higher = tl.maximum(highest, tallest)
-            fallback = tl.where(higher == -float("inf"), 0.0, higher)  # for a row without any pair so far
-            fading = tl.exp2(highest - fallback)
-            e = tl.exp2(_exponents(s, scale, fallback[:, None], HOW.INTERPRETED))
-            if not SET:
-                e *= w
-            total *= fading
-            lost *= fading
-            highest = higher
-        if PLAN.counted == K and KIND == SOME:
-            new, counted = _sums(e, w, HOW.INTERPRETED)
-        else:
-            new = tl.sum(e, axis=1)
-        total, lost = _plus(total, lost, new)
-    return highest, total, lost, e, fading, counted
+def rounded(values, HALF: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Return values in half precision; the interpreter, which has no bfloat16, emulates it in float32."""
+    if INTERPRETED and tl.bfloat16 == HALF:
+        bits = values.to(tl.float32).to(tl.int32, bitcast=True)  # host numbers are float64 there
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
+        return bits.to(tl.float32, bitcast=True)
+    return values.to(HALF)
 
 
 @triton.jit
-def _sum_tile(
-    state, tile, given,
-    OFFSET: tl.constexpr, MASKED: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
+def exponent_scale(tau):
+    """Return the factor from a similarity to its exponent in base 2, the same in every kernel."""
+    return 1.4426950408889634 / tl.load(tau).to(tl.float32)
+
+
+@triton.jit
+def _scales(tau, x_scale, y_scale, HOW: tl.constexpr):
+    """Return the factor from a product of stored rows to its exponent, that of rows of length 1, and 1 over y's scale.
+
+    Scales are powers of two: a constant, or read if they depend on the rows.
+    """
+    equal = exponent_scale(tau)
+    own, other = equal * 0.0 + HOW.SCALE, equal * 0.0 + HOW.SCALE
+    if x_scale is not None:
+        own, other = tl.load(x_scale), tl.load(y_scale)
+    scale = equal / own / other
+    return scale, equal if HOW.NORMALIZED else equal * 0.0, 1.0 / other
+
+
+@triton.jit
+def _exponents(s, scale, offset, HOW: tl.constexpr):
+    """Return s · scale − offset, rounded once; the interpreter's own multiply-add rounds twice."""
+    if HOW.INTERPRETED:
+        return (s.to(tl.float64) * scale - offset).to(tl.float32)
+    return tl.fma(s, scale, -offset)
+
+
+@triton.jit
+def _plus(total, lost, new):
+    """Return a compensated sum, and its lost part, with a number added."""
+    new -= lost
+    sums = total + new
+    return sums, (sums - total) - new
+
+
+@triton.jit
+def _dot(a0, a1, b0, b1, total, A2: tl.constexpr, B2: tl.constexpr, ALL4: tl.constexpr):
+    """Return total + a bᵀ, for one part or two each, the small products first.
+
+    The smallest is below rounding error, but adds up in similarities of equal rows: it is omitted only without ALL4.
+    """
+    if ALL4:
+        total = tl.dot(a1, tl.trans(b1), total, input_precision="ieee")
+    if A2:
+        total = tl.dot(a1, tl.trans(b0), total, input_precision="ieee")
+    if B2:
+        total = tl.dot(a0, tl.trans(b1), total, input_precision="ieee")
+    return tl.dot(a0, tl.trans(b0), total, input_precision="ieee")
+
+
+@triton.jit
+def _load_parts(pointer, rows, columns, count, D: tl.constexpr, TWO: tl.constexpr):
+    """Return some columns of some of ``count`` rows in two parts, or the only part twice."""
+    places = pointer + rows.to(tl.int64)[:, None] * D + columns[None, :]
+    high = tl.load(places)
+    low = high
+    if TWO:
+        low = tl.load(places + count.to(tl.int64) * D)
+    return high, low
+
+
+@triton.jit
+def _chunk(
+    total, x, y, rows, others, n, r, start,
+    D: tl.constexpr, CHUNK: tl.constexpr, X2: tl.constexpr, Y2: tl.constexpr, ALL4: tl.constexpr,
 ):  # fmt: skip
-    """Add a tile to the running sums, and the product of its exponentials with y to the running average."""
-    highest, total, lost, highest1, total1, lost1, drawn, drawn_lost, mass, average = state
-    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    places = tile * HOW.BLOCK_R + tl.arange(0, HOW.BLOCK_R)
-    others = places
+    """Return the total with the products of a chunk of the columns added."""
+    columns = start + tl.arange(0, CHUNK)
+    a0, a1 = _load_parts(x, rows, columns, n, D, X2)
+    b0, b1 = _load_parts(y, others, columns, r, D, Y2)
+    return _dot(a0, a1, b0, b1, total, X2, Y2, ALL4)
+
+
+@triton.jit
+def product(
+    x, y, rows, others, n, r,
+    D: tl.constexpr, CHUNK: tl.constexpr, X2: tl.constexpr, Y2: tl.constexpr, ALL4: tl.constexpr,
+    N: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Return x yᵀ of a tile, for rows of D columns in one part or two, a chunk at a time."""
+    total = tl.full((N, R), 0.0, tl.float32)
+    if D <= UNROLLED:
+        for start in tl.static_range(0, D, CHUNK):
+            total = _chunk(total, x, y, rows, others, n, r, start, D, CHUNK, X2, Y2, ALL4)
+    else:
+        for start in range(0, D, CHUNK):
+            total = _chunk(total, x, y, rows, others, n, r, start, D, CHUNK, X2, Y2, ALL4)
+    return total
+
+
+@triton.jit
+def _similarities(x, y, x0, x1, rows, others, n, r, HOW: tl.constexpr):
+    """Return x yᵀ of a tile, and the two parts of y if a tile holds all features."""
+    if HOW.D == HOW.CHUNK:
+        y0, y1 = _load_parts(y, others, tl.arange(0, HOW.CHUNK), r, HOW.D, HOW.TWO)
+        s = tl.full((HOW.N, HOW.R), 0.0, tl.float32)
+        s = _dot(x0, x1, y0, y1, s, HOW.TWO, HOW.TWO, HOW.ALL4)
+    else:
+        y0, y1 = x0, x1  # not read
+        s = product(x, y, rows, others, n, r, HOW.D, HOW.CHUNK, HOW.TWO, HOW.TWO, HOW.ALL4, HOW.N, HOW.R)
+    return s, y0, y1
+
+
+@triton.jit
+def _tiles(start, stop, r, first_row, shift, HOW: tl.constexpr):
+    """Return how many of the tiles [start, stop) have no masks, and the first and the number of those on the diagonal.
+
+    The others that have masks are at the edge, from r // R on.
+    """
+    full = tl.minimum(tl.maximum(r // HOW.R, start), stop)
+    first, met = start, start - start
+    if HOW.SELF:
+        first = tl.minimum(tl.maximum((first_row + shift) // HOW.R, start), full)
+        met = tl.minimum(tl.maximum((first_row + shift + HOW.N - 1) // HOW.R + 1, first), full) - first
+    return full - start - met, first, met
+
+
+@triton.jit
+def _tile(step, start, plain, first, met, MASKED: tl.constexpr):
+    """Return the number of a loop's tile: first those without masks, then the diagonal, then the edge."""
     if MASKED:
-        others = tl.minimum(places, r - 1)
-    there = _first_key(weight[1], others, PLAN)
-    s, y0, y1 = _similarities(given, others, HOW)
-    first, second = _overlaps(given, others, MASKED, PLAN, HOW)
-    w = s
-    if _kind(PLAN, 0, MASKED) == SOME:
-        w = _weights(given, places, others, there, first, second, 0, MASKED, PLAN, HOW)
-    power = weight[7][0]
-    highest, total, lost, e, fading, counted = _add_push(
-        highest, total, lost, s, w, scale * power, bound * power, 0, OFFSET, MASKED, AVERAGE, PLAN, HOW
-    )
-    if PLAN.counted == 0:
-        mass += counted
-    if PLAN.pushes > 1:
-        if _kind(PLAN, 1, MASKED) == SOME:
-            w = _weights(given, places, others, there, first, second, 1, MASKED, PLAN, HOW)
-        power = weight[7][1]
-        highest1, total1, lost1, _, _, counted = _add_push(
-            highest1, total1, lost1, s, w, scale * power, bound * power, 1, OFFSET, MASKED, False, PLAN, HOW
-        )
-        if PLAN.counted == 1:
-            mass += counted
-    PULL: tl.constexpr = PLAN.pushes
-    if PLAN.pulls:
-        if _kind(PLAN, PULL, MASKED) == SOME:
-            w = _weights(given, places, others, there, first, second, PULL, MASKED, PLAN, HOW)
-            pulled = tl.where(w != 0, s, 0.0)
-            if not _at(PLAN.sets, PULL):
-                pulled *= w
-            new, counted = _sums(pulled, w, HOW.INTERPRETED)
-            drawn, drawn_lost = _plus(drawn, drawn_lost, new)
-            if PLAN.counted == PULL:
-                mass += counted
-        elif _kind(PLAN, PULL, MASKED) == EVERYTHING:
-            drawn, drawn_lost = _plus(drawn, drawn_lost, tl.sum(s, axis=1))
-            if PLAN.counted == PULL:
-                mass += HOW.BLOCK_R
-    if AVERAGE:
-        if OFFSET != FIXED:
-            average *= fading[:, None]
-        average = _weighted(average, e * lift, y, others, y0, y1, r, chunk, HOW)
-    return highest, total, lost, highest1, total1, lost1, drawn, drawn_lost, mass, average
+        return tl.where(step < met, first + step, start + plain + step)
+    return start + step + tl.where(start + step >= first, met, 0)
 
 
 @triton.jit
@@ -150,229 +181,192 @@ def _pairwise(a, b, c, d):
 
 
 @triton.jit
-def _sums(values, w, INTERPRETED: tl.constexpr):
-    """Return the row sums of two tiles, in one reduction, so that both keep the layout of the product of rows."""
-    if INTERPRETED:
-        one, other = tl.sum(values, axis=1), tl.sum(w, axis=1)
+def _sums(values, w, COUNTS: tl.constexpr, INTERPRETED: tl.constexpr):
+    """Return the row sums of a tile and of its weights, in one reduction, so that both keep the layout of the product."""
+    if not COUNTS:
+        one, other = tl.sum(values, axis=1), 0.0
+    elif INTERPRETED:
+        one, other = tl.sum(values, axis=1), tl.sum(w.to(tl.float32), axis=1)
     else:
-        one, other = tl.reduce((values, w), 1, _pairwise)
+        one, other = tl.reduce((values, w.to(tl.float32)), 1, _pairwise)
     return one, other
 
 
 @triton.jit
-def _sum_tiles(
-    start, stop, given, first_row, OFFSET: tl.constexpr, AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr
-):
-    """Return the sums over tiles [start, stop): first the tiles without masks, then the others."""
-    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    none, zero = tl.full((HOW.BLOCK_N,), -float("inf"), tl.float32), tl.full((HOW.BLOCK_N,), 0.0, tl.float32)
-    average = tl.full((HOW.BLOCK_N, HOW.CHUNK if AVERAGE else 1), 0.0, tl.float32)
-    state = none, zero, zero, none, zero, zero, zero, zero, zero, average
-    first, last, full = _tiles(start, stop, r, first_row, shift, HOW.BLOCK_N, HOW.BLOCK_R, PLAN.of_self)
-    met = last - first
-    for step in range(0, 0 if PLAN.of_self == 2 else full - start - met):
-        tile = start + step
-        tile += tl.where(tile >= first, met, 0)
-        state = _sum_tile(state, tile, given, OFFSET, False, AVERAGE, PLAN, HOW)
-    for step in range(0, met + stop - full):
-        tile = tl.where(step < met, first + step, full + step - met)
-        state = _sum_tile(state, tile, given, OFFSET, True, AVERAGE, PLAN, HOW)
-    highest, total, lost, highest1, total1, lost1, drawn, drawn_lost, mass, average = state
-    if OFFSET == FIXED:
-        highest = zero + bound * weight[7][0]
-        highest1 = zero + bound * weight[7][PLAN.pushes - 1]
-    return highest, total, highest1, total1, drawn, mass, average / tl.where(total > 0, total, 1.0)[:, None]
+def _add_push(highest, total, lost, s, w, scale, bound, COUNTS: tl.constexpr, HOW: tl.constexpr):
+    """Return the offset and the sum of a push with a tile added, and the sum of its weights if it is counted."""
+    s = tl.where(w != 0, s, -float("inf"))
+    if HOW.FIXED:
+        e = tl.exp2(_exponents(s, scale, bound, HOW))
+    else:
+        higher = tl.maximum(highest, tl.max(s, axis=1) * scale)
+        base = tl.where(higher == -float("inf"), 0.0, higher)  # for a row without any pair so far
+        fading = tl.exp2(highest - base)
+        total *= fading
+        lost *= fading
+        highest = higher
+        e = tl.exp2(_exponents(s, scale, base[:, None], HOW))
+        if not HOW.SETS:
+            e *= w
+    new, counted = _sums(e, w, COUNTS, HOW.INTERPRETED)
+    total, lost = _plus(total, lost, new)
+    return highest, total, lost, counted
 
 
 @triton.jit(
-    do_not_specialize=["n", "r", "shift", "tiles", "rows_of_sums"],
-    do_not_specialize_on_alignment=["offsets", "totals", "drawns", "masses"],
+    do_not_specialize=["n", "r", "shift", "tiles", "stride"],
+    do_not_specialize_on_alignment=["tau", "sums"],
 )
 def forward_kernel(
-    x, y, numbers, weight, offsets, totals, drawns, masses, product, n, r, shift, tiles, rows_of_sums,
-    AVERAGE: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
-):  # fmt: skip
-    """Store the sums of some rows over one split of the other rows, and a chunk of the average.
+    x, y, x_scale, y_scale, tau, v, sums, n, r, shift, tiles, stride, WEIGHTS: tl.constexpr, HOW: tl.constexpr
+):
+    """Store the sums of some rows over one split of the other rows, each ``stride`` numbers after the one before.
 
-    Offsets and totals of the k-th push start k · ``rows_of_sums`` numbers after those of the first.
+    They are the offsets of pushes, their totals, and what is wanted of mass and attraction.
     """
-    block, split, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first_row = block * HOW.BLOCK_N
-    places = first_row + tl.arange(0, HOW.BLOCK_N)
+    first_row, start = tl.program_id(0) * HOW.N, tl.program_id(1) * tiles
+    places = first_row + tl.arange(0, HOW.N)
     rows = tl.minimum(places, n - 1)
-    start = split * tiles
-    stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.BLOCK_R))
-    scale, bound, unscale, equal = _numbers(numbers, HOW)
-    x0 = _load(x, rows, tl.arange(0, HOW.CHUNK), HOW.D)
-    x1 = x0
-    if HOW.TWO:
-        x1 = _load(x + n.to(tl.int64) * HOW.D, rows, tl.arange(0, HOW.CHUNK), HOW.D)
-    here = _first_key(weight[0], rows, PLAN)
-    given = x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, HOW.LARGEST, equal, chunk
-    if HOW.OFFSET == LOOK:
-        if bound * tl.maximum(weight[7][0], weight[7][PLAN.pushes - 1]) <= SAFE:
-            highest, total, highest1, total1, drawn, mass, average = _sum_tiles(
-                start, stop, given, first_row, FIXED, AVERAGE, PLAN, HOW
+    stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.R))
+    plain, first, met = _tiles(start, stop, r, first_row, shift, HOW)
+    scale, equal, unscale = _scales(tau, x_scale, y_scale, HOW)
+    bound = equal * HOW.SLACK
+    x0, x1 = _load_parts(x, rows, tl.arange(0, HOW.CHUNK), n, HOW.D, HOW.TWO)
+    zero = tl.full((HOW.N,), 0.0, tl.float32)
+    highest, total, lost = zero - float("inf"), zero, zero
+    highest1, total1, lost1 = highest, zero, zero
+    drawn, drawn_lost, mass = zero, zero, zero
+    for MASKED in tl.static_range(2):
+        # Where only pairs of a row with itself have a weight, tiles without masks are skipped.
+        for step in range(0, stop - start - plain if MASKED else (0 if HOW.SELF == 2 else plain)):
+            at = _tile(step, start, plain, first, met, MASKED) * HOW.R + tl.arange(0, HOW.R)
+            others = tl.minimum(at, r - 1) if MASKED else at
+            inside = (at < r)[None, :]
+            s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, HOW)
+            w = WEIGHTS(v, rows, others, inside, n, r, shift, 0, MASKED, HOW.N, HOW.R)
+            highest, total, lost, counted = _add_push(
+                highest, total, lost, s, w, scale * v[0], bound * v[0], HOW.COUNTED == 0, HOW
             )
-        else:
-            highest, total, highest1, total1, drawn, mass, average = _sum_tiles(
-                start, stop, given, first_row, RUNNING, AVERAGE, PLAN, HOW
-            )
-    else:
-        highest, total, highest1, total1, drawn, mass, average = _sum_tiles(
-            start, stop, given, first_row, HOW.OFFSET, AVERAGE, PLAN, HOW
-        )
-    at = split * n.to(tl.int64) + places
-    if chunk == 0:
-        tl.store(offsets + at, highest, mask=places < n)
-        tl.store(totals + at, total, mask=places < n)
-        if PLAN.pushes > 1:
-            tl.store(offsets + rows_of_sums.to(tl.int64) + at, highest1, mask=places < n)
-            tl.store(totals + rows_of_sums.to(tl.int64) + at, total1, mask=places < n)
-        if PLAN.pulls:
-            tl.store(drawns + at, drawn * scale, mask=places < n)
-        if PLAN.counted >= 0:
-            tl.store(masses + at, mass, mask=places < n)
-    if AVERAGE:
-        columns = chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK)
-        average *= (1.0 / HOW.LARGEST) * unscale
-        tl.store(product + at[:, None] * HOW.D + columns[None, :], average, mask=(places < n)[:, None])
+            mass += counted
+            if HOW.PUSHES > 1:
+                w = WEIGHTS(v, rows, others, inside, n, r, shift, 1, MASKED, HOW.N, HOW.R)
+                highest1, total1, lost1, counted = _add_push(
+                    highest1, total1, lost1, s, w, scale * v[1], bound * v[1], HOW.COUNTED == 1, HOW
+                )
+                mass += counted
+            if HOW.PULLS + MASKED > 1:
+                w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, MASKED, HOW.N, HOW.R)
+                new = tl.where(w != 0, s, 0.0)
+                if not HOW.PULL_SET:
+                    new *= w
+                new, counted = _sums(new, w, True, HOW.INTERPRETED)
+                drawn, drawn_lost = _plus(drawn, drawn_lost, new)
+                mass += counted
+    if HOW.FIXED:
+        highest = zero + bound * v[0]
+        highest1 = zero + bound * v[HOW.PUSHES - 1]
+    inside = places < n
+    at, stride = sums + tl.program_id(1) * n.to(tl.int64) + places, stride.to(tl.int64)
+    tl.store(at, highest, mask=inside)
+    tl.store(at + HOW.PUSHES * stride, total, mask=inside)
+    if HOW.PUSHES > 1:
+        tl.store(at + stride, highest1, mask=inside)
+        tl.store(at + 3 * stride, total1, mask=inside)
+    if HOW.COUNTED >= 0:
+        tl.store(at + 2 * HOW.PUSHES * stride, mass, mask=inside)
+    if HOW.COUNTED == HOW.PUSHES:
+        tl.store(at + (2 * HOW.PUSHES + 1) * stride, drawn * scale, mask=inside)
 
 
 @triton.jit
-def _push(
-    s, w, own, other, rows, others, n, r, scale, bound, lift,
-    K: tl.constexpr, OFFSET: tl.constexpr, KIND: tl.constexpr, SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
-):  # fmt: skip
+def _draw(s, w, own, other, rows, others, n, r, scale, bound, lift, K: tl.constexpr, HOW: tl.constexpr):
     """Return push (a_i e^{s − o_i} + a'_j e^{s − o'_j}) of a tile for the k-th push."""
-    offsets, shares, forces = own
-    other_offsets, other_shares, other_forces = other
-    a = tl.full((HOW.BLOCK_N,), 0.0, tl.float32)
-    b = tl.full((HOW.BLOCK_R,), 0.0, tl.float32)
-    if SIDES.own:
-        a = tl.load(shares + K * n.to(tl.int64) + rows) * lift
-    if SIDES.other:
-        b = tl.load(other_shares + K * r.to(tl.int64) + others) * lift
-    if OFFSET == FIXED:
-        drawn = tl.exp2(_exponents(s, scale, bound, HOW.INTERPRETED)) * (a[:, None] + b[None, :])
-        if KIND == SOME:
-            drawn = tl.where(w > 0, drawn, 0.0)
-        return drawn
-    if KIND == SOME:
-        s = tl.where(w > 0, s, -float("inf"))
+    s = tl.where(w != 0, s, -float("inf"))
+    first, second = K * n.to(tl.int64) + rows, K * r.to(tl.int64) + others
+    a = tl.full((HOW.N, 1), 0.0, tl.float32)
+    b = tl.full((1, HOW.R), 0.0, tl.float32)
+    if own is not None:
+        a = (tl.load(own[1] + first) * lift)[:, None]
+    if other is not None:
+        b = (tl.load(other[1] + second) * lift)[None, :]
     drawn = tl.zeros_like(s)
-    if SIDES.own:
-        o = tl.load(offsets + K * n.to(tl.int64) + rows)
-        drawn += a[:, None] * tl.exp2(_exponents(s, scale, o[:, None], HOW.INTERPRETED))
-    if SIDES.other:
-        o = tl.load(other_offsets + K * r.to(tl.int64) + others)
-        drawn += b[None, :] * tl.exp2(_exponents(s, scale, o[None, :], HOW.INTERPRETED))
-    if KIND == SOME and not _at(PLAN.sets, K):
-        drawn *= w
+    if HOW.FIXED:
+        drawn += tl.exp2(_exponents(s, scale, bound, HOW)) * (a + b)
+    else:
+        if own is not None:
+            drawn += a * tl.exp2(_exponents(s, scale, tl.load(own[0] + first)[:, None], HOW))
+        if other is not None:
+            drawn += b * tl.exp2(_exponents(s, scale, tl.load(other[0] + second)[None, :], HOW))
+        if not HOW.SETS:
+            drawn *= w
     return drawn
 
 
 @triton.jit
-def _draw_tile(
-    state, tile, given, own, other,
-    OFFSET: tl.constexpr, MASKED: tl.constexpr, SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
-):  # fmt: skip
-    """Add a tile's part of the gradient of the own rows, and of Σ W (s − s of equal rows)."""
-    total, slope, slope_lost = state
-    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    places = tile * HOW.BLOCK_R + tl.arange(0, HOW.BLOCK_R)
-    others = places
-    if MASKED:
-        others = tl.minimum(places, r - 1)
-    there = _first_key(weight[1], others, PLAN)
-    s, y0, y1 = _similarities(given, others, HOW)
-    first, second = _overlaps(given, others, MASKED, PLAN, HOW)
-    w = s
-    drawn = tl.zeros_like(s)
-    for k in tl.static_range(len(weight[7])):
-        if _kind(PLAN, k, MASKED) == SOME:
-            w = _weights(given, places, others, there, first, second, k, MASKED, PLAN, HOW)
-        if _kind(PLAN, k, MASKED) != NOTHING and (SIDES.own or SIDES.other):
-            drawn += _push(
-                s, w, own, other, rows, others, n, r, scale * weight[7][k], bound * weight[7][k], lift,
-                k, OFFSET, _kind(PLAN, k, MASKED), SIDES, PLAN, HOW,
-            )  # fmt: skip
-    PULL: tl.constexpr = PLAN.pushes
-    if SIDES.own_pull or SIDES.other_pull:
-        if _kind(PLAN, PULL, MASKED) != NOTHING:
-            h = tl.full((HOW.BLOCK_N, HOW.BLOCK_R), 0.0, tl.float32)
-            if SIDES.own_pull:
-                h += (tl.load(own[2] + rows) * lift)[:, None]
-            if SIDES.other_pull:
-                h += (tl.load(other[2] + others) * lift)[None, :]
-            if _kind(PLAN, PULL, MASKED) == SOME:
-                w = _weights(given, places, others, there, first, second, PULL, MASKED, PLAN, HOW)
-                if _at(PLAN.sets, PULL):
-                    h = tl.where(w > 0, h, 0.0)
-                else:
-                    h *= w
-            drawn += h
-    if SIDES.slope:
-        slope, slope_lost = _plus(
-            slope, slope_lost, tl.sum(drawn * _exponents(s, scale, equal, HOW.INTERPRETED), axis=1)
-        )
-    return _weighted(total, drawn, y, others, y0, y1, r, chunk, HOW), slope, slope_lost
+def _multiplied(total, w, y, others, y0, y1, r, chunk, HOW: tl.constexpr):
+    """Return total + w y for a chunk of the features; with two parts the product of the small ones is omitted."""
+    if HOW.D != HOW.CHUNK:
+        y0, y1 = _load_parts(y, others, chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK), r, HOW.D, HOW.TWO)
+    w0 = rounded(w, HOW.HALF, HOW.INTERPRETED)
+    if HOW.TWO:  # tensor cores truncate their sums instead of rounding: limit these to one tile
+        w1 = ((w - w0.to(tl.float32)) * SMALLER).to(HOW.HALF)
+        new = tl.dot(w1, y0, input_precision="ieee") * (1.0 / SMALLER)
+        new = tl.dot(w0, y1, new, input_precision="ieee")
+        return total + tl.dot(w0, y0, new, input_precision="ieee")
+    return tl.dot(w0, y0, total, input_precision="ieee")
 
 
-@triton.jit
-def _draw_tiles(
-    start, stop, given, own, other, first_row,
-    OFFSET: tl.constexpr, SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
-):  # fmt: skip
-    """Return the gradient of the own rows over tiles [start, stop), and their part of the temperature's."""
-    x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk = given
-    zero = tl.full((HOW.BLOCK_N,), 0.0, tl.float32)
-    state = tl.full((HOW.BLOCK_N, HOW.CHUNK), 0.0, tl.float32), zero, zero
-    first, last, full = _tiles(start, stop, r, first_row, shift, HOW.BLOCK_N, HOW.BLOCK_R, PLAN.of_self)
-    met = last - first
-    for step in range(0, 0 if PLAN.of_self == 2 else full - start - met):
-        tile = start + step
-        tile += tl.where(tile >= first, met, 0)
-        state = _draw_tile(state, tile, given, own, other, OFFSET, False, SIDES, PLAN, HOW)
-    for step in range(0, met + stop - full):
-        tile = tl.where(step < met, first + step, full + step - met)
-        state = _draw_tile(state, tile, given, own, other, OFFSET, True, SIDES, PLAN, HOW)
-    total, slope, slope_lost = state
-    return total, slope
-
-
-@triton.jit(do_not_specialize=["n", "r", "shift", "tiles"])
+@triton.jit(do_not_specialize=["n", "r", "shift", "tiles"], do_not_specialize_on_alignment=["tau"])
 def backward_kernel(
-    x, y, numbers, strongest, weight, own, other, out, slopes, n, r, shift, tiles,
-    SIDES: tl.constexpr, PLAN: tl.constexpr, HOW: tl.constexpr,
+    x, y, x_scale, y_scale, tau, strongest, v, own, other, out, slopes, n, r, shift, tiles,
+    WEIGHTS: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """Store a chunk of the gradient of some rows over one split of the other rows, times τ."""
-    block, split, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first_row = block * HOW.BLOCK_N
-    places = first_row + tl.arange(0, HOW.BLOCK_N)
+    """Store a chunk of the gradient of some rows over one split of the other rows, times τ.
+
+    Own and other are the offsets, a and h of rows, h or all of them omitted. ``slopes`` are Σ W (s − s of equal rows).
+    """
+    first_row, start, chunk = tl.program_id(0) * HOW.N, tl.program_id(1) * tiles, tl.program_id(2)
+    places = first_row + tl.arange(0, HOW.N)
     rows = tl.minimum(places, n - 1)
-    start = split * tiles
-    stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.BLOCK_R))
-    scale, bound, unscale, equal = _numbers(numbers, HOW)
+    stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.R))
+    plain, first, met = _tiles(start, stop, r, first_row, shift, HOW)
+    scale, equal, unscale = _scales(tau, x_scale, y_scale, HOW)
+    bound = equal * HOW.SLACK
     upstream = tl.load(strongest)  # the lift scales the largest weight close to LARGEST
-    lift = tl.floor(tl.log2(HOW.LARGEST / tl.where(upstream == 0, HOW.LARGEST, upstream)))
+    lift = tl.floor(tl.log2((1.0 / tl.where(upstream == 0, LARGEST, upstream)) * LARGEST))
     lift = tl.exp2(tl.minimum(tl.maximum(lift, -60.0), 60.0))
-    x0 = _load(x, rows, tl.arange(0, HOW.CHUNK), HOW.D)
-    x1 = x0
-    if HOW.TWO:
-        x1 = _load(x + n.to(tl.int64) * HOW.D, rows, tl.arange(0, HOW.CHUNK), HOW.D)
-    here = _first_key(weight[0], rows, PLAN)
-    given = x, y, x0, x1, rows, weight, here, n, r, shift, scale, bound, lift, equal, chunk
-    if HOW.OFFSET == LOOK:
-        if bound * tl.maximum(weight[7][0], weight[7][PLAN.pushes - 1]) <= SAFE:
-            total, slope = _draw_tiles(start, stop, given, own, other, first_row, FIXED, SIDES, PLAN, HOW)
-        else:
-            total, slope = _draw_tiles(start, stop, given, own, other, first_row, RUNNING, SIDES, PLAN, HOW)
-    else:
-        total, slope = _draw_tiles(start, stop, given, own, other, first_row, HOW.OFFSET, SIDES, PLAN, HOW)
+    x0, x1 = _load_parts(x, rows, tl.arange(0, HOW.CHUNK), n, HOW.D, HOW.TWO)
+    slope = tl.full((HOW.N,), 0.0, tl.float32)
+    total, slope_lost = tl.full((HOW.N, HOW.CHUNK), 0.0, tl.float32), slope
+    PUSHES: tl.constexpr = HOW.PUSHES
+    for MASKED in tl.static_range(2):
+        for step in range(0, stop - start - plain if MASKED else (0 if HOW.SELF == 2 else plain)):
+            at = _tile(step, start, plain, first, met, MASKED) * HOW.R + tl.arange(0, HOW.R)
+            others = tl.minimum(at, r - 1) if MASKED else at
+            inside = (at < r)[None, :]
+            s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, HOW)
+            drawn = tl.zeros_like(s)
+            for k in tl.static_range(PUSHES):
+                w = WEIGHTS(v, rows, others, inside, n, r, shift, k, MASKED, HOW.N, HOW.R)
+                drawn += _draw(s, w, own, other, rows, others, n, r, scale * v[k], bound * v[k], lift, k, HOW)
+            if HOW.PULLS + MASKED > 1:
+                w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, MASKED, HOW.N, HOW.R)
+                h = tl.zeros_like(s)
+                if own is not None and own[2] is not None:
+                    h += (tl.load(own[2] + rows) * lift)[:, None]
+                if other is not None and other[2] is not None:
+                    h += (tl.load(other[2] + others) * lift)[None, :]
+                h = tl.where(w != 0, h, 0.0)
+                if not HOW.PULL_SET:
+                    h *= w
+                drawn += h
+            if slopes is not None:
+                new = tl.sum(drawn * _exponents(s, scale, equal, HOW), axis=1)
+                slope, slope_lost = _plus(slope, slope_lost, new)
+            total = _multiplied(total, drawn, y, others, y0, y1, r, chunk, HOW)
     columns = chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK)
-    at = split * n.to(tl.int64) + places
+    at = tl.program_id(1) * n.to(tl.int64) + places
     tl.store(out + at[:, None] * HOW.D + columns[None, :], total * ((1.0 / lift) * unscale), mask=(places < n)[:, None])
-    if SIDES.slope:
+    if slopes is not None:
         if chunk == 0:
             tl.store(slopes + at, slope / lift, mask=places < n)

@@ -4,6 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
+import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
@@ -25,8 +26,6 @@ class Operand(NamedTuple):
     """The lengths they were divided by, ∞ for zero rows; None if they were not divided."""
     scale: float | Tensor
     """A power of two; a tensor on the device if it depends on the rows."""
-    longest: Float[Tensor, ""] | None
-    """The largest length of a row, if rows were not divided by their lengths."""
 
     def values(self, dtype: torch.dtype) -> Float[Tensor, "n d"]:
         """Return a copy of the rows as they are multiplied."""
@@ -47,6 +46,11 @@ class Precision(NamedTuple):
     def stored(self) -> torch.dtype:
         """The dtype of a stored part: the interpreter has no bfloat16 products, so it stores the values in float32."""
         return torch.float32 if self.interpreted and self.half == torch.bfloat16 else self.half
+
+    @property
+    def scale(self) -> float:
+        """What rows of length 1 are scaled by."""
+        return LARGEST if self.two else 1.0
 
     @property
     def slack(self) -> float:
@@ -82,20 +86,19 @@ def _asked() -> str:
 def as_they_are(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
     """Return rows in the form for kernels: in a half precision, or as two parts as large as float32."""
     padded = width(rows.shape[1])
-    longest = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
-    longest = longest.amax() if len(rows) else longest.sum()
     if not how.two:
-        return Operand(_padded(rows.to(how.half).to(how.stored), padded)[None], rows, None, 1.0, longest)
-    parts, scale = halves(_padded(rows.to(torch.float32), padded))
-    return Operand(parts, rows, None, scale, longest)
+        return Operand(_padded(rows.to(how.half).to(how.stored), padded)[None], rows, None, 1.0)
+    parts, scale = halves(_padded(rows, padded))
+    return Operand(parts, rows, None, scale)
 
 
-def halves(values: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
-    """Return float32 values as two float16 halves, (2, N, D), and the power of two they are scaled by."""
+def halves(values: Tensor) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
+    """Return values as two float16 halves, (2, N, D), and the power of two they are scaled by."""
+    values = values.to(torch.float32)
     largest = values.abs().amax() if values.numel() else values.sum()
     scale = torch.exp2(torch.floor(math.log2(LARGEST) - torch.log2(largest))).clamp(2.0**-60, 2.0**60)
     parts = values.new_empty(2, *values.shape, dtype=torch.float16)
-    scaled = values.to(torch.float32) * scale
+    scaled = values * scale
     parts[0] = scaled
     parts[1] = scaled - parts[0]
     return parts, scale
@@ -127,6 +130,4 @@ def chunk(padded: int, *, two: bool) -> int:
 
 def kernel_dtype(dtype: torch.dtype) -> Any:
     """Return Triton's type for a floating dtype."""
-    import triton.language as tl  # noqa: PLC0415 - Triton is imported only when it is chosen
-
     return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}[dtype]

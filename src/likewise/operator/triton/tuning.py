@@ -36,7 +36,7 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
     """Return tiles with which a kernel's loop without masks spilled no or few registers in tests.
 
     Args:
-        kernel: "sums", "average" or "backward".
+        kernel: "sums" or "backward".
         chunk: The number of features that a tile holds.
         two: Whether rows have two parts.
         whole: Whether the chunk is all features.
@@ -55,7 +55,7 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
         narrow = busy or overlaps > 1
         return Tiles(128, 64 if narrow else 128, 8, 2 if two or overlaps or chunk > 128 or not whole else 3)
     if not two and not overlaps and chunk <= 128 and whole:
-        return Tiles(64, 64, 4, 3) if kernel == "backward" else Tiles(128, 64, 8, 3)
+        return Tiles(64, 64, 4, 3)
     halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)
     return Tiles(128, max(32, 128 >> halvings), 8, 2)
 

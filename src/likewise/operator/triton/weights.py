@@ -1,220 +1,285 @@
-"""Pair weights for kernels: a plan, which is known at compile time, and the values that it refers to."""
+"""Pair weights for kernels: those of a section as one function for Triton to compile, and the values that it reads.
 
-from dataclasses import dataclass
+A weight in closed form is a sum of terms, f · u_i · v_r · [tests of keys and labels] · Π matrix, or one such test. Its
+source in Triton's language is written here, as if by hand for this weight: SupCon's pull is `k0`, the comparison of two
+keys, and on the diagonal `tl.where(k0, 1, 0) + tl.where(own, -1, 0) != 0`.
+"""
+
+import linecache
+from collections.abc import Callable
+from functools import cache, partial, reduce
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+import triton
+import triton.language as tl
 from torch import Tensor
 
+from likewise.operator.problem import Problem
+from likewise.operator.triton.kernels import product
 from likewise.operator.triton.operands import aligned, halves
 from likewise.pairs import PairWeight
-from likewise.pairs.form import ClosedForm, ThinProduct
+from likewise.pairs.concat import Concat
+from likewise.pairs.expressions import RowMean
+from likewise.pairs.form import ClosedForm, Term, ThinProduct
 from likewise.pairs.keys import Keys
 
-TAKEN = {"as it is": 0, "present": 1, "absent": 2}
-SELF = -1
-"""Stands for the identity of rows as a key: indices are compared, not keys."""
-
 OVERLAPS = 2
-"""The maximum number of thin products in a plan."""
+"""The maximum number of thin products in a section."""
 
 LABELS = 64
 """How many labels of a thin product are multiplied at a time."""
 
-Terms = tuple[tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int, int, int], ...]
-"""Each (constant, ((coefficient, key), …), ((overlap, function), …), own scale, other scale, factor); −1: none."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a kernel is compiled for: w = Σ over terms of factor · u · v · Σ coefficient·[key = key'] · Π overlap."""
-
-    terms: tuple[Terms, ...]
-    """The terms of each push, and of the pull after them."""
-    sets: tuple[bool, ...]
-    """Which of the weights are sets of pairs."""
-    pushes: int
-    """How many pushes there are."""
-    pulls: bool
-    counted: int
-    """The index of the weight whose row sums are wanted; −1: none."""
-    keys: int
-    thin: tuple[tuple[int, ...], ...]
-    """For each thin product: its labels, the labels per chunk, whether either side has two parts, and its divisors."""
-
-    @property
-    def of_self(self) -> int:
-        """Whether a row with itself is treated differently (1), or is the only kind of pair (2); 0 if neither."""
-        every = [term for terms in self.terms for term in terms]
-        if not any(key == SELF for term in every for _, key in term[1]):
-            return 0 if every else 2
-        return 2 if all(term[0] == 0 and all(key == SELF for _, key in term[1]) for term in every) else 1
-
-
-class Side(NamedTuple):
-    """The values of the rows of one side."""
-
-    keys: tuple[Tensor, ...]
-    """Each (N,), integers."""
-    scales: tuple[Tensor, ...]
-    """Each (N,), float32."""
-    overlaps: tuple[Tensor, ...]
-    """Each (parts, N, L), float16, L padded with zeros."""
+CONSTANTS = ", ".join(f"{name}: tl.constexpr" for name in ("K", "MASKED", "N", "R"))
+FULL = "tl.full((N, R), {}, tl.{})"
+ZERO, ONE = FULL.format(0.0, "float32"), FULL.format(1.0, "float32")
 
 
 class Plan(NamedTuple):
     """The weights of one section: the pushes and, if there is one, the pull."""
 
-    shape: Shape
-    anchors: Side
-    references: Side
-    factors: Float[Tensor, " t"] | None
-    powers: tuple[float, ...]
-    """The power of each push: a number at run time, so that one that changes in training compiles nothing anew."""
+    function: Callable[..., Any]
+    """Returns that of a tile of anchors and references, or swapped: see `_compiled`."""
+    values: tuple[Any, ...]
+    """What these read: the powers of the pushes, tensors, and numbers, which may change without being compiled anew."""
     shift: int
-    """Anchor i is reference i + shift, where the plan tells rows from each other."""
+    """Anchor i is reference i + shift, where weights tell rows from each other."""
+    itself: int
+    """Whether a row with itself is treated differently (1), or is the only kind of pair (2)."""
+    pulls: int
+    """Whether a row has a pull only with itself (1), or with others (2)."""
+    thin: int
+    """How many thin products there are."""
+    is_busy: bool
+    """Whether a tile compares keys or has several weights."""
+    is_empty: bool
+    """Whether no pair pushes or pulls."""
     is_symmetric: bool
 
-    @property
-    def is_set(self) -> bool:
-        """Whether every push is a set of pairs, so that its exponentials can have one offset."""
-        return all(self.shape.sets[: self.shape.pushes])
 
-    @property
-    def pulls(self) -> bool:
-        """Whether any pair of the section has a pull."""
-        return self.shape.pulls and bool(self.shape.terms[-1])
+class Plans(NamedTuple):
+    """The weights of all sections."""
 
-    @property
-    def transposed(self) -> "Plan":
-        """The plan with anchors and references swapped."""
-        terms = tuple(tuple((*t[:3], t[4], t[3], t[5]) for t in weight) for weight in self.shape.terms)
-        thin = tuple((size, step, two, one, b, a) for size, step, one, two, a, b in self.shape.thin)
-        shape = Shape(terms, self.shape.sets, self.shape.pushes, self.shape.pulls, -1, self.shape.keys, thin)
-        return self._replace(shape=shape, anchors=self.references, references=self.anchors, shift=-self.shift)
-
-
-class Weighing(NamedTuple):
-    """The requirements on the plans of all sections."""
-
+    sections: tuple[Plan, ...]
     powers: tuple[float, ...]
     pulls: bool
-    counted: int
+    sets: bool
+    """Whether every push is a set of pairs, so that its exponentials can have one offset."""
+    pull_set: bool
+    mean: bool
+    """Whether the last weight, the pull or the last push, is divided by the sum of its row, which kernels count."""
+    streamed: PairWeight | None
+    """What is pulled as pull @ references."""
+
+    @property
+    def counted(self) -> int:
+        """The index of the weight whose row sums are wanted, of the pushes and the pull after them; −1: none."""
+        return len(self.powers) if self.pulls else len(self.powers) - 1 if self.mean else -1
+
+    @property
+    def counts_pairs(self) -> bool:
+        """Whether what is counted is a set."""
+        return self.pull_set if self.pulls else self.mean and self.sets
 
 
-class _Known:
-    """The distinct keys, thin products and scales that the weights of a section refer to."""
-
-    def __init__(self) -> None:
-        self.keys: list[Keys] = []
-        self.overlaps: list[ThinProduct] = []
-        self.scales: tuple[list[Tensor], list[Tensor]] = [], []
-        self.shifts: set[int] = set()
-        self.factors: list[tuple[float, tuple[int, ...]]] = []
-        """Numbers, each with the thin products whose scales it is divided by."""
-
-    def terms(self, form: ClosedForm) -> Terms:
-        """Return the structure of a form, for which a kernel is compiled."""
-        return tuple(self._term(term) for term in form if term.keys)
-
-    def _term(self, term: Any) -> Any:
-        tests = []
-        for key, coefficient in term.keys.items():
-            if key is None:
-                continue
-            if key.shift is not None:
-                self.shifts.add(key.shift)
-                tests.append((coefficient, SELF))
-            else:
-                tests.append((coefficient, _index(self.keys, key)))
-        taken = tuple((self._overlap(overlap), TAKEN[overlap.taken]) for overlap in term.overlaps)
-        own, other = (
-            -1 if scale is None else _index(known, scale)
-            for known, scale in zip(self.scales, (term.anchors, term.references), strict=True)
-        )
-        multiplied = tuple(k for k, what in taken if what == TAKEN["as it is"])
-        factor = -1
-        if term.factor != 1 or any(self.overlaps[k].anchors.dtype != torch.bool for k in multiplied):
-            factor = len(self.factors)
-            self.factors.append((term.factor, multiplied))
-        return term.keys.get(None, 0), tuple(tests), taken, own, other, factor
-
-    def _overlap(self, item: ThinProduct) -> int:
-        for k, one in enumerate(self.overlaps):
-            if one.anchors is item.anchors and one.references is item.references:
-                return k
-        self.overlaps.append(item)
-        return len(self.overlaps) - 1
-
-
-def plan(weights: tuple[PairWeight, ...], asked: Weighing, device: torch.device) -> Plan | None:
-    """Return the plan of the pushes and the pull of a section, on a device; None if kernels cannot evaluate one."""
-    forms = [weight.form() for weight in weights]
-    known = _Known()
-    terms = tuple(known.terms(form) for form in forms if form is not None)
-    if len(terms) < len(forms) or len(known.overlaps) > OVERLAPS or len(known.shifts) > 1:
+def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> Plans | None:
+    """Return the weights of a contrast over sections of these lengths; None if kernels cannot evaluate one of them."""
+    pull, streamed = problem.pulls
+    if pull is not None and (pull.is_sparse or (streamed is not None and isinstance(pull, Concat))):
+        pull, streamed = None, problem.pull  # with a section whose pull has no form, tiles would evaluate all
+    weights, powers = [push.weight for push in problem.pushes], tuple(float(push.power) for push in problem.pushes)
+    weights += [] if pull is None else [pull]
+    last = weights[-1]
+    mean = isinstance(last, RowMean)
+    weights[-1] = last.base if isinstance(last, RowMean) else last
+    cut = [list(weight.flat) if isinstance(weight, Concat) else [weight] for weight in weights]
+    if (
+        len(powers) > 2
+        or not all(weight.is_nonnegative for weight in weights)
+        or any([part.shape[1] for part in parts] != list(lengths) for parts in cut)
+        or (problem.part is not None and any(weight.symmetric_at != problem.part.place for weight in weights))
+    ):
         return None
-    divisors = [
-        (-1, -1)
-        if overlap.sizes is None
-        else (_index(known.scales[0], overlap.sizes[0]), _index(known.scales[1], overlap.sizes[1]))
-        for overlap in known.overlaps
-    ]
-    own, others = (
-        [_parts(side, device) for side in of]
-        for of in ([x.anchors for x in known.overlaps], [x.references for x in known.overlaps])
-    )
-    thin = tuple(
-        (a.shape[2], min(LABELS, a.shape[2]), int(len(a) > 1), int(len(r) > 1), *sizes)
-        for (a, _), (r, _), sizes in zip(own, others, divisors, strict=True)
-    )
-    sets = tuple(weight.is_set for weight in weights)
-    keys = [key.to(device) for key in known.keys]
-    scales = [tuple(aligned(scale.to(device, torch.float32)) for scale in side) for side in known.scales]
+    sets, pull_set = all(weight.is_set for weight in weights[: len(powers)]), pull is not None and weights[-1].is_set
+    kinds = [sets] * len(powers) + [pull_set]
+    found = [_planned(list(parts), kinds, powers, device) for parts in zip(*cut, strict=True)]
+    known = tuple(plan for plan in found if plan is not None)
+    return Plans(known, powers, pull is not None, sets, pull_set, mean, streamed) if len(known) == len(found) else None
+
+
+def _planned(
+    weights: list[PairWeight], sets: list[bool], powers: tuple[float, ...], device: torch.device
+) -> Plan | None:
+    """Return the plan of the pushes and the pull of a section; None if one has no form that a kernel evaluates."""
+    forms = [form for form in (weight.form() for weight in weights) if form is not None]
+    terms = [term for form in forms for term in form]
+    shifts = {key.shift for term in terms for key in term.keys if key is not None and key.shift is not None}
+    thin = {(id(each.anchors), id(each.references)) for term in terms for each in term.overlaps}
+    if len(forms) < len(weights) or len(thin) > OVERLAPS or len(shifts) > 1:
+        return None
+    section = _Section(powers, device)
+    function = cache(lambda *, swapped: _compiled(section.source(forms, sets, swapped=swapped)))
+    function(swapped=False)  # which collects the values
+    apart = any(_occurs(term, masked=False) for term in terms)
     return Plan(
-        Shape(terms, sets, len(asked.powers), asked.pulls, asked.counted, len(keys), thin),
-        Side(tuple(aligned(key.anchors) for key in keys), scales[0], tuple(parts for parts, _ in own)),
-        Side(tuple(aligned(key.references) for key in keys), scales[1], tuple(parts for parts, _ in others)),
-        _factors(known.factors, [(a, b) for (_, a), (_, b) in zip(own, others, strict=True)], device),
-        asked.powers,
-        next(iter(known.shifts), 0),
+        function,
+        tuple(section.values),
+        next(iter(shifts), 0),
+        0 if not shifts else 1 if apart else 2,
+        sum(
+            any(_occurs(term, masked=masked) for form in forms[len(powers) :] for term in form)
+            for masked in (True, False)
+        ),
+        len(thin),
+        sum(map(any, forms)) > 1 or any(key is not None and key.shift is None for term in terms for key in term.keys),
+        not any(term.keys for term in terms),
         all(weight.is_symmetric for weight in weights),
     )
 
 
-def _index(known: list[Any], item: object) -> int:
-    """Return the position of an item in a list, by identity, appending it if it is new."""
-    for k, one in enumerate(known):
-        if one is item:
-            return k
-    known.append(item)
-    return len(known) - 1
+@cache
+def _compiled(body: str) -> Any:
+    """Return the function for Triton to compile with this body.
+
+    It takes the values, the indices of own and other rows, which of the latter are inside, the number of both, the
+    shift, which weight is wanted, whether the tile has masks, and the sizes of a tile. Triton keys what it has compiled
+    by the source, and reads this from where Python looks for that of a traceback.
+    """
+    name = f"weights_{sha256(body.encode()).hexdigest()[:16]}"
+    source, file = f"def {name}(v, rows, others, inside, n, r, shift, {CONSTANTS}):\n{body}\n", f"<{name}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    found: dict[str, Any] = {"tl": tl, "product": product, "__name__": __name__}
+    exec(compile(source, file, "exec"), found)  # noqa: S102 - the source is written below, from no input
+    return triton.jit(found[name])
 
 
-def _factors(
-    given: list[tuple[float, tuple[int, ...]]], scales: list[tuple[Tensor | None, Tensor | None]], device: torch.device
-) -> Tensor | None:
-    """Return the factors of terms, (T,), without a copy from the host that would wait for the GPU."""
-    if not given:
-        return None
-    factors = []
-    for number, overlaps in given:
-        factor = torch.full((), number, dtype=torch.float32, device=device)
-        for scale in (scale for k in overlaps for scale in scales[k]):
-            factor = factor if scale is None else factor / scale
-        factors.append(factor)
-    return torch.stack(factors)
+def _occurs(term: Term, *, masked: bool) -> bool:
+    """Return whether a term has pairs in tiles with masks, which contain the diagonal, or in the others."""
+    return any(masked or key is None or key.shift is None for key in term.keys)
 
 
-def _parts(values: Tensor, device: torch.device) -> tuple[Tensor, Tensor | None]:
+class _Section:
+    """The source of the weights of a section, and the values that it refers to."""
+
+    def __init__(self, powers: tuple[float, ...], device: torch.device) -> None:
+        self.values: list[Any] = [*powers]
+        self._device, self._swapped = device, False
+        self._places: dict[Any, int] = {}
+        self._parts: dict[int, tuple[Tensor, Tensor | None]] = {}
+        self._names: dict[str, str] = {}
+        """What a weight's expression refers to: each name's value."""
+
+    def source(self, forms: list[ClosedForm], sets: list[bool], *, swapped: bool) -> str:
+        """Return the body of the function of a tile of anchors and references, or swapped."""
+        self._swapped = swapped
+        lines = [
+            "    i, j = {}, {}".format(
+                *("others[None, :]", "rows[:, None]") if swapped else ("rows[:, None]", "others[None, :]")
+            )
+        ]
+        for k, (form, is_set) in enumerate(zip(forms, sets, strict=False)):
+            lines.append(f"    if K == {k}:")
+            for masked in (True, False):
+                self._names = {}
+                weight = self._weight(form, is_set=is_set, masked=masked)
+                lines.append("        if MASKED:" if masked else "        else:")
+                lines += [f"            {name} = {value}" for name, value in (self._names | {"w": weight}).items()]
+        return "\n".join([*lines, "    return w"])
+
+    def _weight(self, form: ClosedForm, *, is_set: bool, masked: bool) -> str:
+        """Return the expression of a weight in a tile, booleans of a set, numbers of others."""
+        terms = [self._term(term, masked=masked) for term in form if _occurs(term, masked=masked)]
+        if is_set and len(form) == 1 and terms and not terms[0][1]:
+            weight = " & ".join(terms[0][0]) or FULL.format(1, "int1")
+        else:
+            numbers = [ZERO]
+            for tests, factors in terms:
+                number = " * ".join([ONE, *factors])
+                numbers.append(f"tl.where({' & '.join(tests)}, {number}, 0.0)" if tests else number)
+            weight = f"({' + '.join(numbers)})" + " > 0" * is_set
+        if not masked:
+            return weight
+        return f"inside & ({weight})" if is_set else f"tl.where(inside, {weight}, 0.0)"
+
+    def _term(self, term: Term, *, masked: bool) -> tuple[list[str], list[str]]:
+        """Return the tests of a term and its factors."""
+        tests = {self._key(key): c for key, c in term.keys.items() if key is not None and (masked or key.shift is None)}
+        counts = [str(term.keys.get(None, 0)), *(f"tl.where({name}, {c}, 0)" for name, c in tests.items())]
+        conditions = [f"({' + '.join(counts)} != 0)"] if tests else []
+        if list(tests.values()) == [1] and None not in term.keys:
+            conditions = list(tests)
+        factors = [] if term.factor == 1 else [self._value(id(term), lambda: float(term.factor))]
+        for thin in term.overlaps:
+            found = self._overlap(thin)
+            if thin.taken == "as it is":
+                factors.append(found)
+            else:
+                conditions.append(f"({found} {'>' if thin.taken == 'present' else '=='} 0)")
+        for scale, index in ((term.anchors, "i"), (term.references, "j")):
+            factors += [] if scale is None else [self._load(id(scale), scale.float, index)]
+        for matrix in term.matrices:
+            value = self._value(id(matrix), lambda matrix=matrix: matrix)
+            factors.append(f"tl.load({value} + i.to(tl.int64) * {'n' if self._swapped else 'r'} + j).to(tl.float32)")
+        return conditions, factors
+
+    def _key(self, key: Keys) -> str:
+        """Return the name of the comparison of a key."""
+        if key.shift is not None:
+            self._names["own"] = "j + shift == i" if self._swapped else "i + shift == j"
+            return "own"
+        moved = key.to(self._device)
+        own, other = self._load(key, lambda: moved.anchors, "i"), self._load((key, 1), lambda: moved.references, "j")
+        name = f"k{self._places[key]}"
+        self._names[name] = f"{own} == {other}"
+        return name
+
+    def _overlap(self, thin: ThinProduct) -> str:
+        """Return the name of a thin product, over the sizes of the sets if there are any.
+
+        The division is that of tiles, so that a weight of 1 there is 1 here.
+        """
+        sides = [(thin.anchors, "i"), (thin.references, "j")]
+        for values, _ in sides:
+            if id(values) not in self._parts:
+                self._parts[id(values)] = _parts(values.to(self._device))
+        (a, _), (b, _) = sides[::-1] if self._swapped else sides
+        pointers = [self._value(id(of), lambda of=of: self._parts[id(of)][0]) for of in (a, b)]
+        labels, halved = self._parts[id(a)][0].shape[2], [len(self._parts[id(of)][0]) - 1 for of in (a, b)]
+        arguments = (*pointers, "rows", "others", "n", "r", labels, min(LABELS, labels), *halved, 0, "N", "R")
+        text = f"product({', '.join(map(str, arguments))})"
+        for (values, index), size in zip(sides, thin.sizes or (None, None), strict=True):
+            by = [x for x in (size, self._parts[id(values)][1]) if x is not None]
+            if by:
+                divisor = partial(_product, by, len(values))
+                text = f"tl.div_rn({text}, {self._load((id(values), id(size)), divisor, index)} + {ZERO})"
+        name = "x" + "_".join(str(self._places[id(of)]) for of, _ in sides) + "s" * (thin.sizes is not None)
+        self._names[name] = text
+        return name
+
+    def _load(self, key: Any, make: Callable[[], Tensor], index: str) -> str:
+        """Return a value of each anchor or reference of a tile."""
+        return f"tl.load({self._value(key, lambda: aligned(make().to(self._device)))} + {index})"
+
+    def _value(self, key: Any, make: Callable[[], Any]) -> str:
+        """Return a value, which is made when it is first referred to."""
+        if key not in self._places:
+            self._places[key] = len(self.values)
+            self.values.append(make())
+        return f"v[{self._places[key]}]"
+
+
+def _product(factors: list[Tensor], count: int) -> Tensor:
+    """Return the product of values of rows or of all rows, (N,)."""
+    return reduce(torch.mul, [factor.float() for factor in factors]).expand(count)
+
+
+def _parts(values: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return one side of a thin product, (parts, N, L), and the power of two it is scaled by.
 
     Zeros and ones are exact in one half; other values take two, with 22 bits of float32.
     """
     labels = values.shape[1]
     padded = -(-labels // LABELS) * LABELS if labels > LABELS else max(16, 1 << max(labels - 1, 0).bit_length())
-    values = torch.nn.functional.pad(values.to(device), (0, padded - labels)).contiguous()  # as kernels read it
-    if values.dtype == torch.bool:
-        return values.to(torch.float16)[None], None
-    return halves(values)
+    values = torch.nn.functional.pad(values, (0, padded - labels)).contiguous()  # as kernels read it
+    return (values.to(torch.float16)[None], None) if values.dtype == torch.bool else halves(values)

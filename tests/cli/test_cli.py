@@ -693,6 +693,12 @@ def test_an_unknown_verb_is_refused(capsys):
     assert capsys.readouterr().err == f"error: expected a verb, one of {verbs}, got dance: see likewise --help\n"
 
 
+@pytest.mark.parametrize(("verb", "word"), [("export", "RUN"), ("evaluate", "SOURCE")])
+def test_what_has_no_name_is_asked_for_as_the_help_calls_it(verb, word, capsys):
+    assert main([verb]) == 2
+    assert capsys.readouterr().err == f"error: expected {word}, got none: see likewise {verb} --help\n"
+
+
 @pytest.mark.process
 def test_a_missing_extra_is_named_with_its_remedy(tmp_path):
     script = "import sys; sys.modules['lightning'] = None; from likewise.cli import main; sys.exit(main(['train']))"

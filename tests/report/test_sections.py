@@ -196,6 +196,10 @@ def test_the_sections_of_a_configuration_are_on_the_page(runs):
     assert headings_of(run.report) == ["Run"]
     with pytest.raises(ValueError, match="expected a class of kind Section"):
         evaluate(run, {"evaluations": [], "sections": {"class_path": "likewise.SupConLoss"}}, progress=Silent())
+    run.write(run.configuration.name, json.dumps({"sections": {"class_path": "my_sections.Gone"}}).encode())
+    with pytest.warns(UserWarning, match=r"the usual sections instead of those that the run was trained with.*Gone"):
+        evaluate(run, evaluations=[], progress=Silent())
+    assert {"Run", "Scores"} <= set(headings_of(run.report))
 
 
 def test_sections_are_added_to_the_page_of_a_comparison(runs, tmp_path, monkeypatch):

@@ -204,7 +204,9 @@ class Draft:
                 if complete[name] is None and parameter.default is None:
                     del complete[name]
             elif parameter.required:
-                raise ValueError(f"expected --{above}{name}, got none: see {self._help(above or name)}")
+                word = VERBS[self.verb][1] if not above else ""
+                told = word if word.lower() == name else f"--{above}{name}"
+                raise ValueError(f"expected {told}, got none: see {self._help(above or name)}")
             elif parameter.default is not MISSING and parameter.default is not None:
                 complete[name] = plain(parameter.default, parameter.annotation)
             self._check_path(f"{above}{name}", complete.get(name), parameter, kind)

@@ -1,6 +1,7 @@
 """Evaluate a run, a checkpoint of it, or an array file of embeddings."""
 
 import re
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,9 @@ from likewise.evaluation import (
     save_features,
 )
 from likewise.models import Encoder
-from likewise.parts import build
+from likewise.parts import build, built
 from likewise.pickled import pickled
+from likewise.report import Section
 from likewise.runs import Run
 from likewise.workflows.failures import removed_if_idle
 from likewise.workflows.metadata import device_named, versions
@@ -74,10 +76,21 @@ def evaluate(
     else:
         before = _opened(path)
         if given["sections"] is None:
-            given["sections"] = before.options.get("sections")
+            given["sections"] = _sections_of(before)
         run = _of_run(path, before, given, progress)
     progress.tell(f"\nreport: {run.report}")
     return run
+
+
+def _sections_of(run: Run) -> list[Section] | None:
+    """Return the sections that a run was trained with; None, with a warning, if one of them is no longer there."""
+    try:
+        return built(run.options.get("sections"), Section)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        warnings.warn(
+            f"the page has the usual sections instead of those that the run was trained with: {error}", stacklevel=3
+        )
+        return None
 
 
 def _of_file(path: Path, root: Path, options: EvaluationOptions, progress: Progress) -> Run:

@@ -100,7 +100,8 @@ class TrainOptions(SharedOptions):
         timeout_minutes: Minutes to wait for another process before all end.
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.
-        workers: Processes that read and decode samples; 0: none beside the training. Default: as many as make it faster.
+        workers: Processes that read and decode samples; 0: none beside the training. Default: as many as make it
+            faster.
         compile: Whether to compile encoder and head.
         validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
         keep: Which weights to keep: those after the last epoch, or those at the best validation score.

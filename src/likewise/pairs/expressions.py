@@ -94,16 +94,7 @@ class PairWeight(Weight, ABC):
         """
         if not self.is_nonnegative:
             raise ValueError(f"expected row sums of weights ≥ 0, got {self} with negative ones: leave the sums out")
-        if row_sums.shape != self.shape[:1]:
-            raise ValueError(
-                f"expected a row sum for each of {self.shape[0]} anchors, got shape {tuple(row_sums.shape)}: "
-                "pass the sum of each row"
-            )
-        if row_sums.device.type == "cpu" and not (torch.isfinite(row_sums) & (row_sums >= 0)).all():
-            raise ValueError(
-                f"expected row sums of {self} that are finite and ≥ 0, got NaN, infinity or a negative value: "
-                "pass the sum of each row"
-            )
+        scales.check_row_sums(row_sums, self.shape[0], self)
         result = copy.copy(self)
         result._row_sums, result._supports = {}, {}  # noqa: SLF001 - the same class
         result._given = row_sums.detach().clone()  # noqa: SLF001 - the same class
@@ -135,8 +126,18 @@ def _weight(value: object, operation: str) -> PairWeight:
     return value
 
 
+class Derived(PairWeight, ABC):
+    """Abstract: an expression of one weight, whose tiles are as expensive as the weight's own."""
+
+    base: PairWeight
+
+    @property
+    def within_tiles(self) -> bool:
+        return self.base.within_tiles
+
+
 @final
-class Transposed(PairWeight):
+class Transposed(Derived):
     """w[r, i]: anchors and references swapped."""
 
     def __init__(self, base: PairWeight) -> None:
@@ -151,10 +152,6 @@ class Transposed(PairWeight):
     def constant(self, rows: slice, columns: slice) -> float | None:
         return self.base.constant(columns, rows)
 
-    @property
-    def within_tiles(self) -> bool:
-        return self.base.within_tiles
-
     def product(self, references: Tensor) -> Tensor:
         return self.base.transposed_product(references)
 
@@ -167,7 +164,7 @@ class Transposed(PairWeight):
 
 
 @final
-class Complement(PairWeight):
+class Complement(Derived):
     """1 − a, for weights within [0, 1] without a closed form; evaluated in tiles, since Σ v − a @ v would cancel."""
 
     def __init__(self, base: PairWeight) -> None:
@@ -181,10 +178,6 @@ class Complement(PairWeight):
     def constant(self, rows: slice, columns: slice) -> float | None:
         value = self.base.constant(rows, columns)
         return None if value is None else 1 - value
-
-    @property
-    def within_tiles(self) -> bool:
-        return self.base.within_tiles
 
     def form(self) -> ClosedForm | None:
         base = self.base.form()
@@ -273,7 +266,7 @@ class Product(PairWeight):
 
 
 @final
-class Scaled(PairWeight):
+class Scaled(Derived):
     """f · u_i · a[i, r] · v_r, with a number f, a value u per anchor and a value v per reference."""
 
     def __init__(
@@ -306,10 +299,6 @@ class Scaled(PairWeight):
         if self.references is not None:
             result *= self.references[columns].to(device, dtype)
         return result
-
-    @property
-    def within_tiles(self) -> bool:
-        return self.base.within_tiles
 
     def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> Factors:
         if of_push and self.references is not None:
@@ -357,7 +346,7 @@ class Scaled(PairWeight):
 
 
 @final
-class RowMean(PairWeight):
+class RowMean(Derived):
     """a[i, r] / Σ_u a[i, u]; a row of zeros stays zero."""
 
     def __init__(self, base: PairWeight) -> None:
@@ -385,10 +374,6 @@ class RowMean(PairWeight):
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         return 0.0 if self.base.constant(rows, columns) == 0 else None
-
-    @property
-    def within_tiles(self) -> bool:
-        return self.base.within_tiles
 
     @property
     def is_sparse(self) -> bool:

@@ -1,4 +1,4 @@
-"""Values that scale weights, one for each anchor or each reference: how they are checked and applied to rows."""
+"""Numbers of each anchor or each reference, scales and row sums: how they are checked, and applied to rows."""
 
 import torch
 from torch import Tensor
@@ -29,6 +29,20 @@ def checked(values: Tensor | None, length: int, name: str) -> Tensor | None:
     if values.device.type == "cpu" and not torch.isfinite(values).all():
         raise ValueError(f"expected finite values to scale {name} by, got NaN or infinity: check where they come from")
     return values.detach().clone()
+
+
+def check_row_sums(row_sums: Tensor, length: int, weight: object) -> None:
+    """Raise unless there is one finite sum ≥ 0 for each anchor of a weight."""
+    if row_sums.shape != (length,):
+        raise ValueError(
+            f"expected a row sum for each of {length} anchors, got shape {tuple(row_sums.shape)}: "
+            "pass the sum of each row"
+        )
+    if row_sums.device.type == "cpu" and not (torch.isfinite(row_sums) & (row_sums >= 0)).all():
+        raise ValueError(
+            f"expected row sums of {weight} that are finite and ≥ 0, got NaN, infinity or a negative value: "
+            "pass the sum of each row"
+        )
 
 
 def nonnegative(values: Tensor | None) -> bool:

@@ -335,6 +335,11 @@ def test_a_word_is_completed(words, current, expected):
     assert completions(words, current, "train") == expected
 
 
+@pytest.mark.parametrize("verb", ["train", "evaluate", "compare"])
+def test_a_usual_name_of_a_part_has_its_help(verb):
+    assert asked_help(["--report.sections.help"], verb) == asked_help(["--sections.help"], verb)
+
+
 @pytest.mark.process
 def test_mistakes_and_help_import_nothing_heavy(tmp_path):
     """Neither torch nor Lightning, nor what they bring: each is told within a second."""

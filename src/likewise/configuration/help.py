@@ -53,6 +53,7 @@ def _of_verb(verb: str) -> str:
 
 def _of_part(option: Option, verb: str) -> str:
     name = option.name.removesuffix(".help")
+    name = ALIASES.get(name, name)
     root = Draft(verb).root
     place, base = root, None
     for step in name.split("."):

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import count
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,7 @@ MINUTES = 5.0  # that a process which cannot train waits for the others, to tell
 SECONDS = 15.0  # of these, before it says why
 REFUSED = "refused"
 """What a process has among its facts that cannot train."""
+_trainings = count()  # of this process: what they tell through torchrun's store, which stays, is told apart
 LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs
 
 
@@ -108,7 +110,7 @@ def _store(minutes: float) -> Store:
         _wait(until, f"the first process at {host}:{port},", "got no process that listens there", minutes)
     store = TCPStore(host, port, is_master=hosts, timeout=timedelta(minutes=minutes), wait_for_workers=False)
     attempt = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    return PrefixStore(f"likewise/{attempt}", store)
+    return PrefixStore(f"likewise/{attempt}/{next(_trainings)}", store)
 
 
 def _listens(host: str, port: int) -> bool:

@@ -5,8 +5,9 @@ import signal
 import time
 
 import pytest
-from command_worker import end_of, free_port, start, start_together
+from command_worker import end_of, free_port, start, start_script, start_together
 from test_resume import RUN, same, save_few
+from torch.distributed import TCPStore
 
 from likewise.cli import main
 from likewise.runs import Run
@@ -235,6 +236,43 @@ def test_a_mistake_is_said_although_no_other_process_answers(variables, monkeypa
     said = pytest.warns(UserWarning, match=r"^no such file; the other processes")
     with said, pytest.raises(ValueError, match=r"^no such file$"), refused_together():
         raise ValueError("no such file")
+
+
+TWICE = """
+import os, sys, time
+from likewise.training.launch import refused_together
+from likewise.training.processes import joined
+with joined({"loss": "SupConLoss"}, 0.5):
+    pass
+try:
+    if os.environ["RANK"] == "0":
+        with joined({"loss": "SupConLoss"}, 0.5):
+            pass
+    else:
+        time.sleep(1)  # the first process comes to the second training while this one is not there
+        with refused_together():
+            raise ValueError("no such file")
+except ValueError as error:
+    open(sys.argv[1], "w").write(str(error))
+"""
+
+
+def test_a_second_training_takes_nothing_for_its_own_that_was_told_in_the_first(tmp_path):
+    """The store of torchrun outlives a training: a process must not read in it that the others are well."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    script = tmp_path / "twice.py"
+    script.write_text(TWICE)
+    launch = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    launch |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    started = [
+        start_script(
+            script, tmp_path / f"{rank}.told", errors=tmp_path / f"{rank}.err", RANK=rank, LOCAL_RANK=rank, **launch
+        )
+        for rank in ("0", "1")
+    ]
+    assert [end_of(process) for process in started] == [0, 0]
+    assert "rank 1 was refused" in (tmp_path / "0.told").read_text()
+    assert (tmp_path / "1.told").read_text() == "no such file"
 
 
 def test_a_mistake_is_said_where_a_variable_of_the_launch_is_missing(monkeypatch):

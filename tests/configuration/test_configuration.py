@@ -69,6 +69,8 @@ SLIPS = {
     # what is not there
     "nowhere/": "got nowhere/, which does not exist",
     "--data nowhere.npz": "got nowhere.npz, which does not exist",
+    "--data notes.md": "got notes.md, which does not exist",
+    "--data mine.Source": "got mine.Source",
     "--data CIFAR1O": "did you mean CIFAR10",
     "--data Arrays": "expected --data.path, got none: see likewise train --data.help Arrays",
     "--data Arrays --data.path nowhere.npz": "got nowhere.npz, which does not exist",
@@ -267,7 +269,7 @@ def test_classes_of_ones_own_are_read_without_importing_them(tmp_path):
         (["--loss", "own_parts.Mine"], "expected --loss.warmth, got none: see likewise train --loss.help Mine"),
         (
             ["--loss", "own_parts.Mne"],
-            "expected a class of own_parts.py to be one of Loss, Made, Mine, NTXentLoss, Net, nn",
+            "expected a class of own_parts.py to be one of Mine, NTXentLoss, got own_parts.Mne",
         ),
         (["--loss", "own_parts.Mne"], "did you mean Mine"),
         (["--encoder", "own_parts.Net"], "--encoder Wrapped --encoder.module own_parts.Net makes it one"),

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from functools import partial
 from pathlib import Path
 
 import lightning
@@ -289,6 +290,13 @@ def test_in_a_training_limited_by_time_the_rate_falls_with_time():
 def test_an_optimizer_that_evaluates_the_loss_several_times_is_refused():
     with pytest.raises(ValueError, match="got LBFGS: choose SGD or AdamW"):
         optimizer_of(torch.nn.Linear(3, 2), torch.optim.LBFGS)
+
+
+def test_an_option_that_an_optimizer_refuses_is_told_with_what_to_correct():
+    with pytest.raises(
+        ValueError, match=r"^expected options that AdamW takes, got its error 'Invalid learning rate: -1"
+    ):
+        optimizer_of(torch.nn.Linear(3, 2), partial(torch.optim.AdamW, lr=-1.0))
 
 
 def test_momentum_moves_with_the_optimizers_steps_and_keys_are_queued_with_every_batch():

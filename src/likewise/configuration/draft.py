@@ -260,4 +260,6 @@ def _check_module(path: str, base: Class) -> None:
     module, _, name = path.rpartition(".")
     source = module_of(module)
     if source is not None and source.names and not source.stars and name not in {*source.names, "__getattr__"}:
-        raise ValueError(near_classes(f"a class of {source.path.name}", path, base, sorted(source.names)))
+        meant = [(known, source.find(known)) for known in sorted(source.names)]
+        fit = [known for known, kind in meant if isinstance(kind, Class) and kind.inherits(base) and not kind.abstract]
+        raise ValueError(near_classes(f"a class of {source.path.name}", path, base, fit or sorted(source.names)))

@@ -10,10 +10,10 @@ from string import ascii_letters, digits
 from typing import Any
 
 from likewise.configuration import recipes
-from likewise.configuration.classes import Class, find, kind_named, kinds, packages_of
+from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
 from likewise.configuration.options import ALIASES, HIDDEN, SLIPS
 from likewise.configuration.values import folded, part_of
-from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, source_for
+from likewise.files.detection import TORCHVISION, exists, first_row, source_for
 from likewise.files.formats import IMAGE_COLUMNS, TABLES, image_suffixes
 from likewise.parts import is_spec
 
@@ -93,10 +93,11 @@ def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 def _data(value: str) -> list[tuple[str, Any]] | None:
     """Return the options of the source that reads what a word names; None: it may be a class."""
     is_class = value.replace(".", "_").isidentifier() and not exists(Path(value))
+    module, _, last = value.rpartition(".")
     try:
         name, arguments = source_for(value)
     except ValueError:
-        if is_class and Path(value).suffix.lower() not in {*TABLES, *ARRAYS}:
+        if is_class and (not module or last[:1].isupper() or module_of(module)):
             return None
         raise
     options = [(f"data.{argument}", given) for argument, given in arguments.items()]

@@ -242,7 +242,13 @@ def optimizer_of(
         raise ValueError("expected parameters to train, got none: a frozen encoder needs a head or prototypes")
     if getattr(make, "func", make) is LBFGS:
         raise ValueError("expected an optimizer that evaluates the loss once per step, got LBFGS: choose SGD or AdamW")
-    optimizer = make([{"params": parameters} for parameters in groups.values()])
+    try:
+        optimizer = make([{"params": parameters} for parameters in groups.values()])
+    except ValueError as error:
+        kind = getattr(getattr(make, "func", make), "__name__", make)
+        raise ValueError(
+            f"expected options that {kind} takes, got its error {str(error)!r}: correct what it names of --optimizer"
+        ) from error
     for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
         group["lr"] = group["lr"] * factor
         if "weight_decay" in group and not decays:

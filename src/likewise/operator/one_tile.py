@@ -170,10 +170,8 @@ class _Tile:
         assert self.drawn is not None and self.beside is not None  # noqa: S101, PT018 - asked by the caller
         if of_z is not None:
             of_z.addcmul_(self.drawn, force[:, None])
-        wanted = [of_references is not None]
-        (part,) = self.beside.pulled(self.z.rows, force, [self.v.rows], wanted, normalize=self.problem.normalize)
-        if of_references is not None and part is not None:
-            of_references += part
+        if of_references is not None:
+            of_references += self.beside.transposed_product(self.z.rows * force[:, None])
 
     def _weights(self, a: Values, b: Values, out: Tensor) -> None:
         """Write Σ_k push_k e^{s} (a_k of rows + b_k of columns)."""

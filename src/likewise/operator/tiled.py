@@ -149,7 +149,7 @@ def _pull_beside(state: _State, drawing: Backward, pull: PairWeight, force: Tens
     if drawing.of_z is not None and state.drawn is not None:
         drawing.of_z.addcmul_(state.drawn, force[:, None])
     tiles, wanted = state.forward.tiled, [v is not None for v in drawing.of_sections]
-    parts = pull.pulled(tiles.z, force, tiles.sections, wanted, normalize=state.problem.normalize)
+    parts = pull.transposed_products(tiles.z * force[:, None], [len(v) for v in tiles.sections], wanted)
     for of_section, part in zip(drawing.of_sections, parts, strict=True):
         if of_section is not None and part is not None:
             of_section.add_(part)

@@ -81,14 +81,13 @@ class Concat(PairWeight):
     def transposed_product(self, anchors: Tensor) -> Tensor:
         return torch.cat([part.transposed_product(anchors) for part in self.parts])
 
-    def pulled(
-        self, queries: Tensor, force: Tensor, sections: Sequence[Tensor], wanted: Sequence[bool], *, normalize: bool
+    def transposed_products(
+        self, anchors: Tensor, lengths: Sequence[int], wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        if [len(v) for v in sections] != [part.shape[1] for part in self.parts]:
-            return super().pulled(queries, force, sections, wanted, normalize=normalize)
-        forces = queries * force[:, None] if any(wanted) else queries
+        if list(lengths) != [part.shape[1] for part in self.parts]:
+            return super().transposed_products(anchors, lengths, wanted)
         pairs = zip(self.parts, wanted, strict=True)
-        return [part.transposed_product(forces) if want else None for part, want in pairs]
+        return [part.transposed_product(anchors) if want else None for part, want in pairs]
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.stack([part.known_row_sum(dtype, device) for part in self.parts]).sum(dim=0)

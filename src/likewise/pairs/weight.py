@@ -129,23 +129,13 @@ class Weight(ABC):
                 result[columns].addmm_(tile.T, anchors[rows])
         return result
 
-    def pulled(
-        self,
-        queries: Float[Tensor, "n d"],
-        force: Float[Tensor, " n"],
-        sections: Sequence[Float[Tensor, "_ d"]],
-        wanted: Sequence[bool],
-        *,
-        normalize: bool,
+    def transposed_products(
+        self, anchors: Float[Tensor, "n d"], lengths: Sequence[int], wanted: Sequence[bool]
     ) -> list[Float[Tensor, "_ d"] | None]:
-        """Return what a pull adds to the gradients of each section, Σ_i h_i w_ir z_i; None for those not wanted.
-
-        Where rows are normalised it may leave out a multiple of each reference, which their projection removes.
-        """
-        del normalize
+        """Return `transposed_product` cut into sections of references; None for those that are not wanted."""
         if not any(wanted):
             return [None for _ in wanted]
-        parts = self.transposed_product(queries * force[:, None]).split([len(v) for v in sections])
+        parts = self.transposed_product(anchors).split(list(lengths))
         return [part if want else None for part, want in zip(parts, wanted, strict=True)]
 
     def row_sum(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, " n"]:

@@ -1,7 +1,7 @@
 """A pair weight that is zero between classes: evaluated, summed and multiplied in blocks of classes of one size."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple, final
 
 import torch
@@ -38,6 +38,9 @@ class Block(NamedTuple):
             anchors[self.rows].view(classes, -1, anchors.shape[1]),
             references[self.columns].view(classes, -1, references.shape[1]),
         )
+
+
+Weighed = Iterator[tuple[Block, Float[Tensor, "g n m"]]]
 
 
 class WithinClass(PairWeight):
@@ -107,7 +110,7 @@ class WithinClass(PairWeight):
                     yield Block(rows, places[1], (anchors[:, part], *others))
             starts = [start + classes * size for start, size in zip(starts, sizes, strict=True)]
 
-    def _weighed(self) -> Iterator[tuple[Block, Float[Tensor, "g n m"]]]:
+    def _weighed(self) -> Weighed:
         for k, block in enumerate(self._blocks()):
             yield block, self._kept[k] if k < len(self._kept) else self._keep(k, self.weights(block))
 
@@ -129,58 +132,41 @@ class WithinClass(PairWeight):
         return tile
 
     def product(self, references: Tensor) -> Tensor:
+        return self.times(self._weighed(), references)
+
+    def transposed_product(self, anchors: Tensor) -> Tensor:
+        return self.transposed_times(self._weighed(), anchors)
+
+    def times(self, weighed: Weighed, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
+        """Return the product of weights that are given by blocks with the references."""
         references = references[self._orders[1].to(references.device)]
         result = references.new_zeros(self.shape[0], references.shape[1])
-        for block, weights in self._weighed():
+        for block, weights in weighed:
             into, values = block.shaped(result, references)
             into.baddbmm_(weights.to(references), values)
         return _restored(result, self._orders[0])
 
-    def transposed_product(self, anchors: Tensor) -> Tensor:
+    def transposed_times(self, weighed: Weighed, anchors: Float[Tensor, "n d"]) -> Float[Tensor, "r d"]:
+        """Return the product of the transpose of weights that are given by blocks with the anchors."""
         anchors = anchors[self._orders[0].to(anchors.device)]
         result = anchors.new_zeros(self.shape[1], anchors.shape[1])
-        for block, weights in self._weighed():
+        for block, weights in weighed:
             values, into = block.shaped(anchors, result)
             into.baddbmm_(weights.to(anchors).mT, values)
         return _restored(result, self._orders[1])
 
-    def _deviations(self, like: Tensor) -> Iterator[tuple[Block, Float[Tensor, "g n m"]]]:
-        """Yield for each block how its weights differ from uniform ones."""
+    def deviations(self) -> Weighed:
+        """Yield for each block how its weights differ from uniform ones; see `Deviation`."""
         for k, (block, weights) in enumerate(self._weighed()):
             if k < len(self._apart):
-                yield block, self._apart[k].to(like)
+                yield block, self._apart[k]
                 continue
             inside = self.positives(block)
             shares = weights.sum(dim=2, keepdim=True) / inside.sum(dim=2, keepdim=True).clamp_(min=1)
             apart = torch.addcmul(weights, inside, shares, value=-1)
             if self._keeps:
                 self._apart.append(apart)
-            yield block, apart.to(like)
-
-    def deviation(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return the product of the deviations; see `Deviation`."""
-        references = references[self._orders[1].to(references.device)]
-        result = references.new_zeros(self.shape[0], references.shape[1])
-        for block, weights in self._deviations(references):
-            into, values = block.shaped(result, references)
-            into.baddbmm_(weights, values - values.mean(dim=1, keepdim=True))
-        return _restored(result, self._orders[0])
-
-    def transposed_deviation(
-        self, anchors: Float[Tensor, "n d"], force: Float[Tensor, " n"], beside: Float[Tensor, "r d"] | None
-    ) -> Float[Tensor, "r d"]:
-        """Return the product of the transposed deviations with anchors times force; see `Deviation`."""
-        order, others = (of.to(anchors.device) for of in self._orders[:2])
-        anchors, force = anchors[order], force[order, None]
-        beside = None if beside is None else beside[others]
-        result = anchors.new_zeros(self.shape[1], anchors.shape[1])
-        for block, weights in self._deviations(anchors):
-            values, into = block.shaped(anchors, result)
-            forces, transposed = block.shaped(force, result)[0], weights.mT
-            mean = values.mean(dim=1, keepdim=True)
-            left = mean if beside is None else mean - block.shaped(anchors, beside)[1]
-            into.baddbmm_(transposed, (values - mean).mul_(forces)).addcmul_(transposed @ forces, left)
-        return _restored(result, self._orders[1])
+            yield block, apart
 
     def _support(self, device: torch.device) -> Tensor:
         found = torch.zeros(self.shape[0], dtype=torch.bool, device=device)
@@ -191,18 +177,9 @@ class WithinClass(PairWeight):
 
 @final
 class Deviation(PairWeight):
-    r"""How weights within classes differ from uniform ones, d = w − u: each row sums to zero.
+    """How weights within classes differ from uniform ones, d = w − u: each row sums to zero.
 
-    A class's mean may then be subtracted from its rows before they are multiplied, so that on tight clusters a product
-    is as small as the clusters, and so is its rounding error:
-
-    $$
-    \sum_r d_{ir} v_r = \sum_r d_{ir} (v_r - \bar v)
-    \qquad
-    \sum_i d_{ir} h_i z_i = \sum_i d_{ir} h_i (z_i - \bar z) + \bar z \sum_i d_{ir} h_i
-    $$
-
-    With normalised rows v_r is subtracted from the last mean, which the projection of its gradient allows.
+    Multiplied as they are, instead of as a difference of two products, small deviations have small rounding errors.
     """
 
     def __init__(self, weight: WithinClass, uniform: PairWeight) -> None:
@@ -217,20 +194,10 @@ class Deviation(PairWeight):
         return False
 
     def product(self, references: Tensor) -> Tensor:
-        return self.weight.deviation(references)
+        return self.weight.times(self.weight.deviations(), references)
 
     def transposed_product(self, anchors: Tensor) -> Tensor:
-        return self.weight.transposed_deviation(anchors, anchors.new_ones(self.shape[0]), None)
-
-    def pulled(
-        self, queries: Tensor, force: Tensor, sections: Sequence[Tensor], wanted: Sequence[bool], *, normalize: bool
-    ) -> list[Tensor | None]:
-        if not any(wanted):
-            return [None for _ in wanted]
-        references = torch.cat(list(sections)) if len(sections) > 1 else sections[0]
-        found = self.weight.transposed_deviation(queries, force, references if normalize else None)
-        parts = found.split([len(v) for v in sections])
-        return [part if want else None for part, want in zip(parts, wanted, strict=True)]
+        return self.weight.transposed_times(self.weight.deviations(), anchors)
 
 
 def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]]:

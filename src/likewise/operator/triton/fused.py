@@ -209,8 +209,8 @@ def _streamed(state: _State, force: Tensor | None, wanted: Wanted, slopes: list[
         slopes.append(-(force @ torch.linalg.vecdot(z, drawn)) / tau.square())
     found = {id(v): list[Tensor]() for v in state.rows}
     found[id(state.rows[0])].append(drawn * force[:, None])
-    given = tuple(problem.placed(z, others))
-    products = pull.pulled(z, force, given, wanted.sections, normalize=problem.normalize)
+    lengths = [len(v) for v in problem.placed(z, others)]
+    products = pull.transposed_products(z * force[:, None], lengths, wanted.sections)
     for v, values in zip(sections, products, strict=True):
         found[id(v)] += [] if values is None else [values]
     return found

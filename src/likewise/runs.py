@@ -134,7 +134,11 @@ class Run:
         found = path if path.is_dir() or not other.is_dir() else other
         if not (found / "run.json").is_file():
             what = "has no run.json" if found.is_dir() else "is a file" if found.is_file() else "does not exist"
-            told = pickled(found) or f"which {what}: likewise train makes one"
+            inside = next((run.parent for depth in ("*", "*/*") for run in found.glob(f"{depth}/run.json")), None)
+            told = (
+                f"which {what}: likewise train makes one" if inside is None else f"which holds runs: name {inside} ..."
+            )
+            told = pickled(found) or told
             raise ValueError(f"expected the folder of a run, got {folder}, {told}")
         return cls(found)
 

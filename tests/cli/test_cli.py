@@ -618,7 +618,10 @@ def test_an_encoder_is_exported_as_it_computes(few, tmp_path, capsys):
     (features,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
     assert np.allclose(features, likewise.load_encoder(run)(images).detach().numpy(), atol=1e-4)
     assert (tmp_path / "e.safetensors").read_bytes() == (run / "encoder.safetensors").read_bytes()
-    assert main(["export", str(tmp_path)]) == 2
+    assert main(["export", str(tmp_path / "runs")]) == 2
+    assert f"which holds runs: name {run} ..." in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["export", str(tmp_path / "empty")]) == 2
     assert "has no run.json" in capsys.readouterr().err
 
 
@@ -697,6 +700,8 @@ def test_an_unknown_verb_is_refused(capsys):
 def test_what_has_no_name_is_asked_for_as_the_help_calls_it(verb, word, capsys):
     assert main([verb]) == 2
     assert capsys.readouterr().err == f"error: expected {word}, got none: see likewise {verb} --help\n"
+    assert main([verb, "nowhere"]) == 2
+    assert f"for {word}, got nowhere, which does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.process

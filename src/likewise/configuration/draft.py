@@ -204,9 +204,7 @@ class Draft:
                 if complete[name] is None and parameter.default is None:
                     del complete[name]
             elif parameter.required:
-                word = VERBS[self.verb][1] if not above else ""
-                told = word if word.lower() == name else f"--{above}{name}"
-                raise ValueError(f"expected {told}, got none: see {self._help(above or name)}")
+                raise ValueError(f"expected {self._called(above + name)}, got none: see {self._help(above or name)}")
             elif parameter.default is not MISSING and parameter.default is not None:
                 complete[name] = plain(parameter.default, parameter.annotation)
             self._check_path(f"{above}{name}", complete.get(name), parameter, kind)
@@ -228,7 +226,13 @@ class Draft:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
         reads = parameter.required and takes(parameter.annotation, "Path")
         if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
-            raise ValueError(f"expected a file or folder for --{name}, got {value}, which does not exist: correct it")
+            called = self._called(name)
+            raise ValueError(f"expected a file or folder for {called}, got {value}, which does not exist: correct it")
+
+    def _called(self, name: str) -> str:
+        """Return what the help calls an option: its name, or the word of the one that needs none."""
+        word = VERBS[self.verb][1]
+        return word if word.lower() == name else f"--{name}"
 
 
 def parameters_of(kind: Class) -> dict[str, Parameter]:

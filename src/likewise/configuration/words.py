@@ -47,7 +47,7 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
             before = next((option.value for option in options if option.name == positional and not several), None)
             if before is not None:
                 raise ValueError(
-                    f"expected one {positional.upper()}, got {before} and {word}: put options before values"
+                    f"expected one {positional.upper()}, got {before} and {word}: leave one out, or name its option"
                 )
             options.append(Option(positional, [word] if several else word, several))
             continue

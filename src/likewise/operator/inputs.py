@@ -130,6 +130,19 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
         )
 
 
+def check_bias(bias: object, queries: Tensor, name: str = "bias") -> None:
+    """Raise unless a bias is a finite number, or a tensor of one on the queries' device; there its value is trusted."""
+    if isinstance(bias, Tensor) and bias.shape in ((), (1,)) and bias.device == queries.device:
+        if bias.device.type != "cpu":
+            return
+        bias = bias.detach().item()
+    if not math.isfinite(number(bias)):
+        raise ValueError(
+            f"expected {name} to be a finite number, or a tensor of shape () or (1,) on {queries.device}, "
+            f"got {bias!r}: typical values are -10 to 0"
+        )
+
+
 def number(value: object) -> float:
     """Return a real number as a float, and NaN for anything else."""
     return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)

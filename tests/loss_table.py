@@ -72,6 +72,20 @@ def pair_batch(*names, queue=0):
     return batch
 
 
+def negatives_batch(each, *, ids=False, queue=0):
+    """Return queries, keys and hard negatives, each so many or one; with ids that several samples share."""
+
+    def batch(b, draw):
+        parts = pair_batch("queries", "keys", queue=queue)(b, draw)
+        parts["negatives"] = draw(b, each, FEATURES) if each else draw(b, FEATURES)
+        if ids:
+            of_each = parts["negatives"].shape[:-1]
+            parts |= {"ids": torch.arange(b) % 5, "negative_ids": torch.arange(of_each.numel()).view(of_each) % 8}
+        return parts | ({"queue_ids": torch.arange(queue)} if ids and queue else {})
+
+    return batch
+
+
 def label_batch(*, keys=False, queue=False, views=0):
     def batch(b, draw):
         parts = {"queries": draw(b, views, FEATURES) if views else draw(b, FEATURES), "labels": sets(b)}
@@ -126,6 +140,26 @@ LOSSES = {
         with_options(lw.InfoNCELoss, symmetric=True), pair_batch("queries", "keys"), ("queries", "keys")
     ),
     "InfoNCE, queue": Row(lw.InfoNCELoss, pair_batch("queries", "keys", queue=9), ("queries",), ("queue",)),
+    "InfoNCE, negatives": Row(lw.InfoNCELoss, negatives_batch(2), ("queries", "keys", "negatives")),
+    "InfoNCE, ids": Row(
+        lw.InfoNCELoss, negatives_batch(0, ids=True, queue=9), ("queries", "keys", "negatives"), ("queue", "queue_ids")
+    ),
+    "InfoNCE, symmetric, negatives": Row(
+        with_options(lw.InfoNCELoss, symmetric=True), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
+    ),
+    "InfoNCE, joint": Row(
+        with_options(lw.InfoNCELoss, symmetric="joint"), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
+    ),
+    "Clip": Row(
+        lw.ClipLoss,
+        lambda b, draw: (
+            pair_batch("image_features", "text_features")(b, draw) | {"logit_scale": torch.tensor([2.0]).double()}
+        ),
+        ("image_features", "text_features"),
+        ("logit_scale",),
+        temperature=False,
+        normalizes=False,
+    ),
     "SupCon out": Row(lw.SupConLoss, class_batch(2), EMBEDDINGS),
     "SupCon in": Row(with_options(lw.SupConLoss, form="in"), class_batch(2), EMBEDDINGS),
     "SupCon, one view": Row(lw.SupConLoss, class_batch(0), EMBEDDINGS),

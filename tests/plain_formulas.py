@@ -123,6 +123,34 @@ def info_nce_queue(batch: Batch, space: Space) -> Tensor:
     return functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64))
 
 
+def info_nce_among(batch: Batch, space: Space, form: str = "one way") -> Tensor:
+    """Return InfoNCE with hard negatives and ids; "joint" has four directions in one softmax."""
+    queries, keys, negatives = batch["queries"], batch["keys"], batch["negatives"].flatten(0, -2)
+    b, each, own = len(keys), len(negatives) // len(keys), torch.eye(len(keys), dtype=torch.bool)
+    ids = batch.get("ids", torch.arange(b))
+    near = own | (ids[:, None] != ids)
+    away = ids[:, None] != batch.get("negative_ids", torch.full((b, each), -1)).flatten()
+    if form == "joint":
+        of_others = torch.arange(b)[:, None] != torch.arange(b).repeat_interleave(each)
+        forth = space(queries, keys, negatives, queries)
+        back = space(keys, keys, negatives, queries)
+        push = torch.cat([near, away, near & ~own, near & ~own, away & of_others, near], dim=1)
+        s = torch.cat([forth, back], dim=1)
+        return mean(log_sum_exp(s.masked_fill(~push, -torch.inf)) - s.diagonal()[:b])
+    sections, push = [keys, negatives], [near, away]
+    if "queue" in batch:
+        sections, push = [*sections, batch["queue"]], [*push, ids[:, None] != batch["queue_ids"]]
+    pull = torch.cat([own, *(torch.zeros_like(of) for of in push[1:])], dim=1)
+    forth = contrast(space(queries, *sections), pull, torch.cat(push, dim=1))
+    return (forth + contrast(space(keys, queries), own, near)) / 2 if form == "symmetric" else forth
+
+
+def clip(batch: Batch, space: Space) -> Tensor:
+    s = space(batch["image_features"], batch["text_features"]) * batch["logit_scale"]
+    own = torch.arange(len(s))
+    return (functional.cross_entropy(s, own) + functional.cross_entropy(s.T, own)) / 2
+
+
 def sup_con_sets(batch: Batch, space: Space) -> tuple[Tensor, Tensor, Tensor]:
     """Return similarities, positives and who is in the denominator, of the batch or of references, and of a queue."""
     rows = flat(batch["embeddings"])
@@ -369,6 +397,11 @@ FORMULAS: dict[str, Formula] = {
     "InfoNCE": info_nce,
     "InfoNCE, symmetric": info_nce_symmetric,
     "InfoNCE, queue": info_nce_queue,
+    "InfoNCE, negatives": info_nce_among,
+    "InfoNCE, ids": info_nce_among,
+    "InfoNCE, symmetric, negatives": with_options(info_nce_among, form="symmetric"),
+    "InfoNCE, joint": with_options(info_nce_among, form="joint"),
+    "Clip": clip,
     "SupCon out": sup_con_out,
     "SupCon in": sup_con_in,
     "SupCon, one view": sup_con_out,

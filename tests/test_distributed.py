@@ -42,7 +42,16 @@ RINGS = [
 
 CASES = [
     *(f"{loss} {reduction}" for loss in LOSSES for reduction in ("mean", "sum", "none")),
-    *("tiled", "no labels", "mask", "all different", "references", "references, mask", "batch normalisation"),
+    *(
+        "tiled",
+        "no labels",
+        "learned temperature",
+        "mask",
+        "all different",
+        "references",
+        "references, mask",
+        "batch normalisation",
+    ),
     *("cold", "cold, two pushes", "long rows on one rank", "no positives on a rank"),
     *(
         f"{case}, in a ring"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
         BCELoss,
         BCLLoss,
         BYOLLoss,
+        ClipLoss,
         CrossEntropyLoss,
         DCLLoss,
         HardNegativeLoss,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
 
 # fmt: off
 __all__ = [
-    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
+    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "ClipLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
     "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss",
     "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "compare",
     "contrast", "evaluate", "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum",

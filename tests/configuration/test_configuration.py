@@ -60,7 +60,7 @@ SLIPS = {
     "--batch_size.size 3": "unknown option --batches.batch_size.size",
     # a value of another kind
     "--batches.batch_size ten": "--batches.batch_size: expected a whole number, got ten",
-    "--loss.temperature abc": "--loss.temperature: expected a number, got abc",
+    "--loss.temperature abc": "--loss.temperature: expected a number or one of 'learned', got abc",
     "--compile tru": "--compile: expected true or false, got tru",
     "--loss.form inn": "--loss.form: expected one of 'out', 'in', got inn",
     "--seed": "expected --seed, got none",
@@ -122,6 +122,9 @@ GUESSES = {
     "--batch-size 32": ("batches", "Views", {"batch_size": 32}),
     "--batches.batch-size 32": ("batches", "Views", {"batch_size": 32}),
     "--temperature 0.3": ("loss", "SupConLoss", {"temperature": 0.3}),
+    "--temperature learned": ("loss", "SupConLoss", {"temperature": "learned"}),
+    "--loss infonce --loss.symmetric joint": ("loss", "InfoNCELoss", {"symmetric": "joint"}),
+    "--loss infonce --loss.symmetric yes": ("loss", "InfoNCELoss", {"symmetric": True}),
     "--augmentation SimCLRViews --augmentation.flip 0": ("batches", "Views", {}),
     "--recipe simclr": ("loss", "NTXentLoss", {"temperature": 0.5}),
     "--recipe simclr --data CIFAR10": ("encoder", "ResNet", {"depth": 50}),
@@ -329,7 +332,7 @@ def test_what_sources_tell_is_what_python_finds():
         (["--encoder", "ResNet"], "--encoder.d", ["--encoder.depth"]),
         ([], "--trainer.max_e", ["--trainer.max_epochs"]),
         (["--keep"], "", ["best", "last"]),
-        (["--loss.temperature"], "", []),
+        (["--loss.temperature"], "", ["learned"]),
         (["--loss.normalize"], "", ["false", "true"]),
     ],
 )

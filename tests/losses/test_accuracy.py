@@ -124,6 +124,11 @@ PARTS: dict[str, Callable[[int, Clusters], Tensor]] = {
     "half of them alike": lambda b, draw: draw.around((torch.arange(b) + torch.arange(b) // CLASSES % 2) % CLASSES),
     "logits": lambda b, draw: 3 * torch.eye(CLASSES)[classes_of(b)][:, None] + draw.noise * draw.draw(b, 2, CLASSES),
     "samples": lambda b, _draw: torch.arange(b) * 5 % 256,
+    "negatives": lambda b, draw: draw.around(classes_of(b), 2),
+    "ids": lambda b, _draw: torch.arange(b) % max(1, b - 3),
+    "shifted ids": lambda b, _draw: torch.arange(b) + 5,
+    "queue_ids": lambda _b, _draw: torch.arange(QUEUE),
+    "scale": lambda _b, _draw: torch.ones(1).to(DOUBLE),
 }
 
 
@@ -153,12 +158,23 @@ def episodes(b: int, draw: Clusters) -> Batch:
 LABELLED = {"labels": "sets", "prototypes": "label prototypes"}
 KEYS = {"keys": "rows", "key_labels": "sets"}
 CLASS_QUEUE, SET_QUEUE = ({"queue": "queue", "queue_labels": f"queue {kind}"} for kind in ("classes", "sets"))
+CLIP = queried(text_features="rows", logit_scale="scale")
 BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "NTXent": embedded(2),
     "NTXent, three views": embedded(3),
     "InfoNCE": queried(keys="rows"),
     "InfoNCE, symmetric": queried(keys="rows"),
     "InfoNCE, queue": queried(keys="rows", queue="queue"),
+    "InfoNCE, negatives": queried(keys="rows", negatives="negatives"),
+    "InfoNCE, ids": queried(
+        keys="rows",
+        negatives="half of them alike",
+        **{of: of for of in ("queue", "ids", "queue_ids")},
+        negative_ids="shifted ids",
+    ),
+    "InfoNCE, symmetric, negatives": queried(keys="rows", negatives="negatives", ids="ids"),
+    "InfoNCE, joint": queried(keys="rows", negatives="negatives", ids="ids"),
+    "Clip": lambda b, draw: {"image_features" if of == "queries" else of: x for of, x in CLIP(b, draw).items()},
     "SupCon out": embedded(2, labels="classes"),
     "SupCon in": embedded(2, labels="classes"),
     "SupCon, one view": embedded(labels="classes"),

@@ -101,6 +101,16 @@ def cases():
 
     yield "tiled", Case(partial(lw.SupConLoss, backend="tiled"), {"embeddings": inputs(7, 2), "labels": labels})
     yield "no labels", Case(lw.SupConLoss, {"embeddings": inputs(7, 2)})
+    pairs = {"queries": inputs(7), "keys": inputs(7)}
+    yield (
+        "learned temperature",
+        Case(
+            lambda **options: lw.InfoNCELoss(temperature="learned", symmetric=True, **options).double(),
+            pairs,
+            ("queries", "keys"),
+            temperature=None,
+        ),
+    )
     yield "mask", Case(partial(lw.SupConLoss, form="in"), {"embeddings": inputs(7, 2), "mask": mask})
     yield "all different", Case(lw.SupConLoss, {"embeddings": inputs(7), "labels": torch.arange(7)})
     references = ("embeddings", "references")

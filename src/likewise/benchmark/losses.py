@@ -65,6 +65,11 @@ def _info_patch(case: Case, **options: Any) -> Callable[..., Tensor]:
     )
 
 
+def _clip(case: Case, **options: Any) -> Callable[..., Tensor]:
+    loss, scale = public.ClipLoss(**options), torch.full((), 14.3, device=case.device)
+    return lambda images, texts: loss(images, texts, scale)
+
+
 def _nws(case: Case, **options: Any) -> Callable[..., Tensor]:
     similarity = torch.rand(LABELS, LABELS, generator=torch.Generator().manual_seed(1))
     loss = public.NWSLoss((similarity + similarity.T) / 2, **options).to(case.device)
@@ -92,6 +97,7 @@ ENTRIES: dict[str, Entry] = {
     "BCELoss": Entry(batch_of("label logits", "label sets"), pairwise=False),
     "BCLLoss": Entry(batch_of("rows", "classes", "class prototypes")),
     "BYOLLoss": Entry(batch_of("rows", "keys"), pairwise=False),
+    "ClipLoss": Entry(batch_of("rows", "rows"), make=_clip),
     "CrossEntropyLoss": Entry(batch_of("class logits", "classes"), pairwise=False),
     "DCLLoss": Entry(batch_of("view", "view")),
     "HardNegativeLoss": Entry(batch_of("view", "view")),

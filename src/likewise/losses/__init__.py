@@ -4,6 +4,7 @@ from likewise.losses.base import ContrastiveLoss, Loss, LossOptions
 from likewise.losses.bcl import BCLLoss
 from likewise.losses.byol import BYOLLoss
 from likewise.losses.classifiers import AsymmetricLoss, BCELoss, CrossEntropyLoss
+from likewise.losses.clip import ClipLoss
 from likewise.losses.dcl import DCLLoss
 from likewise.losses.hard_negative import HardNegativeLoss
 from likewise.losses.info_nce import InfoNCELoss
@@ -28,6 +29,7 @@ __all__ = [
     "BCELoss",
     "BCLLoss",
     "BYOLLoss",
+    "ClipLoss",
     "ContrastiveLoss",
     "CrossEntropyLoss",
     "DCLLoss",

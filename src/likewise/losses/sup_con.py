@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import check_tensor, one_of
 from likewise.losses.inputs import Embeddings, Labels, References
 from likewise.losses.rows import Rows
@@ -38,7 +38,7 @@ class SupConLoss(ContrastiveLoss):
     left out of the mean. If no anchor is active the loss is 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         form: "out", with the mean over positives outside the logarithm, as the paper recommends, or "in", inside it.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
@@ -66,9 +66,7 @@ class SupConLoss(ContrastiveLoss):
     label_kinds = frozenset({"classes", "label sets"})
     passes_on = True
 
-    def __init__(
-        self, *, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]
-    ) -> None:
+    def __init__(self, *, temperature: Temperature = 0.1, form: Form = "out", **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         self.form: Form = one_of("form", form, Form, 'the paper recommends "out"')
 

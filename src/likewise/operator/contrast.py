@@ -300,7 +300,7 @@ def _temperature(
     if isinstance(temperature, Tensor):
         known = temperature.device.type == "cpu" and type(temperature.detach()) is Tensor
         tau = temperature.to(queries.device, dtype).reshape(())
-        return tau, 1 / float(temperature.detach().to(dtype)) if known else None
+        return tau, 1 / float(temperature.detach().to(dtype)) if known and not torch.compiler.is_compiling() else None
     tau = torch.full((), temperature, dtype=dtype, device=queries.device)
     if dtype == torch.float64 or torch.compiler.is_compiling():  # ctypes cannot be compiled
         return tau, 1 / temperature

@@ -108,7 +108,7 @@ def check_finite(name: str, rows: Tensor) -> None:
 
 
 def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
-    """Raise unless a temperature is a positive number or a positive tensor of it; on a GPU its value is not checked.
+    """Raise unless a temperature is a positive number, or a tensor of one; on a GPU, or in a graph, it is trusted.
 
     Within `RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
     """
@@ -119,9 +119,9 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
                 f"expected {name} to be a number or a tensor of shape () or (1,), got shape "
                 f"{tuple(temperature.shape)}: pass a single element"
             )
-        if temperature.device.type != "cpu":
+        if temperature.device.type != "cpu" or torch.compiler.is_compiling():
             return
-        remedy += "; if it is learned, learn its logarithm, so that it stays positive, or clamp it after each step"
+        remedy += '; a loss learns it and keeps it positive with temperature="learned"; else learn its logarithm'
         temperature = temperature.detach().item()
     if not RANGE[0] <= number(temperature) <= RANGE[1]:
         raise ValueError(

@@ -129,8 +129,8 @@ class _Triplets(torch.autograd.Function):
     def forward(ctx: Any, anchors: Tensor, references: Tensor, given: Given) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(anchors, references)
         ctx.given = given
-        losses, counts = anchors.new_empty(len(anchors)), torch.empty(len(anchors), dtype=torch.int64)
-        counts = counts.to(anchors.device)
+        losses = anchors.new_empty(len(anchors))
+        counts = losses.to(torch.int64)
         with without_autocast(anchors.device):
             for rows in _blocks(anchors, references):
                 losses[rows], counts[rows], _ = _found(anchors[rows], references, given, rows)
@@ -158,7 +158,7 @@ def _found(z: Tensor, references: Tensor, given: Given, rows: slice) -> Found:
     s = z @ references.T
     positive = given.labels[rows, None] == given.others
     negative = ~positive
-    positive[torch.arange(len(z)), torch.arange(rows.start, rows.stop) + given.place] = False
+    positive[:, rows.start + given.place :].fill_diagonal_(fill_value=False)  # an anchor with itself
     of = {"all": _all, "semi-hard": _semi_hard, "hard": _hard}[given.mining]
     return of(s, positive, negative, given.margin)
 

@@ -20,10 +20,12 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
     from likewise import pairs
     from likewise.losses import (
         AsymmetricLoss,
+        BatchTripletLoss,
         BCELoss,
         BCLLoss,
         BYOLLoss,
         ClipLoss,
+        ContrastiveMarginLoss,
         CrossEntropyLoss,
         DCLLoss,
         HardNegativeLoss,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
         PrototypicalLoss,
         ProxyNCALoss,
         RASCALLoss,
+        SigLIPLoss,
         SupConLoss,
         TripletLoss,
         label_pair_similarity,
@@ -50,11 +53,11 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
 
 # fmt: off
 __all__ = [
-    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "ClipLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
-    "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss",
-    "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "compare",
-    "contrast", "evaluate", "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum",
-    "sweep", "train",
+    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "BatchTripletLoss", "ClipLoss", "ContrastiveMarginLoss",
+    "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss", "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "MSCLoss",
+    "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss",
+    "ProxyNCALoss", "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate",
+    "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "losses",

@@ -24,15 +24,18 @@ from likewise.pairs.explicit import Explicit
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel
 from likewise.pairs.label_similarity import MaxSimilarity, MeanSimilarity
+from likewise.pairs.vectors import Below, LowRank
 from likewise.pairs.within_class import Block, WithinClass
 
 __all__ = [
     "AllPairs",
+    "Below",
     "Block",
     "Equal",
     "Explicit",
     "Jaccard",
     "KeySet",
+    "LowRank",
     "MaxSimilarity",
     "MeanSimilarity",
     "NoPairs",

@@ -19,24 +19,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` finds the same names at run time
     from likewise import pairs
     from likewise.losses import (
+        ArcFaceLoss,
         AsymmetricLoss,
         BCELoss,
         BCLLoss,
         BYOLLoss,
+        CosFaceLoss,
         CrossEntropyLoss,
         DCLLoss,
         HardNegativeLoss,
         InfoNCELoss,
         InfoPatchLoss,
         KCLLoss,
+        LiftedStructureLoss,
         MSCLoss,
         MulSupConLoss,
+        MultiSimilarityLoss,
         NPairsLoss,
         NTXentLoss,
         NWSLoss,
         PaCoLoss,
         PatchLoss,
         PrototypicalLoss,
+        ProxyAnchorLoss,
         ProxyNCALoss,
         RASCALLoss,
         SupConLoss,
@@ -49,11 +54,11 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
 
 # fmt: off
 __all__ = [
-    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
-    "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss",
-    "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "compare",
-    "contrast", "evaluate", "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum",
-    "sweep", "train",
+    "ArcFaceLoss", "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CosFaceLoss", "CrossEntropyLoss", "DCLLoss",
+    "HardNegativeLoss", "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "MulSupConLoss",
+    "MultiSimilarityLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss",
+    "ProxyAnchorLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate",
+    "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "losses",

@@ -165,6 +165,31 @@ LOSSES = {
         pair_batch("anchors", "positives", "negatives"),
         ("anchors", "positives", "negatives"),
     ),
+    **{
+        f"BatchTriplet, {mining}": Row(
+            with_options(lw.BatchTripletLoss, margin=2.5, mining=mining),
+            class_batch(2),
+            EMBEDDINGS,
+            temperature=False,
+            counts_rows=False,
+        )
+        for mining in ("all", "semi-hard", "hard")
+    },
+    "SigLIP": Row(with_options(lw.SigLIPLoss, bias=-1.0), pair_batch("queries", "keys"), ("queries", "keys")),
+    "ContrastiveMargin": Row(
+        with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2),
+        class_batch(2),
+        EMBEDDINGS,
+        temperature=False,
+        counts_rows=False,
+    ),
+    "ContrastiveMargin, squared": Row(
+        with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2),
+        class_batch(0),
+        EMBEDDINGS,
+        temperature=False,
+        counts_rows=False,
+    ),
     "MulSupCon": Row(
         lw.MulSupConLoss,
         lambda b, draw: {"queries": draw(b, 2, FEATURES), "labels": sets(b)},

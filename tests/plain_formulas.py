@@ -189,6 +189,47 @@ def triplet(batch: Batch, space: Space, margin: float = 0.2) -> Tensor:
     return mean(torch.logaddexp(x, torch.zeros_like(x)))
 
 
+def triplets_of_batch(batch: Batch, space: Space, mining: str, margin: float = 2.5) -> Tensor:
+    rows = flat(batch["embeddings"])
+    classes = repeated(batch["labels"], rows)
+    s, same = space(rows) * space.temperature, classes[:, None] == classes
+    losses, count = [s.sum() * 0], 0
+    for a, of_row in enumerate(s):
+        far = of_row[~same[a]]
+        near = of_row[same[a] & others_of(rows)[a]]
+        if not len(near) or not len(far):
+            continue
+        if mining == "all":
+            found = (far - near[:, None] + margin).clamp(min=0).flatten()
+            count += int((found > 0).sum())
+        elif mining == "hard":
+            found = (far.max() - near.min() + margin).clamp(min=0)[None]
+            count += 1
+        else:
+            below = [far[far < positive] for positive in near]
+            chosen = [one.max() if len(one) else far.min() for one in below]
+            found = (torch.stack(chosen) - near + margin).clamp(min=0)
+            count += len(near)
+        losses.append(found.sum())
+    return mean(torch.stack(losses), count)
+
+
+def siglip(batch: Batch, space: Space, bias: float = -1.0) -> Tensor:
+    logits = space(batch["queries"], batch["keys"]) + bias
+    signs = 2 * torch.eye(len(logits), dtype=logits.dtype) - 1
+    return mean(functional.softplus(-signs * logits, threshold=60).sum(dim=1))
+
+
+def contrastive_margin(
+    batch: Batch, space: Space, positive: float = 1.5, negative: float = -0.2, power: int = 1
+) -> Tensor:
+    rows = flat(batch["embeddings"])
+    classes = repeated(batch["labels"], rows)
+    s, same = space(rows) * space.temperature, classes[:, None] == classes
+    terms = ((positive - s).clamp(min=0) * (same & others_of(rows)), (s - negative).clamp(min=0) * ~same)
+    return sum((mean(of**power, (of > 0).sum()) for of in terms), torch.zeros((), dtype=s.dtype))
+
+
 def mul_sup_con(batch: Batch, space: Space) -> Tensor:
     rows = flat(batch["queries"])
     y = repeated(batch["labels"], rows)
@@ -462,6 +503,12 @@ FORMULAS: dict[str, Formula] = {
     "DCL, weighted": dcl_weighted,
     "NPairs": n_pairs,
     "Triplet": triplet,
+    "BatchTriplet, all": with_options(triplets_of_batch, mining="all"),
+    "BatchTriplet, semi-hard": with_options(triplets_of_batch, mining="semi-hard"),
+    "BatchTriplet, hard": with_options(triplets_of_batch, mining="hard"),
+    "SigLIP": siglip,
+    "ContrastiveMargin": contrastive_margin,
+    "ContrastiveMargin, squared": with_options(contrastive_margin, positive=1.0, power=2),
     "MulSupCon": mul_sup_con,
     "MulSupCon, references": mul_sup_con,
     "MulSupCon, queue": mul_sup_con,

@@ -21,9 +21,11 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
     from likewise.losses import (
         ArcFaceLoss,
         AsymmetricLoss,
+        BatchTripletLoss,
         BCELoss,
         BCLLoss,
         BYOLLoss,
+        ContrastiveMarginLoss,
         CosFaceLoss,
         CrossEntropyLoss,
         DCLLoss,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
         ProxyAnchorLoss,
         ProxyNCALoss,
         RASCALLoss,
+        SigLIPLoss,
         SupConLoss,
         TripletLoss,
         label_pair_similarity,
@@ -54,10 +57,11 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
 
 # fmt: off
 __all__ = [
-    "ArcFaceLoss", "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CosFaceLoss", "CrossEntropyLoss", "DCLLoss",
-    "HardNegativeLoss", "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "MulSupConLoss",
-    "MultiSimilarityLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss",
-    "ProxyAnchorLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate",
+    "ArcFaceLoss", "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "BatchTripletLoss", "ContrastiveMarginLoss",
+    "CosFaceLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss", "InfoNCELoss", "InfoPatchLoss", "KCLLoss",
+    "LiftedStructureLoss", "MSCLoss", "MulSupConLoss", "MultiSimilarityLoss", "NPairsLoss", "NTXentLoss", "NWSLoss",
+    "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyAnchorLoss", "ProxyNCALoss", "RASCALLoss", "SigLIPLoss",
+    "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate",
     "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
 ]
 _ROOMS = [

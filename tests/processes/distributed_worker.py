@@ -129,7 +129,8 @@ def rings(views, longer):
         if row.make().passes_on and "pairs" not in name and set(batch) <= {"embeddings", "labels", "class_logits"}:
             for reduction in ("mean", "sum", "none"):
                 make = partial(row.make, reduction=reduction)
-                yield f"{name} {reduction}", Case(make, batch, row.learned, row.whole)
+                temperature = 0.3 if row.temperature else None
+                yield f"{name} {reduction}", Case(make, batch, row.learned, row.whole, temperature)
     yield "batch normalisation", Case(lw.SupConLoss, views, encoder=Deep)
     yield "cold", Case(lw.SupConLoss, views, temperature=SAFE / 2)
     yield "long rows on one rank", Case(partial(lw.SupConLoss, normalize=False), longer, temperature=1.0)

@@ -1,9 +1,11 @@
 """Losses: one equation and its pair weights in each file; the shared parts are in `likewise.losses.base`."""
 
 from likewise.losses.base import ContrastiveLoss, Loss, LossOptions
+from likewise.losses.batch_triplet import BatchTripletLoss
 from likewise.losses.bcl import BCLLoss
 from likewise.losses.byol import BYOLLoss
 from likewise.losses.classifiers import AsymmetricLoss, BCELoss, CrossEntropyLoss
+from likewise.losses.contrastive_margin import ContrastiveMarginLoss
 from likewise.losses.dcl import DCLLoss
 from likewise.losses.hard_negative import HardNegativeLoss
 from likewise.losses.info_nce import InfoNCELoss
@@ -24,6 +26,7 @@ from likewise.losses.prototypical import PrototypicalLoss
 from likewise.losses.proxy_anchor import ProxyAnchorLoss
 from likewise.losses.proxy_nca import ProxyNCALoss
 from likewise.losses.rascal import RASCALLoss
+from likewise.losses.siglip import SigLIPLoss
 from likewise.losses.sup_con import SupConLoss
 from likewise.losses.triplet import TripletLoss
 
@@ -33,7 +36,9 @@ __all__ = [
     "BCELoss",
     "BCLLoss",
     "BYOLLoss",
+    "BatchTripletLoss",
     "ContrastiveLoss",
+    "ContrastiveMarginLoss",
     "CosFaceLoss",
     "CrossEntropyLoss",
     "DCLLoss",
@@ -56,6 +61,7 @@ __all__ = [
     "ProxyAnchorLoss",
     "ProxyNCALoss",
     "RASCALLoss",
+    "SigLIPLoss",
     "SupConLoss",
     "TripletLoss",
     "label_pair_similarity",

@@ -30,7 +30,7 @@ class MultiSimilarityLoss(ContrastiveLoss):
         alpha: α > 0, the scale of positives.
         beta: β > 0, that of negatives.
         threshold: λ, in units of the cosine.
-        epsilon: ε, to keep only positives with s < max_n s_in + ε and negatives with s > min_p s_ip − ε; None: all.
+        epsilon: ε, to keep only positives with s ≤ max_n s_in + ε and negatives with s > min_p s_ip − ε; None: all.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -78,10 +78,11 @@ class MultiSimilarityLoss(ContrastiveLoss):
         positives = same & rows.not_self()
         near, far = positives, ~same
         if self.epsilon is not None:
-            z, v = (normalized(of) if self.normalize else of.to(rows.dtype) for of in (rows.queries, rows.references))
+            both = rows.queries.detach(), rows.references.detach()
+            z, v = (normalized(of) if self.normalize else of.to(rows.dtype) for of in both)
             nearest = Hardest(z, far, references=v).similarities[:, 0] + self.epsilon
             farthest = Hardest(z, near, references=v, farthest=True).similarities[:, 0] - self.epsilon
-            near, far = near & Below(z, nearest, references=v), far & ~Below(z, farthest, references=v)
+            near, far = near & Below(z, v, limits=nearest), far & ~Below(z, v, limits=farthest)
         (p, n), *_ = self.outcome(rows, Problem((Push(near, -self.alpha), Push(far, self.beta))))
         zero, active = torch.zeros_like(p), rows.not_self().support(p.device)
         p, n = p + self.alpha * self.threshold, n - self.beta * self.threshold

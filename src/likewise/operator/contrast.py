@@ -116,9 +116,9 @@ def pairwise_sum(
         )
     if sign not in (1, -1):
         raise ValueError(f"expected sign to be 1 or -1, got {sign!r}: scale by the temperature")
-    check_bias(bias, queries)
+    check_bias(bias)
     sections = _given(queries, references)
-    problem = Problem((Push(weight, sign, function, bias),))
+    problem = Problem((Push(weight, sign, function, bias.to(queries.device) if isinstance(bias, Tensor) else bias),))
     return evaluate(problem, queries, sections, temperature=temperature, backend=backend).logsums[0]
 
 

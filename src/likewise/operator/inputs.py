@@ -130,15 +130,15 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
         )
 
 
-def check_bias(bias: object, queries: Tensor, name: str = "bias") -> None:
-    """Raise unless a bias is a finite number, or a tensor of one on the queries' device; there its value is trusted."""
-    if isinstance(bias, Tensor) and bias.shape in ((), (1,)) and bias.device == queries.device:
+def check_bias(bias: object) -> None:
+    """Raise unless a bias is a finite number or a tensor of one; on a GPU its value is not checked."""
+    if isinstance(bias, Tensor) and bias.shape in ((), (1,)):
         if bias.device.type != "cpu":
             return
         bias = bias.detach().item()
     if not math.isfinite(number(bias)):
         raise ValueError(
-            f"expected {name} to be a finite number, or a tensor of shape () or (1,) on {queries.device}, "
+            "expected bias to be a finite number, or a tensor of it of shape () or (1,), "
             f"got {bias!r}: typical values are -10 to 0"
         )
 

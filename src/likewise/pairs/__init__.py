@@ -22,9 +22,10 @@ from likewise.pairs.concat import Concat
 from likewise.pairs.equal import AllPairs, Equal, KeySet, NoPairs, NotSelf, SameClass, SameSample
 from likewise.pairs.explicit import Explicit
 from likewise.pairs.expressions import PairWeight
-from likewise.pairs.hardest import Below, Hardest
+from likewise.pairs.hardest import Hardest
 from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel
 from likewise.pairs.label_similarity import MaxSimilarity, MeanSimilarity
+from likewise.pairs.vectors import Below, LowRank
 from likewise.pairs.within_class import Block, WithinClass
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Hardest",
     "Jaccard",
     "KeySet",
+    "LowRank",
     "MaxSimilarity",
     "MeanSimilarity",
     "NoPairs",

@@ -1,4 +1,4 @@
-"""Sets of pairs chosen by similarity: the hardest of each anchor, and those below a limit."""
+"""The set of the hardest references of each anchor."""
 
 from itertools import product
 from typing import final
@@ -67,42 +67,3 @@ class Hardest(Listed):
                 index[rows] = torch.cat([index[rows], everyone[columns].expand(s.shape)], dim=1).gather(1, best)
         super().__init__(index.masked_fill_(highest == -torch.inf, len(v)).T, len(v))
         self.similarities = sign * highest
-
-
-@final
-class Below(PairWeight):
-    """The pairs that are less similar than a limit of their anchor.
-
-    Args:
-        queries: Rows of the anchors, (N, D), whose inner products are the similarities; detached here.
-        limits: One for each anchor, (N,).
-        references: Rows of the references, (R, D); None: the anchors'.
-
-    Memory:
-        O((N + R)·D): similarities are computed again for every tile.
-
-    Example:
-        >>> import torch
-        >>> Below(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([0.9, 0.5])).dense()
-        tensor([[0., 1.],
-                [0., 0.]])
-    """
-
-    def __init__(
-        self,
-        queries: Float[Tensor, "n d"],
-        limits: Float[Tensor, " n"],
-        references: Float[Tensor, "r d"] | None = None,
-    ) -> None:
-        self.queries, self.limits = queries.detach(), limits.detach()
-        self.references = self.queries if references is None else references.detach()
-        super().__init__((len(self.queries), len(self.references)), is_set=True, is_nonnegative=True, symmetric_at=None)
-
-    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        with torch.autocast(self.queries.device.type, enabled=False):
-            s = self.queries[rows] @ self.references[columns].T
-        return (s < self.limits[rows, None]).to(device, dtype)
-
-    @property
-    def within_tiles(self) -> bool:
-        return False

@@ -177,6 +177,18 @@ LOSSES = {
         ("embeddings", "references"),
         WHOLE,
     ),
+    "SupCon pairs": Row(with_options(lw.SupConLoss, form="pairs"), class_batch(2), EMBEDDINGS, counts_rows=False),
+    "SupCon pairs, keys and queue": Row(
+        with_options(lw.SupConLoss, form="pairs"),
+        lambda b, draw: (
+            class_batch(0)(b, draw)
+            | {"references": draw(b, FEATURES), "reference_labels": classes(b)}
+            | class_queue(draw)
+        ),
+        ("embeddings", "references"),
+        WHOLE,
+        counts_rows=False,
+    ),
     "DCL": Row(lw.DCLLoss, view_batch(2), EMBEDDINGS),
     "DCL, weighted": Row(with_options(lw.DCLLoss, weighted=True), view_batch(2), EMBEDDINGS),
     "NPairs": Row(
@@ -262,6 +274,18 @@ LOSSES = {
         ("embeddings", "class_logits"),
     ),
     "HardNegative": Row(lw.HardNegativeLoss, view_batch(2), EMBEDDINGS),
+    "MultiSimilarity": Row(lw.MultiSimilarityLoss, class_batch(2), EMBEDDINGS, temperature=False),
+    "MultiSimilarity, mined": Row(
+        with_options(lw.MultiSimilarityLoss, epsilon=0.1),
+        class_batch(0),
+        EMBEDDINGS,
+        temperature=False,
+        counts_rows=False,
+    ),
+    "LiftedStructure": Row(lw.LiftedStructureLoss, class_batch(2), EMBEDDINGS, counts_rows=False),
+    "ArcFace": Row(lw.ArcFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "CosFace": Row(lw.CosFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "ProxyAnchor": Row(lw.ProxyAnchorLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
 }
 """Every loss with the usual options, in the variants whose weights differ."""
 

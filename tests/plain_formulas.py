@@ -6,6 +6,7 @@ whoever writes the loss down. What a loss draws, ranks or weighs by its embeddin
 differentiation, is given to a formula with its batch, the same in every precision.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -176,6 +177,15 @@ def sup_con_in(batch: Batch, space: Space) -> Tensor:
     active = positives.any(dim=1)
     everyone, own = (log_sum_exp(s.masked_fill(~inside, -torch.inf)[active]) for inside in (push, positives))
     return mean(everyone - own + positives.sum(dim=1)[active].to(s.dtype).log())
+
+
+def sup_con_pairs(batch: Batch, space: Space) -> Tensor:
+    s, positives, push = sup_con_sets(batch, space)
+    negatives = push & ~positives
+    active = positives.any(dim=1) & negatives.any(dim=1)
+    s, positives, negatives = s[active], positives[active], negatives[active]
+    far = log_sum_exp(s.masked_fill(~negatives, -torch.inf))
+    return mean(((torch.logaddexp(s, far[:, None]) - s) * positives).sum(dim=1), positives.sum())
 
 
 def dcl(batch: Batch, space: Space) -> Tensor:
@@ -428,6 +438,77 @@ def hard_negative(batch: Batch, space: Space, beta: float = 1.0, prior: float = 
     return mean(-(positive / (positive + g)).log())
 
 
+def one_more(exponents: Tensor, pairs: Tensor) -> Tensor:
+    """Return log(1 + Σ e^x) over the pairs of each row."""
+    rows = torch.cat([exponents.masked_fill(~pairs, -torch.inf), torch.zeros_like(exponents[:, :1])], dim=1)
+    return log_sum_exp(rows)
+
+
+def of_classes(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows, and which pairs are of one class and which of two."""
+    rows = flat(batch["embeddings"])
+    classes = repeated(batch["labels"], rows)
+    same = alike(classes, classes)
+    return rows, same & others_of(rows), ~same
+
+
+def multi_similarity(
+    batch: Batch,
+    space: Space,
+    *,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    threshold: float = 0.5,
+    epsilon: float | None = None,
+) -> Tensor:
+    rows, positives, negatives = of_classes(batch)
+    s = space(rows)
+    if epsilon is not None:  # which pairs are kept is constant, and so the same in every precision
+        exact = space.unit(rows.detach().double())
+        exact = exact @ exact.T
+        nearest = exact.masked_fill(~negatives, -torch.inf).amax(dim=1, keepdim=True)
+        farthest = exact.masked_fill(~positives, torch.inf).amin(dim=1, keepdim=True)
+        positives, negatives = positives & (exact < nearest + epsilon), negatives & (exact > farthest - epsilon)
+    near, far = one_more(-alpha * (s - threshold), positives), one_more(beta * (s - threshold), negatives)
+    return mean(near / alpha + far / beta)
+
+
+def lifted_structure(batch: Batch, space: Space, margin: float = 0.5) -> Tensor:
+    rows, positives, negatives = of_classes(batch)
+    s = space(rows)
+    far = log_sum_exp(s.masked_fill(~negatives, -torch.inf))
+    j = torch.logaddexp(far[:, None], far) - s + margin / space.temperature
+    return mean((torch.relu(j).square() * positives).sum(dim=1) / 2, positives.sum())
+
+
+def margin_softmax(batch: Batch, space: Space, target: Callable[[Tensor], Tensor]) -> Tensor:
+    rows, prototypes = flat(batch["embeddings"]), batch["prototypes"]
+    classes = repeated(batch["labels"], rows)
+    own = target(space.side_by_side(rows, prototypes[classes]) * space.temperature) / space.temperature
+    return functional.cross_entropy(space(rows, prototypes).scatter(1, classes[:, None], own), classes)
+
+
+def arc_face(batch: Batch, space: Space, margin: float = 0.5) -> Tensor:
+    def target(cosine: Tensor) -> Tensor:
+        sine = (1 - cosine.square()).sqrt()
+        moved = cosine * math.cos(margin) - sine * math.sin(margin)
+        return moved.where(cosine > -math.cos(margin), cosine - margin * math.sin(margin))
+
+    return margin_softmax(batch, space, target)
+
+
+def cos_face(batch: Batch, space: Space, margin: float = 0.35) -> Tensor:
+    return margin_softmax(batch, space, lambda cosine: cosine - margin)
+
+
+def proxy_anchor(batch: Batch, space: Space, margin: float = 0.1) -> Tensor:
+    rows, prototypes = flat(batch["embeddings"]), batch["prototypes"]
+    own = alike(torch.arange(len(prototypes)), repeated(batch["labels"], rows))
+    s, shift = space(prototypes, rows), margin / space.temperature
+    near, far = one_more(shift - s, own), one_more(shift + s, ~own)
+    return mean(near, own.any(dim=1).sum()) + mean(far)
+
+
 def with_options(formula: Callable[..., Tensor], **options: object) -> Formula:
     return lambda batch, space: formula(batch, space, **options)
 
@@ -449,6 +530,8 @@ FORMULAS: dict[str, Formula] = {
     "SupCon, label sets": sup_con_out,
     "SupCon, queue": sup_con_out,
     "SupCon in, keys and queue": sup_con_in,
+    "SupCon pairs": sup_con_pairs,
+    "SupCon pairs, keys and queue": sup_con_pairs,
     "DCL": dcl,
     "DCL, weighted": dcl_weighted,
     "NPairs": n_pairs,
@@ -479,5 +562,11 @@ FORMULAS: dict[str, Formula] = {
     "ProxyNCA": proxy_nca,
     "PaCo": paco,
     "HardNegative": hard_negative,
+    "MultiSimilarity": multi_similarity,
+    "MultiSimilarity, mined": with_options(multi_similarity, epsilon=0.1),
+    "LiftedStructure": lifted_structure,
+    "ArcFace": arc_face,
+    "CosFace": cos_face,
+    "ProxyAnchor": proxy_anchor,
 }
 """The formula of every row of the table of losses."""

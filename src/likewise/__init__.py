@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` finds the same names at run time
     from likewise import pairs
     from likewise.losses import (
+        ArcFaceLoss,
         AsymmetricLoss,
         BatchTripletLoss,
         BCELoss,
@@ -26,20 +27,24 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
         BYOLLoss,
         ClipLoss,
         ContrastiveMarginLoss,
+        CosFaceLoss,
         CrossEntropyLoss,
         DCLLoss,
         HardNegativeLoss,
         InfoNCELoss,
         InfoPatchLoss,
         KCLLoss,
+        LiftedStructureLoss,
         MSCLoss,
         MulSupConLoss,
+        MultiSimilarityLoss,
         NPairsLoss,
         NTXentLoss,
         NWSLoss,
         PaCoLoss,
         PatchLoss,
         PrototypicalLoss,
+        ProxyAnchorLoss,
         ProxyNCALoss,
         RASCALLoss,
         SigLIPLoss,
@@ -53,11 +58,12 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
 
 # fmt: off
 __all__ = [
-    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "BatchTripletLoss", "ClipLoss", "ContrastiveMarginLoss",
-    "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss", "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "MSCLoss",
-    "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss",
-    "ProxyNCALoss", "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate",
-    "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
+    "ArcFaceLoss", "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "BatchTripletLoss", "ClipLoss",
+    "ContrastiveMarginLoss", "CosFaceLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss", "InfoNCELoss",
+    "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "MulSupConLoss", "MultiSimilarityLoss", "NPairsLoss",
+    "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyAnchorLoss", "ProxyNCALoss",
+    "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate", "export",
+    "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "losses",

@@ -138,6 +138,11 @@ def pairs_of(b: int, draw: Clusters) -> Batch:
     return {"anchors": draw.around(classes), "positives": draw.around(classes)}
 
 
+def mixed(b: int, draw: Clusters) -> Batch:
+    """Return rows of classes half of which lie in another's cluster: else no pair is hard, and none has a gradient."""
+    return {"embeddings": PARTS["half of them alike"](b, draw), "labels": classes_of(b)}
+
+
 def patches(b: int, draw: Clusters) -> Batch:
     """Return two episodes of eight classes; every query has 2 x 4 cells of two classes."""
     half = CLASSES // 2
@@ -184,6 +189,10 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "SupCon in, keys and queue": embedded(
         labels="classes", references="rows", reference_labels="classes", **CLASS_QUEUE
     ),
+    "SupCon pairs": embedded(2, labels="classes"),
+    "SupCon pairs, keys and queue": embedded(
+        labels="classes", references="rows", reference_labels="classes", **CLASS_QUEUE
+    ),
     "DCL": embedded(2),
     "DCL, weighted": embedded(2),
     "NPairs": pairs_of,
@@ -214,6 +223,12 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "ProxyNCA": embedded(2, labels="classes", prototypes="class prototypes"),
     "PaCo": embedded(2, labels="classes", class_logits="logits"),
     "HardNegative": embedded(2),
+    "MultiSimilarity": embedded(2, labels="classes"),
+    "MultiSimilarity, mined": mixed,
+    "LiftedStructure": mixed,
+    "ArcFace": embedded(2, labels="classes", prototypes="class prototypes"),
+    "CosFace": embedded(2, labels="classes", prototypes="class prototypes"),
+    "ProxyAnchor": embedded(2, labels="classes", prototypes="class prototypes"),
 }
 """A batch of so many samples around the centres, for every row of the table of losses."""
 
@@ -266,6 +281,8 @@ def cell(name: str, noise: float, temperature: float, seed: int, samples: int, d
     leaf = float(torch.tensor(1 / temperature if name == "Patch" else temperature, dtype=SINGLE))
     if not LOSSES[name].normalizes:  # longer rows are what a low temperature would be
         batch = {k: v / temperature**0.5 if v.is_floating_point() else v for k, v in batch.items()}
+        leaf = 1.0
+    elif not has_temperature(name):
         leaf = 1.0
     batch = rounded(batch, dtype)
     constants = constants_of(name, batch, similarity_of_labels, cached_features)

@@ -71,6 +71,12 @@ SHAPES = {
     ("RASCALLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "sample_index": (B,)},
     ("KCLLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
     ("BCLLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "prototypes": (C, E)},
+    ("MultiSimilarityLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
+    ("LiftedStructureLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
+    **{
+        (f"{name}Loss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "prototypes": (C, E)}
+        for name in ("ArcFace", "CosFace", "ProxyAnchor")
+    },
     ("ProxyNCALoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "prototypes": (C, E)},
     ("PaCoLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "class_logits": (B, V, C)},
     ("MulSupConLoss", "label sets"): {"queries": (B, V, E), "labels": (B, C)},

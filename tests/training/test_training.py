@@ -11,16 +11,21 @@ import torch
 
 from likewise.data import Digits, Samples, Stratified, Views
 from likewise.losses import (
+    ArcFaceLoss,
     BCLLoss,
     BYOLLoss,
+    CosFaceLoss,
     CrossEntropyLoss,
     DCLLoss,
     HardNegativeLoss,
     InfoNCELoss,
     KCLLoss,
+    LiftedStructureLoss,
+    MultiSimilarityLoss,
     NPairsLoss,
     NTXentLoss,
     PaCoLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
     RASCALLoss,
     SupConLoss,
@@ -127,6 +132,8 @@ def test_prototypes_and_class_logits_need_the_training_part(loss):
 TRAINED = (
     *(InfoNCELoss, NPairsLoss, NTXentLoss, DCLLoss, HardNegativeLoss, TripletLoss),
     *(SupConLoss, KCLLoss, BCLLoss, PaCoLoss, ProxyNCALoss, CrossEntropyLoss, BYOLLoss),
+    *(LiftedStructureLoss, ArcFaceLoss, CosFaceLoss, ProxyAnchorLoss),
+    *(lambda: SupConLoss(form="pairs"), lambda: MultiSimilarityLoss(epsilon=0.1)),
     *(lambda: RASCALLoss(320, 5), lambda: RASCALLoss(320, 5, rank_level="sample")),
 )
 

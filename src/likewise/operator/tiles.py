@@ -130,7 +130,7 @@ class TiledProblem:
             return Exponentials.PLAIN
         if not all(push.base.is_set for push in self.pushes):
             return Exponentials.WEIGHTED
-        if steepest(problem, self.z, self.sections) * max(self.powers) > SAFE[self.z.dtype]:
+        if steepest(problem, self.z, self.sections) * max(map(abs, self.powers)) > SAFE[self.z.dtype]:
             return Exponentials.RELATIVE
         return Exponentials.SHARED if len(set(self.powers)) == 1 else Exponentials.PLAIN
 
@@ -163,7 +163,7 @@ class TiledProblem:
         if self.is_plain:
             return Plain(total, power)
         relative = self.exponentials is Exponentials.RELATIVE
-        return Running(total, self.temperature / power if relative else torch.ones_like(self.temperature))
+        return Running(total, self.temperature / abs(power) if relative else torch.ones_like(self.temperature))
 
     def _buffers(self) -> Buffers:
         """Return the buffers of one thread."""
@@ -275,11 +275,13 @@ class TiledProblem:
         return out.mul_(e)
 
     def logits(self, k: int, view: View, out: Tensor) -> Tensor:
-        """Return in ``out`` x of the k-th push, −∞ outside it; if it is not a set, power·s + log weight."""
+        """Return in ``out`` ± x of the k-th push, −∞ outside it; if it is not a set, power·s + log weight."""
         if out is not view.x:
             out.copy_(view.x)
         if self.exponentials is Exponentials.WEIGHTED and self.powers[k] != 1:
             out.mul_(self.powers[k])
+        elif self.exponentials is Exponentials.RELATIVE and self.powers[k] < 0:
+            out.neg_()  # so that its largest exponential is that of its maximum
         weight = view.known.pushes[k]
         if weight is None:
             self.pushes[k].base.weigh(out, view.tile.rows, view.tile.among_all, logits=True)

@@ -22,6 +22,7 @@ from likewise.pairs.concat import Concat
 from likewise.pairs.equal import AllPairs, Equal, KeySet, NoPairs, NotSelf, SameClass, SameSample
 from likewise.pairs.explicit import Explicit
 from likewise.pairs.expressions import PairWeight
+from likewise.pairs.hardest import Hardest
 from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel
 from likewise.pairs.label_similarity import MaxSimilarity, MeanSimilarity
 from likewise.pairs.vectors import Below, LowRank
@@ -33,6 +34,7 @@ __all__ = [
     "Block",
     "Equal",
     "Explicit",
+    "Hardest",
     "Jaccard",
     "KeySet",
     "LowRank",

@@ -98,7 +98,9 @@ ENTRIES: dict[str, Entry] = {
     "BCELoss": Entry(batch_of("label logits", "label sets"), pairwise=False),
     "BCLLoss": Entry(batch_of("rows", "classes", "class prototypes")),
     "BYOLLoss": Entry(batch_of("rows", "keys"), pairwise=False),
+    "BatchTripletLoss": Entry(batch_of("rows", "classes"), pairwise=False),
     "ClipLoss": Entry(batch_of("rows", "rows"), make=_clip),
+    "ContrastiveMarginLoss": Entry(batch_of("rows", "classes")),
     "CosFaceLoss": Entry(batch_of("rows", "classes", "class prototypes"), pairwise=False),
     "CrossEntropyLoss": Entry(batch_of("class logits", "classes"), pairwise=False),
     "DCLLoss": Entry(batch_of("view", "view")),
@@ -117,6 +119,7 @@ ENTRIES: dict[str, Entry] = {
     "ProxyAnchorLoss": Entry(batch_of("rows", "classes", "class prototypes"), pairwise=False),
     "ProxyNCALoss": Entry(batch_of("rows", "classes", "class prototypes"), pairwise=False),
     "RASCALLoss": Entry(batch_of("views", "classes of samples", "samples"), make=_rascal),
+    "SigLIPLoss": Entry(batch_of("rows", "rows")),
     "TripletLoss": Entry(batch_of("rows", "rows", "rows"), pairwise=False),
 }
 """Every public loss, the ones most often compared first."""

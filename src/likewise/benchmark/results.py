@@ -13,9 +13,10 @@ from typing import Any, final
 
 import torch
 
+import likewise
 from likewise.benchmark.prediction import in_units
 
-PACKAGES = "likewise torch triton torchvision pytorch-metric-learning lightly inf-cl cut-cross-entropy"
+PACKAGES = "triton torchvision pytorch-metric-learning lightly inf-cl cut-cross-entropy"
 HEAD = f"{'rows':>9}  {'loss':<17}{'contender':<32}{'ms':>10}  {'quartiles':<19}{'memory':>9}"
 
 
@@ -67,7 +68,7 @@ def summary(seconds: Sequence[float]) -> dict[str, Any]:
 
 def machine(device: str) -> dict[str, Any]:
     """Return what results depend on: the device, the processor, threads, load, versions."""
-    processor, versions = _processor(), dict[str, str]()
+    processor, versions = _processor(), {"likewise": likewise.__version__, "torch": str(torch.__version__)}
     for name in PACKAGES.split():
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)

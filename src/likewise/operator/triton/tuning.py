@@ -1,6 +1,6 @@
 """The tile sizes and warps of a kernel, by what it multiplies, and the number of parts its loop is split into."""
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -102,7 +102,11 @@ def splits(programs: int, walked: int, device: torch.device, *, warps: int, prod
     products about as much as `STORING` tiles. Of the numbers whose time is within `SLACK` of the shortest it is the
     smallest.
     """
-    room = multiprocessors(device) * max(1, 8 // warps)
+    return _splits(programs, walked, multiprocessors(device) * max(1, 8 // warps), products)
+
+
+@lru_cache(maxsize=256)
+def _splits(programs: int, walked: int, room: int, products: bool) -> int:
     storing = STORING[products] / max(walked, 1)
     most = max(1, min(SPLITS[products], walked // 2))
     times = [-(-programs * parts // room) * (1 / parts + storing) for parts in range(1, most + 1)]

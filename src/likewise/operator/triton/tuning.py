@@ -16,6 +16,10 @@ SLACK = 1.05
 programs fill a GPU twenty times, one part is enough."""
 
 
+REGISTERS = 1 << 16
+"""Of a multiprocessor."""
+
+
 class Tiles(NamedTuple):
     """Own rows and other rows of a tile, warps of a program, and pipeline stages."""
 
@@ -23,6 +27,14 @@ class Tiles(NamedTuple):
     other: int
     warps: int
     stages: int
+    programs: int = 1
+    """How many are to run on a multiprocessor at a time, so that one multiplies while another adds up."""
+
+    @property
+    def registers(self) -> int | None:
+        """The registers that a thread may have for this; None: as many as there are, 255."""
+        limit = REGISTERS // (32 * self.warps * self.programs)
+        return limit if limit < 255 else None
 
 
 WARPGROUPS = 9, 10
@@ -50,12 +62,14 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
     blackwell = capability(device) // 10 == 10  # each of up to eight products may have its own tensor memory
     if two and (blackwell or not whole):
         stages = 1 if blackwell and not whole else 2
-        return Tiles(128, 32, 8, stages) if kernel == "sums" else Tiles(64, 32, 4, stages)
+        return Tiles(128, 32, 8, stages) if kernel == "sums" else Tiles(64, 32, 4, stages, programs=2)
+    simple = not two and not overlaps and chunk <= 128 and whole
     if kernel == "sums":
-        narrow = busy or overlaps > 1
-        return Tiles(128, 64 if narrow else 128, 8, 2 if two or overlaps or chunk > 128 or not whole else 3)
-    if not two and not overlaps and chunk <= 128 and whole:
-        return Tiles(64, 64, 4, 3)
+        if simple:
+            return Tiles(128, 64, 8, 3, programs=2)
+        return Tiles(128, 64 if busy or overlaps > 1 else 128, 8, 2)
+    if simple:
+        return Tiles(128, 128, 8, 2)
     halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)
     return Tiles(128, max(32, 128 >> halvings), 8, 2)
 
@@ -95,14 +109,15 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def splits(programs: int, walked: int, device: torch.device, *, warps: int, products: bool) -> int:
+def splits(programs: int, walked: int, device: torch.device, *, at_once: int, products: bool) -> int:
     """Return the number of parts to split a loop of ``walked`` tiles into, to fill a GPU with enough programs.
 
+    Each multiprocessor has ``at_once``.
     The time is that of the waves of programs, each over its part of the loop, plus the time to store each part: for
     products about as much as `STORING` tiles. Of the numbers whose time is within `SLACK` of the shortest it is the
     smallest.
     """
-    room = multiprocessors(device) * max(1, 8 // warps)
+    room = multiprocessors(device) * at_once
     storing = STORING[products] / max(walked, 1)
     most = max(1, min(SPLITS[products], walked // 2))
     times = [-(-programs * parts // room) * (1 / parts + storing) for parts in range(1, most + 1)]

@@ -557,7 +557,7 @@ def test_what_cannot_run_says_why(change, message, monkeypatch):
     else:
         monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     if "version" in change:
-        monkeypatch.setattr(backends.metadata, "version", lambda _: change["version"])
+        monkeypatch.setattr("triton.__version__", change["version"])
     if "missing" in change:
         monkeypatch.setattr(backends.importlib.util, "find_spec", lambda _: None)
     if "capability" in change:

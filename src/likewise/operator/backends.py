@@ -3,7 +3,7 @@
 import importlib.util
 import os
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, Literal, get_args
 
 import torch
@@ -54,7 +54,7 @@ def triton_is_missing() -> str | None:
     """Return why the Triton of this environment cannot be used, or None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
-    version = metadata.version("triton")
+    version = import_module("triton").__version__  # builds of torch bring it under other names of a distribution
     if tuple(int(part) for part in version.split(".")[:2]) < TRITON:
         return f"Triton {TRITON[0]}.{TRITON[1]} or newer is needed, got {version} (pip install -U triton)"
     return None

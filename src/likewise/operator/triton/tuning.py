@@ -1,7 +1,10 @@
 """The tile sizes and warps of a kernel, by what it multiplies, and the number of parts its loop is split into."""
 
+import json
+import os
 from functools import cache
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -44,8 +47,15 @@ ROOMY = 163 << 10
 """The shared memory of an A100's program in bytes; other GPUs without warp groups mostly have 99 KiB."""
 
 
+KEYS = "capability", "kernel", "chunk", "two", "whole", "overlaps", "busy"
+"""What measured tiles are found by: the compute capability times ten, and the arguments of `tiles`."""
+
+SHIPPED = Path(__file__).with_name("tiles.json")
+"""The tiles that were measured to be faster than those of the rules below; `LIKEWISE_TILES` names one's own file."""
+
+
 def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:
-    """Return tiles with which a kernel's loop without masks spilled no or few registers in tests.
+    """Return the tiles that were measured to be the fastest, or with which a loop spilled no or few registers in tests.
 
     Args:
         kernel: "sums" or "backward".
@@ -56,6 +66,9 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
         busy: Whether a tile compares keys, has a pull or a second push.
         device: The GPU; any other device is treated as an H100.
     """
+    measured = _measured().get((capability(device), kernel, chunk, two, whole, overlaps, busy))
+    if measured is not None:
+        return measured
     if capability(device) // 10 not in WARPGROUPS:
         roomy = room(device) >= ROOMY
         return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps, roomy=roomy)
@@ -84,6 +97,41 @@ def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, r
     if kernel == "sums" and simple:
         return Tiles(128, 128, 8, 3 if roomy else 2)
     return Tiles(128 if simple or (kernel == "sums" and wide) else 64, 64 if wide else 32, 8, 2)
+
+
+@cache
+def _measured() -> dict[tuple[Any, ...], Tiles]:
+    """Return the tiles in the shipped file, and in one's own, which wins."""
+    own = os.environ.get("LIKEWISE_TILES")
+    return {key: size for path in (SHIPPED, *([Path(own)] if own else ())) for key, size in read(path).items()}
+
+
+def read(path: Path) -> dict[tuple[Any, ...], Tiles]:
+    """Read measured tiles by `KEYS`, a list of objects with these and "tiles": own rows, other rows, warps, stages."""
+    kinds = [int, str, int, bool, bool, int, bool]
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        found = {tuple([each[name] for name in KEYS]): Tiles(*each["tiles"]) for each in entries}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(_refused(path, f"{type(error).__name__}: {error}")) from error
+    for key, size in found.items():
+        if [type(value) for value in key] != kinds or key[1] not in {"sums", "backward"} or not _is_possible(size):
+            raise ValueError(_refused(path, f"{dict(zip(KEYS, key, strict=True))} with {list(size)}"))
+    return found
+
+
+def _refused(path: Path, found: str) -> str:
+    return (
+        f"expected tiles as benchmarks/first_gpu.py writes them in {path}, got {found}: measure them again, or unset "
+        "LIKEWISE_TILES"
+    )
+
+
+def _is_possible(size: Tiles) -> bool:
+    """Return whether Triton can compile such tiles."""
+    rows, warps = (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
+    choices = rows, rows, warps, range(1, 9)
+    return all(type(value) is int and value in of for value, of in zip(size, choices, strict=True))
 
 
 @cache

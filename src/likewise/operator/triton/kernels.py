@@ -17,7 +17,7 @@ On tight clusters push and pull almost cancel. W is their difference pair by pai
 
 Exponents are in base 2, with s · scale − o rounded once. Rows have one part in half precision, or two halves for
 float32. Sums are compensated. Tiles without special pairs, all inside and off the diagonal, run in a loop without
-masks. If a block extends beyond the last row, it repeats that row: other rows then have weight 0, and own rows are not
+masks, and those where sorted rows have no key in common in one that compares no keys either. If a block extends beyond the last row, it repeats that row: other rows then have weight 0, and own rows are not
 stored.
 
 The weights of a section are a function, WEIGHTS (see `likewise.operator.triton.weights`), of the values that they read
@@ -258,7 +258,7 @@ def forward_kernel(
                 highest, total, lost, s, w, scale * v[0], bound * v[0], HOW.COUNTED == 0, HOW
             )
             mass += counted
-            if HOW.PUSHES > 1:
+            if KIND >= HOW.SECOND:
                 w = WEIGHTS(v, rows, others, inside, n, r, shift, 1, KIND, HOW.N, HOW.R)
                 highest1, total1, lost1, counted = _add_push(
                     highest1, total1, lost1, s, w, scale * v[1], bound * v[1], HOW.COUNTED == 1, HOW
@@ -357,8 +357,9 @@ def backward_kernel(
             s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, HOW)
             drawn = tl.zeros_like(s)
             for k in tl.static_range(PUSHES):
-                w = WEIGHTS(v, rows, others, inside, n, r, shift, k, KIND, HOW.N, HOW.R)
-                drawn += _draw(s, w, own, other, rows, others, n, r, scale * v[k], bound * v[k], lift, k, HOW)
+                if k == 0 or KIND >= HOW.SECOND:
+                    w = WEIGHTS(v, rows, others, inside, n, r, shift, k, KIND, HOW.N, HOW.R)
+                    drawn += _draw(s, w, own, other, rows, others, n, r, scale * v[k], bound * v[k], lift, k, HOW)
             if KIND >= HOW.PULLS:
                 w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, KIND, HOW.N, HOW.R)
                 h = tl.zeros_like(s)

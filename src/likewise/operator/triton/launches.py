@@ -81,6 +81,8 @@ class How:
     FIXED: bool
     PUSHES: int
     SETS: bool
+    SECOND: int
+    """The first kind of tiles with a second push, and PULLS: with a pull; 3: none."""
     PULLS: int
     PULL_SET: bool
     COUNTED: int
@@ -155,7 +157,8 @@ def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common,
     constants = How(
         N=size.own, R=size.other, D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4,
         HALF=kernel_dtype(how.half), INTERPRETED=how.interpreted, NORMALIZED=normalized, SCALE=how.scale,
-        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULLS=plan.pulls if wanted else 3,
+        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, SECOND=plan.second,
+        PULLS=plan.pulls if wanted else 3,
         PULL_SET=plans.pull_set, COUNTED=plans.counted if wanted else -1, SELF=plan.has_diagonal, FIRST=plan.first,
         STRIDE=2 if plan.ordered is None else 1,
     )  # fmt: skip
@@ -192,8 +195,8 @@ def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = 
         losses, active = torch.empty(n, device=device), torch.empty(n, dtype=torch.int8, device=device)
         of_blocks = torch.empty(2, blocks, dtype=torch.float64, device=device)
     _launch(row_kernels.merge_kernel, (blocks,), device)(
-        sums, plans.order, common.tau, coefficients or (None,) * pushes, offset, total, logsums, attraction, mass, losses, active,
-        of_blocks, parts, n, PUSHES=pushes, MEAN=plans.mean, BLOCK=BLOCK, enable_fp_fusion=True,
+        sums, plans.order, common.tau, coefficients or (None,) * pushes, offset, total, logsums, attraction, mass,
+        losses, active, of_blocks, parts, n, PUSHES=pushes, MEAN=plans.mean, BLOCK=BLOCK, enable_fp_fusion=True,
     )  # fmt: skip
     if active is None:
         return Sums(offset, total, logsums, attraction, mass, None, None, None)

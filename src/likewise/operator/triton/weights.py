@@ -68,6 +68,8 @@ class Plan(NamedTuple):
     """Whether weights tell rows from each other."""
     first: int
     """The first kind of tiles with any weight, 3 if there is none."""
+    second: int
+    """The first kind of tiles with a second push, 3 if there is none."""
     pulls: int
     """The first kind of tiles with a pull, 3 if there is none."""
     thin: int
@@ -161,7 +163,10 @@ def _planned(
         next(iter(shifts), 0),
         bool(shifts),
         section.first(terms),
-        section.first([term for form in forms[len(powers) :] for term in form]),
+        *(
+            section.first([term for form in some for term in form])
+            for some in (forms[1 : len(powers)], forms[len(powers) :])
+        ),
         len(thin),
         sum(map(any, forms)) > 1 or bool(compared),
         not any(term.keys for term in terms),
@@ -246,7 +251,9 @@ class _Section:
 
     def _term(self, term: Term, kind: int) -> tuple[list[str], list[str]]:
         """Return the tests of a term and its factors. A sum of tests that is 0 or 1 is their exclusive or."""
-        tests = [self._key(key) for key, c in term.keys.items() if key is not None and self._since(key) <= kind and c % 2]
+        tests = [
+            self._key(key) for key, c in term.keys.items() if key is not None and self._since(key) <= kind and c % 2
+        ]
         conditions = [("~" if term.keys.get(None, 0) % 2 else "") + f"({' ^ '.join(tests)})"] if tests else []
         factors = [] if term.factor == 1 else [self._value(id(term), lambda: float(term.factor))]
         for thin in term.overlaps:

@@ -182,7 +182,7 @@ def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common,
         HALF=KERNEL_DTYPES[how.half], INTERPRETED=how.interpreted, NORMALIZED=normalized, SCALE=how.scale,
         SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULL_SET=plans.pull_set,
         COUNTED=plans.counted if wanted else -1, SELF=plan.has_diagonal, STRIDE=2 if plan.ordered is None else 1,
-        FIRST=plan.first, SECOND=plan.second, PULLS=plan.pulls if wanted else 3,
+        FIRST=plan.kinds[0], SECOND=plan.kinds[1], PULLS=plan.kinds[2] if wanted else 3,
     )  # fmt: skip
     values = [value if isinstance(value, float | Tensor) else aligned(value().to(tau.device)) for value in plan.values]
     keywords = {"WEIGHTS": plan.function(swapped=swapped), "HOW": constants, "num_warps": size.warps}

@@ -66,12 +66,8 @@ class Plan(NamedTuple):
     """Anchor i is reference i + shift, where weights tell rows from each other."""
     has_diagonal: bool
     """Whether weights tell rows from each other."""
-    first: int
-    """The first kind of tiles with any weight, 3 if there is none."""
-    second: int
-    """The first kind of tiles with a second push, 3 if there is none."""
-    pulls: int
-    """The first kind of tiles with a pull, 3 if there is none."""
+    kinds: tuple[int, int, int]
+    """The first kinds of tiles with any weight, with a second push and with a pull, 3 where there is none."""
     thin: int
     """How many thin products there are."""
     is_busy: bool
@@ -162,11 +158,7 @@ def _planned(
         tuple(section.values),
         next(iter(shifts), 0),
         bool(shifts),
-        section.first(terms),
-        *(
-            section.first([term for form in some for term in form])
-            for some in (forms[1 : len(powers)], forms[len(powers) :])
-        ),
+        (section.first(forms), section.first(forms[1 : len(powers)]), section.first(forms[len(powers) :])),
         len(thin),
         sum(map(any, forms)) > 1 or bool(compared),
         not any(term.keys for term in terms),
@@ -213,9 +205,9 @@ class _Section:
         """Return the first kind of tiles where keys may be equal."""
         return 0 if key is None else 2 if key.shift is not None else int(self._ordered is not None)
 
-    def first(self, terms: Iterable[Term]) -> int:
-        """Return the first kind of tiles where any of the terms may not be zero, 3 if they are all zero."""
-        return min((self._since(key) for term in terms for key in term.keys), default=3)
+    def first(self, forms: Iterable[ClosedForm]) -> int:
+        """Return the first kind of tiles where any of the weights may not be zero, 3 if they are all zero."""
+        return min((self._since(key) for form in forms for term in form for key in term.keys), default=3)
 
     def source(self, forms: list[ClosedForm], sets: list[bool], *, swapped: bool) -> str:
         """Return the body of the function of a tile of anchors and references, or swapped."""
@@ -236,7 +228,7 @@ class _Section:
 
     def _weight(self, form: ClosedForm, kind: int, *, is_set: bool) -> str:
         """Return the expression of a weight in a tile, booleans of a set, numbers of others."""
-        terms = [self._term(term, kind) for term in form if self.first([term]) <= kind]
+        terms = [self._term(term, kind) for term in form if self.first([(term,)]) <= kind]
         if is_set and len(form) == 1 and terms and not terms[0][1]:
             weight = " & ".join(terms[0][0]) or FULL.format(1, "int1")
         else:

@@ -143,7 +143,8 @@ def _planned(
     forms = [form for form in (weight.form() for weight in weights) if form is not None]
     terms = [term for form in forms for term in form]
     keys = {key for term in terms for key in term.keys if key is not None}
-    shifts, compared = {key.shift for key in keys} - {None}, [key for key in keys if key.shift is None]
+    shifts = {key.shift for key in keys if key.shift is not None}
+    compared = [key for key in keys if key.shift is None]
     thin = {(id(each.anchors), id(each.references)) for term in terms for each in term.overlaps}
     if len(forms) < len(weights) or len(thin) > OVERLAPS or len(shifts) > 1:
         return None

@@ -72,7 +72,7 @@ class Terms(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The values that determine the gradient of rows; an offset of ∞ and a share of 0 mean none."""
+    """The values that determine the gradient of rows, each `aligned`; an offset of ∞ and a share of 0 mean none."""
 
     offset: Float[Tensor, "k n"]
     share: Float[Tensor, "k n"]
@@ -255,7 +255,7 @@ def backward(
     each: Visit, sides: tuple[Rows | None, Rows | None], strongest: Tensor, out: Tensor, slopes: Tensor | None
 ) -> None:
     """Store the gradient of own rows for each split, times τ, from their own sums and from those of the other rows."""
-    read = [None if of is None else tuple([None if x is None else aligned(x) for x in of]) for of in sides]
+    read = [None if of is None else tuple(of) for of in sides]
     _launch(kernels.backward_kernel, each.grid, strongest.device)(
         *each.rows, strongest, *each.values, *read, out, slopes, *each.counts, **each.keywords
     )
@@ -313,6 +313,7 @@ def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
             value.dtype if type(value) is Tensor
             else value < LARGE if type(value) is int
             else None if value is None
+            else _kinds(value) if type(value) is tuple
             else _kind(value)
             for value in values
         ]
@@ -320,8 +321,6 @@ def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _kind(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return _kinds(value)
     return value.dtype if isinstance(value, Tensor) else type(value)
 
 

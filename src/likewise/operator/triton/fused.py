@@ -117,7 +117,7 @@ def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tens
     fixed = found.sets and problem.normalize and problem.inverse is not None
     fixed = fixed and launches.LOG2E * (problem.inverse or 0) * how.slack * max(found.powers) <= launches.SAFE
     common = Common(found, how, tau, fixed)
-    operands = tuple([launches.operand(v, how, normalize=problem.normalize) for v in rows])
+    operands = tuple([launches.operand(v, how, normalize=problem.normalize, order=found.order) for v in rows])
     z, sections, n = operands[0], tuple(problem.placed(operands[0], operands[1:])), rows[0].shape[0]
     filled = [(v, plan) for v, plan in zip(sections, found.sections, strict=True) if not _is_empty(plan, z, v)]
     if found.streamed is None and problem.coefficients is not None:

@@ -1,5 +1,6 @@
 """The number of kernel launches of a step on a GPU, and its memory, counted on tensors without values."""
 
+import gc
 import itertools
 import weakref
 from collections import Counter
@@ -91,6 +92,24 @@ def test_a_step_of_sup_con(dtype, monkeypatch):
     launched = filled(watch)
     assert sum(launched.values()) <= 12, launched
     assert launched["forward_kernel"] == launched["backward_kernel"] == 1
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_graph_has_no_reference_cycle(reduction, monkeypatch):
+    """A step's tensors are freed with its loss, without the garbage collector."""
+    gc.disable()
+    try:
+        with counting(monkeypatch):
+            z = torch.empty(64, 20, device=DEVICE, requires_grad=True)
+            labels = torch.empty(64, dtype=torch.int64, device=DEVICE)
+            value = lw.SupConLoss(backend="triton", reduction=reduction)(z, labels)
+            node = weakref.ref(value.grad_fn)
+            torch.autograd.grad(value.sum(), z)
+            assert node() is not None
+            del value
+            assert node() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("learned", [False, True], ids=["a number", "learned"])
@@ -185,11 +204,14 @@ def test_a_loop_is_split_no_further_than_it_pays(products, warps, rows, stored, 
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Launch nothing, and collect what Triton would compile for an H100: its own keys, of tensors in memory."""
+    """Launch nothing, and collect what Triton would compile for an H100: its own keys, of tensors in memory.
+
+    What is told apart without Triton, where a launch is known, is at least what Triton tells apart.
+    """
     driver = mock.Mock(**{"get_current_target.return_value": GPUTarget("cuda", 90, 32)})
     monkeypatch.setattr(jit, "driver", mock.Mock(active=driver))
     torch.utils.deterministic.fill_uninitialized_memory = False
-    binders, keys = {}, set()
+    binders, keys, known = {}, set(), {}
 
     def kernel(kernel, _grid):
         def launch(*values, **keywords):
@@ -197,7 +219,10 @@ def compiled(monkeypatch):
                 made = jit.JITFunction(kernel.fn, **getattr(kernel, "kwargs", {}))
                 binders[kernel.__name__] = made.create_binder()[-1]
             _, specialization, options = binders[kernel.__name__](*values, **keywords)
-            keys.add((kernel.__name__, str(specialization), str(options)))
+            key = kernel.__name__, str(specialization), str(options)
+            keys.add(key)
+            ours = kernel.__name__, launches._kinds(values), str(keywords)  # noqa: SLF001 - what launches are known by
+            assert known.setdefault(ours, key) == key
 
         return launch
 

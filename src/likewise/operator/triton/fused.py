@@ -17,6 +17,7 @@ evaluates, and one for whose kernels a GPU has no room, goes by tiles.
 """
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ class _State(NamedTuple):
     back: Sums | None
     drawn: Tensor | None
     """pull @ references, of what is pulled this way."""
-    outcome: Outcome
+    counts: tuple[Tensor, ...]
 
 
 def forward(
@@ -63,8 +64,8 @@ def forward(
     found = plans(problem, tuple(len(v) for v in problem.placed(queries, others)), queries.device)
     if found is not None:
         try:
-            state = _visited(problem, found, (queries, *others), temperature)
-            return Found(state.outcome, state._replace(outcome=state.outcome.detached()))
+            with _on(queries.device):
+                return _visited(problem, found, (queries, *others), temperature)
         except OutOfResources as why:
             _leave(problem, queries.device, why)
     return tiled.forward(problem, queries, others, temperature, wanted)
@@ -75,12 +76,19 @@ def backward(state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
     if not isinstance(state, _State):
         return tiled.backward(state, upstream, wanted)
     try:
-        return _gradients(state, upstream, wanted)
+        with _on(state.common.tau.device):
+            return _gradients(state, upstream, wanted)
     except OutOfResources as why:
         queries, *others = (rows.came for rows in state.rows)
         _leave(state.problem, queries.device, why)
         found = tiled.forward(state.problem, queries, tuple(others), state.common.tau, wanted)
         return tiled.backward(found.state, upstream, wanted)
+
+
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which a GPU is the current one, on which Triton launches."""
+    current = device.type != "cuda" or device.index == torch.cuda.current_device()
+    return nullcontext() if current else torch.cuda.device(device)
 
 
 def _leave(problem: Problem, device: torch.device, why: OutOfResources) -> None:
@@ -102,40 +110,40 @@ def _warn(device: torch.device, lacking: str) -> None:
     )
 
 
-def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> _State:
-    """Return the sums over all sections, and the outcome."""
+def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> Found:
+    """Return the outcome of the sums over all sections."""
     how = precision(problem.half, tau.device)
     fixed = found.sets and problem.normalize and problem.inverse is not None
     fixed = fixed and launches.LOG2E * (problem.inverse or 0) * how.slack * max(found.powers) <= launches.SAFE
     common = Common(found, how, tau, fixed)
     operands = tuple([launches.operand(v, how, normalize=problem.normalize) for v in rows])
-    z, sections, n = operands[0], tuple(problem.placed(operands[0], operands[1:])), len(rows[0])
+    z, sections, n = operands[0], tuple(problem.placed(operands[0], operands[1:])), rows[0].shape[0]
     filled = [(v, plan) for v, plan in zip(sections, found.sections, strict=True) if not _is_empty(plan, z, v)]
     if found.streamed is None and problem.coefficients is not None:
         coefficients = tuple([_coefficient(problem, c, n, tau.device) for c in problem.coefficients])
-        common = common._replace(coefficients=coefficients, reduction=problem.reduction)
-    forth = launches.forward([launches.visit("sums", z, v, plan, common) for v, plan in filled], n, common)
+        common = Common(found, how, tau, fixed, coefficients, problem.reduction)
+    forth, terms = launches.forward([launches.visit("sums", z, v, plan, common) for v, plan in filled], n, common)
     columns, back = (), None
     if problem.both_ways:
         turned = [launches.visit("sums", v, z, plan, common, swapped=True) for v, plan in filled]
-        back = launches.forward(turned, len(sections[0].came), common, columns=True)
-        columns = back.logsums
-    attraction, drawn = forth.attraction, None
+        back, (columns, *_) = launches.forward(turned, sections[0].came.shape[0], common, columns=True)
+    attraction, drawn = terms.attraction, None
     if found.streamed is not None:
         drawn = found.streamed @ tuple([v.values(tau.dtype) for v in sections])
         beside = torch.linalg.vecdot(z.values(tau.dtype), drawn) / tau
         attraction = beside if attraction is None else attraction + beside
-    if common.coefficients is None:
-        losses, counts = put_together(problem, forth.logsums, attraction)
+    if forth.active is None:
+        losses, counts = put_together(problem, terms.logsums, attraction)
     else:
-        losses, counts = forth.losses, (forth.active, forth.rows_active, *[forth.mass] * found.counts_pairs)
-    outcome = Outcome(forth.logsums, columns, attraction, losses, counts)
-    return _State(problem, common, operands, forth, back, drawn, outcome)
+        given = (forth.active.view(torch.bool), forth.rows_active, forth.mass if found.counts_pairs else None)
+        losses, counts = terms.losses, tuple([each for each in given if each is not None])
+    state = _State(problem, common, operands, forth, back, drawn, counts)
+    return Found(Outcome(terms.logsums, columns, attraction, losses, counts), state)
 
 
 def _is_empty(plan: Plan, own: Operand, other: Operand) -> bool:
     """Return whether no pair pushes or pulls."""
-    return plan.is_empty or not len(own.came) or not len(other.came)
+    return plan.is_empty or not own.came.shape[0] or not other.came.shape[0]
 
 
 def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: torch.device) -> Tensor | None:
@@ -150,7 +158,7 @@ def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
     problem, common, z = state.problem, state.common, state.rows[0]
     sections, tau, slopes = tuple(problem.placed(z, state.rows[1:])), common.tau, list[Tensor]()
     if common.coefficients is None:
-        upstream = problems.taken_apart(problem, upstream, state.outcome.counts)
+        upstream = problems.taken_apart(problem, upstream, state.counts)
     of_rows, of_columns, strongest, weights = _forces(state, upstream)
     products = _products(state, wanted, of_rows, of_columns)
     streamed = _streamed(state, upstream.attraction, wanted, slopes)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,7 +150,11 @@ def splits(programs: int, walked: int, device: torch.device, *, warps: int, prod
     products about as much as `STORING` tiles. Of the numbers whose time is within `SLACK` of the shortest it is the
     smallest.
     """
-    room = multiprocessors(device) * max(1, 8 // warps)
+    return _splits(programs, walked, multiprocessors(device) * max(1, 8 // warps), products)
+
+
+@lru_cache(maxsize=256)
+def _splits(programs: int, walked: int, room: int, products: bool) -> int:
     storing = STORING[products] / max(walked, 1)
     most = max(1, min(SPLITS[products], walked // 2))
     times = [-(-programs * parts // room) * (1 / parts + storing) for parts in range(1, most + 1)]

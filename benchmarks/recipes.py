@@ -59,24 +59,24 @@ def trained(recipe: str, epochs: int, words: list[str], report: Report) -> dict[
 
 def main(report: Report, recipe: str, files: list[str]) -> None:
     """Say what is missing, or train."""
+    missing, data = [name for name in NEEDED if find_spec(name) is None], source(recipe, files)
+    report.say(missing=missing, data=data)
+    if missing or (data is None and not report.dry_run):
+        report.say(summary=f"not run: missing {', '.join([*missing, *([] if data is not None else ['the images'])])}")
+        return
     if report.dry_run:
         found = trained(recipe, FEW, ["--print-config"], report)
         report.add(**found)
         report.say(summary="the recipe is read, nothing trained" if found["status"] == 0 else "the recipe fails")
         return
-    missing, data = [name for name in NEEDED if find_spec(name) is None], source(recipe, files)
-    if missing or data is None:
-        report.say(missing=missing, data=data is not None)
-        report.say(summary=f"not run: missing {', '.join([*missing, *([] if data is not None else ['the images'])])}")
-        return
-    first = trained(recipe, FEW, data, report)
+    first = trained(recipe, FEW, data or [], report)
     report.add(**first)
     report.say(summary="failed: " + first["said"].strip().splitlines()[-1] if first["status"] else "")
     epochs = int((report.left - RESERVE) / (first["seconds"] / FEW))
     if first["status"] == 0:
         report.say(summary=f"{first.get('images_a_second')} images a second with compiling")
     if first["status"] == 0 and epochs > FEW:
-        second = trained(recipe, min(epochs, 100), data, report)
+        second = trained(recipe, min(epochs, 100), data or [], report)
         report.add(**second)
         report.say(summary=f"{second.get('images_a_second')} images a second, {second['epochs']} epochs")
 

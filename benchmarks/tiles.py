@@ -78,7 +78,7 @@ def prepared(variant: Variant, rows: int, device: str, tiles: Tiles) -> tuple[Ca
     torch.manual_seed(0)
     run = compiled.launch(variant, rows, device, tiles)
     found = run()
-    return run, torch.stack(found.logsums).clone() if variant.kernel == "sums" else found.sum(dim=0)
+    return run, torch.stack(found[1].logsums) if variant.kernel == "sums" else found.sum(dim=0)
 
 
 def milliseconds(run: Callable[[], Any], device: str) -> float:
@@ -183,8 +183,10 @@ class Tuning:
                 yield variant, tiles
 
     def trial(self, key: Key, variant: Variant, tiles: Tiles) -> None:
-        """Time one candidate with one loss's weights; whatever happens is a result."""
+        """Time one candidate with one loss's weights; whatever happens is a result, but that the time is over."""
         found = self.binary(variant, tiles)
+        if self.report.left < 0:
+            return
         named = {**variant._asdict(), "key": dict(zip(tuning.KEYS, key, strict=True)), "tiles": [*tiles]}
         named |= {"binary": found, "as_chosen": [*self.chosen[key]]}
         if is_out(found, self.binary(variant, self.chosen[key])):
@@ -208,10 +210,10 @@ def main(report: Report, file: Path) -> None:
     try:
         for key, of in tuned.keys.items():
             for variant, tiles in tuned.trials(key):
+                tuned.trial(key, variant, tiles)
                 if report.left < 0:
                     skipped.append(key)
                     break
-                tuned.trial(key, variant, tiles)
             named = dict(zip(tuning.KEYS, key, strict=True))
             limits = (inf, inf) if report.dry_run else (FASTER, SLOWER)  # a rehearsal has a winner
             best = winner([each for each in report.results if each["key"] == named], len(of), *limits)

@@ -17,11 +17,8 @@ NEEDED = "lightning", "sklearn", "scipy", "yaml", "jinja2", "PIL", "plotly", "nu
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 """What torchvision unpacks."""
 
-IMAGES = 45000
-"""Of an epoch: the training images without those for validation."""
-
-FEW, RESERVE = 2, 30.0
-"""Epochs of the first training; seconds of the second for all but its epochs."""
+FEW, RESERVE = 2, 10.0
+"""Epochs of the first training; seconds that the second leaves beside those that the first needed around its epochs."""
 
 
 def source(recipe: str, files: list[str]) -> list[str] | None:
@@ -52,8 +49,9 @@ def trained(recipe: str, epochs: int, words: list[str], report: Report) -> dict[
     found: dict[str, Any] = {"command": command[1:], "epochs": epochs, "status": done.returncode}
     found |= {"seconds": round(time.monotonic() - start, 1), "said": (done.stdout + done.stderr)[-2000:]}
     for file in sorted(folder.glob(f"*{recipe}-{epochs}/run.json")):
-        seconds = json.loads(file.read_text(encoding="utf-8")).get("seconds", {}).get("training")
-        found |= {"run": str(file.parent), "images_a_second": round(IMAGES * epochs / seconds) if seconds else None}
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        training, images = facts["seconds"]["training"], epochs * facts["samples"]["train"]
+        found |= {"run": file.parent.name, "training": training, "images_a_second": round(images / training)}
     return found
 
 
@@ -71,14 +69,16 @@ def main(report: Report, recipe: str, files: list[str]) -> None:
         return
     first = trained(recipe, FEW, data or [], report)
     report.add(**first)
-    report.say(summary="failed: " + first["said"].strip().splitlines()[-1] if first["status"] else "")
-    epochs = int((report.left - RESERVE) / (first["seconds"] / FEW))
-    if first["status"] == 0:
-        report.say(summary=f"{first.get('images_a_second')} images a second with compiling")
-    if first["status"] == 0 and epochs > FEW:
-        second = trained(recipe, min(epochs, 100), data or [], report)
+    if "training" not in first:
+        report.say(summary=f"failed: {(first['said'].strip().splitlines() or [''])[-1]}")
+        return
+    report.say(summary=f"{first['images_a_second']} images a second, with compiling")
+    around = first["seconds"] - first["training"] + RESERVE
+    epochs = min(100, int((report.left - around) / (first["training"] / FEW)))
+    if epochs > FEW:
+        second = trained(recipe, epochs, data or [], report)
         report.add(**second)
-        report.say(summary=f"{second.get('images_a_second')} images a second, {second['epochs']} epochs")
+        report.say(summary=f"{second.get('images_a_second')} images a second, {epochs} epochs")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
 from benchmarks import first_gpu, recipes, smoke, tiles
+from benchmarks.reports import Report
 from likewise.operator.triton import tuning
 
 ROOT = Path(__file__).parents[2]
@@ -270,3 +271,26 @@ def test_images_come_from_a_file_with_the_recipes_name_or_from_torchvision(monke
     assert recipes.source("cifar100", files[:1]) is None
     (tmp_path / "data" / "cifar-100-python").mkdir(parents=True)
     assert recipes.source("cifar100", files[:1]) == []
+
+
+def test_training_is_as_long_as_the_time_allows(monkeypatch, tmp_path):
+    """A few epochs first, whose seconds say how many fit; what is missing is said instead."""
+    commands = []
+
+    def trained(command, **_):
+        name, runs = (command[command.index(word) + 1] for word in ("--name", "--runs"))
+        commands.append(command[command.index("--trainer.max_epochs") + 1])
+        (Path(runs) / f"today-{name}").mkdir(parents=True)
+        facts = {"seconds": {"training": 4.0}, "samples": {"train": 100}}
+        (Path(runs) / f"today-{name}" / "run.json").write_text(json.dumps(facts), encoding="utf-8")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("benchmarks.reports.facts", lambda **_: {})
+    monkeypatch.setattr(recipes.subprocess, "run", trained)
+    report = Report(tmp_path / "cifar10.json", dry_run=False, seconds=100.0)
+    recipes.main(report, "cifar10", ["cifar10.npz"])
+    assert commands == ["2", "46"]  # 2 s an epoch, and what surrounds them takes nothing here but the reserve
+    assert report.said["summary"] == "1150 images a second, 46 epochs"
+    monkeypatch.setattr(recipes, "NEEDED", ("numpy", "no_such_module"))
+    recipes.main(report, "cifar10", ["cifar10.npz"])
+    assert read(report.path)["summary"] == "not run: missing no_such_module"

@@ -25,6 +25,7 @@ MEASUREMENTS = {
     "few-shot": "episodes of ready features, and a training step of Conv-4",
     "targets": "on a GPU: what the fused operator is expected to reach, and whether it does",
     "kernels": "registers, spills and shared memory of the compiled GPU kernels; needs no GPU",
+    "host": "what Python costs a step with kernels, on a driver that computes nothing; needs no GPU",
 }
 
 

@@ -23,7 +23,7 @@ pytest.importorskip("triton", reason="Triton is not installed: it has no wheel f
 from triton.backends.compiler import GPUTarget
 from triton.runtime import jit
 
-from likewise.operator.triton import fused, launches, tuning
+from likewise.operator.triton import fused, launches, tuning, weights
 from likewise.operator.triton.operands import precision
 
 
@@ -76,21 +76,26 @@ def filled(watch):
     return Counter(name for name in watch.launched if "empty" not in name)
 
 
+@pytest.mark.parametrize(("n", "most"), [(4096, 12), (weights.SORTED, 15)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_step_of_sup_con(dtype, monkeypatch):
-    """SupCon with class labels, forward and backward: at most twelve launches, and no separate sum over classes."""
+def test_a_step_of_sup_con(dtype, n, most, monkeypatch):
+    """SupCon with class labels, forward and backward: at most twelve launches, and no separate sum over classes.
+
+    Many rows are sorted, by three operations more.
+    """
     for name in ("known_row_sum", "known_support"):
         monkeypatch.setattr(pairs.PairWeight, name, lambda *_: pytest.fail("a sum over classes was asked for"))
     torch.utils.deterministic.fill_uninitialized_memory = False
     with counting(monkeypatch) as watch:
-        z = torch.empty(4096, 128, dtype=dtype, device=DEVICE, requires_grad=True)
-        labels = torch.empty(4096, dtype=torch.int64, device=DEVICE)
+        z = torch.empty(n, 128, dtype=dtype, device=DEVICE, requires_grad=True)
+        labels = torch.empty(n, dtype=torch.int64, device=DEVICE)
         loss = lw.SupConLoss(backend="triton")
         value = loss(z, labels)
         torch.autograd.grad(value, z)
-        assert loss.last["positives_per_anchor"].shape == (4096,)
+        assert loss.last["positives_per_anchor"].shape == (n,)
     launched = filled(watch)
-    assert sum(launched.values()) <= 12, launched
+    assert sum(launched.values()) <= most, launched
+    assert (launched["aten::sort"], launched["aten::searchsorted"]) == ((1, 2) if n == weights.SORTED else (0, 0))
     assert launched["forward_kernel"] == launched["backward_kernel"] == 1
 
 
@@ -183,11 +188,11 @@ def test_a_million_rows(dtype, limit, count, monkeypatch):
 
 
 @pytest.mark.parametrize("count", MULTIPROCESSORS)
-@pytest.mark.parametrize(("products", "warps", "rows", "stored"), [(False, 8, 128, 0.1), (True, 4, 64, 3.0)])
-def test_a_loop_is_split_no_further_than_it_pays(products, warps, rows, stored, count, monkeypatch):
+@pytest.mark.parametrize(("products", "at_once", "rows", "stored"), [(False, 2, 128, 0.1), (True, 1, 128, 3.0)])
+def test_a_loop_is_split_no_further_than_it_pays(products, at_once, rows, stored, count, monkeypatch):
     """Within 5 % of the shortest of all splits, counted wave by wave; one part where programs fill a GPU 20 times."""
     monkeypatch.setattr(tuning, "multiprocessors", lambda _: count)
-    room = count * (8 // warps)
+    room = count * at_once
     for n in (1, 100, 4096, 16_384, 65_536, 77_935, 136_875, 285_870, 1 << 20):
         programs = walked = -(-n // rows)
 
@@ -195,7 +200,7 @@ def test_a_loop_is_split_no_further_than_it_pays(products, warps, rows, stored, 
             waves, rest = divmod(programs * parts, room)
             return (waves + (rest > 0)) * (walked / parts + stored)
 
-        parts = tuning.splits(programs, walked, DEVICE, warps=warps, products=products)
+        parts = tuning.splits(programs, walked, DEVICE, at_once=at_once, products=products)
         most = max(1, min(16 if products else 256, walked // 2))
         assert 1 <= parts <= most
         assert time(parts) <= 1.0501 * min(map(time, range(1, most + 1)))

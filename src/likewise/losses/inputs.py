@@ -103,7 +103,7 @@ class Labels(Input):
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         if value is not None and given[self.of] is not None:
-            checks.check_labels(name, value, self.rows or self.of, len(given[self.of]))
+            checks.check_labels(name, value, self.rows or self.of, given[self.of].shape[0])
 
 
 @final

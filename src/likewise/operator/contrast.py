@@ -165,7 +165,7 @@ def evaluate(
         problem = problem._replace(
             own=tuple([v is queries for v in sections]),
             inverse=inverse,
-            half=half_of(backend, queries.device, queries, *sections),
+            half=half_of(backend, queries, *sections),
         )
         others = tuple([v for v in sections if v is not queries])
         return evaluate_by(engine_of(backend), problem, queries, others, tau)

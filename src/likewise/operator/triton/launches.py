@@ -72,7 +72,7 @@ class Terms(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The values that determine the gradient of rows; an offset of ∞ and a share of 0 mean none."""
+    """The values that determine the gradient of rows, each `aligned`; an offset of ∞ and a share of 0 mean none."""
 
     offset: Float[Tensor, "k n"]
     share: Float[Tensor, "k n"]
@@ -101,10 +101,15 @@ class How:
     FIXED: bool
     PUSHES: int
     SETS: bool
-    PULLS: int
     PULL_SET: bool
     COUNTED: int
-    SELF: int
+    SELF: bool
+    STRIDE: int
+    """From one kind of tiles to the next: 1 if there is a kind 1, else 2."""
+    FIRST: int
+    """The first kind with any weight, SECOND with a second push, PULLS with a pull; 3: none."""
+    SECOND: int
+    PULLS: int
 
 
 _constants = lru_cache(maxsize=256)(How)
@@ -116,6 +121,7 @@ class Visit(NamedTuple):
     grid: tuple[int, int, int]
     rows: tuple[Any, ...]
     values: tuple[Any, ...]
+    """What the weights read, and where keys may be equal."""
     counts: tuple[int, ...]
     keywords: dict[str, Any]
 
@@ -125,8 +131,10 @@ class Visit(NamedTuple):
         return self.grid[1]
 
 
-def operand(rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool) -> Operand:
-    """Return rows in the form for kernels, divided by their lengths if ``normalize``."""
+def operand(
+    rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool, order: Int[Tensor, " n"] | None = None
+) -> Operand:
+    """Return rows in the form for kernels, divided by their lengths if ``normalize``, which may then be sorted."""
     if not normalize:
         return as_they_are(rows, how)
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
@@ -135,7 +143,7 @@ def operand(rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool) -> O
     lengths = torch.empty(n, device=rows.device)
     grid, sizes = _of_rows(n, padded)
     _launch(row_kernels.unit_kernel, grid, rows.device)(
-        rows, parts, lengths, n, rows.shape[1], rows.stride(0),
+        rows, order, parts, lengths, n, rows.shape[1], rows.stride(0),
         SCALE=how.scale, TWO=how.two, HALF=KERNEL_DTYPES[how.half], INTERPRETED=how.interpreted, **sizes,
     )  # fmt: skip
     return Operand(parts, rows, lengths, how.scale)
@@ -147,7 +155,7 @@ def projected(parts: Float[Tensor, "s n d"], of: Operand, common: Common) -> Flo
     out = torch.empty(came.shape, dtype=came.dtype, device=came.device)
     grid, sizes = _of_rows(n, padded)
     _launch(row_kernels.project_kernel, grid, came.device)(
-        parts, came, of.lengths, common.tau, out, splits, n, came.shape[1], came.stride(0),
+        parts, came, common.plans.order, of.lengths, common.tau, out, splits, n, came.shape[1], came.stride(0),
         OUT=KERNEL_DTYPES[came.dtype], INTERPRETED=common.how.interpreted, **sizes,
     )  # fmt: skip
     return out
@@ -166,23 +174,24 @@ def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common,
     )
     chunks = 1 if kernel == "sums" else padded // held
     blocks, walked = -(-n // size.own), -(-r // size.other)
-    parts = tuning.splits(blocks * chunks, walked, tau.device, warps=size.warps, products=kernel != "sums")
+    parts = tuning.splits(blocks * chunks, walked, tau.device, at_once=size.programs, products=kernel != "sums")
     walk = -(-walked // parts)
     normalized = own.lengths is not None
     constants = _constants(
         N=size.own, R=size.other, D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4,
         HALF=KERNEL_DTYPES[how.half], INTERPRETED=how.interpreted, NORMALIZED=normalized, SCALE=how.scale,
-        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULLS=plan.pulls * wanted,
-        PULL_SET=plans.pull_set, COUNTED=plans.counted if wanted else -1, SELF=plan.itself,
+        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULL_SET=plans.pull_set,
+        COUNTED=plans.counted if wanted else -1, SELF=plan.has_diagonal, STRIDE=2 if plan.ordered is None else 1,
+        FIRST=plan.kinds[0], SECOND=plan.kinds[1], PULLS=plan.kinds[2] if wanted else 3,
     )  # fmt: skip
     values = [value if isinstance(value, float | Tensor) else aligned(value().to(tau.device)) for value in plan.values]
     keywords = {"WEIGHTS": plan.function(swapped=swapped), "HOW": constants, "num_warps": size.warps}
     return Visit(
         (blocks, -(-walked // walk), chunks),
         (own.parts, other.parts, *(of.scale if isinstance(of.scale, Tensor) else None for of in (own, other)), tau),
-        tuple(values),
+        (tuple(values), None if plan.ordered is None else plan.ordered[1:]),
         (n, r, -plan.shift if swapped else plan.shift, walk),
-        keywords | {"num_stages": size.stages, "enable_fp_fusion": True},
+        keywords | {"num_stages": size.stages, "maxnreg": size.registers, "enable_fp_fusion": True},
     )
 
 
@@ -197,7 +206,7 @@ def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = 
     at = 0
     for each in visits:
         _launch(kernels.forward_kernel, each.grid, device)(
-            *each.rows, each.values, sums[0, at:] if at else sums, *each.counts, parts * n, **each.keywords
+            *each.rows, *each.values, sums[0, at:] if at else sums, *each.counts, parts * n, **each.keywords
         )
         at += each.splits
     offset, total = torch.empty(pushes, n, device=device), torch.empty(pushes, n, device=device)
@@ -209,8 +218,8 @@ def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = 
         of_blocks = torch.empty(2, blocks, dtype=torch.float64, device=device)
         count = torch.empty((), dtype=torch.int64, device=device)
     _launch(row_kernels.merge_kernel, (blocks,), device)(
-        sums, common.tau, coefficients or (None,) * pushes, offset, total, logsums, attraction, mass, losses, active,
-        of_blocks, parts, n, PUSHES=pushes, MEAN=plans.mean, BLOCK=BLOCK, enable_fp_fusion=True,
+        sums, plans.order, common.tau, coefficients or (None,) * pushes, offset, total, logsums, attraction, mass,
+        losses, active, of_blocks, parts, n, PUSHES=pushes, MEAN=plans.mean, BLOCK=BLOCK, enable_fp_fusion=True,
     )  # fmt: skip
     if coefficients is not None:
         reduced = torch.empty((), device=device) if common.reduction != "none" else None
@@ -234,7 +243,7 @@ def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, wei
         None if g is None else aligned(g) for g in (*upstream.logsums, upstream.attraction, losses)
     ]
     _launch(row_kernels.shares_kernel, (-(-n // BLOCK),), device)(
-        sums.total, sums.mass, tuple(of_pushes), of_attraction, of_losses, active, sums.rows_active,
+        sums.total, plans.order, sums.mass, tuple(of_pushes), of_attraction, of_losses, active, sums.rows_active,
         common.coefficients or (None,) * len(plans.powers), plans.powers, share, force, strongest, weights, n,
         PUSHES=len(plans.powers), REDUCTION=common.reduction, MEAN=plans.mean, PULL_SET=plans.pull_set, BLOCK=BLOCK,
         enable_fp_fusion=True,
@@ -246,9 +255,9 @@ def backward(
     each: Visit, sides: tuple[Rows | None, Rows | None], strongest: Tensor, out: Tensor, slopes: Tensor | None
 ) -> None:
     """Store the gradient of own rows for each split, times τ, from their own sums and from those of the other rows."""
-    read = [None if of is None else tuple([None if x is None else aligned(x) for x in of]) for of in sides]
+    read = [None if of is None else tuple(of) for of in sides]
     _launch(kernels.backward_kernel, each.grid, strongest.device)(
-        *each.rows, strongest, each.values, *read, out, slopes, *each.counts, **each.keywords
+        *each.rows, strongest, *each.values, *read, out, slopes, *each.counts, **each.keywords
     )
 
 
@@ -304,6 +313,7 @@ def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
             value.dtype if type(value) is Tensor
             else value < LARGE if type(value) is int
             else None if value is None
+            else _kinds(value) if type(value) is tuple
             else _kind(value)
             for value in values
         ]
@@ -311,8 +321,6 @@ def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _kind(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return _kinds(value)
     return value.dtype if isinstance(value, Tensor) else type(value)
 
 

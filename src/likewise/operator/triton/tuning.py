@@ -18,6 +18,9 @@ SLACK = 1.05
 """How much longer than in the best number of parts a loop may take in fewer: a part of products has N·D numbers. Where
 programs fill a GPU twenty times, one part is enough."""
 
+REGISTERS = 1 << 16
+"""Of a multiprocessor."""
+
 
 class Tiles(NamedTuple):
     """Own rows and other rows of a tile, warps of a program, and pipeline stages."""
@@ -26,6 +29,14 @@ class Tiles(NamedTuple):
     other: int
     warps: int
     stages: int
+    programs: int = 1
+    """How many are to run on a multiprocessor at a time, so that one multiplies while another adds up."""
+
+    @property
+    def registers(self) -> int | None:
+        """The registers that a thread may have for this; None: as many as there are, 255."""
+        limit = REGISTERS // (32 * self.warps * self.programs)
+        return limit if limit < 255 else None
 
 
 WARPGROUPS = 9, 10
@@ -63,12 +74,11 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
     blackwell = capability(device) // 10 == 10  # each of up to eight products may have its own tensor memory
     if two and (blackwell or not whole):
         stages = 1 if blackwell and not whole else 2
-        return Tiles(128, 32, 8, stages) if kernel == "sums" else Tiles(64, 32, 4, stages)
-    if kernel == "sums":
-        narrow = busy or overlaps > 1
-        return Tiles(128, 64 if narrow else 128, 8, 2 if two or overlaps or chunk > 128 or not whole else 3)
+        return Tiles(128, 32, 8, stages) if kernel == "sums" else Tiles(64, 32, 4, stages, programs=2)
     if not two and not overlaps and chunk <= 128 and whole:
-        return Tiles(64, 64, 4, 3)
+        return Tiles(128, 64, 8, 3, programs=2) if kernel == "sums" else Tiles(128, 128, 8, 2)
+    if kernel == "sums":
+        return Tiles(128, 64 if busy or overlaps > 1 else 128, 8, 2)
     halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)
     return Tiles(128, max(32, 128 >> halvings), 8, 2)
 
@@ -93,7 +103,7 @@ def _measured() -> dict[tuple[Any, ...], Tiles]:
 
 
 def read(path: Path) -> dict[tuple[Any, ...], Tiles]:
-    """Read measured tiles by `KEYS`, a list of objects with these and "tiles": own rows, other rows, warps, stages."""
+    """Read measured tiles by `KEYS`, a list of objects with these and "tiles", which are those of `Tiles`."""
     kinds = [int, str, int, bool, bool, int, bool]
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -116,7 +126,7 @@ def _refused(path: Path, found: str) -> str:
 def _is_possible(size: Tiles) -> bool:
     """Return whether Triton can compile such tiles."""
     rows, warps = (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
-    choices = rows, rows, warps, range(1, 9)
+    choices = rows, rows, warps, range(1, 9), range(1, 17)
     return all(type(value) is int and value in of for value, of in zip(size, choices, strict=True))
 
 
@@ -143,14 +153,14 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def splits(programs: int, walked: int, device: torch.device, *, warps: int, products: bool) -> int:
+def splits(programs: int, walked: int, device: torch.device, *, at_once: int, products: bool) -> int:
     """Return the number of parts to split a loop of ``walked`` tiles into, to fill a GPU with enough programs.
 
-    The time is that of the waves of programs, each over its part of the loop, plus the time to store each part: for
-    products about as much as `STORING` tiles. Of the numbers whose time is within `SLACK` of the shortest it is the
-    smallest.
+    A multiprocessor runs ``at_once``. The time is that of the waves of programs, each over its part of the loop, plus
+    the time to store each part: for products about as much as `STORING` tiles. Of the numbers whose time is within
+    `SLACK` of the shortest it is the smallest.
     """
-    return _splits(programs, walked, multiprocessors(device) * max(1, 8 // warps), products)
+    return _splits(programs, walked, multiprocessors(device) * at_once, products)
 
 
 @lru_cache(maxsize=256)

@@ -247,7 +247,7 @@ def test_the_plan_names_all_forms_losses_and_targets():
     assert set(first_gpu.FORMS) == set(smoke.FORMS)
     assert {name for names in first_gpu.LOSSES for name in names} == set(smoke.LOSSES)
     assert set(first_gpu.PRECISIONS) == set(smoke.LIMITS)
-    assert first_gpu.GROUPS == tuple(targets.GROUPS)
+    assert tuple(targets.GROUPS) == first_gpu.GROUPS
     assert {each.keys[0] for each in targets.targets()} <= {
         key for group in targets.GROUPS.values() for key in group.keys
     }

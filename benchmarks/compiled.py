@@ -9,12 +9,14 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 import triton
+from torch import Tensor
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
@@ -82,6 +84,7 @@ def variants() -> list[Variant]:
     ]
 
 
+@cache  # many tiles are tried on one
 def problem(name: str, rows: int, device: str) -> Problem:
     """Return a problem with the weights of one of the losses."""
     generator = torch.Generator().manual_seed(0)
@@ -117,7 +120,8 @@ sets and no pull in tiles, BCL two scaled terms."""
 
 def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None = None) -> Callable[[], Any]:
     """Return a function that launches a variant on random rows, in the tiles given or the library's own choice."""
-    how = operands.precision(PRECISIONS[variant.precision], torch.device("cuda"))  # on a CPU it is the interpreter's
+    on = "cpu" if knobs.runtime.interpret else "cuda"  # compiled on a CPU it is a GPU's
+    how = operands.precision(PRECISIONS[variant.precision], torch.device(on))
     asked, tau = problem(variant.weight, rows, device), torch.tensor(0.1, device=device)
     z = launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True)
     with mock.patch.object(weights, "SORTED", 0 if "sorted" in variant.weight else weights.SORTED):
@@ -135,7 +139,12 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
     some = launches.Rows(offsets, share.expand(pushes, rows).contiguous(), share if found.pulls else None)
     own, other = (some if variant.kernel in {"both", side} else None for side in ("own", "other"))
     out = torch.empty(walk.splits, *z.parts.shape[1:], device=device)
-    return lambda: launches.backward(walk, (own, other), share.amax(), out, None)
+
+    def run() -> Tensor:
+        launches.backward(walk, (own, other), share.amax(), out, None)
+        return out
+
+    return run
 
 
 @contextmanager

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-LOSSES = "SupCon", "float32, every row, τ learned", "InfoNCE with a queue", "hard negatives"
+LOSSES = "SupCon", "SupCon, sorted", "float32, every row, τ learned", "InfoNCE with a queue", "hard negatives"
 
 
 @pytest.fixture(scope="module")

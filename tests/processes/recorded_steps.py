@@ -18,7 +18,7 @@ from triton import knobs
 
 import likewise as lw
 from benchmarks import stub_driver
-from likewise.operator.triton import launches
+from likewise.operator.triton import launches, weights
 
 N, D = 96, 20
 
@@ -48,6 +48,11 @@ def cases():
     labels, learned, on = torch.arange(N) % 7, torch.tensor(0.1, requires_grad=True), {"backend": "triton"}
     return {
         "SupCon": Case(lw.SupConLoss(**on), {"embeddings": rows(N), "labels": labels}, colder),
+        "SupCon, sorted": Case(
+            lw.SupConLoss(**on),
+            {"embeddings": rows(weights.SORTED), "labels": torch.arange(weights.SORTED) % 7},
+            colder,
+        ),
         "float32, every row, τ learned": Case(
             lw.SupConLoss(temperature=learned, reduction="none", **on),
             {"embeddings": rows(N, dtype=torch.float32), "labels": labels},

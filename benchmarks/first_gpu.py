@@ -27,7 +27,7 @@ POISONED = 3  # as in reports.py, which imports torch; this process does not
 GRACE = 10.0  # seconds that a process is given to end
 SANITIZER, UNSOUND = "sanitizer", 86  # its exit status where memory was not accessed as it should
 FORMS = (
-    *("SupCon", "shared label", "NWS", "BCL", "SupCon in", "not self", "all pairs"),
+    *("SupCon", "SupCon, sorted", "shared label", "NWS", "BCL", "SupCon in", "not self", "all pairs"),
     *("temperature learned", "not normalised", "queue", "both ways"),
 )
 LOSSES = (
@@ -94,11 +94,11 @@ class Asked:
 def _smoke(asked: Asked) -> list[Part]:
     if asked.dry_run:
         return [
-            Part("SupCon-NWS", "smoke", ("--forms", "SupCon", "NWS", "SupConLoss")),
+            Part("SupCon-NWS", "smoke", ("--forms", "SupCon", "SupCon, sorted", "NWS", "SupConLoss")),
             Part("queue", "smoke", ("--forms", "queue")),
         ]
     every = [
-        Part(f"{form.replace(' ', '-')}-{dtype}", "smoke", ("--forms", form, "--precisions", dtype))
+        Part(f"{form.replace(',', '').replace(' ', '-')}-{dtype}", "smoke", ("--forms", form, "--precisions", dtype))
         for dtype in PRECISIONS
         for form in FORMS
     ]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from likewise import pairs
 from likewise.benchmark.case import Case, Sampler
 from likewise.benchmark.losses import ENTRIES, ours
 from likewise.operator import Problem, Push, evaluate
+from likewise.operator.triton import weights
 
 SIZES, FEATURES = (2000, 700), (128, 96, 256, 20, 300)  # what is used most comes first
 KEYS = 333
@@ -70,7 +72,8 @@ def of_form(given: Given, device: str) -> Callable[..., list[Tensor]]:
         if form == "temperature learned":
             tau = torch.tensor(0.1, dtype=torch.float64 if exact else torch.float32, device=device, requires_grad=True)
         sections = (z[1],) if form == "both ways" else tuple(z)
-        found = evaluate(problem, z[0], sections, temperature=tau, backend="dense" if exact else "triton")
+        with mock.patch.object(weights, "SORTED", 0 if "sorted" in form else weights.SORTED):
+            found = evaluate(problem, z[0], sections, temperature=tau, backend="dense" if exact else "triton")
         sums = [torch.where(x.isfinite(), x, 0) for x in (*found.logsums, *found.columns)]
         sums += [] if found.attraction is None else [-found.attraction]
         total = sum((x * (1 + (torch.arange(len(x), device=device) % 5) / 4)).sum() for x in sums)

@@ -69,6 +69,7 @@ def neighbours(chosen: Tiles) -> list[Tiles]:
     found += [chosen._replace(stages=chosen.stages + more) for more in (1, -1)]
     found += [chosen._replace(warps=12 - chosen.warps)] if chosen.warps in {4, 8} else []
     found += [chosen._replace(warps=4, own=chosen.own // 2)] if chosen.warps == 8 else []
+    found += [chosen._replace(programs=3 - chosen.programs)] if chosen.programs in {1, 2} else []
     in_range = [each for each in found if 64 <= each.own <= 256 and 16 <= each.other <= 256 and each.stages > 0]
     return [each for each in dict.fromkeys(in_range) if each.own * each.other <= 128 * 256]
 

@@ -14,7 +14,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
-from benchmarks import first_gpu, recipes, smoke, tiles
+from benchmarks import first_gpu, recipes, reports, smoke, targets, tiles
 from benchmarks.reports import Report
 from likewise.operator.triton import tuning
 
@@ -86,7 +86,7 @@ def test_a_rehearsal_goes_through_everything(tmp_path):
         assert part["state"] == "done", name
         assert part["facts"].keys() >= FACTS, name
         assert part["results"], name
-    assert len(found["smoke/SupCon-NWS.json"]["results"]) == 9
+    assert len(found["smoke/SupCon-NWS.json"]["results"]) == 12
     assert all(each["milliseconds"] > 0 for each in found["targets/ours.json"]["results"])
     winners = tuning.read(tmp_path / "tuning" / "tiles.json")
     assert [(key[1], tuple(size)[:4]) for key, size in winners.items()] == [
@@ -240,6 +240,18 @@ FAILED = {name: value for name, value in tried(A).items() if name != "ms"} | {"f
 def test_a_winner_is_faster_for_all_losses_and_right(results, best):
     found = tiles.winner(results, 2)
     assert (found and found["tiles"]) == best
+
+
+def test_the_plan_names_all_forms_losses_and_targets():
+    """In lists of its own: the process that starts the others imports none of what they do."""
+    assert set(first_gpu.FORMS) == set(smoke.FORMS)
+    assert {name for names in first_gpu.LOSSES for name in names} == set(smoke.LOSSES)
+    assert set(first_gpu.PRECISIONS) == set(smoke.LIMITS)
+    assert tuple(targets.GROUPS) == first_gpu.GROUPS
+    assert {each.keys[0] for each in targets.targets()} <= {
+        key for group in targets.GROUPS.values() for key in group.keys
+    }
+    assert first_gpu.POISONED == reports.POISONED
 
 
 def test_candidates_are_near_the_chosen_tiles():

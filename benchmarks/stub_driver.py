@@ -71,6 +71,7 @@ def installed(*, recorded: bool = False) -> Generator[Stub]:
         library = Path(folder) / "libcuda.so.1"
         command = [_compiler() or "", "-shared", "-fPIC", "-O1", f"-Wl,-soname,{library.name}", "-o", str(library)]
         subprocess.run([*command, str(SOURCE)], check=True)  # noqa: S603 - the compiler that Triton takes
+        library.with_suffix("").symlink_to(library)  # by which Triton 3.4 and 3.5 link
         stack.enter_context(mock.patch.dict(os.environ, TRITON_LIBCUDA_PATH=folder))
         stub = Stub(ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL), [])
         _activate(stub.record, recorded=recorded)

@@ -89,7 +89,10 @@ def backward(state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
 def _on(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which a GPU is the current one, on which Triton launches."""
     current = device.type != "cuda" or device.index == torch.cuda.current_device()
-    return nullcontext() if current else torch.cuda.device(device)
+    return _SAME if current else torch.cuda.device(device)
+
+
+_SAME = nullcontext()
 
 
 def _leave(problem: Problem, device: torch.device, why: OutOfResources) -> None:

@@ -112,7 +112,12 @@ class How:
     PULLS: int
 
 
-_constants = lru_cache(maxsize=256)(How)
+@lru_cache(maxsize=256)
+def _constants(how: Precision, **others: Any) -> How:
+    return How(
+        TWO=how.two, ALL4=how.two and how.products == 4, HALF=KERNEL_DTYPES[how.half], INTERPRETED=how.interpreted,
+        SCALE=how.scale, SLACK=how.slack, **others,
+    )  # fmt: skip
 
 
 class Visit(NamedTuple):
@@ -176,22 +181,23 @@ def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common,
     blocks, walked = -(-n // size.own), -(-r // size.other)
     parts = tuning.splits(blocks * chunks, walked, tau.device, at_once=size.programs, products=kernel != "sums")
     walk = -(-walked // parts)
-    normalized = own.lengths is not None
     constants = _constants(
-        N=size.own, R=size.other, D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4,
-        HALF=KERNEL_DTYPES[how.half], INTERPRETED=how.interpreted, NORMALIZED=normalized, SCALE=how.scale,
-        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULL_SET=plans.pull_set,
-        COUNTED=plans.counted if wanted else -1, SELF=plan.has_diagonal, STRIDE=2 if plan.ordered is None else 1,
+        how, N=size.own, R=size.other, D=padded, CHUNK=held, NORMALIZED=own.lengths is not None, FIXED=fixed,
+        PUSHES=len(plans.powers), SETS=plans.sets, PULL_SET=plans.pull_set, COUNTED=plans.counted if wanted else -1,
+        SELF=plan.has_diagonal, STRIDE=2 if plan.ordered is None else 1,
         FIRST=plan.kinds[0], SECOND=plan.kinds[1], PULLS=plan.kinds[2] if wanted else 3,
     )  # fmt: skip
+    keywords = {
+        "WEIGHTS": plan.function(swapped), "HOW": constants, "num_warps": size.warps, "num_stages": size.stages,
+        "maxnreg": size.registers, "enable_fp_fusion": True,
+    }  # fmt: skip
     values = [value if isinstance(value, float | Tensor) else aligned(value().to(tau.device)) for value in plan.values]
-    keywords = {"WEIGHTS": plan.function(swapped=swapped), "HOW": constants, "num_warps": size.warps}
     return Visit(
         (blocks, -(-walked // walk), chunks),
-        (own.parts, other.parts, *(of.scale if isinstance(of.scale, Tensor) else None for of in (own, other)), tau),
+        (own.parts, other.parts, own.given_scale, other.given_scale, tau),
         (tuple(values), None if plan.ordered is None else plan.ordered[1:]),
         (n, r, -plan.shift if swapped else plan.shift, walk),
-        keywords | {"num_stages": size.stages, "maxnreg": size.registers, "enable_fp_fusion": True},
+        keywords,
     )
 
 
@@ -281,7 +287,8 @@ def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
             key = kernel.__name__, device, _kinds(values), *keywords.values()
             if key in _compiled:
                 found, constants = _compiled[key]
-                if _is_watched():
+                enter, leave = _triton.knobs.runtime.launch_enter_hook, _triton.knobs.runtime.launch_exit_hook
+                if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # chains, from Triton 3.5 on
                     found[(*grid, 1, 1)](*values, *constants)
                     return
                 x, y, z = (*grid, 1, 1)[:3]
@@ -295,12 +302,6 @@ def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
             _compiled[key] = found, [keywords[name] for name in kernel.arg_names[len(values) :]]
 
     return launch
-
-
-def _is_watched() -> bool:
-    """Return whether somebody is to be told of launches: each is None, a function, or from Triton 3.5 on a chain."""
-    enter, leave = _triton.knobs.runtime.launch_enter_hook, _triton.knobs.runtime.launch_exit_hook
-    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
 
 
 _compiled: dict[Any, Any] = {}

@@ -29,6 +29,11 @@ class Operand(NamedTuple):
     scale: float | Tensor
     """A power of two; a tensor on the device if it depends on the rows."""
 
+    @property
+    def given_scale(self) -> Tensor | None:
+        """The scale, if it has to be read on the device."""
+        return self.scale if isinstance(self.scale, Tensor) else None
+
     def values(self, dtype: torch.dtype) -> Float[Tensor, "n d"]:
         """Return a copy of the rows as they are multiplied."""
         whole = self.parts[:, :, : self.came.shape[1]].to(dtype).sum(dim=0)

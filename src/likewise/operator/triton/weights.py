@@ -36,6 +36,9 @@ OVERLAPS = 2
 LABELS = 64
 """How many labels of a thin product are multiplied at a time."""
 
+MOST = 256
+"""How many combinations of tests of keys are known at most."""
+
 SORTED = 1 << 14
 """From how many rows on queries are sorted by key: sorting fewer takes as long as comparing their keys."""
 
@@ -58,7 +61,7 @@ class Ordered(NamedTuple):
 class Plan(NamedTuple):
     """The weights of one section: the pushes and, if there is one, the pull."""
 
-    function: Callable[..., Any]
+    function: Callable[[bool], Any]
     """Returns that of a tile of anchors and references, or swapped: see `_compiled`."""
     values: tuple[Any, ...]
     """What these read: the powers of the pushes, tensors, and numbers, which may change without being compiled anew."""
@@ -117,9 +120,9 @@ def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> P
     weights, powers = [push.weight for push in problem.pushes], tuple(float(push.power) for push in problem.pushes)
     weights += [] if pull is None else [pull]
     last = weights[-1]
-    mean = isinstance(last, RowMean)
-    weights[-1] = last.base if isinstance(last, RowMean) else last
-    cut = [list(weight.flat) if isinstance(weight, Concat) else [weight] for weight in weights]
+    mean = type(last) is RowMean  # exact types are told apart much faster than those of abstract classes
+    weights[-1] = last.base if type(last) is RowMean else last
+    cut = [list(weight.flat) if type(weight) is Concat else [weight] for weight in weights]
     if (
         len(powers) > 2
         or not all(weight.is_nonnegative for weight in weights)
@@ -141,31 +144,79 @@ def _planned(
 ) -> Plan | None:
     """Return the plan of the pushes and the pull of a section; None if one has no form that a kernel evaluates."""
     forms = [form for form in (weight.form() for weight in weights) if form is not None]
-    terms = [term for form in forms for term in form]
-    keys = {key for term in terms for key in term.keys if key is not None}
-    shifts = {key.shift for key in keys if key.shift is not None}
-    compared = [key for key in keys if key.shift is None]
-    thin = {(id(each.anchors), id(each.references)) for term in terms for each in term.overlaps}
+    keys, shifts, bare, tests = _tests(forms)
+    thin = {(id(each.anchors), id(each.references)) for form in forms for term in form for each in term.overlaps}
     if len(forms) < len(weights) or len(thin) > OVERLAPS or len(shifts) > 1:
         return None
-    bare = all(term == Term(term.keys, term.factor) for term in terms)
-    is_sorted = sorts and bare and shifts <= {0} and len(compared) == 1 and compared[0].is_symmetric
-    ordered = _ordered(compared[0].anchors.to(device)) if is_sorted else None
+    is_sorted = sorts and bare and shifts <= {0} and len(keys) == 1 and next(iter(keys)).is_symmetric
+    ordered = _ordered(next(iter(keys)).anchors.to(device)) if is_sorted else None
+    is_symmetric = all(weight.is_symmetric for weight in weights)
+    known = None if tests is None else _known.get((tests, len(powers), *sets, is_sorted))
+    if known is not None:
+        found = known.values(keys, device) if ordered is None else [ordered.first] * len(known.read)
+        return known.plan._replace(values=(*powers, *found), is_symmetric=is_symmetric, ordered=ordered)
     section = _Section(powers, device, ordered)
-    function = cache(lambda *, swapped: _compiled(section.source(forms, sets, swapped=swapped)))
-    function(swapped=False)  # which collects the values
-    return Plan(
+    function = cache(lambda swapped: _compiled(section.source(forms, sets, swapped=swapped)))
+    function(False)  # noqa: FBT003 - not swapped; this collects the values
+    plan = Plan(
         function,
         tuple(section.values),
         next(iter(shifts), 0),
         bool(shifts),
         (section.first(forms), section.first(forms[1 : len(powers)]), section.first(forms[len(powers) :])),
         len(thin),
-        sum(map(any, forms)) > 1 or bool(compared),
-        not any(term.keys for term in terms),
-        all(weight.is_symmetric for weight in weights),
+        sum(map(any, forms)) > 1 or bool(keys),
+        not any(term.keys for form in forms for term in form),
+        is_symmetric,
         ordered,
     )
+    if tests is not None:
+        if len(_known) >= MOST:
+            _known.clear()
+        functions = tuple(map(function, (False, True)))
+        bare = plan._replace(function=functions.__getitem__, values=(), ordered=None)
+        _known[tests, len(powers), *sets, is_sorted] = _Known(bare, section.read(keys))
+    return plan
+
+
+class _Known(NamedTuple):
+    """What is the same for all weights that are the same tests of keys: nothing of it is a tensor."""
+
+    plan: Plan
+    read: list[tuple[int, bool]]
+    """Which keys its functions read after the powers, and whether those of the references."""
+
+    def values(self, keys: Iterable[Keys], device: torch.device) -> list[Tensor]:
+        """Return what the functions read of other keys."""
+        moved = [key.to(device) for key in keys]
+        return [
+            aligned(moved[of].references if of_references else moved[of].anchors) for of, of_references in self.read
+        ]
+
+
+_known: dict[Any, _Known] = {}
+
+
+def _tests(forms: list[ClosedForm]) -> tuple[dict[Keys, int], set[int], bool, Any]:
+    """Return the keys that are compared, numbered; shifts; whether there is no more but factors; what the tests are.
+
+    The last is None if there is more than tests.
+    """
+    keys, shifts, tests, bare, whole = dict[Keys, int](), set[int](), list[Any](), True, True
+    for form in forms:
+        for term in form:
+            bare, whole = bare and term.is_bare, whole and term.factor == 1
+            for key, coefficient in term.keys.items():
+                if key is None:
+                    tests.append((coefficient,))
+                elif key.shift is None:
+                    tests.append((coefficient, keys.setdefault(key, len(keys))))
+                else:
+                    shifts.add(key.shift)
+                    tests.append((coefficient, "shift", key.shift))
+            tests.append(None)
+        tests.append(())
+    return keys, shifts, bare, tuple(tests) if bare and whole else None
 
 
 def _ordered(keys: Tensor) -> Ordered:
@@ -201,6 +252,10 @@ class _Section:
         self._parts: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._names: dict[str, str] = {}
         """What a weight's expression refers to: each name's value."""
+
+    def read(self, keys: dict[Keys, int]) -> list[tuple[int, bool]]:
+        """Return which keys are read, in the order of values, and whether those of the references."""
+        return [(keys[of[0]], True) if isinstance(of, tuple) else (keys[of], False) for of in self._places]
 
     def _since(self, key: Keys | None) -> int:
         """Return the first kind of tiles where keys may be equal."""

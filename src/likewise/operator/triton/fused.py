@@ -62,7 +62,7 @@ def forward(
     Memory:
         O((N + R)·D).
     """
-    found = plans(problem, tuple(len(v) for v in problem.placed(queries, others)), queries.device)
+    found = plans(problem, tuple([v.shape[0] for v in problem.placed(queries, others)]), queries.device)
     if found is not None:
         try:
             with _on(queries.device):
@@ -121,7 +121,7 @@ def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tens
     fixed = fixed and launches.LOG2E * (problem.inverse or 0) * how.slack * max(found.powers) <= launches.SAFE
     common = Common(found, how, tau, fixed)
     operands = tuple([launches.operand(v, how, normalize=problem.normalize, order=found.order) for v in rows])
-    z, sections, n = operands[0], tuple(problem.placed(operands[0], operands[1:])), rows[0].shape[0]
+    z, sections, n = operands[0], problem.placed(operands[0], operands[1:]), rows[0].shape[0]
     filled = [(v, plan) for v, plan in zip(sections, found.sections, strict=True) if not _is_empty(plan, z, v)]
     if found.streamed is None and problem.coefficients is not None:
         coefficients = tuple([_coefficient(problem, c, n, tau.device) for c in problem.coefficients])

@@ -154,7 +154,7 @@ def _planned(
     known = None if tests is None else _known.get((tests, len(powers), *sets, is_sorted))
     if known is not None:
         found = known.values(keys, device) if ordered is None else [ordered.first] * len(known.read)
-        return known.plan._replace(values=(*powers, *found), is_symmetric=is_symmetric, ordered=ordered)
+        return Plan(known.plan.function, (*powers, *found), *known.plan[2:8], is_symmetric, ordered)
     section = _Section(powers, device, ordered)
     function = cache(lambda swapped: _compiled(section.source(forms, sets, swapped=swapped)))
     function(False)  # noqa: FBT003 - not swapped; this collects the values

@@ -85,6 +85,8 @@ class Asked:
     resume: bool
     dry_run: bool
     workers: int
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The device and versions, for parts that end before they say them."""
     end: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -154,6 +156,7 @@ class Process:
 
     def __init__(self, step: str, part: Part, asked: Asked, seconds: float, *, go_on: bool) -> None:
         self.part, self.path, self.seconds = part, asked.out / step / f"{part.name}.json", seconds
+        self._facts = asked.facts
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not go_on:
             self.path.unlink(missing_ok=True)
@@ -193,12 +196,8 @@ class Process:
 
     def close(self, state: str) -> dict[str, Any]:
         """Complete its file with how it ended, and return that."""
-        found: dict[str, Any] = _json(self.path) or {"results": []}
-        found = {
-            "state": state,
-            "took": round(time.monotonic() - self.start, 1),
-            **{k: v for k, v in found.items() if k != "state"},
-        }
+        held: dict[str, Any] = {"facts": self._facts, "results": []} | (_json(self.path) or {})
+        found = {**held, "state": state, "took": round(time.monotonic() - self.start, 1)}
         if state != "done":
             found["log"] = self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
         _write(self.path, found)
@@ -280,10 +279,20 @@ def summary(asked: Asked) -> bool:
             lines.append(f"  {part.name}: {', '.join(str(value) for value in told.values())}")
     if any((asked.out / "targets").glob("*.json")):
         lines += ["", *["dry run: tiny sizes, times of an interpreter"] * asked.dry_run, *_table(asked)]
-    _write(asked.out / "summary.json", {"smoke_test": smoke, "steps": steps})
+    _write(asked.out / "summary.json", {"smoke_test": smoke, "facts": asked.facts, "steps": steps})
     (asked.out / "summary.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
     print("\n".join(["", *lines]))
     return smoke["passed"]
+
+
+def _facts(asked: Asked) -> dict[str, Any] | str:
+    """Return the device and the versions, or why there is none to measure on."""
+    command, env = [sys.executable, "-m", "benchmarks.reports"], environment(asked, Part("", ""))
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env, timeout=120)  # noqa: S603 - our own
+    except subprocess.TimeoutExpired:
+        return "the GPU did not answer within two minutes"
+    return json.loads(done.stdout) if done.returncode == 0 else (done.stderr.strip().splitlines() or ["nothing"])[-1]
 
 
 def _table(asked: Asked) -> list[str]:
@@ -331,8 +340,16 @@ def parsed(words: Sequence[str]) -> Asked:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the steps; return 0 if the smoke test passed, 130 after Ctrl-C."""
+    """Run the steps; return 0 if the smoke test passed, 2 without a GPU, 130 after Ctrl-C."""
     asked = parsed(words)
+    facts = {} if asked.dry_run else _facts(asked)
+    if isinstance(facts, str):
+        print(
+            f"error: expected an NVIDIA GPU that torch and Triton can use, got {facts}: --dry-run needs none",
+            file=sys.stderr,
+        )
+        return 2
+    asked.facts = facts
     asked.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, _interrupted)
     status = 0

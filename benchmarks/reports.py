@@ -149,3 +149,7 @@ def leave_if_poisoned() -> None:
             print(f"the GPU answers no more: {in_words(error)}", file=sys.stderr)
             sys.stderr.flush()
             os._exit(POISONED)
+
+
+if __name__ == "__main__":
+    print(json.dumps(facts(dry_run=False)))

@@ -20,8 +20,8 @@ from likewise.operator.triton import weights
 
 SIZES, FEATURES = (2000, 700), (128, 96, 256, 20, 300)  # what is used most comes first
 KEYS = 333
-LIMITS = {"bfloat16": 3e-2, "float16": 4e-3, "float32": 1e-5}
-"""The largest error of an output, relative to its size: three times the largest in Triton's interpreter, or more."""
+LIMITS = {"bfloat16": 5e-2, "float16": 6e-3, "float32": 1e-5}
+"""The largest error of an output, relative to its size: about three times the largest in Triton's interpreter."""
 
 FORMS = (*compiled.WEIGHTS, "temperature learned", "not normalised", "queue", "both ways")
 LOSSES = tuple(name for name, entry in ENTRIES.items() if entry.pairwise)

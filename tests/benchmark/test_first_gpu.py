@@ -79,7 +79,7 @@ def test_a_rehearsal_goes_through_everything(tmp_path):
         *("winners/smoke.json", "profile/steps.json", "training/cifar10.json", "summary.json"),
     }
     found = {name: read(tmp_path / name) for name in files - {"tuning/tiles.json"}}
-    told, its_steps = found.pop("summary.json").values()
+    told, _, its_steps = found.pop("summary.json").values()
     assert told == {"passed": True, "wrong": [], "missing": [], "accessed_memory_wrongly": False}
     assert set(its_steps) == set(first_gpu.STEPS)
     for name, part in found.items():
@@ -117,6 +117,7 @@ def steps(monkeypatch, **parts):
     monkeypatch.setattr(first_gpu, "STEPS", made)
     monkeypatch.setattr(first_gpu, "_smoke", lambda asked: made["smoke"].parts(asked) if "smoke" in made else [])
     monkeypatch.setattr(first_gpu, "_table", lambda _: [])
+    monkeypatch.setattr(first_gpu, "_facts", lambda _: {"device": "a GPU"})
     monkeypatch.setattr(first_gpu, "GRACE", 1.0)
     monkeypatch.setattr(first_gpu.signal, "signal", lambda *_: None)
 
@@ -140,6 +141,7 @@ def test_one_fault_leaves_the_rest(monkeypatch, tmp_path):
     states = [held[name]["state"].partition(" of")[0] for name in held]
     assert states == ["signal 11", "limit", "exit status 1", "done"]
     assert held["error"]["log"] == "out of memory\n"
+    assert all(each["facts"] == {"device": "a GPU"} for each in held.values())
     assert read(tmp_path / "last" / "good.json")["state"] == "done"
     assert "  hang: limit of" in (tmp_path / "summary.txt").read_text(encoding="utf-8")
 
@@ -190,6 +192,17 @@ def test_a_useless_gpu_context_is_left_for_a_new_process(monkeypatch, tmp_path):
     steps(monkeypatch, tuning=[part("timed", code, module="tiles")])
     first_gpu.main(["--out", str(tmp_path), "--minutes", "0.5"])
     assert read(tmp_path / "tuning" / "timed.json")["results"] == ["first", "then"]
+
+
+@pytest.mark.process
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_one_line_says_so(tmp_path, capsys):
+    assert first_gpu.main(["--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: expected an NVIDIA GPU that torch and Triton can use, got ")
+    assert told.endswith(": --dry-run needs none\n")
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.process

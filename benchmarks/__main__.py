@@ -1,5 +1,7 @@
 """Measurements for developers of the library: `python -m benchmarks NAME [OPTIONS]`, from the repository's folder.
 
+`python benchmarks/first_gpu.py` is apart: everything that is to be known of a GPU, in one command.
+
 To add one, write a module with a class ``Measure``, whose fields are its options, and a line below. If it times steps
 and measures their memory, it defines only its ``contenders``.
 """
@@ -23,7 +25,7 @@ MEASUREMENTS = {
     "few-shot": "episodes of ready features, and a training step of Conv-4",
     "targets": "on a GPU: what the fused operator is expected to reach, and whether it does",
     "kernels": "registers, spills and shared memory of the compiled GPU kernels; needs no GPU",
-    "tiles": "on a GPU: the kernels in other tile sizes than those chosen for them",
+    "host": "what Python costs a step with kernels, on a driver that computes nothing; needs no GPU",
 }
 
 

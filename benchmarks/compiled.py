@@ -9,12 +9,14 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 import triton
+from torch import Tensor
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
@@ -22,7 +24,7 @@ from triton.errors import TritonError
 from likewise import pairs
 from likewise.operator import Push
 from likewise.operator.problem import Problem
-from likewise.operator.triton import launches, operands, tuning
+from likewise.operator.triton import launches, operands, tuning, weights
 from likewise.operator.triton.weights import plans
 
 ROWS, LABELS, CLASSES = 512, 128, 7
@@ -59,9 +61,11 @@ class Variant(NamedTuple):
 
 FEW = [
     Variant("sums", "SupCon", 128, "fp32"),
+    Variant("sums", "SupCon, sorted", 128, "bf16"),
     Variant("sums", "shared label", 128, "bf16"),
     Variant("both", "SupCon", 128, "fp32"),
     Variant("both", "SupCon", 128, "bf16"),
+    Variant("both", "SupCon, sorted", 128, "bf16"),
 ]
 
 
@@ -80,6 +84,7 @@ def variants() -> list[Variant]:
     ]
 
 
+@cache  # many tiles are tried on one
 def problem(name: str, rows: int, device: str) -> Problem:
     """Return a problem with the weights of one of the losses."""
     generator = torch.Generator().manual_seed(0)
@@ -100,6 +105,7 @@ WEIGHTS: dict[str, Callable[..., Weights]] = {
     "all pairs": lambda same, *_: ((pairs.AllPairs(*same.shape),), None),
     "not self": lambda _, __, other, ___: ((other,), None),
     "SupCon": lambda same, _, other, __: ((other,), (same & other).mean_over_row()),
+    "SupCon, sorted": lambda same, _, other, __: ((other,), (same & other).mean_over_row()),
     "SupCon in": lambda same, _, other, __: ((other, (same & other).mean_over_row()), None),
     "shared label": lambda _, shared, other, __: ((other,), (shared & other).mean_over_row()),
     "NWS": lambda _, shared, *__: ((_nws(shared),), None),
@@ -114,10 +120,12 @@ sets and no pull in tiles, BCL two scaled terms."""
 
 def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None = None) -> Callable[[], Any]:
     """Return a function that launches a variant on random rows, in the tiles given or the library's own choice."""
-    how = operands.precision(PRECISIONS[variant.precision], torch.device("cuda"))  # on a CPU it is the interpreter's
+    on = "cpu" if knobs.runtime.interpret else "cuda"  # compiled on a CPU it is a GPU's
+    how = operands.precision(PRECISIONS[variant.precision], torch.device(on))
     asked, tau = problem(variant.weight, rows, device), torch.tensor(0.1, device=device)
     z = launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True)
-    found = plans(asked, (rows,), torch.device(device))
+    with mock.patch.object(weights, "SORTED", 0 if "sorted" in variant.weight else rows + 1):
+        found = plans(asked, (rows,), torch.device(device))
     if found is None:
         raise ValueError(f"no kernel evaluates {variant.weight}")
     common, forward = launches.Common(found, how, tau, fixed=found.sets), variant.kernel == "sums"
@@ -131,7 +139,12 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
     some = launches.Rows(offsets, share.expand(pushes, rows).contiguous(), share if found.pulls else None)
     own, other = (some if variant.kernel in {"both", side} else None for side in ("own", "other"))
     out = torch.empty(walk.splits, *z.parts.shape[1:], device=device)
-    return lambda: launches.backward(walk, (own, other), share.amax(), out, None)
+
+    def run() -> Tensor:
+        launches.backward(walk, (own, other), share.amax(), out, None)
+        return out
+
+    return run
 
 
 @contextmanager
@@ -171,11 +184,14 @@ def compiled(variant: Variant, capability: int, tiles: tuning.Tiles | None = Non
     binary, keywords = next((binary, keywords) for binary, keywords in kept if "HOW" in keywords)
     how, warps = keywords["HOW"], keywords["num_warps"]
     size = how.N, how.R, warps, keywords["num_stages"]
-    return {"tiles": size, **read(binary, capability, 32 * warps), "seconds": seconds}
+    return {"tiles": size, **read(binary, capability, how.N * how.R, 32 * warps), "seconds": seconds}
 
 
-def read(binary: Any, capability: int, threads: int) -> dict[str, Any]:
-    """Return what ptxas gave a kernel, and what its shortest loop over tiles contains."""
+def read(binary: Any, capability: int, pairs_of_tile: int, threads: int) -> dict[str, Any]:
+    """Return what ptxas gave a kernel, and what its shortest loop over tiles contains.
+
+    "a pair" are the instructions of each of its loops over tiles for a pair of rows.
+    """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])
         file.flush()
@@ -185,7 +201,8 @@ def read(binary: Any, capability: int, threads: int) -> dict[str, Any]:
         raise RuntimeError(f"cuobjdump reports no registers: {usage[-300:]}")
     registers, shared, limit = int(given[1]), binary.metadata.shared, SHARED[capability]
     code = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,})\*/\s+([^;/]+);", code)]
-    walk = min(_loops(code), key=len, default=[])
+    loops = list(_loops(code))
+    walk = min(loops, key=len, default=[])
     names = {"products": TENSOR_CORES, "exponentials": r"MUFU\.EX2", "loads": STORES, "waits": WAITS, "spills": SPILLS}
     counts = {name: _count(walk, pattern) for name, pattern in names.items()}
     flaws = {
@@ -201,6 +218,7 @@ def read(binary: Any, capability: int, threads: int) -> dict[str, Any]:
         "stack": int(given[2]),
         "shared": shared,
         "programs": min(by_registers, THREADS // threads, (limit + KIB) // (shared + KIB)),
+        "a pair": [round(len(loop) * threads / pairs_of_tile, 1) for loop in loops],
         **counts,
         "spills_of_all": _count([text for _, text in code], SPILLS),
         "flaws": [flaw for flaw, holds in flaws.items() if holds],

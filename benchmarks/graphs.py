@@ -1,12 +1,13 @@
 """What is measured on a GPU alone; steps captured in a CUDA graph, whose replay takes no time of the processor's."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from likewise.benchmark.case import Batch, Case, Contender, forget, run
+from likewise.benchmark.case import Batch, Case, Contender, Peak, Sampler, forget, run
 from likewise.benchmark.cuda import WARM, CudaMeter, timed
 from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.schedule import Meter
@@ -27,6 +28,27 @@ class GraphMeter(CudaMeter):
         if contender.name.endswith(IN_GRAPH):
             return _replayed(contender.make(case), self.copies(contender, case))
         return super().turns(contender, case, expected)
+
+
+class WallMeter:
+    """Rehearses without a GPU: runs every step on the CPU, also those that are `in_graph`, by the wall clock."""
+
+    device, inputs = "cpu", 0
+
+    def peak(self, contender: Contender, case: Case) -> Peak:
+        """Return no memory, and the seconds of a step."""
+        return Peak(None, self.turns(contender, case, 0.0)())
+
+    def turns(self, contender: Contender, case: Case, expected: float) -> Callable[[], float]:  # noqa: ARG002 - a meter's
+        """Return a function that runs a step and returns its seconds."""
+        step, batch = contender.make(case), contender.batch(Sampler(case))
+
+        def turn() -> float:
+            start = time.perf_counter()
+            run(step, batch)
+            return time.perf_counter() - start
+
+        return turn
 
 
 @dataclass(kw_only=True)

@@ -29,6 +29,7 @@ DATA = [  # what the package reads at run time, besides its modules
     "training/recipes/both/simclr-cifar10.yaml",
     "training/recipes/data/digits.yaml",
     "training/recipes/studies/methods.yaml",
+    "operator/triton/tiles.json",
     "data/splits/cifar-fs.json",
     "data/splits/omniglot-alphabets.json",
 ]

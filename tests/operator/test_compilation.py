@@ -74,7 +74,11 @@ def test_what_sup_con_needs(capability, tmp_path):
     assert {(each["loss"], each["dtype"]) for each in found} == {
         (kernel, rows) for kernel in ("sums", "both") for rows in ("bf16", "fp32")
     }
-    assert {each["contender"] for each in found} == {"SupCon, D = 128", "shared label, D = 128"}
+    assert {each["contender"] for each in found} == {
+        "SupCon, D = 128",
+        "SupCon, sorted, D = 128",
+        "shared label, D = 128",
+    }
     for each in found:
         row = each["figures"]
         assert row["products"] > 0, row

@@ -11,6 +11,7 @@ import yaml
 from sklearn.datasets import load_digits
 from test_sources import write_fashion
 
+import likewise as lw
 from likewise.cli import main
 from likewise.configuration import read
 from likewise.configuration.recipes import names, recipe, studies, study
@@ -207,6 +208,17 @@ def test_the_fast_recipe_compiles_and_trains_in_bfloat16(tmp_path):
     assert (said["compile"], said["trainer"]["precision"]) == (True, "bf16-mixed")
     assert len(metrics_of(tmp_path / "runs")) == 2
     assert {value.dtype for value in Run(run).encoder().parameters()} == {torch.float32}
+
+
+def test_compiling_is_for_the_networks_and_not_for_the_loss(tmp_path, monkeypatch):
+    """Encoder, head and momentum encoder, each by itself; the loss is called outside of what is compiled."""
+    compiled = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda part: compiled.append(part))
+    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function.__self__) or function)
+    words = ["--data", "Digits", "--loss", "moco", "--encoder.width", "4", "--evaluations", "[]", *FEW, "--compile"]
+    assert main(["train", *words, "--runs", str(tmp_path)]) == 0
+    assert [type(part).__name__ for part in compiled] == ["ConvNet", "ProjectionHead", "MomentumEncoder", "ConvNet"]
+    assert not any(isinstance(inner, lw.losses.Loss) for part in compiled for inner in part.modules())
 
 
 @pytest.mark.parametrize("level", ["view", "sample"])

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, final
@@ -15,7 +15,7 @@ import torch
 
 from likewise.benchmark.prediction import in_units
 
-PACKAGES = "likewise torch triton torchvision pytorch-metric-learning lightly inf-cl cut-cross-entropy"
+PACKAGES = "triton torchvision pytorch-metric-learning lightly inf-cl cut-cross-entropy"
 HEAD = f"{'rows':>9}  {'loss':<17}{'contender':<32}{'ms':>10}  {'quartiles':<19}{'memory':>9}"
 
 
@@ -67,10 +67,7 @@ def summary(seconds: Sequence[float]) -> dict[str, Any]:
 
 def machine(device: str) -> dict[str, Any]:
     """Return what results depend on: the device, the processor, threads, load, versions."""
-    processor, versions = _processor(), dict[str, str]()
-    for name in PACKAGES.split():
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
+    processor = _processor()
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else processor,
         "processor": processor,
@@ -78,8 +75,21 @@ def machine(device: str) -> dict[str, Any]:
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "load": [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        "versions": versions,
+        "versions": versions() | _installed(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the library and of torch, whether they are installed or only on the path."""
+    return {"likewise": str(import_module("likewise").__version__), "torch": str(torch.__version__)}
+
+
+def _installed() -> dict[str, str]:
+    found = dict[str, str]()
+    for name in PACKAGES.split():
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _processor() -> str:

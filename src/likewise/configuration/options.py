@@ -103,7 +103,8 @@ class TrainOptions(SharedOptions):
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
         workers: Processes that read and decode samples; 0: none beside the training. Default: as many as make it
             faster.
-        compile: Whether to compile encoder and head.
+        compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
+            backend as it does without, and nothing is captured in a CUDA graph.
         validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
         keep: Which weights to keep: those after the last epoch, or those at the best validation score.
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.

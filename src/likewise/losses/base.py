@@ -48,7 +48,7 @@ class LossOptions(TypedDict, total=False):
             same, but no process holds all references: they are passed from one to the next, forward and backward; for
             losses whose weights are symmetric. Default: False.
         backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto", which uses "tiled".
-            Default: "auto".
+            On a GPU a CUDA graph can hold a step: docs/backends.md has its three lines. Default: "auto".
     """
 
     reduction: Reduction

@@ -99,7 +99,7 @@ def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
             f"expected {name} to be integer classes, (n,), or multi-hot label sets, (n, L), "
             f"got {labels.dtype} of shape {tuple(labels.shape)}: convert them with .long()"
         )
-    if len(labels) != count:
+    if labels.shape[0] != count:
         raise ValueError(
             f"expected {name} to have one entry for each of {count} {rows}, got {len(labels)}: "
             "pass both in the same order"

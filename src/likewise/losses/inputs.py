@@ -103,7 +103,7 @@ class Labels(Input):
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         if value is not None and given[self.of] is not None:
-            checks.check_labels(name, value, self.rows or self.of, len(given[self.of]))
+            checks.check_labels(name, value, self.rows or self.of, given[self.of].shape[0])
 
 
 @final
@@ -166,7 +166,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
         order += ready
     names = {of.name: None for of in parameters}
     optional = {of.name: of.default for of in parameters if of.default is not of.empty}
-    takes_more = len(parameters) < len(every)
+    takes_more, together = len(parameters) < len(every), {of for of in kinds if isinstance(kinds[of], LabelSets)}
 
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -178,7 +178,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
                     value, kind = given[name], kinds[name]
                     if value is None and name not in optional:
                         checks.check_tensor(name, value)
-                    if value is not None or isinstance(kind, LabelSets):
+                    if value is not None or name in together:
                         kind.check(name, value, given, loss)
                 loss.check(given)
         return forward(loss, *args, **kwargs)  # which says what is missing, or too much

@@ -86,7 +86,7 @@ class Rows(NamedTuple):
 
     def samples(self) -> tuple[Tensor, Tensor | None]:
         """Return the sample number, over all processes, of each anchor and reference (None: they are the anchors)."""
-        count, first = len(self.queries) // self.views, self.sample_shards.offset
+        count, first = self.queries.shape[0] // self.views, self.sample_shards.offset
         anchors = self.of_anchors(torch.arange(first, first + count, device=self.queries.device))
         return anchors, self.of_references(anchors)
 
@@ -102,7 +102,7 @@ class Rows(NamedTuple):
 
     def not_self(self) -> PairWeight:
         """Return all pairs except an anchor with itself."""
-        n, r = len(self.queries), len(self.references)
+        n, r = self.queries.shape[0], self.references.shape[0]
         return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
 
     def beside(self) -> PairWeight:

@@ -141,8 +141,8 @@ class SupConLoss(ContrastiveLoss):
 
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless the inputs are consistent, and labels, a mask or several views define the positives."""
-        embeddings, labels, mask, references = (given[of] for of in ("embeddings", "labels", "mask", "references"))
-        reference_labels, queue, queue_labels = (given[of] for of in ("reference_labels", "queue", "queue_labels"))
+        embeddings, labels, mask, references = given["embeddings"], given["labels"], given["mask"], given["references"]
+        reference_labels, queue, queue_labels = given["reference_labels"], given["queue"], given["queue_labels"]
         if labels is not None and mask is not None:
             raise ValueError("expected either labels or a mask to define the positives, got both: leave one out")
         if (references is None or labels is None) != (reference_labels is None):

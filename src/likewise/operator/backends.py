@@ -3,7 +3,7 @@
 import importlib.util
 import os
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, Literal, get_args
 
 import torch
@@ -35,18 +35,13 @@ def check_backend(backend: object, device: torch.device, dtype: torch.dtype) -> 
         raise ValueError(f'backend="triton" cannot run here: {why}; use "auto" or "tiled", which run anywhere')
 
 
-def half_of(backend: Backend, device: torch.device, *rows: Tensor) -> torch.dtype | None:
-    """Return the half precision in which kernels multiply rows, or None for float32.
+def half_of(backend: Backend, *rows: Tensor) -> torch.dtype | None:
+    """Return the half precision in which kernels multiply rows, or None for float32, and where no kernel does.
 
     Rows that all have the same half precision are multiplied in it. float32 is rounded to bfloat16 only if
-    ``torch.set_float32_matmul_precision("medium")`` was called. Rows that no kernel multiplies are not rounded.
+    ``torch.set_float32_matmul_precision("medium")`` was called. The backend has been checked.
     """
-    if backend != "triton":
-        return None
-    came = {v.dtype for v in rows}
-    if torch.float64 in came or no_triton(device) is not None:
-        return None
-    return kernels().half_of(came)
+    return kernels().half_of({v.dtype for v in rows}) if backend == "triton" else None
 
 
 @cache
@@ -54,7 +49,7 @@ def triton_is_missing() -> str | None:
     """Return why the Triton of this environment cannot be used, or None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
-    version = metadata.version("triton")
+    version = import_module("triton").__version__  # builds of torch bring it under other names of a distribution
     if tuple(int(part) for part in version.split(".")[:2]) < TRITON:
         return f"Triton {TRITON[0]}.{TRITON[1]} or newer is needed, got {version} (pip install -U triton)"
     return None
@@ -66,6 +61,12 @@ def no_triton(device: torch.device) -> str | None:
         return triton_is_missing()
     if device.type != "cuda" or torch.version.hip is not None:
         return f"kernels need tensors on an NVIDIA GPU, got {device.type} (TRITON_INTERPRET=1 interprets them on a CPU)"
+    return _no_kernels_on(device)
+
+
+@cache
+def _no_kernels_on(device: torch.device) -> str | None:
+    """Return why no kernel can run on a GPU, or None; once for each, since torch takes its time to ask."""
     if (capability := torch.cuda.get_device_capability(device)) < AMPERE:
         return (
             f"kernels need compute capability {AMPERE[0]}.{AMPERE[1]} or newer, "
@@ -74,6 +75,7 @@ def no_triton(device: torch.device) -> str | None:
     return triton_is_missing()
 
 
+@cache
 def kernels() -> Any:
     """Return the module of the kernels, imported only when it is chosen."""
     return import_module("likewise.operator.triton")

@@ -220,11 +220,8 @@ def evaluate(
         if problem.part is not None:
             problem, sections = _exchanged(problem, problem.part, queries, sections)
         tau, inverse = _temperature(temperature, queries, dtype)
-        problem = problem._replace(
-            own=tuple([v is queries for v in sections]),
-            inverse=inverse,
-            half=half_of(backend, queries.device, queries, *sections),
-        )
+        own = tuple([v is queries for v in sections])
+        problem = Problem(*problem[:7], own, inverse, half_of(backend, queries, *sections))  # faster than _replace
         others = tuple([v for v in sections if v is not queries])
         outcome = evaluate_by(engine_of(backend), problem, queries, others, tau)
         return with_bias(problem, outcome) if problem.is_pairwise else outcome

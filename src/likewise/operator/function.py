@@ -36,7 +36,7 @@ def evaluate_by(
     else:
         on = torch.is_grad_enabled()
         need = on and queries.requires_grad
-        sections = tuple(problem.placed(need, (on and v.requires_grad for v in others)))
+        sections = problem.placed(need, (on and v.requires_grad for v in others))
         wanted = Wanted(on and temperature.requires_grad, need, sections)
         found = _Contrast.apply((engine, problem, wanted), temperature, queries, *others)
     return problem.outcome(found)
@@ -77,8 +77,9 @@ class _Contrast(torch.autograd.Function):
         engine, problem, wanted = how
         found = engine.forward(problem, queries, others, temperature, wanted)
         ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, found.state, wanted
-        # gathered references are nobody else's, who could modify them, and need not be kept
-        ctx.save_for_backward(temperature, queries, *(() if problem.part is not None else others))
+        # gathered references are nobody else's, who could modify them, and need not be kept; counts are the caller's
+        given = () if problem.part is not None else others
+        ctx.save_for_backward(temperature, queries, *given, *found.outcome.counts)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*found.outcome.counts)
         return problem.flat(found.outcome)

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+_UNCHANGED = nullcontext()
+
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which autocast is off on the device; entering is free if it is already off.
@@ -17,7 +19,7 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
         torch.float32
     """
     on = torch.is_autocast_enabled(device.type)
-    return torch.autocast(device.type, enabled=False) if on else nullcontext()
+    return torch.autocast(device.type, enabled=False) if on else _UNCHANGED
 
 
 def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -69,10 +69,10 @@ class Problem(NamedTuple):
     half: torch.dtype | None = None
     """The half precision in which kernels multiply, or None for float32. Filled in."""
 
-    def placed(self, of_queries: Any, of_others: Iterable[Any]) -> Iterator[Any]:
-        """Yield for each section the item of the queries, or that of the next other section."""
+    def placed(self, of_queries: Any, of_others: Iterable[Any]) -> tuple[Any, ...]:
+        """Return for each section the item of the queries, or that of the next other section."""
         rest = iter(of_others)
-        return (of_queries if own else next(rest) for own in self.own)
+        return tuple([of_queries if own else next(rest) for own in self.own])
 
     @property
     def pulls(self) -> Split:

@@ -91,7 +91,7 @@ def forward(
         # in a ring the others are on "meta", without values until they arrive
         rows = [ready(queries), *(ready(v) if ring is None else Unit(v, None) for v in others)]
         z, *rest = (unit.rows for unit in rows)
-        sections = tuple(problem.placed(z, rest))
+        sections = problem.placed(z, rest)
         tiles = TiledProblem(problem, z, sections, temperature, None if ring is None else arriving)
         sums = Forward(tiles, problem, wanted)
         sums.run()

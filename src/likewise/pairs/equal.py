@@ -29,11 +29,11 @@ class KeySet(PairWeight):
 
     Args:
         shape: (N, R).
-        terms: The coefficient of each pair of keys.
+        terms: The coefficient of each pair of keys, none of them 0.
     """
 
     def __init__(self, shape: tuple[int, int], terms: Terms) -> None:
-        self.terms = {keys: coefficient for keys, coefficient in terms.items() if coefficient}
+        self.terms = terms
         places = {keys.place for keys in self.terms if keys is not None} or {0 if shape[0] == shape[1] else None}
         symmetric_at = places.pop() if len(places) == 1 else None
         super().__init__(shape, is_set=True, is_nonnegative=True, symmetric_at=symmetric_at)
@@ -166,7 +166,7 @@ class KeySet(PairWeight):
     def __invert__(self) -> PairWeight:
         terms: Terms = {keys: -coefficient for keys, coefficient in self.terms.items()}
         terms[None] = terms.get(None, 0) + 1
-        return KeyExpression(self.shape, terms)
+        return KeyExpression(self.shape, {keys: coefficient for keys, coefficient in terms.items() if coefficient})
 
 
 @final
@@ -342,4 +342,5 @@ def _vector(values: Tensor, name: str) -> Tensor:
             f"expected {name} as one integer for each row, shape (n,), got {values.dtype} of shape "
             f"{tuple(values.shape)}: pass class labels or ids as integers, multi-hot label sets to SharesLabel"
         )
-    return values.detach().to(torch.int64, copy=True)  # a label queue may change before the backward
+    # copied, since a label queue may change before the backward
+    return values.detach().clone() if values.dtype == torch.int64 else values.to(torch.int64)

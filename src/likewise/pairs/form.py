@@ -41,6 +41,11 @@ class Term(NamedTuple):
     """Each returns a value for every pair, (N, R), and raises if these were changed since."""
 
     @property
+    def is_bare(self) -> bool:
+        """Whether the term is nothing but its keys and its factor."""
+        return not (self.overlaps or self.matrices) and self.anchors is self.references is None
+
+    @property
     def is_a_test(self) -> bool:
         """Whether the term only tests whether shared labels are present or absent."""
         bare = self.anchors is None and self.references is None and self.factor == 1 and self.keys == EVERYTHING

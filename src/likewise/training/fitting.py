@@ -88,7 +88,7 @@ def trainer_of(
 def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compiled: bool = False) -> None:
     """Train, starting from the last readable checkpoint of the run, or anew without a run.
 
-    `compiled` is for encoder, head and momentum encoder. Terminated is raised after SIGTERM.
+    `compiled` is for encoder, head and momentum encoder, not for the loss. Terminated is raised after SIGTERM.
     """
     if trainer.world_size > 1:
         synchronize(ready.module, trainer.strategy.root_device)

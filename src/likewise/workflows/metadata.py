@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from likewise.benchmark import results
 from likewise.benchmark.results import machine, thread_words
 from likewise.training.launch import processes
 
@@ -57,5 +58,5 @@ def device_words(trainer: Mapping[str, Any]) -> str:
 
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions that a result depends on, with those of further packages."""
-    ours = {"likewise": metadata.version("likewise"), "torch": str(torch.__version__)}
-    return ours | {name: metadata.version(name) for name in packages} | {"python": platform.python_version()}
+    others = {name: metadata.version(name) for name in packages}
+    return results.versions() | others | {"python": platform.python_version()}

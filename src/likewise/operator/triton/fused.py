@@ -17,6 +17,7 @@ evaluates, and one for whose kernels a GPU has no room, goes by tiles.
 """
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -41,11 +42,12 @@ class _State(NamedTuple):
     common: Common
     rows: tuple[Operand, ...]
     """Queries and other sections."""
+    sections: tuple[Operand, ...]
     forth: Sums
     back: Sums | None
     drawn: Tensor | None
     """pull @ references, of what is pulled this way."""
-    outcome: Outcome
+    counts: tuple[Tensor, ...]
 
 
 def forward(
@@ -60,11 +62,11 @@ def forward(
     Memory:
         O((N + R)·D).
     """
-    found = plans(problem, tuple(len(v) for v in problem.placed(queries, others)), queries.device)
+    found = plans(problem, tuple([v.shape[0] for v in problem.placed(queries, others)]), queries.device)
     if found is not None:
         try:
-            state = _visited(problem, found, (queries, *others), temperature)
-            return Found(state.outcome, state._replace(outcome=state.outcome.detached()))
+            with _on(queries.device):
+                return _visited(problem, found, (queries, *others), temperature)
         except OutOfResources as why:
             _leave(problem, queries.device, why)
     return tiled.forward(problem, queries, others, temperature, wanted)
@@ -75,12 +77,22 @@ def backward(state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
     if not isinstance(state, _State):
         return tiled.backward(state, upstream, wanted)
     try:
-        return _gradients(state, upstream, wanted)
+        with _on(state.common.tau.device):
+            return _gradients(state, upstream, wanted)
     except OutOfResources as why:
         queries, *others = (rows.came for rows in state.rows)
         _leave(state.problem, queries.device, why)
         found = tiled.forward(state.problem, queries, tuple(others), state.common.tau, wanted)
         return tiled.backward(found.state, upstream, wanted)
+
+
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which a GPU is the current one, on which Triton launches."""
+    current = device.type != "cuda" or device.index == torch.cuda.current_device()
+    return _SAME if current else torch.cuda.device(device)
+
+
+_SAME = nullcontext()
 
 
 def _leave(problem: Problem, device: torch.device, why: OutOfResources) -> None:
@@ -102,40 +114,40 @@ def _warn(device: torch.device, lacking: str) -> None:
     )
 
 
-def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> _State:
-    """Return the sums over all sections, and the outcome."""
+def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> Found:
+    """Return the outcome of the sums over all sections."""
     how = precision(problem.half, tau.device)
     fixed = found.sets and problem.normalize and problem.inverse is not None
     fixed = fixed and launches.LOG2E * (problem.inverse or 0) * how.slack * max(found.powers) <= launches.SAFE
     common = Common(found, how, tau, fixed)
-    operands = tuple([launches.operand(v, how, normalize=problem.normalize) for v in rows])
-    z, sections, n = operands[0], tuple(problem.placed(operands[0], operands[1:])), len(rows[0])
+    operands = tuple([launches.operand(v, how, normalize=problem.normalize, order=found.order) for v in rows])
+    z, sections, n = operands[0], problem.placed(operands[0], operands[1:]), rows[0].shape[0]
     filled = [(v, plan) for v, plan in zip(sections, found.sections, strict=True) if not _is_empty(plan, z, v)]
     if found.streamed is None and problem.coefficients is not None:
         coefficients = tuple([_coefficient(problem, c, n, tau.device) for c in problem.coefficients])
-        common = common._replace(coefficients=coefficients, reduction=problem.reduction)
-    forth = launches.forward([launches.visit("sums", z, v, plan, common) for v, plan in filled], n, common)
+        common = Common(found, how, tau, fixed, coefficients, problem.reduction)
+    forth, terms = launches.forward([launches.visit("sums", z, v, plan, common) for v, plan in filled], n, common)
     columns, back = (), None
     if problem.both_ways:
         turned = [launches.visit("sums", v, z, plan, common, swapped=True) for v, plan in filled]
-        back = launches.forward(turned, len(sections[0].came), common, columns=True)
-        columns = back.logsums
-    attraction, drawn = forth.attraction, None
+        back, (columns, *_) = launches.forward(turned, sections[0].came.shape[0], common, columns=True)
+    attraction, drawn = terms.attraction, None
     if found.streamed is not None:
         drawn = found.streamed @ tuple([v.values(tau.dtype) for v in sections])
         beside = torch.linalg.vecdot(z.values(tau.dtype), drawn) / tau
         attraction = beside if attraction is None else attraction + beside
-    if common.coefficients is None:
-        losses, counts = put_together(problem, forth.logsums, attraction)
+    if forth.active is None:
+        losses, counts = put_together(problem, terms.logsums, attraction)
     else:
-        losses, counts = forth.losses, (forth.active, forth.rows_active, *[forth.mass] * found.counts_pairs)
-    outcome = Outcome(forth.logsums, columns, attraction, losses, counts)
-    return _State(problem, common, operands, forth, back, drawn, outcome)
+        given = (forth.active.view(torch.bool), forth.rows_active, forth.mass if found.counts_pairs else None)
+        losses, counts = terms.losses, tuple([each for each in given if each is not None])
+    state = _State(problem, common, operands, sections, forth, back, drawn, counts)
+    return Found(Outcome(terms.logsums, columns, attraction, losses, counts), state)
 
 
 def _is_empty(plan: Plan, own: Operand, other: Operand) -> bool:
     """Return whether no pair pushes or pulls."""
-    return plan.is_empty or not len(own.came) or not len(other.came)
+    return plan.is_empty or not own.came.shape[0] or not other.came.shape[0]
 
 
 def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: torch.device) -> Tensor | None:
@@ -148,15 +160,15 @@ def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: t
 def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
     """Visit the tiles once more and return the gradients that are wanted."""
     problem, common, z = state.problem, state.common, state.rows[0]
-    sections, tau, slopes = tuple(problem.placed(z, state.rows[1:])), common.tau, list[Tensor]()
+    tau, slopes = common.tau, list[Tensor]()
     if common.coefficients is None:
-        upstream = problems.taken_apart(problem, upstream, state.outcome.counts)
+        upstream = problems.taken_apart(problem, upstream, state.counts)
     of_rows, of_columns, strongest, weights = _forces(state, upstream)
     products = _products(state, wanted, of_rows, of_columns)
     streamed = _streamed(state, upstream.attraction, wanted, slopes)
     if wanted.temperature and problem.normalize:
         slopes.append((-weights.sum() / tau.square()).to(tau.dtype))
-    needs = dict(zip(map(id, sections), wanted.sections, strict=True)) | {
+    needs = dict(zip(map(id, state.sections), wanted.sections, strict=True)) | {
         id(z): wanted.queries or wanted.temperature  # the same loops compute that of the temperature
     }
     given: list[Tensor | None] = []
@@ -164,7 +176,7 @@ def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
         mine, values = products[id(v)], streamed.get(id(v), [])
         counts = [*(visit.splits for visit, *_ in mine), *(1 for _ in values)]
         parts = torch.empty(sum(counts), *v.parts.shape[1:], device=tau.device)
-        outs = iter(parts.split(counts) if counts else ())
+        outs = iter(parts.split(counts) if len(counts) > 1 else (parts,) * len(counts))
         for (visit, sides, share), out in zip(mine, outs, strict=False):
             slope = torch.empty(out.shape[:2], device=tau.device) if share and wanted.temperature else None
             launches.backward(visit, sides, strongest, out, slope)
@@ -183,8 +195,7 @@ def _products(
     """Return the visits that give rows their gradient, what own and other rows read, and the share of Σ W (s − s₀)."""
     problem, common, z = state.problem, state.common, state.rows[0]
     products = {id(v): [] for v in state.rows}
-    sections = tuple(problem.placed(z, state.rows[1:]))
-    for v, plan, need in zip(sections, common.plans.sections, wanted.sections, strict=True):
+    for v, plan, need in zip(state.sections, common.plans.sections, wanted.sections, strict=True):
         if _is_empty(plan, z, v):
             continue
         both = v is z and plan.is_symmetric and of_columns is None
@@ -203,7 +214,6 @@ def _streamed(state: _State, force: Tensor | None, wanted: Wanted, slopes: list[
     problem, pull, tau, drawn = state.problem, state.common.plans.streamed, state.common.tau, state.drawn
     if pull is None or drawn is None or force is None:
         return {}
-    sections = tuple(problem.placed(state.rows[0], state.rows[1:]))
     z, *others = (v.values(tau.dtype) for v in state.rows)
     if wanted.temperature:
         slopes.append(-(force @ torch.linalg.vecdot(z, drawn)) / tau.square())
@@ -211,27 +221,25 @@ def _streamed(state: _State, force: Tensor | None, wanted: Wanted, slopes: list[
     found[id(state.rows[0])].append(drawn * force[:, None])
     lengths = [len(v) for v in problem.placed(z, others)]
     products = pull.transposed_products(z * force[:, None], lengths, wanted.sections)
-    for v, values in zip(sections, products, strict=True):
+    for v, values in zip(state.sections, products, strict=True):
         found[id(v)] += [] if values is None else [values]
     return found
 
 
 def _forces(state: _State, upstream: Outcome) -> tuple[Rows, Rows | None, Tensor, Tensor]:
     """Return what the gradients of queries and of the other rows read, the largest of it, and Σ W of each block."""
-    part, device = state.problem.part, state.common.tau.device
-    ways = [(state.forth, upstream)]
-    if state.back is not None:
-        ways.append((state.back, Outcome(upstream.columns, (), None, None, ())))
-    counts = [-(-sums.total.shape[1] // launches.BLOCK) for sums, _ in ways]
-    make = torch.empty if sum(counts) else torch.zeros
-    strongest, weights = (make(max(1, sum(counts)), dtype=of, device=device) for of in (torch.float32, torch.float64))
-    of_rows, *of_columns = [
-        launches.shares(*way, state.common, strongest[start:], weights[start:])
-        for way, start in zip(ways, (0, counts[0]), strict=False)
-    ]
+    forth, back, part, device = state.forth, state.back, state.problem.part, state.common.tau.device
+    first, second = (0 if sums is None else -(-sums.total.shape[1] // launches.BLOCK) for sums in (forth, back))
+    make = torch.empty if first + second else torch.zeros
+    strongest = make(max(1, first + second), dtype=torch.float32, device=device)
+    weights = make(max(1, first + second), dtype=torch.float64, device=device)
+    of_rows, of_columns = launches.shares(forth, upstream, state.common, strongest, weights), None
+    if back is not None:
+        of_back = Outcome(upstream.columns, (), None, None, ())
+        of_columns = launches.shares(back, of_back, state.common, strongest[first:], weights[first:])
     if part is not None:
         return of_rows, *_learned(part, of_rows, strongest.amax()), weights
-    return of_rows, of_columns[0] if of_columns else None, strongest.amax(), weights
+    return of_rows, of_columns, strongest.amax(), weights
 
 
 def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:
@@ -243,6 +251,6 @@ def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:
         strongest.expand_as(mine.share[0]),
     ]
     everyone, count = part.gather(torch.stack(rows, dim=1)).T.contiguous(), len(mine.share)
-    force = None if mine.force is None else everyone[2 * count]
+    force = None if mine.force is None else aligned(everyone[2 * count])
     largest = everyone[-1].amax() if everyone.shape[1] else strongest
-    return Rows(everyone[:count], everyone[count : 2 * count], force), largest
+    return Rows(everyone[:count], aligned(everyone[count : 2 * count]), force), largest

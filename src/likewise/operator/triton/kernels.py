@@ -17,7 +17,7 @@ On tight clusters push and pull almost cancel. W is their difference pair by pai
 
 Exponents are in base 2, with s · scale − o rounded once. Rows have one part in half precision, or two halves for
 float32. Sums are compensated. Tiles without special pairs, all inside and off the diagonal, run in a loop without
-masks. If a block extends beyond the last row, it repeats that row: other rows then have weight 0, and own rows are not
+masks, and those where sorted rows have no key in common in one that compares no keys either. If a block extends beyond the last row, it repeats that row: other rows then have weight 0, and own rows are not
 stored.
 
 The weights of a section are a function, WEIGHTS (see `likewise.operator.triton.weights`), of the values that they read
@@ -153,25 +153,36 @@ def _similarities(x, y, x0, x1, rows, others, n, r, HOW: tl.constexpr):
 
 
 @triton.jit
-def _tiles(start, stop, r, first_row, shift, HOW: tl.constexpr):
-    """Return how many of the tiles [start, stop) have no masks, and the first and the number of those on the diagonal.
+def _walk(start, stop, n, r, first_row, shift, bounds, KIND: tl.constexpr, HOW: tl.constexpr):
+    """Return the first of the tiles of a kind in [start, stop), their number, and where how many others come between.
 
-    The others that have masks are at the edge, from r // R on.
+    See `likewise.operator.triton.weights` for kinds. The last is that of the diagonal, and of the edge from r // R on.
     """
     full = tl.minimum(tl.maximum(r // HOW.R, start), stop)
-    first, met = start, start - start
+    low, high = start, start
     if HOW.SELF:
-        first = tl.minimum(tl.maximum((first_row + shift) // HOW.R, start), full)
-        met = tl.minimum(tl.maximum((first_row + shift + HOW.N - 1) // HOW.R + 1, first), full) - first
-    return full - start - met, first, met
+        low = tl.minimum(tl.maximum((first_row + shift) // HOW.R, start), full)
+        high = tl.minimum(tl.maximum((first_row + shift + HOW.N - 1) // HOW.R + 1, low), full)
+    first, end, gap, skipped = start, full, low, high - low
+    if KIND == 2:
+        first, end, gap, skipped = low, stop, high, full - high
+    elif bounds is not None:
+        meet, apart = tl.load(bounds[0] + first_row), tl.load(bounds[1] + tl.minimum(first_row + HOW.N, n) - 1)
+        meet = tl.minimum(tl.maximum(meet // HOW.R, start), full)
+        apart = tl.minimum(tl.maximum(tl.cdiv(apart, HOW.R), meet), full)
+        if KIND == 1:
+            first, end = meet, apart
+        else:
+            gap, skipped = meet, apart - meet
+    return first, end - first - skipped, gap, skipped
 
 
 @triton.jit
-def _tile(step, start, plain, first, met, MASKED: tl.constexpr):
-    """Return the number of a loop's tile: first those without masks, then the diagonal, then the edge."""
-    if MASKED:
-        return tl.where(step < met, first + step, start + plain + step)
-    return start + step + tl.where(start + step >= first, met, 0)
+def _columns(first, step, gap, skipped, r, KIND: tl.constexpr, HOW: tl.constexpr):
+    """Return the rows of the other side in a tile of a loop, and which of them there are."""
+    tile = first + step
+    at = (tile + tl.where(tile >= gap, skipped, 0)) * HOW.R + tl.arange(0, HOW.R)
+    return tl.minimum(at, r - 1) if KIND == 2 else at, (at < r)[None, :]
 
 
 @triton.jit
@@ -218,7 +229,7 @@ def _add_push(highest, total, lost, s, w, scale, bound, COUNTS: tl.constexpr, HO
     do_not_specialize_on_alignment=["tau", "sums"],
 )
 def forward_kernel(
-    x, y, x_scale, y_scale, tau, v, sums, n, r, shift, tiles, stride, WEIGHTS: tl.constexpr, HOW: tl.constexpr
+    x, y, x_scale, y_scale, tau, v, bounds, sums, n, r, shift, tiles, stride, WEIGHTS: tl.constexpr, HOW: tl.constexpr
 ):
     """Store the sums of some rows over one split of the other rows, each ``stride`` numbers after the one before.
 
@@ -228,7 +239,6 @@ def forward_kernel(
     places = first_row + tl.arange(0, HOW.N)
     rows = tl.minimum(places, n - 1)
     stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.R))
-    plain, first, met = _tiles(start, stop, r, first_row, shift, HOW)
     scale, equal, unscale = _scales(tau, x_scale, y_scale, HOW)
     bound = equal * HOW.SLACK
     x0, x1 = _load_parts(x, rows, tl.arange(0, HOW.CHUNK), n, HOW.D, HOW.TWO)
@@ -236,26 +246,26 @@ def forward_kernel(
     highest, total, lost = zero - float("inf"), zero, zero
     highest1, total1, lost1 = highest, zero, zero
     drawn, drawn_lost, mass = zero, zero, zero
-    for MASKED in tl.static_range(2):
-        # Where only pairs of a row with itself have a weight, tiles without masks are skipped.
-        for step in range(0, stop - start - plain if MASKED else (0 if HOW.SELF == 2 else plain)):
-            at = _tile(step, start, plain, first, met, MASKED) * HOW.R + tl.arange(0, HOW.R)
-            others = tl.minimum(at, r - 1) if MASKED else at
-            inside = (at < r)[None, :]
+    FIRST: tl.constexpr = HOW.FIRST
+    STRIDE: tl.constexpr = HOW.STRIDE
+    for KIND in tl.static_range(FIRST, 3, STRIDE):
+        first, count, gap, skipped = _walk(start, stop, n, r, first_row, shift, bounds, KIND, HOW)
+        for step in range(0, count):
+            others, inside = _columns(first, step, gap, skipped, r, KIND, HOW)
             s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, HOW)
-            w = WEIGHTS(v, rows, others, inside, n, r, shift, 0, MASKED, HOW.N, HOW.R)
+            w = WEIGHTS(v, rows, others, inside, n, r, shift, 0, KIND, HOW.N, HOW.R)
             highest, total, lost, counted = _add_push(
                 highest, total, lost, s, w, scale * v[0], bound * v[0], HOW.COUNTED == 0, HOW
             )
             mass += counted
-            if HOW.PUSHES > 1:
-                w = WEIGHTS(v, rows, others, inside, n, r, shift, 1, MASKED, HOW.N, HOW.R)
+            if KIND >= HOW.SECOND:
+                w = WEIGHTS(v, rows, others, inside, n, r, shift, 1, KIND, HOW.N, HOW.R)
                 highest1, total1, lost1, counted = _add_push(
                     highest1, total1, lost1, s, w, scale * v[1], bound * v[1], HOW.COUNTED == 1, HOW
                 )
                 mass += counted
-            if HOW.PULLS + MASKED > 1:
-                w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, MASKED, HOW.N, HOW.R)
+            if KIND >= HOW.PULLS:
+                w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, KIND, HOW.N, HOW.R)
                 new = tl.where(w != 0, s, 0.0)
                 if not HOW.PULL_SET:
                     new *= w
@@ -318,7 +328,7 @@ def _multiplied(total, w, y, others, y0, y1, r, chunk, HOW: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "r", "shift", "tiles"], do_not_specialize_on_alignment=["tau"])
 def backward_kernel(
-    x, y, x_scale, y_scale, tau, strongest, v, own, other, out, slopes, n, r, shift, tiles,
+    x, y, x_scale, y_scale, tau, strongest, v, bounds, own, other, out, slopes, n, r, shift, tiles,
     WEIGHTS: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
     """Store a chunk of the gradient of some rows over one split of the other rows, times τ.
@@ -329,7 +339,6 @@ def backward_kernel(
     places = first_row + tl.arange(0, HOW.N)
     rows = tl.minimum(places, n - 1)
     stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.R))
-    plain, first, met = _tiles(start, stop, r, first_row, shift, HOW)
     scale, equal, unscale = _scales(tau, x_scale, y_scale, HOW)
     bound = equal * HOW.SLACK
     upstream = tl.load(strongest)  # the lift scales the largest weight close to LARGEST
@@ -339,18 +348,20 @@ def backward_kernel(
     slope = tl.full((HOW.N,), 0.0, tl.float32)
     total, slope_lost = tl.full((HOW.N, HOW.CHUNK), 0.0, tl.float32), slope
     PUSHES: tl.constexpr = HOW.PUSHES
-    for MASKED in tl.static_range(2):
-        for step in range(0, stop - start - plain if MASKED else (0 if HOW.SELF == 2 else plain)):
-            at = _tile(step, start, plain, first, met, MASKED) * HOW.R + tl.arange(0, HOW.R)
-            others = tl.minimum(at, r - 1) if MASKED else at
-            inside = (at < r)[None, :]
+    FIRST: tl.constexpr = HOW.FIRST
+    STRIDE: tl.constexpr = HOW.STRIDE
+    for KIND in tl.static_range(FIRST, 3, STRIDE):
+        first, count, gap, skipped = _walk(start, stop, n, r, first_row, shift, bounds, KIND, HOW)
+        for step in range(0, count):
+            others, inside = _columns(first, step, gap, skipped, r, KIND, HOW)
             s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, HOW)
             drawn = tl.zeros_like(s)
             for k in tl.static_range(PUSHES):
-                w = WEIGHTS(v, rows, others, inside, n, r, shift, k, MASKED, HOW.N, HOW.R)
-                drawn += _draw(s, w, own, other, rows, others, n, r, scale * v[k], bound * v[k], lift, k, HOW)
-            if HOW.PULLS + MASKED > 1:
-                w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, MASKED, HOW.N, HOW.R)
+                if k == 0 or KIND >= HOW.SECOND:
+                    w = WEIGHTS(v, rows, others, inside, n, r, shift, k, KIND, HOW.N, HOW.R)
+                    drawn += _draw(s, w, own, other, rows, others, n, r, scale * v[k], bound * v[k], lift, k, HOW)
+            if KIND >= HOW.PULLS:
+                w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, KIND, HOW.N, HOW.R)
                 h = tl.zeros_like(s)
                 if own is not None and own[2] is not None:
                     h += (tl.load(own[2] + rows) * lift)[:, None]

@@ -1,18 +1,20 @@
 """Kernel launches: their grids, tiles and arguments."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 import triton
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
+from triton.compiler import CompiledKernel
+from triton.runtime import JITFunction
 
 from likewise.operator.problem import Outcome
 from likewise.operator.triton import kernels, row_kernels, tuning
-from likewise.operator.triton.operands import Operand, Precision, aligned, as_they_are, chunk, kernel_dtype, width
+from likewise.operator.triton.operands import KERNEL_DTYPES, Operand, Precision, aligned, as_they_are, chunk, width
 from likewise.operator.triton.weights import Plan, Plans
 
 BLOCK = 256
@@ -23,6 +25,14 @@ SAFE = 44.0
 gradient of a row's log-sum-exp over it stays within float32's range up to 2^39."""
 
 LOG2E = 1.4426950408889634
+
+_triton: Any = triton
+
+MOST = 1024
+"""How many compiled kernels are known at most."""
+
+LARGE = 1 << 31
+"""From here on Triton passes an integer in 64 bits."""
 
 
 class Common(NamedTuple):
@@ -39,20 +49,30 @@ class Common(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of rows over all references: Σ push e^{s} is total · 2^offset; an offset of ∞ means no pair."""
+    """Sums of rows over all references: Σ push e^{s} is total · 2^offset; an offset of ∞ means no pair.
+
+    No output that has a gradient is among them: a graph that holds its own outputs would never be freed.
+    """
 
     offset: Float[Tensor, "k n"]
     total: Float[Tensor, "k n"]
-    logsums: tuple[Float[Tensor, " n"], ...]
-    attraction: Float[Tensor, " n"] | None
+    pulls: bool
     mass: Float[Tensor, " n"] | None
-    losses: Tensor | None
-    active: Bool[Tensor, " n"] | None
+    active: Int[Tensor, " n"] | None
+    """1 for an active row, 0 for others, if there are losses."""
     rows_active: Int[Tensor, ""] | None
 
 
+class Terms(NamedTuple):
+    """What a forward returns: see `Outcome`."""
+
+    logsums: tuple[Float[Tensor, " n"], ...]
+    attraction: Float[Tensor, " n"] | None
+    losses: Tensor | None
+
+
 class Rows(NamedTuple):
-    """The values that determine the gradient of rows; an offset of ∞ and a share of 0 mean none."""
+    """The values that determine the gradient of rows, each `aligned`; an offset of ∞ and a share of 0 mean none."""
 
     offset: Float[Tensor, "k n"]
     share: Float[Tensor, "k n"]
@@ -61,7 +81,7 @@ class Rows(NamedTuple):
     """The gradient of its attraction."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # as one that is known is found by being the same
 class How:
     """The compile-time constants of a visit apart from its weights."""
 
@@ -81,10 +101,23 @@ class How:
     FIXED: bool
     PUSHES: int
     SETS: bool
-    PULLS: int
     PULL_SET: bool
     COUNTED: int
-    SELF: int
+    SELF: bool
+    STRIDE: int
+    """From one kind of tiles to the next: 1 if there is a kind 1, else 2."""
+    FIRST: int
+    """The first kind with any weight, SECOND with a second push, PULLS with a pull; 3: none."""
+    SECOND: int
+    PULLS: int
+
+
+@lru_cache(maxsize=256)
+def _constants(how: Precision, **others: Any) -> How:
+    return How(
+        TWO=how.two, ALL4=how.two and how.products == 4, HALF=KERNEL_DTYPES[how.half], INTERPRETED=how.interpreted,
+        SCALE=how.scale, SLACK=how.slack, **others,
+    )  # fmt: skip
 
 
 class Visit(NamedTuple):
@@ -93,6 +126,7 @@ class Visit(NamedTuple):
     grid: tuple[int, int, int]
     rows: tuple[Any, ...]
     values: tuple[Any, ...]
+    """What the weights read, and where keys may be equal."""
     counts: tuple[int, ...]
     keywords: dict[str, Any]
 
@@ -102,8 +136,10 @@ class Visit(NamedTuple):
         return self.grid[1]
 
 
-def operand(rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool) -> Operand:
-    """Return rows in the form for kernels, divided by their lengths if ``normalize``."""
+def operand(
+    rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool, order: Int[Tensor, " n"] | None = None
+) -> Operand:
+    """Return rows in the form for kernels, divided by their lengths if ``normalize``, which may then be sorted."""
     if not normalize:
         return as_they_are(rows, how)
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
@@ -112,8 +148,8 @@ def operand(rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool) -> O
     lengths = torch.empty(n, device=rows.device)
     grid, sizes = _of_rows(n, padded)
     _launch(row_kernels.unit_kernel, grid, rows.device)(
-        rows, parts, lengths, n, rows.shape[1], rows.stride(0),
-        SCALE=how.scale, TWO=how.two, HALF=kernel_dtype(how.half), INTERPRETED=how.interpreted, **sizes,
+        rows, order, parts, lengths, n, rows.shape[1], rows.stride(0),
+        SCALE=how.scale, TWO=how.two, HALF=KERNEL_DTYPES[how.half], INTERPRETED=how.interpreted, **sizes,
     )  # fmt: skip
     return Operand(parts, rows, lengths, how.scale)
 
@@ -124,8 +160,8 @@ def projected(parts: Float[Tensor, "s n d"], of: Operand, common: Common) -> Flo
     out = torch.empty(came.shape, dtype=came.dtype, device=came.device)
     grid, sizes = _of_rows(n, padded)
     _launch(row_kernels.project_kernel, grid, came.device)(
-        parts, came, of.lengths, common.tau, out, splits, n, came.shape[1], came.stride(0),
-        OUT=kernel_dtype(came.dtype), INTERPRETED=common.how.interpreted, **sizes,
+        parts, came, common.plans.order, of.lengths, common.tau, out, splits, n, came.shape[1], came.stride(0),
+        OUT=KERNEL_DTYPES[came.dtype], INTERPRETED=common.how.interpreted, **sizes,
     )  # fmt: skip
     return out
 
@@ -142,28 +178,30 @@ def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common,
         kernel, held, two=how.two, whole=held == padded, overlaps=plan.thin, busy=plan.is_busy, device=tau.device
     )
     chunks = 1 if kernel == "sums" else padded // held
-    blocks, walked = triton.cdiv(n, size.own), triton.cdiv(r, size.other)
-    parts = tuning.splits(blocks * chunks, walked, tau.device, warps=size.warps, products=kernel != "sums")
-    walk = triton.cdiv(walked, parts)
-    normalized = own.lengths is not None
-    constants = How(
-        N=size.own, R=size.other, D=padded, CHUNK=held, TWO=how.two, ALL4=how.two and how.products == 4,
-        HALF=kernel_dtype(how.half), INTERPRETED=how.interpreted, NORMALIZED=normalized, SCALE=how.scale,
-        SLACK=how.slack, FIXED=fixed, PUSHES=len(plans.powers), SETS=plans.sets, PULLS=plan.pulls * wanted,
-        PULL_SET=plans.pull_set, COUNTED=plans.counted if wanted else -1, SELF=plan.itself,
+    blocks, walked = -(-n // size.own), -(-r // size.other)
+    parts = tuning.splits(blocks * chunks, walked, tau.device, at_once=size.programs, products=kernel != "sums")
+    walk = -(-walked // parts)
+    constants = _constants(
+        how, N=size.own, R=size.other, D=padded, CHUNK=held, NORMALIZED=own.lengths is not None, FIXED=fixed,
+        PUSHES=len(plans.powers), SETS=plans.sets, PULL_SET=plans.pull_set, COUNTED=plans.counted if wanted else -1,
+        SELF=plan.has_diagonal, STRIDE=2 if plan.ordered is None else 1,
+        FIRST=plan.kinds[0], SECOND=plan.kinds[1], PULLS=plan.kinds[2] if wanted else 3,
     )  # fmt: skip
+    keywords = {
+        "WEIGHTS": plan.function(swapped), "HOW": constants, "num_warps": size.warps, "num_stages": size.stages,
+        "maxnreg": size.registers, "enable_fp_fusion": True,
+    }  # fmt: skip
     values = [value if isinstance(value, float | Tensor) else aligned(value().to(tau.device)) for value in plan.values]
-    keywords = {"WEIGHTS": plan.function(swapped=swapped), "HOW": constants, "num_warps": size.warps}
     return Visit(
-        (blocks, triton.cdiv(walked, walk), chunks),
-        (own.parts, other.parts, *(of.scale if isinstance(of.scale, Tensor) else None for of in (own, other)), tau),
-        tuple(values),
+        (blocks, -(-walked // walk), chunks),
+        (own.parts, other.parts, own.given_scale, other.given_scale, tau),
+        (tuple(values), None if plan.ordered is None else plan.ordered[1:]),
         (n, r, -plan.shift if swapped else plan.shift, walk),
-        keywords | {"num_stages": size.stages, "enable_fp_fusion": True},
+        keywords,
     )
 
 
-def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = False) -> Sums:
+def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = False) -> tuple[Sums, Terms]:
     """Return each row's sums over all sections: over each split of each of them, then combined in a fixed order."""
     plans, device = common.plans, common.tau.device
     coefficients, counts, pulls = common.coefficients, plans.counted >= 0, plans.pulls
@@ -174,29 +212,28 @@ def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = 
     at = 0
     for each in visits:
         _launch(kernels.forward_kernel, each.grid, device)(
-            *each.rows, each.values, sums[0, at:], *each.counts, parts * n, **each.keywords
+            *each.rows, *each.values, sums[0, at:] if at else sums, *each.counts, parts * n, **each.keywords
         )
         at += each.splits
-    offset, total = (torch.empty(pushes, n, device=device) for _ in range(2))
+    offset, total = torch.empty(pushes, n, device=device), torch.empty(pushes, n, device=device)
     logsums = tuple([torch.empty(n, device=device) for _ in range(pushes)])
-    attraction, mass = (torch.empty(n, device=device) if wanted else None for wanted in (pulls, counts))
-    blocks, losses, active, of_blocks = triton.cdiv(n, BLOCK), None, None, None
+    attraction, mass = [torch.empty(n, device=device) if wanted else None for wanted in (pulls, counts)]
+    blocks, losses, active, of_blocks, count = -(-n // BLOCK), None, None, None, None
     if coefficients is not None:
         losses, active = torch.empty(n, device=device), torch.empty(n, dtype=torch.int8, device=device)
         of_blocks = torch.empty(2, blocks, dtype=torch.float64, device=device)
+        count = torch.empty((), dtype=torch.int64, device=device)
     _launch(row_kernels.merge_kernel, (blocks,), device)(
-        sums, common.tau, coefficients or (None,) * pushes, offset, total, logsums, attraction, mass, losses, active,
-        of_blocks, parts, n, PUSHES=pushes, MEAN=plans.mean, BLOCK=BLOCK, enable_fp_fusion=True,
+        sums, plans.order, common.tau, coefficients or (None,) * pushes, offset, total, logsums, attraction, mass,
+        losses, active, of_blocks, parts, n, PUSHES=pushes, MEAN=plans.mean, BLOCK=BLOCK, enable_fp_fusion=True,
     )  # fmt: skip
-    if active is None:
-        return Sums(offset, total, logsums, attraction, mass, None, None, None)
-    count, is_reduced = torch.empty((), dtype=torch.int64, device=device), common.reduction != "none"
-    reduced = torch.empty((), device=device) if is_reduced else None
-    _launch(row_kernels.finish_kernel, (1,), device)(
-        of_blocks, reduced, count, blocks, MEAN=common.reduction == "mean", BLOCK=1024
-    )
-    losses = reduced if is_reduced else losses
-    return Sums(offset, total, logsums, attraction, mass, losses, active.view(torch.bool), count)
+    if coefficients is not None:
+        reduced = torch.empty((), device=device) if common.reduction != "none" else None
+        _launch(row_kernels.finish_kernel, (1,), device)(
+            of_blocks, reduced, count, blocks, MEAN=common.reduction == "mean", BLOCK=1024
+        )
+        losses = losses if reduced is None else reduced
+    return Sums(offset, total, pulls, mass, active, count), Terms(logsums, attraction, losses)
 
 
 def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, weights: Tensor) -> Rows:
@@ -206,13 +243,13 @@ def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, wei
     """
     plans, n, device = common.plans, sums.total.shape[1], sums.total.device
     share = torch.empty_like(sums.total)
-    force = None if sums.attraction is None else torch.empty(n, device=device)
-    active, losses = (None, None) if sums.active is None else (sums.active.view(torch.int8), upstream.losses)
+    force = torch.empty(n, device=device) if sums.pulls else None
+    active, losses = sums.active, None if sums.active is None else upstream.losses
     *of_pushes, of_attraction, of_losses = [
         None if g is None else aligned(g) for g in (*upstream.logsums, upstream.attraction, losses)
     ]
-    _launch(row_kernels.shares_kernel, (triton.cdiv(n, BLOCK),), device)(
-        sums.total, sums.mass, tuple(of_pushes), of_attraction, of_losses, active, sums.rows_active,
+    _launch(row_kernels.shares_kernel, (-(-n // BLOCK),), device)(
+        sums.total, plans.order, sums.mass, tuple(of_pushes), of_attraction, of_losses, active, sums.rows_active,
         common.coefficients or (None,) * len(plans.powers), plans.powers, share, force, strongest, weights, n,
         PUSHES=len(plans.powers), REDUCTION=common.reduction, MEAN=plans.mean, PULL_SET=plans.pull_set, BLOCK=BLOCK,
         enable_fp_fusion=True,
@@ -224,9 +261,9 @@ def backward(
     each: Visit, sides: tuple[Rows | None, Rows | None], strongest: Tensor, out: Tensor, slopes: Tensor | None
 ) -> None:
     """Store the gradient of own rows for each split, times τ, from their own sums and from those of the other rows."""
-    read = [None if of is None else tuple([None if x is None else aligned(x) for x in of]) for of in sides]
+    read = [None if of is None else tuple(of) for of in sides]
     _launch(kernels.backward_kernel, each.grid, strongest.device)(
-        *each.rows, strongest, each.values, *read, out, slopes, *each.counts, **each.keywords
+        *each.rows, strongest, *each.values, *read, out, slopes, *each.counts, **each.keywords
     )
 
 
@@ -236,18 +273,61 @@ def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
-    """Return a function that launches a kernel with a grid on a device, unless the grid is empty."""
+    """Return a function that launches a kernel with a grid on the current device, unless the grid is empty.
+
+    What Triton has compiled is kept by more than it was compiled for, and launched as Triton itself does it once it has
+    found it, on the current stream. Whoever hooks into launches, as a profiler does, is called by Triton.
+    """
 
     def launch(*values: Any, **keywords: Any) -> None:
-        if grid[0]:
-            with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-                _kernel(kernel, grid)(*values, **keywords)
+        if not grid[0]:
+            return
+        key = None
+        if isinstance(kernel, JITFunction):  # not the interpreter's
+            key = kernel.__name__, device, _kinds(values), *keywords.values()
+            if key in _compiled:
+                found, constants = _compiled[key]
+                enter, leave = _triton.knobs.runtime.launch_enter_hook, _triton.knobs.runtime.launch_exit_hook
+                if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # chains, from Triton 3.5 on
+                    found[(*grid, 1, 1)](*values, *constants)
+                    return
+                x, y, z = (*grid, 1, 1)[:3]
+                stream = _triton.runtime.driver.active.get_current_stream(device.index)
+                found.run(x, y, z, stream, found.function, found.packed_metadata, None, None, None, *values, *constants)
+                return
+        found = _kernel(kernel, grid)(*values, **keywords)
+        if isinstance(found, CompiledKernel):
+            if len(_compiled) >= MOST:
+                _compiled.clear()
+            _compiled[key] = found, [keywords[name] for name in kernel.arg_names[len(values) :]]
 
     return launch
 
 
+_compiled: dict[Any, Any] = {}
+
+
+def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what Triton may compile a kernel anew for: what is there, and dtypes; the rest is exempt, or `aligned`."""
+    return tuple(
+        [
+            value.dtype if type(value) is Tensor
+            else value < LARGE if type(value) is int
+            else None if value is None
+            else _kinds(value) if type(value) is tuple
+            else _kind(value)
+            for value in values
+        ]
+    )  # fmt: skip
+
+
+def _kind(value: Any) -> Any:
+    return value.dtype if isinstance(value, Tensor) else type(value)
+
+
+@lru_cache(maxsize=256)
 def _of_rows(n: int, padded: int) -> tuple[tuple[int], dict[str, int]]:
-    """Return the grid and the sizes of a kernel whose programs hold whole rows."""
-    wide = triton.next_power_of_2(padded)
+    """Return the grid and the sizes of a kernel whose programs hold whole rows; not to be modified."""
+    wide = 1 << (padded - 1).bit_length()
     block = max(1, 4096 // wide)
-    return (triton.cdiv(n, block),), {"D": padded, "WIDE": wide, "BLOCK": block}
+    return (-(-n // block),), {"D": padded, "WIDE": wide, "BLOCK": block}

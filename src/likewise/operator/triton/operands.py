@@ -1,7 +1,7 @@
 """Rows in the form that tensor cores multiply: in half precision, or as two halves with 23 bits of float32."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton.language as tl
@@ -11,6 +11,8 @@ from torch import Tensor
 HALVES = torch.bfloat16, torch.float16
 LARGEST = 2.0**14
 """The largest value of two halves is scaled to this, so that the smaller half keeps its bits within float16's range."""
+
+KERNEL_DTYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
 CHUNK = 128
 """A tile reads more features than this in chunks; rows of one part are held whole up to twice as many."""
@@ -26,6 +28,11 @@ class Operand(NamedTuple):
     """The lengths they were divided by, ∞ for zero rows; None if they were not divided."""
     scale: float | Tensor
     """A power of two; a tensor on the device if it depends on the rows."""
+
+    @property
+    def given_scale(self) -> Tensor | None:
+        """The scale, if it has to be read on the device."""
+        return self.scale if isinstance(self.scale, Tensor) else None
 
     def values(self, dtype: torch.dtype) -> Float[Tensor, "n d"]:
         """Return a copy of the rows as they are multiplied."""
@@ -126,8 +133,3 @@ def _padded(rows: Tensor, features: int) -> Tensor:
 def chunk(padded: int, *, two: bool) -> int:
     """Return how many of the padded features a tile holds at once."""
     return padded if padded <= CHUNK or (padded <= 2 * CHUNK and not two) else CHUNK
-
-
-def kernel_dtype(dtype: torch.dtype) -> Any:
-    """Return Triton's type for a floating dtype."""
-    return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}[dtype]

@@ -11,16 +11,23 @@ import triton.language as tl
 from likewise.operator.triton.kernels import exponent_scale, rounded
 
 
+@triton.jit
+def _came_at(rows, order, n):
+    """Return where rows came, which may be sorted."""
+    return rows if order is None else tl.load(order + rows, mask=rows < n, other=0)
+
+
 @triton.jit(do_not_specialize=["n", "d", "stride"], do_not_specialize_on_alignment=["x"])
 def unit_kernel(
-    x, parts, lengths, n, d, stride,
+    x, order, parts, lengths, n, d, stride,
     D: tl.constexpr, WIDE: tl.constexpr, SCALE: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr,
     INTERPRETED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Store rows over their lengths, in one half or as two halves times a scale, and the lengths, ∞ for zero rows."""
     rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)
     at, inside = rows.to(tl.int64)[:, None], (rows < n)[:, None]
-    values = tl.load(x + at * stride + columns[None, :], mask=inside & (columns < d)[None, :], other=0.0)
+    came = _came_at(rows, order, n).to(tl.int64)[:, None]
+    values = tl.load(x + came * stride + columns[None, :], mask=inside & (columns < d)[None, :], other=0.0)
     values = values.to(tl.float32).to(tl.float64)
     length = tl.sqrt(tl.sum(values * values, axis=1))
     length = tl.where(length == 0, float("inf"), length)
@@ -36,7 +43,7 @@ def unit_kernel(
 
 @triton.jit(do_not_specialize=["splits", "n", "d", "stride"], do_not_specialize_on_alignment=["x", "tau"])
 def project_kernel(
-    parts, x, lengths, tau, out, splits, n, d, stride,
+    parts, x, order, lengths, tau, out, splits, n, d, stride,
     D: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr, INTERPRETED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Store the gradient of input rows from the parts of the gradient, without its component along each row."""
@@ -45,6 +52,7 @@ def project_kernel(
     g = tl.zeros((BLOCK, WIDE), tl.float32)
     for split in range(splits):
         g += tl.load(parts + (split * n.to(tl.int64) + at) * D + columns[None, :], mask=inside, other=0.0)
+    at = _came_at(rows, order, n).to(tl.int64)[:, None]
     if lengths is not None:
         length = tl.load(lengths + rows, mask=rows < n, other=1.0)[:, None]
         u = tl.load(x + at * stride + columns[None, :], mask=inside, other=0.0).to(tl.float32) / length
@@ -88,7 +96,7 @@ def _coefficient(given, mass, rows, inside, MEAN: tl.constexpr):
 
 @triton.jit(do_not_specialize=["parts", "n"], do_not_specialize_on_alignment=["tau"])
 def merge_kernel(
-    sums, tau, coefficients, offset, total, logsums, attraction, mass, losses, active, of_blocks, parts, n,
+    sums, order, tau, coefficients, offset, total, logsums, attraction, mass, losses, active, of_blocks, parts, n,
     PUSHES: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Combine the sums of rows over all parts into log-sum-exps, in float64, as they may be far below the offset.
@@ -97,12 +105,12 @@ def merge_kernel(
     block their sum and how many are not. MEAN: the last weight, a pull or a push, is divided by the sum of its row.
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside, stride = rows < n, parts.to(tl.int64) * n
+    inside, stride, came = rows < n, parts.to(tl.int64) * n, _came_at(rows, order, n)
     log2 = 1.0 / (tl.load(tau).to(tl.float64) * exponent_scale(tau).to(tl.float64))  # converts an exponent to s
     weight = tl.zeros((BLOCK,), tl.float32)
     if mass is not None:
         weight = _added(sums + 2 * PUSHES * stride, parts, n, rows, inside, BLOCK)
-        tl.store(mass + rows, weight, mask=inside)
+        tl.store(mass + came, weight, mask=inside)
     alive, number = inside, tl.where(weight == 0, 1.0, weight).to(tl.float64)
     loss = tl.zeros((BLOCK,), tl.float64)
     for k in tl.static_range(PUSHES):
@@ -113,21 +121,21 @@ def merge_kernel(
             lse -= tl.log(number)
         tl.store(offset + k * n.to(tl.int64) + rows, tl.where(empty, float("inf"), highest), mask=inside)
         tl.store(total + k * n.to(tl.int64) + rows, together, mask=inside)
-        tl.store(logsums[k] + rows, tl.where(empty, -float("inf"), lse).to(tl.float32), mask=inside)
+        tl.store(logsums[k] + came, tl.where(empty, -float("inf"), lse).to(tl.float32), mask=inside)
         alive &= together != 0
-        c = _coefficient(coefficients[k], weight, rows, inside, MEAN)
+        c = _coefficient(coefficients[k], weight, came, inside, MEAN)
         loss += tl.where(empty, 0.0, lse) * c.to(tl.float64)
     if attraction is not None:
         drawn = _added(sums + (2 * PUSHES + 1) * stride, parts, n, rows, inside, BLOCK).to(tl.float64) * log2
         if MEAN:
             drawn /= number
-        tl.store(attraction + rows, drawn.to(tl.float32), mask=inside)
+        tl.store(attraction + came, drawn.to(tl.float32), mask=inside)
         loss -= drawn
         alive &= weight > 0
     if losses is not None:
         loss = tl.where(alive, loss, 0.0)
-        tl.store(losses + rows, loss.to(tl.float32), mask=inside)
-        tl.store(active + rows, alive.to(tl.int8), mask=inside)
+        tl.store(losses + came, loss.to(tl.float32), mask=inside)
+        tl.store(active + came, alive.to(tl.int8), mask=inside)
         tl.store(of_blocks + tl.program_id(0), tl.sum(loss, axis=0))
         tl.store(of_blocks + tl.num_programs(0) + tl.program_id(0), tl.sum(alive.to(tl.float64), axis=0))
 
@@ -150,7 +158,7 @@ def finish_kernel(of_blocks, loss, count, blocks, MEAN: tl.constexpr, BLOCK: tl.
 
 @triton.jit(do_not_specialize=["n"], do_not_specialize_on_alignment=["strongest", "weights"])
 def shares_kernel(
-    total, mass, upstreams, of_attraction, of_losses, active, count, coefficients, powers,
+    total, order, mass, upstreams, of_attraction, of_losses, active, count, coefficients, powers,
     share, force, strongest, weights, n,
     PUSHES: tl.constexpr, REDUCTION: tl.constexpr, MEAN: tl.constexpr, PULL_SET: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -159,27 +167,27 @@ def shares_kernel(
     If there are losses, g and h include their gradients. Empty rows are excluded, whatever their upstream gradient.
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = rows < n
+    inside, came = rows < n, _came_at(rows, order, n)
     weight = tl.zeros((BLOCK,), tl.float32)
     if mass is not None:
-        weight = tl.load(mass + rows, mask=inside, other=0.0)
+        weight = tl.load(mass + came, mask=inside, other=0.0)
     given = tl.zeros((BLOCK,), tl.float32)
     if of_losses is not None:
         if REDUCTION == "none":
-            given += tl.load(of_losses + rows, mask=inside, other=0.0).to(tl.float32)
+            given += tl.load(of_losses + came, mask=inside, other=0.0).to(tl.float32)
         else:
             given += tl.load(of_losses).to(tl.float32)
         if REDUCTION == "mean":
             given /= tl.maximum(tl.load(count), 1).to(tl.float32)
-        given = tl.where(tl.load(active + rows, mask=inside, other=0) != 0, given, 0.0)
+        given = tl.where(tl.load(active + came, mask=inside, other=0) != 0, given, 0.0)
     size = tl.zeros((BLOCK,), tl.float32)
     drawn = tl.zeros((BLOCK,), tl.float64)
     for k in tl.static_range(PUSHES):
         g = tl.zeros((BLOCK,), tl.float32)
         if of_losses is not None:
-            g += given * _coefficient(coefficients[k], weight, rows, inside, MEAN)
+            g += given * _coefficient(coefficients[k], weight, came, inside, MEAN)
         if upstreams[k] is not None:
-            g += tl.load(upstreams[k] + rows, mask=inside, other=0.0).to(tl.float32)
+            g += tl.load(upstreams[k] + came, mask=inside, other=0.0).to(tl.float32)
         sums = tl.load(total + k * n.to(tl.int64) + rows, mask=inside, other=0.0)
         g = tl.where(sums == 0, 0.0, g) * powers[k]
         tl.store(share + k * n.to(tl.int64) + rows, g / tl.where(sums == 0, 1.0, sums), mask=inside)
@@ -188,7 +196,7 @@ def shares_kernel(
     if force is not None:
         h = -given
         if of_attraction is not None:
-            h += tl.load(of_attraction + rows, mask=inside, other=0.0).to(tl.float32)
+            h += tl.load(of_attraction + came, mask=inside, other=0.0).to(tl.float32)
         if MEAN:
             h /= tl.where(weight == 0, 1.0, weight)
         h = tl.where(weight == 0, 0.0, h)

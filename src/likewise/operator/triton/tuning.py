@@ -1,7 +1,10 @@
 """The tile sizes and warps of a kernel, by what it multiplies, and the number of parts its loop is split into."""
 
-from functools import cache
-from typing import NamedTuple
+import json
+import os
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,6 +18,9 @@ SLACK = 1.05
 """How much longer than in the best number of parts a loop may take in fewer: a part of products has N·D numbers. Where
 programs fill a GPU twenty times, one part is enough."""
 
+REGISTERS = 1 << 16
+"""Of a multiprocessor."""
+
 
 class Tiles(NamedTuple):
     """Own rows and other rows of a tile, warps of a program, and pipeline stages."""
@@ -23,6 +29,14 @@ class Tiles(NamedTuple):
     other: int
     warps: int
     stages: int
+    programs: int = 1
+    """How many are to run on a multiprocessor at a time, so that one multiplies while another adds up."""
+
+    @property
+    def registers(self) -> int | None:
+        """The registers that a thread may have for this; None: as many as there are, 255."""
+        limit = REGISTERS // (32 * self.warps * self.programs)
+        return limit if limit < 255 else None
 
 
 WARPGROUPS = 9, 10
@@ -32,8 +46,15 @@ ROOMY = 163 << 10
 """The shared memory of an A100's program in bytes; other GPUs without warp groups mostly have 99 KiB."""
 
 
+KEYS = "capability", "kernel", "chunk", "two", "whole", "overlaps", "busy"
+"""What measured tiles are found by: the compute capability times ten, and the arguments of `tiles`."""
+
+SHIPPED = Path(__file__).with_name("tiles.json")
+"""The tiles that were measured to be faster than those of the rules below; `LIKEWISE_TILES` names one's own file."""
+
+
 def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:
-    """Return tiles with which a kernel's loop without masks spilled no or few registers in tests.
+    """Return the tiles that were measured to be the fastest, or with which a loop spilled no or few registers in tests.
 
     Args:
         kernel: "sums" or "backward".
@@ -44,18 +65,20 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
         busy: Whether a tile compares keys, has a pull or a second push.
         device: The GPU; any other device is treated as an H100.
     """
+    measured = _measured().get((capability(device), kernel, chunk, two, whole, overlaps, busy))
+    if measured is not None:
+        return measured
     if capability(device) // 10 not in WARPGROUPS:
         roomy = room(device) >= ROOMY
         return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps, roomy=roomy)
     blackwell = capability(device) // 10 == 10  # each of up to eight products may have its own tensor memory
     if two and (blackwell or not whole):
         stages = 1 if blackwell and not whole else 2
-        return Tiles(128, 32, 8, stages) if kernel == "sums" else Tiles(64, 32, 4, stages)
-    if kernel == "sums":
-        narrow = busy or overlaps > 1
-        return Tiles(128, 64 if narrow else 128, 8, 2 if two or overlaps or chunk > 128 or not whole else 3)
+        return Tiles(128, 32, 8, stages) if kernel == "sums" else Tiles(64, 32, 4, stages, programs=2)
     if not two and not overlaps and chunk <= 128 and whole:
-        return Tiles(64, 64, 4, 3)
+        return Tiles(128, 64, 8, 3, programs=2) if kernel == "sums" else Tiles(128, 128, 8, 2)
+    if kernel == "sums":
+        return Tiles(128, 64 if overlaps or (blackwell and busy) else 128, 8, 2)
     halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)
     return Tiles(128, max(32, 128 >> halvings), 8, 2)
 
@@ -70,6 +93,41 @@ def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, r
     if kernel == "sums" and simple:
         return Tiles(128, 128, 8, 3 if roomy else 2)
     return Tiles(128 if simple or (kernel == "sums" and wide) else 64, 64 if wide else 32, 8, 2)
+
+
+@cache
+def _measured() -> dict[tuple[Any, ...], Tiles]:
+    """Return the tiles in the shipped file, and in one's own, which wins."""
+    own = os.environ.get("LIKEWISE_TILES")
+    return {key: size for path in (SHIPPED, *([Path(own)] if own else ())) for key, size in read(path).items()}
+
+
+def read(path: Path) -> dict[tuple[Any, ...], Tiles]:
+    """Read measured tiles by `KEYS`, a list of objects with these and "tiles", which are those of `Tiles`."""
+    kinds = [int, str, int, bool, bool, int, bool]
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        found = {tuple([each[name] for name in KEYS]): Tiles(*each["tiles"]) for each in entries}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(_refused(path, f"{type(error).__name__}: {error}")) from error
+    for key, size in found.items():
+        if [type(value) for value in key] != kinds or key[1] not in {"sums", "backward"} or not _is_possible(size):
+            raise ValueError(_refused(path, f"{dict(zip(KEYS, key, strict=True))} with {list(size)}"))
+    return found
+
+
+def _refused(path: Path, found: str) -> str:
+    return (
+        f"expected tiles as benchmarks/first_gpu.py writes them in {path}, got {found}: measure them again, or unset "
+        "LIKEWISE_TILES"
+    )
+
+
+def _is_possible(size: Tiles) -> bool:
+    """Return whether Triton can compile such tiles."""
+    rows, warps = (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
+    choices = rows, rows, warps, range(1, 9), range(1, 17)
+    return all(type(value) is int and value in of for value, of in zip(size, choices, strict=True))
 
 
 @cache
@@ -95,14 +153,18 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-def splits(programs: int, walked: int, device: torch.device, *, warps: int, products: bool) -> int:
+def splits(programs: int, walked: int, device: torch.device, *, at_once: int, products: bool) -> int:
     """Return the number of parts to split a loop of ``walked`` tiles into, to fill a GPU with enough programs.
 
-    The time is that of the waves of programs, each over its part of the loop, plus the time to store each part: for
-    products about as much as `STORING` tiles. Of the numbers whose time is within `SLACK` of the shortest it is the
-    smallest.
+    A multiprocessor runs ``at_once``. The time is that of the waves of programs, each over its part of the loop, plus
+    the time to store each part: for products about as much as `STORING` tiles. Of the numbers whose time is within
+    `SLACK` of the shortest it is the smallest.
     """
-    room = multiprocessors(device) * max(1, 8 // warps)
+    return _splits(programs, walked, multiprocessors(device) * at_once, products)
+
+
+@lru_cache(maxsize=256)
+def _splits(programs: int, walked: int, room: int, products: bool) -> int:
     storing = STORING[products] / max(walked, 1)
     most = max(1, min(SPLITS[products], walked // 2))
     times = [-(-programs * parts // room) * (1 / parts + storing) for parts in range(1, most + 1)]

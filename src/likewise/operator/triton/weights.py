@@ -2,11 +2,15 @@
 
 A weight in closed form is a sum of terms, f · u_i · v_r · [tests of keys and labels] · Π matrix, or one such test. Its
 source in Triton's language is written here, as if by hand for this weight: SupCon's pull is `k0`, the comparison of two
-keys, and on the diagonal `tl.where(k0, 1, 0) + tl.where(own, -1, 0) != 0`.
+keys, and on the diagonal `k0 ^ own`.
+
+Tiles are of three kinds. Those of kind 2 are on the diagonal or at the edge, and only they tell rows from each other.
+If the queries are sorted by the only key there is, the tiles where it may be equal are of kind 1, and adjoin those on
+the diagonal; those of kind 0 have no key in common, so that nothing is compared there. There is no kind 1 otherwise.
 """
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial, reduce
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -14,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from jaxtyping import Int
 from torch import Tensor
 
 from likewise.operator.problem import Problem
@@ -31,24 +36,41 @@ OVERLAPS = 2
 LABELS = 64
 """How many labels of a thin product are multiplied at a time."""
 
-CONSTANTS = ", ".join(f"{name}: tl.constexpr" for name in ("K", "MASKED", "N", "R"))
+MOST = 256
+"""How many combinations of tests of keys are known at most."""
+
+SORTED = 1 << 14
+"""From how many rows on queries are sorted by key: sorting fewer takes as long as comparing their keys."""
+
+CONSTANTS = ", ".join(f"{name}: tl.constexpr" for name in ("K", "KIND", "N", "R"))
 FULL = "tl.full((N, R), {}, tl.{})"
 ZERO, ONE = FULL.format(0.0, "float32"), FULL.format(1.0, "float32")
+
+
+class Ordered(NamedTuple):
+    """The queries sorted by key."""
+
+    order: Int[Tensor, " n"]
+    """Which of them is at each position."""
+    first: Int[Tensor, " n"]
+    """The first position with the same key, by which keys are compared."""
+    end: Int[Tensor, " n"]
+    """The first position after those with the same key."""
 
 
 class Plan(NamedTuple):
     """The weights of one section: the pushes and, if there is one, the pull."""
 
-    function: Callable[..., Any]
+    function: Callable[[bool], Any]
     """Returns that of a tile of anchors and references, or swapped: see `_compiled`."""
     values: tuple[Any, ...]
     """What these read: the powers of the pushes, tensors, and numbers, which may change without being compiled anew."""
     shift: int
     """Anchor i is reference i + shift, where weights tell rows from each other."""
-    itself: int
-    """Whether a row with itself is treated differently (1), or is the only kind of pair (2)."""
-    pulls: int
-    """Whether a row has a pull only with itself (1), or with others (2)."""
+    has_diagonal: bool
+    """Whether weights tell rows from each other."""
+    kinds: tuple[int, int, int]
+    """The first kinds of tiles with any weight, with a second push and with a pull, 3 where there is none."""
     thin: int
     """How many thin products there are."""
     is_busy: bool
@@ -56,6 +78,7 @@ class Plan(NamedTuple):
     is_empty: bool
     """Whether no pair pushes or pulls."""
     is_symmetric: bool
+    ordered: Ordered | None
 
 
 class Plans(NamedTuple):
@@ -71,6 +94,12 @@ class Plans(NamedTuple):
     """Whether the last weight, the pull or the last push, is divided by the sum of its row, which kernels count."""
     streamed: PairWeight | None
     """What is pulled as pull @ references."""
+
+    @property
+    def order(self) -> Int[Tensor, " n"] | None:
+        """Which query is at each position of sorted ones, in the only section."""
+        ordered = self.sections[0].ordered
+        return None if ordered is None else ordered.order
 
     @property
     def counted(self) -> int:
@@ -91,9 +120,9 @@ def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> P
     weights, powers = [push.weight for push in problem.pushes], tuple(float(push.power) for push in problem.pushes)
     weights += [] if pull is None else [pull]
     last = weights[-1]
-    mean = isinstance(last, RowMean)
-    weights[-1] = last.base if isinstance(last, RowMean) else last
-    cut = [list(weight.flat) if isinstance(weight, Concat) else [weight] for weight in weights]
+    mean = type(last) is RowMean  # exact types are told apart much faster than those of abstract classes
+    weights[-1] = last.base if type(last) is RowMean else last
+    cut = [list(weight.flat) if type(weight) is Concat else [weight] for weight in weights]
     if (
         len(powers) > 2
         or min(powers) < 0
@@ -104,39 +133,98 @@ def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> P
         return None
     sets, pull_set = all(weight.is_set for weight in weights[: len(powers)]), pull is not None and weights[-1].is_set
     kinds = [sets] * len(powers) + [pull_set]
-    found = [_planned(list(parts), kinds, powers, device) for parts in zip(*cut, strict=True)]
+    sorts = problem.own == (True,) and problem.normalize and problem.part is None and not problem.both_ways
+    sorts = sorts and streamed is None and lengths[0] >= SORTED
+    found = [_planned(list(parts), kinds, powers, device, sorts=sorts) for parts in zip(*cut, strict=True)]
     known = tuple(plan for plan in found if plan is not None)
     return Plans(known, powers, pull is not None, sets, pull_set, mean, streamed) if len(known) == len(found) else None
 
 
 def _planned(
-    weights: list[PairWeight], sets: list[bool], powers: tuple[float, ...], device: torch.device
+    weights: list[PairWeight], sets: list[bool], powers: tuple[float, ...], device: torch.device, *, sorts: bool
 ) -> Plan | None:
     """Return the plan of the pushes and the pull of a section; None if one has no form that a kernel evaluates."""
     forms = [form for form in (weight.form() for weight in weights) if form is not None]
-    terms = [term for form in forms for term in form]
-    shifts = {key.shift for term in terms for key in term.keys if key is not None and key.shift is not None}
-    thin = {(id(each.anchors), id(each.references)) for term in terms for each in term.overlaps}
+    keys, shifts, bare, tests = _tests(forms)
+    thin = {(id(each.anchors), id(each.references)) for form in forms for term in form for each in term.overlaps}
     if len(forms) < len(weights) or len(thin) > OVERLAPS or len(shifts) > 1:
         return None
-    section = _Section(powers, device)
-    function = cache(lambda *, swapped: _compiled(section.source(forms, sets, swapped=swapped)))
-    function(swapped=False)  # which collects the values
-    apart = any(_occurs(term, masked=False) for term in terms)
-    return Plan(
+    is_sorted = sorts and bare and shifts <= {0} and len(keys) == 1 and next(iter(keys)).is_symmetric
+    ordered = _ordered(next(iter(keys)).anchors.to(device)) if is_sorted else None
+    is_symmetric = all(weight.is_symmetric for weight in weights)
+    known = None if tests is None else _known.get((tests, len(powers), *sets, is_sorted))
+    if known is not None:
+        found = known.values(keys, device) if ordered is None else [ordered.first] * len(known.read)
+        return Plan(known.plan.function, (*powers, *found), *known.plan[2:8], is_symmetric, ordered)
+    section = _Section(powers, device, ordered)
+    function = cache(lambda swapped: _compiled(section.source(forms, sets, swapped=swapped)))
+    function(False)  # noqa: FBT003 - not swapped; this collects the values
+    plan = Plan(
         function,
         tuple(section.values),
         next(iter(shifts), 0),
-        0 if not shifts else 1 if apart else 2,
-        sum(
-            any(_occurs(term, masked=masked) for form in forms[len(powers) :] for term in form)
-            for masked in (True, False)
-        ),
+        bool(shifts),
+        (section.first(forms), section.first(forms[1 : len(powers)]), section.first(forms[len(powers) :])),
         len(thin),
-        sum(map(any, forms)) > 1 or any(key is not None and key.shift is None for term in terms for key in term.keys),
-        not any(term.keys for term in terms),
-        all(weight.is_symmetric for weight in weights),
+        sum(map(any, forms)) > 1 or bool(keys),
+        not any(term.keys for form in forms for term in form),
+        is_symmetric,
+        ordered,
     )
+    if tests is not None:
+        if len(_known) >= MOST:
+            _known.clear()
+        functions = tuple(map(function, (False, True)))
+        bare = plan._replace(function=functions.__getitem__, values=(), ordered=None)
+        _known[tests, len(powers), *sets, is_sorted] = _Known(bare, section.read(keys))
+    return plan
+
+
+class _Known(NamedTuple):
+    """What is the same for all weights that are the same tests of keys: nothing of it is a tensor."""
+
+    plan: Plan
+    read: list[tuple[int, bool]]
+    """Which keys its functions read after the powers, and whether those of the references."""
+
+    def values(self, keys: Iterable[Keys], device: torch.device) -> list[Tensor]:
+        """Return what the functions read of other keys."""
+        moved = [key.to(device) for key in keys]
+        return [
+            aligned(moved[of].references if of_references else moved[of].anchors) for of, of_references in self.read
+        ]
+
+
+_known: dict[Any, _Known] = {}
+
+
+def _tests(forms: list[ClosedForm]) -> tuple[dict[Keys, int], set[int], bool, Any]:
+    """Return the keys that are compared, numbered; shifts; whether there is no more but factors; what the tests are.
+
+    The last is None if there is more than tests.
+    """
+    keys, shifts, tests, bare, whole = dict[Keys, int](), set[int](), list[Any](), True, True
+    for form in forms:
+        for term in form:
+            bare, whole = bare and term.is_bare, whole and term.factor == 1
+            for key, coefficient in term.keys.items():
+                if key is None:
+                    tests.append((coefficient,))
+                elif key.shift is None:
+                    tests.append((coefficient, keys.setdefault(key, len(keys))))
+                else:
+                    shifts.add(key.shift)
+                    tests.append((coefficient, "shift", key.shift))
+            tests.append(None)
+        tests.append(())
+    return keys, shifts, bare, tuple(tests) if bare and whole else None
+
+
+def _ordered(keys: Tensor) -> Ordered:
+    """Sort rows by key, without reading a value."""
+    values, order = keys.sort(stable=True)
+    first, end = (torch.searchsorted(values, values, right=right, out_int32=True) for right in (False, True))
+    return Ordered(order, first, end)
 
 
 @cache
@@ -144,7 +232,7 @@ def _compiled(body: str) -> Any:
     """Return the function for Triton to compile with this body.
 
     It takes the values, the indices of own and other rows, which of the latter are inside, the number of both, the
-    shift, which weight is wanted, whether the tile has masks, and the sizes of a tile. Triton keys what it has compiled
+    shift, which weight is wanted, the kind of the tile, and the sizes of a tile. Triton keys what it has compiled
     by the source, and reads this from where Python looks for that of a traceback.
     """
     name = f"weights_{sha256(body.encode()).hexdigest()[:16]}"
@@ -155,21 +243,28 @@ def _compiled(body: str) -> Any:
     return triton.jit(found[name])
 
 
-def _occurs(term: Term, *, masked: bool) -> bool:
-    """Return whether a term has pairs in tiles with masks, which contain the diagonal, or in the others."""
-    return any(masked or key is None or key.shift is None for key in term.keys)
-
-
 class _Section:
     """The source of the weights of a section, and the values that it refers to."""
 
-    def __init__(self, powers: tuple[float, ...], device: torch.device) -> None:
+    def __init__(self, powers: tuple[float, ...], device: torch.device, ordered: Ordered | None) -> None:
         self.values: list[Any] = [*powers]
-        self._device, self._swapped = device, False
+        self._device, self._ordered, self._swapped = device, ordered, False
         self._places: dict[Any, int] = {}
         self._parts: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._names: dict[str, str] = {}
         """What a weight's expression refers to: each name's value."""
+
+    def read(self, keys: dict[Keys, int]) -> list[tuple[int, bool]]:
+        """Return which keys are read, in the order of values, and whether those of the references."""
+        return [(keys[of[0]], True) if isinstance(of, tuple) else (keys[of], False) for of in self._places]
+
+    def _since(self, key: Keys | None) -> int:
+        """Return the first kind of tiles where keys may be equal."""
+        return 0 if key is None else 2 if key.shift is not None else int(self._ordered is not None)
+
+    def first(self, forms: Iterable[ClosedForm]) -> int:
+        """Return the first kind of tiles where any of the weights may not be zero, 3 if they are all zero."""
+        return min((self._since(key) for form in forms for term in form for key in term.keys), default=3)
 
     def source(self, forms: list[ClosedForm], sets: list[bool], *, swapped: bool) -> str:
         """Return the body of the function of a tile of anchors and references, or swapped."""
@@ -181,16 +276,16 @@ class _Section:
         ]
         for k, (form, is_set) in enumerate(zip(forms, sets, strict=False)):
             lines.append(f"    if K == {k}:")
-            for masked in (True, False):
+            for kind in range(0, 3, 2 if self._ordered is None else 1):
                 self._names = {}
-                weight = self._weight(form, is_set=is_set, masked=masked)
-                lines.append("        if MASKED:" if masked else "        else:")
+                weight = self._weight(form, kind, is_set=is_set)
+                lines.append(f"        if KIND == {kind}:")
                 lines += [f"            {name} = {value}" for name, value in (self._names | {"w": weight}).items()]
         return "\n".join([*lines, "    return w"])
 
-    def _weight(self, form: ClosedForm, *, is_set: bool, masked: bool) -> str:
+    def _weight(self, form: ClosedForm, kind: int, *, is_set: bool) -> str:
         """Return the expression of a weight in a tile, booleans of a set, numbers of others."""
-        terms = [self._term(term, masked=masked) for term in form if _occurs(term, masked=masked)]
+        terms = [self._term(term, kind) for term in form if self.first([(term,)]) <= kind]
         if is_set and len(form) == 1 and terms and not terms[0][1]:
             weight = " & ".join(terms[0][0]) or FULL.format(1, "int1")
         else:
@@ -199,17 +294,16 @@ class _Section:
                 number = " * ".join([ONE, *factors])
                 numbers.append(f"tl.where({' & '.join(tests)}, {number}, 0.0)" if tests else number)
             weight = f"({' + '.join(numbers)})" + " > 0" * is_set
-        if not masked:
+        if kind < 2:
             return weight
         return f"inside & ({weight})" if is_set else f"tl.where(inside, {weight}, 0.0)"
 
-    def _term(self, term: Term, *, masked: bool) -> tuple[list[str], list[str]]:
-        """Return the tests of a term and its factors."""
-        tests = {self._key(key): c for key, c in term.keys.items() if key is not None and (masked or key.shift is None)}
-        counts = [str(term.keys.get(None, 0)), *(f"tl.where({name}, {c}, 0)" for name, c in tests.items())]
-        conditions = [f"({' + '.join(counts)} != 0)"] if tests else []
-        if list(tests.values()) == [1] and None not in term.keys:
-            conditions = list(tests)
+    def _term(self, term: Term, kind: int) -> tuple[list[str], list[str]]:
+        """Return the tests of a term and its factors. A sum of tests that is 0 or 1 is their exclusive or."""
+        tests = [
+            self._key(key) for key, c in term.keys.items() if key is not None and self._since(key) <= kind and c % 2
+        ]
+        conditions = [("~" if term.keys.get(None, 0) % 2 else "") + f"({' ^ '.join(tests)})"] if tests else []
         factors = [] if term.factor == 1 else [self._value(id(term), lambda: float(term.factor))]
         for thin in term.overlaps:
             found = self._overlap(thin)
@@ -230,7 +324,8 @@ class _Section:
             self._names["own"] = "j + shift == i" if self._swapped else "i + shift == j"
             return "own"
         moved = key.to(self._device)
-        own, other = self._load(key, lambda: moved.anchors, "i"), self._load((key, 1), lambda: moved.references, "j")
+        sides = (moved.anchors, moved.references) if self._ordered is None else (self._ordered.first,) * 2
+        own, other = self._load(key, lambda: sides[0], "i"), self._load((key, 1), lambda: sides[1], "j")
         name = f"k{self._places[key]}"
         self._names[name] = f"{own} == {other}"
         return name

@@ -1,0 +1,321 @@
+"""What measures on a machine with torch, Triton and NumPy alone."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
+
+from benchmarks import first_gpu, recipes, reports, smoke, targets, tiles
+from benchmarks.reports import Report
+from likewise.operator.triton import tuning
+
+ROOT = Path(__file__).parents[2]
+ALONE = """
+import sys
+from importlib import metadata
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name in LACKING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+LACKING = (
+    "tqdm plotly jsonargparse beartype docstring_parser lightning torchvision sklearn scipy pandas pyarrow yaml "
+    "jinja2 PIL timm safetensors"
+).split()
+sys.meta_path.insert(0, Missing())
+
+def version(name):
+    raise metadata.PackageNotFoundError(name)
+
+metadata.version = version
+import benchmarks.compiled, benchmarks.targets, likewise.cli.bench, likewise.operator.backends
+assert likewise.operator.backends.triton_is_missing() is None
+print(sys.modules["jaxtyping"].__file__)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.triton
+def test_measurements_import_torch_triton_and_numpy_alone():
+    """Nor is anything asked that only an installed package knows; annotations of shapes go by a stand-in."""
+    path = os.pathsep.join(map(str, (ROOT / "benchmarks" / "stand_ins", ROOT / "src", ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{ROOT / 'benchmarks' / 'stand_ins' / 'jaxtyping.py'}\n"
+
+
+FACTS = {"at", "device", "torch", "triton", "numpy", "python", "commit", "tiles"}
+
+
+@pytest.mark.process
+@pytest.mark.triton
+@pytest.mark.slow
+def test_a_rehearsal_goes_through_everything(tmp_path):
+    """On a CPU, in Triton's interpreter: every step writes what it found, and the winners are launched."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "first_gpu.py"), "--out", str(tmp_path), "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")}
+    assert files == {
+        *("smoke/SupCon-NWS.json", "smoke/queue.json", "targets/ours.json", "tuning/timed.json", "tuning/tiles.json"),
+        *("winners/smoke.json", "profile/steps.json", "training/cifar10.json", "summary.json"),
+    }
+    found = {name: read(tmp_path / name) for name in files - {"tuning/tiles.json"}}
+    told, _, its_steps = found.pop("summary.json").values()
+    assert told == {"passed": True, "wrong": [], "missing": [], "accessed_memory_wrongly": False}
+    assert set(its_steps) == set(first_gpu.STEPS)
+    for name, part in found.items():
+        assert part["state"] == "done", name
+        assert part["facts"].keys() >= FACTS, name
+        assert part["results"], name
+    assert len(found["smoke/SupCon-NWS.json"]["results"]) == 12
+    assert all(each["milliseconds"] > 0 for each in found["targets/ours.json"]["results"])
+    winners = tuning.read(tmp_path / "tuning" / "tiles.json")
+    assert [(key[1], tuple(size)[:4]) for key, size in winners.items()] == [
+        ("sums", (64, 64, 4, 1)),
+        ("backward", (64, 64, 4, 1)),
+    ]
+    assert found["winners/smoke.json"]["facts"]["tiles"] == str(tmp_path / "tuning" / "tiles.json")
+    assert found["smoke/queue.json"]["facts"]["tiles"] is None
+    assert "aten::" in (tmp_path / "profile" / "64-eager.txt").read_text(encoding="utf-8")
+    assert found["training/cifar10.json"]["summary"] == "the recipe is read, nothing trained"
+    assert "| SupCon, the whole loss | 65,536 | bfloat16 |" in done.stdout
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def part(name, code, module="targets", **more):
+    """Return a part that runs some Python in its own way, with the path of its file in `out`."""
+    begin = "import json, os, signal, sys, time\nout = sys.argv[sys.argv.index('--out') + 1]\n"
+    write = "def write(*results, **more): json.dump({'results': results, **more}, open(out, 'w'))\n"
+    return first_gpu.Part(name, module, prefix=(sys.executable, "-c", begin + write + code), **more)
+
+
+def steps(monkeypatch, **parts):
+    """Let these be the steps."""
+    made = {name: first_gpu.Step("a step", 1, 1, lambda _, some=some: some) for name, some in parts.items()}
+    monkeypatch.setattr(first_gpu, "STEPS", made)
+    monkeypatch.setattr(first_gpu, "_smoke", lambda asked: made["smoke"].parts(asked) if "smoke" in made else [])
+    monkeypatch.setattr(first_gpu, "_table", lambda _: [])
+    monkeypatch.setattr(first_gpu, "_facts", lambda _: {"device": "a GPU"})
+    monkeypatch.setattr(first_gpu, "GRACE", 1.0)
+    monkeypatch.setattr(first_gpu.signal, "signal", lambda *_: None)
+
+
+RIGHT, WRONG = {"right": True, "same_bits": True}, {"right": False, "same_bits": True}
+
+
+@pytest.mark.process
+def test_one_fault_leaves_the_rest(monkeypatch, tmp_path):
+    """A crash, a hang and a lack of memory end their own process; what they had written stays."""
+    faults = [
+        part("crash", "write(1)\nos.kill(os.getpid(), signal.SIGSEGV)", share=0.2),
+        part("hang", "write(2)\ntime.sleep(60)", share=0.1),
+        part("error", "print('out of memory')\nsys.exit(1)", share=0.2),
+        part("good", "write(3)"),
+    ]
+    steps(monkeypatch, smoke=[part("all", f"write({RIGHT})")], faults=faults, last=[part("good", "write(4)")])
+    assert first_gpu.main(["--out", str(tmp_path), "--minutes", "0.8"]) == 0
+    held = {name: read(tmp_path / "faults" / f"{name}.json") for name in ("crash", "hang", "error", "good")}
+    assert [held[name]["results"] for name in held] == [[1], [2], [], [3]]
+    states = [held[name]["state"].partition(" of")[0] for name in held]
+    assert states == ["signal 11", "limit", "exit status 1", "done"]
+    assert held["error"]["log"] == "out of memory\n"
+    assert all(each["facts"] == {"device": "a GPU"} for each in held.values())
+    assert read(tmp_path / "last" / "good.json")["state"] == "done"
+    assert "  hang: limit of" in (tmp_path / "summary.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (f"write({WRONG})", "wrong"),
+        (f"write({RIGHT}, complete=False)", "missing"),
+        (f"write({RIGHT})\nsys.exit(1)", "missing"),
+    ],
+)
+def test_the_status_is_that_of_the_smoke_test(code, told, monkeypatch, tmp_path):
+    steps(monkeypatch, smoke=[part("all", code)], more=[part("good", "write()")])
+    assert first_gpu.main(["--out", str(tmp_path), "--minutes", "0.5"]) == 1
+    found = read(tmp_path / "summary.json")["smoke_test"]
+    assert not found["passed"]
+    assert found[told]
+    assert read(tmp_path / "more" / "good.json")["state"] == "done"
+
+
+@pytest.mark.process
+def test_it_goes_on_in_several_commands(monkeypatch, tmp_path):
+    """Steps by name, then the rest; what is done is not repeated, and too little time begins nothing."""
+    count = (
+        "path = out + '.count'\nn = len(open(path).read()) if os.path.exists(path) else 0\nopen(path, 'a').write('x')\n"
+    )
+    of = [part("all", f"{count}write({RIGHT})")]
+    steps(
+        monkeypatch, smoke=of, more=[part("good", count + "write(n)"), part("bad", count + "write(n)\nsys.exit(1 - n)")]
+    )
+    words = ["--out", str(tmp_path), "--minutes"]
+    assert first_gpu.main([*words, "0.01"]) == 1
+    assert not list(tmp_path.glob("*/*.json"))
+    assert first_gpu.main([*words, "0.5", "--only", "smoke"]) == 0
+    assert not list(tmp_path.glob("more/*.json"))
+    for _ in range(2):
+        assert first_gpu.main([*words, "0.5", "--resume"]) == 0
+    assert [read(tmp_path / "more" / f"{name}.json")["results"] for name in ("good", "bad")] == [[0], [1]]
+    assert (tmp_path / "smoke" / "all.json.count").read_text(encoding="utf-8") == "x"
+
+
+@pytest.mark.process
+def test_a_useless_gpu_context_is_left_for_a_new_process(monkeypatch, tmp_path):
+    """Which goes on with what the first has written."""
+    code = "new = '--go-on' not in sys.argv\nwrite('first', *[] if new else ['then'])\nsys.exit(3 if new else 0)"
+    steps(monkeypatch, tuning=[part("timed", code, module="tiles")])
+    first_gpu.main(["--out", str(tmp_path), "--minutes", "0.5"])
+    assert read(tmp_path / "tuning" / "timed.json")["results"] == ["first", "then"]
+
+
+@pytest.mark.process
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_one_line_says_so(tmp_path, capsys):
+    assert first_gpu.main(["--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: expected an NVIDIA GPU that torch and Triton can use, got ")
+    assert told.endswith(": --dry-run needs none\n")
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.process
+def test_ctrl_c_keeps_what_was_written(tmp_path):
+    """And ends what runs."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "first_gpu.py"), "--out", str(tmp_path), "--dry-run"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        while not list(tmp_path.glob("smoke/*.log")):
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (130, "interrupted: what was written stays\n")
+    assert "smoke test not passed" in out
+    assert {read(path)["state"] for path in tmp_path.glob("smoke/*.json")} == {"interrupted"}
+
+
+def tried(tiles, *ms, weight="SupCon", difference=0.0):
+    """Return the result of a candidate in one loss's weights, at two sizes where the chosen tiles took 1 and 10 ms."""
+    of = {"kernel": "sums", "weight": weight, "features": 128, "precision": "bf16", "tiles": tiles}
+    return {**of, "ms": ms, "ms_as_chosen": (1.0, 10.0), "differences": [0.0, difference]}
+
+
+A, B = [64, 64, 4, 3], [128, 32, 8, 2]
+FAILED = {name: value for name, value in tried(A).items() if name != "ms"} | {"failed": "no room"}
+
+
+@pytest.mark.parametrize(
+    ("results", "best"),
+    [
+        ([tried(A, 0.8, 8.0), tried(A, 0.9, 9.0, weight="BCL")], A),
+        (
+            [
+                tried(A, 0.9, 9.0),
+                tried(A, 0.9, 9.0, weight="BCL"),
+                tried(B, 0.5, 5.0),
+                tried(B, 0.9, 9.0, weight="BCL"),
+            ],
+            B,
+        ),
+        ([tried(A, 0.5, 5.0), tried(A, 1.1, 11.0, weight="BCL")], None),  # slower for one loss
+        ([tried(A, 0.5, 5.0)], None),  # not tried with the other
+        ([tried(A, 0.99, 9.9), tried(A, 0.99, 9.9, weight="BCL")], None),  # hardly faster
+        ([tried(A, 0.5, 5.0, difference=0.1), tried(A, 0.5, 5.0, weight="BCL")], None),  # wrong
+        ([tried(A, 0.5, 5.0, difference=float("nan")), tried(A, 0.5, 5.0, weight="BCL")], None),
+        ([FAILED, tried(A, 0.5, 5.0, weight="BCL")], None),
+    ],
+)
+def test_a_winner_is_faster_for_all_losses_and_right(results, best):
+    found = tiles.winner(results, 2)
+    assert (found and found["tiles"]) == best
+
+
+def test_the_plan_names_all_forms_losses_and_targets():
+    """In lists of its own: the process that starts the others imports none of what they do."""
+    assert set(first_gpu.FORMS) == set(smoke.FORMS)
+    assert {name for names in first_gpu.LOSSES for name in names} == set(smoke.LOSSES)
+    assert set(first_gpu.PRECISIONS) == set(smoke.LIMITS)
+    assert tuple(targets.GROUPS) == first_gpu.GROUPS
+    assert {each.keys[0] for each in targets.targets()} <= {
+        key for group in targets.GROUPS.values() for key in group.keys
+    }
+    assert first_gpu.POISONED == reports.POISONED
+
+
+def test_candidates_are_near_the_chosen_tiles():
+    """Others, each once, that the launcher would read."""
+    for chosen in (tuning.Tiles(128, 64, 8, 3), tuning.Tiles(64, 32, 4, 1), tuning.Tiles(128, 128, 8, 2)):
+        found = tiles.neighbours(chosen)
+        assert len(set(found)) == len(found) >= 5
+        assert chosen not in found
+        assert all(tuning._is_possible(each) for each in found)  # noqa: SLF001 - what the file may hold
+
+
+def test_a_wrong_result_is_not_right(monkeypatch):
+    """One that is off by a ten thousandth, and one that differs when it is computed again."""
+    given = smoke.Given("SupCon", 20, 70, "float32")
+    assert (found := smoke.check(given, "cpu"))["right"]
+    assert found["same_bits"]
+    rows, calls = torch.ones(3), itertools.count()
+    monkeypatch.setattr(smoke, "of_form", lambda *_: lambda **_: [rows * (1 + 1e-4 * next(calls))])
+    found = smoke.check(given, "cpu")
+    assert not found["right"]
+    assert not found["same_bits"]
+
+
+def test_images_come_from_a_file_with_the_recipes_name_or_from_torchvision(monkeypatch, tmp_path):
+    files = ["/a/cifar10.npz", "/a/cifar100.npz"]
+    assert recipes.source("cifar10", files)[-1] == files[0]
+    assert recipes.source("cifar100", files)[-1] == files[1]
+    monkeypatch.chdir(tmp_path)
+    assert recipes.source("cifar100", files[:1]) is None
+    (tmp_path / "data" / "cifar-100-python").mkdir(parents=True)
+    assert recipes.source("cifar100", files[:1]) == []
+
+
+def test_training_is_as_long_as_the_time_allows(monkeypatch, tmp_path):
+    """A few epochs first, whose seconds say how many fit; what is missing is said instead."""
+    commands = []
+
+    def trained(command, **_):
+        name, runs = (command[command.index(word) + 1] for word in ("--name", "--runs"))
+        commands.append(command[command.index("--trainer.max_epochs") + 1])
+        (Path(runs) / f"today-{name}").mkdir(parents=True)
+        facts = {"seconds": {"training": 4.0}, "samples": {"train": 100}}
+        (Path(runs) / f"today-{name}" / "run.json").write_text(json.dumps(facts), encoding="utf-8")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("benchmarks.reports.facts", lambda **_: {})
+    monkeypatch.setattr(recipes.subprocess, "run", trained)
+    report = Report(tmp_path / "cifar10.json", dry_run=False, seconds=100.0)
+    recipes.main(report, "cifar10", ["cifar10.npz"])
+    assert commands == ["2", "46"]  # 2 s an epoch, and what surrounds them takes nothing here but the reserve
+    assert report.said["summary"] == "1150 images a second, 46 epochs"
+    monkeypatch.setattr(recipes, "NEEDED", ("numpy", "no_such_module"))
+    recipes.main(report, "cifar10", ["cifar10.npz"])
+    assert read(report.path)["summary"] == "not run: missing no_such_module"

@@ -1,0 +1,82 @@
+"""Steps on Triton's own launcher and a stub of the driver: how they are launched, and what a CUDA graph would hold."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import stub_driver
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.triton,
+    pytest.mark.slow,
+    pytest.mark.skipif(stub_driver.missing() is not None, reason=f"no stub driver: {stub_driver.missing()}"),
+]
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
+LOSSES = "SupCon", "SupCon, sorted", "float32, every row, τ learned", "InfoNCE with a queue", "hard negatives"
+
+
+@pytest.fixture(scope="module")
+def steps():
+    """Return what a process without the interpreter found of each loss's steps."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "processes" / "recorded_steps.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_launch_is_that_which_triton_would_make(loss, steps):
+    """The same compiled function and arguments, on the current stream, and seen by whoever hooks into launches."""
+    found = steps[loss]
+    assert found["launches"] == found["reached the driver"] == found["seen by a hook"] > 5
+    assert found["as Triton finds them"]
+    assert found["same though watched"]
+    assert found["streams"] == [stub_driver.STREAM]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_graph_of_one_step_is_a_graph_of_the_next(loss, steps):
+    """Whatever a step reads was given to it or made in it, and values that change in place are none of its numbers."""
+    found = steps[loss]
+    assert found["foreign"] == []
+    assert found["same after values changed"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_number_of_the_host_is_part_of_a_graph(loss, steps):
+    """A τ or a β that is annealed needs another graph; a τ that is learned does not."""
+    assert steps[loss]["same after a number changed"] == ("learned" in loss)
+
+
+def test_the_hosts_side_is_measured(tmp_path):
+    """Steps of both losses, their parts as shares of the whole; how long they take is no test's matter."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "host", "--sizes", "64", "--repeats", "3", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (file,) = tmp_path.glob("*.json")
+    found = json.loads(file.read_text(encoding="utf-8"))["results"]
+    for loss, launches in (("SupConLoss", 7), ("InfoNCELoss", 10)):
+        figures = {each["contender"]: each["figures"] for each in found if each["loss"] == loss}
+        assert figures["step"]["launches"] == launches
+        assert figures["step"]["calls"] > 100
+        assert sum(each.get("share", 0) for each in figures.values()) == pytest.approx(1, abs=0.01)

@@ -62,7 +62,7 @@ SLIPS = {
     "--batches.batch_size ten": "--batches.batch_size: expected a whole number, got ten",
     "--loss.temperature abc": "--loss.temperature: expected a number or one of 'learned', got abc",
     "--compile tru": "--compile: expected true or false, got tru",
-    "--loss.form inn": "--loss.form: expected one of 'out', 'in', got inn",
+    "--loss.form inn": "--loss.form: expected one of 'out', 'in', 'pairs', got inn",
     "--seed": "expected --seed, got none",
     "--batches.augmentation.scale 1": "expected --batches.augmentation before --batches.augmentation.scale, got none",
     "--evaluations.k 3": "expected --evaluations before --evaluations.k, got none",
@@ -327,7 +327,7 @@ def test_what_sources_tell_is_what_python_finds():
     [
         ([], "--batch-", ["--batch-size"]),
         (["--loss"], "Sup", ["SupConLoss"]),
-        (["--loss.form"], "", ["in", "out"]),
+        (["--loss.form"], "", ["in", "out", "pairs"]),
         (["--loss", "moco"], "--loss.sym", ["--loss.symmetric"]),
         (["--encoder", "ResNet"], "--encoder.d", ["--encoder.depth"]),
         ([], "--trainer.max_e", ["--trainer.max_epochs"]),

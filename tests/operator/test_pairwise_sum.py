@@ -110,7 +110,7 @@ def test_large_arguments_lose_nothing():
         ({"function": "relu"}, "one of softplus, hinge, squared hinge, got 'relu'"),
         ({"sign": 2}, "expected sign to be 1 or -1, got 2"),
         ({"bias": math.nan}, "expected bias to be a finite number"),
-        ({"bias": torch.zeros(2)}, r"a tensor of shape \(\) or \(1,\)"),
+        ({"bias": torch.zeros(2)}, r"a tensor of it of shape \(\) or \(1,\), got tensor"),
         ({"weight": pairs.NotSelf(4)}, "for 3 queries by 3 references"),
         ({"temperature": 0.0}, "expected temperature to be a positive number"),
     ],

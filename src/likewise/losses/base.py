@@ -163,13 +163,12 @@ class ContrastiveLoss(Loss):
 
     def __init__(self, temperature: Temperature, **options: Unpack[LossOptions]) -> None:
         super().__init__()
-        if isinstance(temperature, str):
-            one_of("temperature", temperature, Literal["learned"], 'pass a positive number, or "learned"')
+        if temperature == "learned":
             start = getattr(inspect.signature(type(self)).parameters.get("temperature"), "default", None)
             of_class = f"the default temperature of {type(self).__name__}, from which a learned one starts,"
             self.log_temperature = nn.Parameter(torch.tensor([math.log(check_positive(of_class, start, "0.05 to 1"))]))
         else:
-            check_temperature(temperature)
+            check_temperature(temperature, usual='0.05 to 1, or "learned"')
             self.temperature = temperature
         self.reduction = one_of("reduction", options.pop("reduction", "mean"), Reduction)
         self.normalize = one_of("normalize", options.pop("normalize", True), Flag)

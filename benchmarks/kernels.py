@@ -42,7 +42,8 @@ class Measure(Measurement):
 
     Instructions are those of the shortest loop over tiles, which has no masks: products on tensor cores, exponentials,
     tiles loaded by way of registers ("loads"), waits, and loads and stores of registers that did not fit ("spills").
-    "programs" is how many run on a multiprocessor at a time, "seconds" the time of compiling.
+    "a pair" are the instructions of each loop for a pair of rows: without masks, where sorted rows may have equal keys,
+    on the diagonal. "programs" is how many run on a multiprocessor at a time, "seconds" the time of compiling.
     """
 
     device: str = "cpu"  # not options: nothing runs, so nothing is timed

@@ -117,6 +117,19 @@ def test_a_graph_has_no_reference_cycle(reduction, monkeypatch):
         gc.enable()
 
 
+def test_counts_that_the_caller_changes_before_the_backward_are_noticed(monkeypatch):
+    """Kernels read the number of positives again, and a wrong gradient would be silent."""
+    with counting(monkeypatch):
+        z = torch.empty(64, 20, device=DEVICE, requires_grad=True)
+        loss = lw.SupConLoss(backend="triton")
+        value = loss(z, torch.empty(64, dtype=torch.int64, device=DEVICE))
+        loss.last["active_anchors"].mul_(10)
+        torch.autograd.grad(value, z, retain_graph=True)
+        loss.last["positives_per_anchor"].mul_(10)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(value, z)
+
+
 @pytest.mark.parametrize("learned", [False, True], ids=["a number", "learned"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
@@ -283,8 +296,25 @@ def an_epoch(name, dtype):
             yield turn, n
 
 
+EPOCHS = "SupCon", "learned", "hard negatives", "InfoNCE", "queue", "scaled", "part"
+
+
+def test_launches_are_told_apart_as_triton_tells_them(compiled):
+    """Steps of all kinds, in all dtypes, by one table; and integers that need 64 bits."""
+    for name in EPOCHS:
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            next(an_epoch(name, dtype))
+    torch.set_float32_matmul_precision("medium")  # float32 where all else is as in bfloat16
+    try:
+        next(an_epoch("SupCon", torch.float32))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert len(compiled) > 40
+    assert launches._kinds((1,)) != launches._kinds((1 << 31,))  # noqa: SLF001 - what launches are known by
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("name", ["SupCon", "learned", "hard negatives", "InfoNCE", "queue", "scaled", "part"])
+@pytest.mark.parametrize("name", EPOCHS)
 def test_an_epoch_compiles_what_its_first_step_does(name, dtype, compiled):
     """Neither an odd last batch, nor where rows lie in memory, nor an annealed number compiles anything anew."""
     first = None

@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
 LOSSES = "SupCon", "SupCon, sorted", "float32, every row, τ learned", "InfoNCE with a queue", "hard negatives"
 
 
@@ -30,7 +31,7 @@ def steps():
         text=True,
         check=False,
         timeout=900,
-        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
@@ -58,3 +59,24 @@ def test_a_graph_of_one_step_is_a_graph_of_the_next(loss, steps):
 def test_a_number_of_the_host_is_part_of_a_graph(loss, steps):
     """A τ or a β that is annealed needs another graph; a τ that is learned does not."""
     assert steps[loss]["same after a number changed"] == ("learned" in loss)
+
+
+def test_the_hosts_side_is_measured(tmp_path):
+    """Steps of both losses, their parts as shares of the whole; how long they take is no test's matter."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "host", "--sizes", "64", "--repeats", "3", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (file,) = tmp_path.glob("*.json")
+    found = json.loads(file.read_text(encoding="utf-8"))["results"]
+    for loss, launches in (("SupConLoss", 7), ("InfoNCELoss", 10)):
+        figures = {each["contender"]: each["figures"] for each in found if each["loss"] == loss}
+        assert figures["step"]["launches"] == launches
+        assert figures["step"]["calls"] > 100
+        assert sum(each.get("share", 0) for each in figures.values()) == pytest.approx(1, abs=0.01)

@@ -52,8 +52,9 @@ class _Contrast(torch.autograd.Function):
         engine, problem, wanted = how
         found = engine.forward(problem, queries, others, temperature, wanted)
         ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, found.state, wanted
-        # gathered references are nobody else's, who could modify them, and need not be kept
-        ctx.save_for_backward(temperature, queries, *(() if problem.part is not None else others))
+        # gathered references are nobody else's, who could modify them, and need not be kept; counts are the caller's
+        given = () if problem.part is not None else others
+        ctx.save_for_backward(temperature, queries, *given, *found.outcome.counts)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*found.outcome.counts)
         return problem.flat(found.outcome)

@@ -78,7 +78,7 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
     if not two and not overlaps and chunk <= 128 and whole:
         return Tiles(128, 64, 8, 3, programs=2) if kernel == "sums" else Tiles(128, 128, 8, 2)
     if kernel == "sums":
-        return Tiles(128, 64 if busy or overlaps > 1 else 128, 8, 2)
+        return Tiles(128, 64 if overlaps or (blackwell and busy) else 128, 8, 2)
     halvings = two + (chunk > 128 or not whole or overlaps > 0) + (overlaps > 1)
     return Tiles(128, max(32, 128 >> halvings), 8, 2)
 

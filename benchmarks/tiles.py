@@ -29,6 +29,7 @@ from likewise.operator.triton import tuning
 from likewise.operator.triton.tuning import Tiles
 
 SIZES, FEATURES = (4096, 32768), (128, 256, 64)
+PATIENCE = 60.0  # seconds that one compilation is waited for, when all before it are done
 AWAIT = 0.02  # seconds of one kernel's launches that are captured and replayed
 FASTER, SLOWER = 0.97, 1.03
 """Times relative to those of the chosen tiles: a winner has less over all losses, and no more in any."""
@@ -71,7 +72,7 @@ def neighbours(chosen: Tiles) -> list[Tiles]:
     found += [chosen._replace(warps=4, own=chosen.own // 2)] if chosen.warps == 8 else []
     found += [chosen._replace(programs=3 - chosen.programs)] if chosen.programs in {1, 2} else []
     in_range = [each for each in found if 64 <= each.own <= 256 and 16 <= each.other <= 256 and each.stages > 0]
-    return [each for each in dict.fromkeys(in_range) if each.own * each.other <= 128 * 256]
+    return [each for each in dict.fromkeys(in_range) if each.own * each.other <= 128 * 128]
 
 
 def prepared(variant: Variant, rows: int, device: str, tiles: Tiles) -> tuple[Callable[[], Any], Tensor]:
@@ -163,10 +164,10 @@ class Tuning:
                     self._futures[variant, tiles] = self._pool.submit(compiled.compiled, variant, key[0], tiles)
 
     def binary(self, variant: Variant, tiles: Tiles) -> dict[str, Any] | str:
-        """Return what is known of a binary, or why there is none; wait for it while time is left."""
+        """Return what is known of a binary, or why there is none; wait for it a while."""
         future = self._futures.get((variant, tiles))
         try:
-            return {"flaws": []} if future is None else future.result(timeout=max(0.1, self.report.left))
+            return {"flaws": []} if future is None else future.result(timeout=max(0.1, min(PATIENCE, self.report.left)))
         except Exception as error:  # noqa: BLE001 - of one candidate
             return f"failed: {in_words(error)}"
 

@@ -4,8 +4,8 @@
 
 needs torch, Triton and NumPy, no network, and nothing installed. Every step runs in processes of its own, each with a
 limit of time, and writes JSON to DIR as it goes, so that a fault, a hang or a lack of memory leaves the rest. Where a
-command may take ten minutes: `--minutes 9 --only smoke targets`, then `--minutes 9 --resume`. The exit status is 0 if
-the smoke test passed.
+command may take ten minutes: `--minutes 9 --only smoke targets`, then `--minutes 9 --resume`. Without `--resume` steps
+begin anew, and what DIR holds of them is deleted. The exit status is 0 if the smoke test passed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 POISONED = 3  # as in reports.py, which imports torch; this process does not
@@ -89,9 +89,22 @@ class Asked:
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     """The device and versions, for parts that end before they say them."""
     end: float = field(init=False)
+    interrupted: bool = False
+    """Whether to end, where no process is just being started."""
 
     def __post_init__(self) -> None:
         self.end = time.monotonic() + 60 * self.minutes
+
+    def interrupt(self, *_: object) -> None:
+        """Note a signal, which may come before a process that was started is known; raise if one was noted before."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def go_on(self) -> None:
+        """Raise if a signal was noted."""
+        if self.interrupted:
+            raise KeyboardInterrupt
 
 
 def _smoke(asked: Asked) -> list[Part]:
@@ -222,6 +235,7 @@ def run(name: str, asked: Asked, seconds: float) -> None:
     running, begun, most = list[Process](), set[str](), asked.workers if step.together else 1
     try:
         while waiting or running:
+            asked.go_on()
             while waiting and len(running) < most and end - time.monotonic() > (0 if asked.dry_run else GRACE):
                 part, left = waiting.pop(0), end - time.monotonic()
                 limit = (
@@ -270,7 +284,7 @@ def verdict(asked: Asked) -> dict[str, Any]:
 def summary(asked: Asked) -> bool:
     """Write what every step has found, as JSON and as text; return whether the smoke test passed."""
     steps, smoke, about = dict[str, Any](), verdict(asked), ("state", "took", "summary")
-    lines = [f"smoke test {'passed' if smoke['passed'] else 'not passed'}"]
+    lines = [f"smoke test {'passed' if smoke['passed'] else 'not passed'}{', in a dry run' * asked.dry_run}"]
     lines += [f"  {name}: {value}" for name, value in smoke.items() if value and name != "passed"]
     for name, step in STEPS.items():
         lines += ["", f"{name}: {step.summary}"]
@@ -284,6 +298,13 @@ def summary(asked: Asked) -> bool:
     (asked.out / "summary.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
     print("\n".join(["", *lines]))
     return smoke["passed"]
+
+
+def _is_of_another_kind(asked: Asked) -> bool:
+    """Return whether the folder holds results of a dry run, and this is none, or the other way round."""
+    held = [_json(path) for name in STEPS for path in (asked.out / name).glob("*.json")]
+    facts = [found.get("facts", {}) for found in held if isinstance(found, dict)]
+    return any(each.get("dry_run", False) != asked.dry_run for each in facts)
 
 
 def _facts(asked: Asked) -> dict[str, Any] | str:
@@ -341,9 +362,16 @@ def parsed(words: Sequence[str]) -> Asked:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the steps; return 0 if the smoke test passed, 2 without a GPU, 130 after Ctrl-C."""
+    """Run the steps; return 0 if the smoke test passed, 2 without a GPU or in another's folder, 130 after Ctrl-C."""
     asked = parsed(words)
-    facts = {} if asked.dry_run else _facts(asked)
+    if _is_of_another_kind(asked):
+        kinds = ("a GPU", "a dry run")[:: -1 if asked.dry_run else 1]
+        print(
+            f"error: expected results of {kinds[0]} in {asked.out}, got those of {kinds[1]}: choose another folder",
+            file=sys.stderr,
+        )
+        return 2
+    facts = {"dry_run": True} if asked.dry_run else _facts(asked)
     if isinstance(facts, str):
         print(
             f"error: expected an NVIDIA GPU that torch and Triton can use, got {facts}: --dry-run needs none",
@@ -352,10 +380,14 @@ def main(words: Sequence[str]) -> int:
         return 2
     asked.facts = facts
     asked.out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, _interrupted)
+    for path in [] if asked.resume else [path for name in asked.only for path in (asked.out / name).glob("*.json")]:
+        path.unlink()  # or a step that is not reached would be told by what was found before
+    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the last where a connection breaks off
+        signal.signal(kind, asked.interrupt)
     status = 0
     try:
         for k, name in enumerate(asked.only):
+            asked.go_on()
             left = asked.end - time.monotonic()
             seconds = left * STEPS[name].share / sum(STEPS[each].share for each in asked.only[k:])
             print(f"{name}: {STEPS[name].summary}; {seconds:.0f} s", flush=True)
@@ -367,10 +399,6 @@ def main(words: Sequence[str]) -> int:
         print("interrupted: what was written stays", file=sys.stderr)
         status = 130
     return 0 if summary(asked) and not status else status or 1
-
-
-def _interrupted(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -48,11 +48,16 @@ def trained(recipe: str, epochs: int, words: list[str], report: Report) -> dict[
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     found: dict[str, Any] = {"command": command[1:], "epochs": epochs, "status": done.returncode}
     found |= {"seconds": round(time.monotonic() - start, 1), "said": (done.stdout + done.stderr)[-2000:]}
-    for file in sorted(folder.glob(f"*{recipe}-{epochs}/run.json")):
+    for file in sorted(folder.glob(f"*{recipe}-{epochs}/run.json")) if done.returncode == 0 else ():
         facts = json.loads(file.read_text(encoding="utf-8"))
         training, images = facts["seconds"]["training"], epochs * facts["samples"]["train"]
         found |= {"run": file.parent.name, "training": training, "images_a_second": round(images / training)}
     return found
+
+
+def _last(said: str) -> str:
+    """Return the last line of what was printed."""
+    return (said.strip().splitlines() or [""])[-1]
 
 
 def main(report: Report, recipe: str, files: list[str]) -> None:
@@ -70,7 +75,7 @@ def main(report: Report, recipe: str, files: list[str]) -> None:
     first = trained(recipe, FEW, data or [], report)
     report.add(**first)
     if "training" not in first:
-        report.say(summary=f"failed: {(first['said'].strip().splitlines() or [''])[-1]}")
+        report.say(summary=f"failed: {_last(first['said'])}")
         return
     report.say(summary=f"{first['images_a_second']} images a second, with compiling")
     around = first["seconds"] - first["training"] + RESERVE
@@ -78,7 +83,10 @@ def main(report: Report, recipe: str, files: list[str]) -> None:
     if epochs > FEW:
         second = trained(recipe, epochs, data or [], report)
         report.add(**second)
-        report.say(summary=f"{second.get('images_a_second')} images a second, {epochs} epochs")
+        if "training" in second:
+            report.say(summary=f"{second['images_a_second']} images a second, {epochs} epochs")
+        else:
+            report.say(summary=f"{report.said['summary']}; failed in {epochs} epochs: {_last(second['said'])}")
 
 
 if __name__ == "__main__":

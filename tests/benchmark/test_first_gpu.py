@@ -186,6 +186,24 @@ def test_it_goes_on_in_several_commands(monkeypatch, tmp_path):
 
 
 @pytest.mark.process
+def test_what_an_earlier_command_found_is_not_told_as_its_own(monkeypatch, tmp_path, capsys):
+    """Steps that begin anew and are not reached have no results, and those of a dry run are no measurements."""
+    steps(monkeypatch, smoke=[part("all", f"write({RIGHT})")])
+    words = ["--out", str(tmp_path), "--minutes"]
+    assert first_gpu.main([*words, "0.5"]) == 0
+    assert first_gpu.main([*words, "0.01"]) == 1
+    assert read(tmp_path / "summary.json")["smoke_test"]["missing"] == ["all"]
+    steps(monkeypatch, smoke=[part("all", f"write({RIGHT}, facts={{'dry_run': True}})")])
+    assert first_gpu.main([*words, "0.5", "--dry-run"]) == 0
+    assert "smoke test passed, in a dry run" in (tmp_path / "summary.txt").read_text(encoding="utf-8")
+    assert read(tmp_path / "summary.json")["facts"] == {"dry_run": True}
+    capsys.readouterr()
+    assert first_gpu.main([*words, "0.5", "--resume"]) == 2
+    told = f"error: expected results of a GPU in {tmp_path}, got those of a dry run: choose another folder\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.process
 def test_a_useless_gpu_context_is_left_for_a_new_process(monkeypatch, tmp_path):
     """Which goes on with what the first has written."""
     code = "new = '--go-on' not in sys.argv\nwrite('first', *[] if new else ['then'])\nsys.exit(3 if new else 0)"
@@ -217,6 +235,30 @@ def test_ctrl_c_keeps_what_was_written(tmp_path):
     assert (running.returncode, err) == (130, "interrupted: what was written stays\n")
     assert "smoke test not passed" in out
     assert {read(path)["state"] for path in tmp_path.glob("smoke/*.json")} == {"interrupted"}
+
+
+@pytest.mark.process
+def test_ctrl_c_while_a_process_is_being_started_ends_that_too(monkeypatch, tmp_path):
+    install, popen, kinds = signal.signal, subprocess.Popen, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before, begun = [signal.getsignal(kind) for kind in kinds], []
+
+    def started(*args, **keywords):
+        begun.append(popen(*args, **keywords))
+        os.kill(os.getpid(), signal.SIGINT)
+        return begun[-1]
+
+    steps(monkeypatch, smoke=[part("all", "time.sleep(60)"), part("next", "write()")])
+    monkeypatch.setattr(first_gpu.signal, "signal", install)
+    monkeypatch.setattr(first_gpu.subprocess, "Popen", started)
+    try:
+        assert first_gpu.main(["--out", str(tmp_path), "--minutes", "5"]) == 130
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            install(kind, handler)
+        for each in begun:
+            each.kill()
+    assert [each.returncode for each in begun] == [-signal.SIGTERM]
+    assert read(tmp_path / "smoke" / "all.json")["state"] == "interrupted"
 
 
 def tried(tiles, *ms, weight="SupCon", difference=0.0):
@@ -319,3 +361,21 @@ def test_training_is_as_long_as_the_time_allows(monkeypatch, tmp_path):
     monkeypatch.setattr(recipes, "NEEDED", ("numpy", "no_such_module"))
     recipes.main(report, "cifar10", ["cifar10.npz"])
     assert read(report.path)["summary"] == "not run: missing no_such_module"
+
+
+def test_a_training_that_fails_is_not_told_by_another_ones_run(monkeypatch, tmp_path):
+    """The run of an earlier command may lie in its folder."""
+    folder, status = tmp_path / "cifar10" / "today-cifar10-2", iter([1, 0, 1])
+    folder.mkdir(parents=True)
+    facts = {"seconds": {"training": 4.0}, "samples": {"train": 100}}
+    (folder / "run.json").write_text(json.dumps(facts), encoding="utf-8")
+    done = subprocess.CompletedProcess
+    monkeypatch.setattr("benchmarks.reports.facts", lambda **_: {})
+    monkeypatch.setattr(recipes.subprocess, "run", lambda command, **_: done(command, next(status), "", "no room\n"))
+    report = Report(tmp_path / "cifar10.json", dry_run=False, seconds=100.0)
+    recipes.main(report, "cifar10", ["cifar10.npz"])
+    assert read(report.path)["summary"] == "failed: no room"
+    recipes.main(report, "cifar10", ["cifar10.npz"])
+    told = read(report.path)["summary"]
+    assert told.startswith("50 images a second, with compiling; failed in ")
+    assert told.endswith(" epochs: no room")

@@ -94,7 +94,7 @@ def as_they_are(rows: Float[Tensor, "n d"], how: Precision) -> Operand:
     """Return rows in the form for kernels: in a half precision, or as two parts as large as float32."""
     padded = width(rows.shape[1])
     if not how.two:
-        return Operand(_padded(rows.to(how.half).to(how.stored), padded)[None], rows, None, 1.0)
+        return Operand(aligned(_padded(rows.to(how.half).to(how.stored), padded))[None], rows, None, 1.0)
     parts, scale = halves(_padded(rows, padded))
     return Operand(parts, rows, None, scale)
 

@@ -167,6 +167,15 @@ def test_clip_is_open_clips(as_dict):
     assert_same(mine, expected, (images, texts, logarithm))
 
 
+def test_siglip_is_open_clips():
+    """Value and gradients, also of scale and bias."""
+    theirs = pytest.importorskip("open_clip.loss", reason="not installed").SigLipLoss()
+    images, texts = (normalize(draw(32, 16, seed=k), dim=1).detach().requires_grad_() for k in range(2))
+    scale, bias = (torch.tensor(value, dtype=DOUBLE, requires_grad=True) for value in (10.0, -10.0))
+    mine = lw.SigLIPLoss(temperature=1 / scale, bias=bias, normalize=False)(images, texts)
+    assert_same(mine, theirs(images, texts, scale, bias), (images, texts, scale, bias))
+
+
 @pytest.mark.parametrize("dtype", [DOUBLE, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_clip_is_the_symmetric_form_with_a_scale(shape, dtype):

@@ -144,6 +144,16 @@ def similarity():
 
 
 THEIRS = {
+    "triplets of a batch, all": (
+        lambda **options: lw.BatchTripletLoss(margin=0.3, mining="all", **options),
+        lambda: pml("TripletMarginLoss", margin=0.3, distance=similarity()),
+        False,
+    ),
+    "contrastive, with margins": (
+        lambda **options: lw.ContrastiveMarginLoss(positive_margin=0.9, negative_margin=0.2, **options),
+        lambda: pml("ContrastiveLoss", pos_margin=0.9, neg_margin=0.2, distance=similarity()),
+        False,
+    ),
     "multi-similarity": (lw.MultiSimilarityLoss, lambda: pml("MultiSimilarityLoss"), False),
     "lifted, squared": (
         lw.LiftedStructureLoss,

@@ -382,7 +382,8 @@ def main(words: Sequence[str]) -> int:
     for path in [] if asked.resume else [path for name in asked.only for path in (asked.out / name).glob("*.json")]:
         path.unlink()  # or a step that is not reached would be told by what was found before
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the last where a connection breaks off
-        signal.signal(kind, asked.interrupt)
+        if signal.getsignal(kind) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(kind, asked.interrupt)
     status = 0
     try:
         for k, name in enumerate(asked.only):

@@ -250,8 +250,11 @@ def test_ctrl_c_while_a_process_is_being_started_ends_that_too(monkeypatch, tmp_
     steps(monkeypatch, smoke=[part("all", "time.sleep(60)"), part("next", "write()")])
     monkeypatch.setattr(first_gpu.signal, "signal", install)
     monkeypatch.setattr(first_gpu.subprocess, "Popen", started)
+    install(signal.SIGINT, signal.default_int_handler)
+    install(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert first_gpu.main(["--out", str(tmp_path), "--minutes", "5"]) == 130
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
     finally:
         for kind, handler in zip(kinds, before, strict=True):
             install(kind, handler)

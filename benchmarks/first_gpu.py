@@ -35,6 +35,7 @@ LOSSES = (
     ("BCLLoss", "DCLLoss", "HardNegativeLoss"),
     ("KCLLoss", "MSCLoss", "MulSupConLoss"),
     ("NPairsLoss", "NWSLoss", "PaCoLoss", "RASCALLoss"),
+    ("ClipLoss", "LiftedStructureLoss", "MultiSimilarityLoss", "SigLIPLoss", "ContrastiveMarginLoss"),
 )
 PRECISIONS = "bfloat16", "float32", "float16"
 GROUPS = "ours", "graph", "ours-float32", "primitives", "dense", "compiled", "flex"

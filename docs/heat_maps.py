@@ -1,8 +1,8 @@
 """An MkDocs hook and a script that plot each loss's pull and push on a batch of ten rows as two heat maps.
 
-The weights are not defined again here: a loss is called, and the weights it passes to the operator are plotted. Triplet
-and PaCo do not pass both of theirs; those are defined here, and their pages show that they give the loss. A page
-includes a plot with a comment, ``<!-- heat maps: SupConLoss -->``; ``python docs/heat_maps.py FOLDER`` writes them all.
+The weights are not defined again here: a loss is called, and the weights it passes to the operator are plotted. Those
+of losses that do not pass both are defined here. A page includes a plot with a comment, ``<!-- heat maps: SupConLoss
+-->``; ``python docs/heat_maps.py FOLDER`` writes them all.
 """
 
 import io
@@ -125,6 +125,12 @@ def _paco() -> Weights:
     }
 
 
+def _by_class() -> Weights:
+    """The pairs of a class and those of two; losses whose pairs are added up pass no pull."""
+    same = pairs.SameClass(classes(LONG_TAIL))
+    return {"pull": same & pairs.NotSelf(10), "push": ~same}
+
+
 DRAWINGS = {
     "NTXentLoss": Drawing(lambda: lw.NTXentLoss()(VIEWS), views(FIVE), views(FIVE)),
     "InfoNCELoss-queue": Drawing(
@@ -151,6 +157,9 @@ DRAWINGS = {
     ),
     "NWSLoss": Drawing(_nws, {"": SETS}, {"keys": SETS, "queue": QUEUE_SETS, "prototypes": "a b c"}),
     "NPairsLoss": Drawing(lambda: lw.NPairsLoss()(ROWS, ROWS), {"": TEN}, {"positives": TEN}),
+    "SigLIPLoss": Drawing(lambda: {"pull": ~pairs.NotSelf(10), "push": pairs.NotSelf(10)}, {"": TEN}, {"keys": TEN}),
+    "ContrastiveMarginLoss": Drawing(_by_class, {"": LONG_TAIL}, {"batch": LONG_TAIL}),
+    "BatchTripletLoss": Drawing(_by_class, {"": LONG_TAIL}, {"batch": LONG_TAIL}),
     "TripletLoss": Drawing(_triplet, {"": TEN}, {"positives": TEN, "negatives": TEN}),
     "PatchLoss": Drawing(
         _patches, {"episode 1": "A A B B C", "episode 2": "C B B A A"}, {"episode 1": "A B C", "episode 2": "A B C"}

@@ -72,6 +72,20 @@ def pair_batch(*names, queue=0):
     return batch
 
 
+def negatives_batch(each, *, ids=False, queue=0):
+    """Return queries, keys and hard negatives, each so many or one; with ids that several samples share."""
+
+    def batch(b, draw):
+        parts = pair_batch("queries", "keys", queue=queue)(b, draw)
+        parts["negatives"] = draw(b, each, FEATURES) if each else draw(b, FEATURES)
+        if ids:
+            of_each = parts["negatives"].shape[:-1]
+            parts |= {"ids": torch.arange(b) % 5, "negative_ids": torch.arange(of_each.numel()).view(of_each) % 8}
+        return parts | ({"queue_ids": torch.arange(queue)} if ids and queue else {})
+
+    return batch
+
+
 def label_batch(*, keys=False, queue=False, views=0):
     def batch(b, draw):
         parts = {"queries": draw(b, views, FEATURES) if views else draw(b, FEATURES), "labels": sets(b)}
@@ -126,6 +140,26 @@ LOSSES = {
         with_options(lw.InfoNCELoss, symmetric=True), pair_batch("queries", "keys"), ("queries", "keys")
     ),
     "InfoNCE, queue": Row(lw.InfoNCELoss, pair_batch("queries", "keys", queue=9), ("queries",), ("queue",)),
+    "InfoNCE, negatives": Row(lw.InfoNCELoss, negatives_batch(2), ("queries", "keys", "negatives")),
+    "InfoNCE, ids": Row(
+        lw.InfoNCELoss, negatives_batch(0, ids=True, queue=9), ("queries", "keys", "negatives"), ("queue", "queue_ids")
+    ),
+    "InfoNCE, symmetric, negatives": Row(
+        with_options(lw.InfoNCELoss, symmetric=True), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
+    ),
+    "InfoNCE, joint": Row(
+        with_options(lw.InfoNCELoss, symmetric="joint"), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
+    ),
+    "Clip": Row(
+        lw.ClipLoss,
+        lambda b, draw: (
+            pair_batch("image_features", "text_features")(b, draw) | {"logit_scale": torch.tensor([2.0]).double()}
+        ),
+        ("image_features", "text_features"),
+        ("logit_scale",),
+        temperature=False,
+        normalizes=False,
+    ),
     "SupCon out": Row(lw.SupConLoss, class_batch(2), EMBEDDINGS),
     "SupCon in": Row(with_options(lw.SupConLoss, form="in"), class_batch(2), EMBEDDINGS),
     "SupCon, one view": Row(lw.SupConLoss, class_batch(0), EMBEDDINGS),
@@ -143,6 +177,18 @@ LOSSES = {
         ("embeddings", "references"),
         WHOLE,
     ),
+    "SupCon pairs": Row(with_options(lw.SupConLoss, form="pairs"), class_batch(2), EMBEDDINGS, counts_rows=False),
+    "SupCon pairs, keys and queue": Row(
+        with_options(lw.SupConLoss, form="pairs"),
+        lambda b, draw: (
+            class_batch(0)(b, draw)
+            | {"references": draw(b, FEATURES), "reference_labels": classes(b)}
+            | class_queue(draw)
+        ),
+        ("embeddings", "references"),
+        WHOLE,
+        counts_rows=False,
+    ),
     "DCL": Row(lw.DCLLoss, view_batch(2), EMBEDDINGS),
     "DCL, weighted": Row(with_options(lw.DCLLoss, weighted=True), view_batch(2), EMBEDDINGS),
     "NPairs": Row(
@@ -152,6 +198,31 @@ LOSSES = {
         with_options(lw.TripletLoss, margin=0.2),
         pair_batch("anchors", "positives", "negatives"),
         ("anchors", "positives", "negatives"),
+    ),
+    **{
+        f"BatchTriplet, {mining}": Row(
+            with_options(lw.BatchTripletLoss, margin=2.5, mining=mining),
+            class_batch(2),
+            EMBEDDINGS,
+            temperature=False,
+            counts_rows=False,
+        )
+        for mining in ("all", "semi-hard", "hard")
+    },
+    "SigLIP": Row(with_options(lw.SigLIPLoss, bias=-1.0), pair_batch("queries", "keys"), ("queries", "keys")),
+    "ContrastiveMargin": Row(
+        with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2),
+        class_batch(2),
+        EMBEDDINGS,
+        temperature=False,
+        counts_rows=False,
+    ),
+    "ContrastiveMargin, squared": Row(
+        with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2),
+        class_batch(0),
+        EMBEDDINGS,
+        temperature=False,
+        counts_rows=False,
     ),
     "MulSupCon": Row(
         lw.MulSupConLoss,
@@ -203,6 +274,18 @@ LOSSES = {
         ("embeddings", "class_logits"),
     ),
     "HardNegative": Row(lw.HardNegativeLoss, view_batch(2), EMBEDDINGS),
+    "MultiSimilarity": Row(lw.MultiSimilarityLoss, class_batch(2), EMBEDDINGS, temperature=False),
+    "MultiSimilarity, mined": Row(
+        with_options(lw.MultiSimilarityLoss, epsilon=0.1),
+        class_batch(0),
+        EMBEDDINGS,
+        temperature=False,
+        counts_rows=False,
+    ),
+    "LiftedStructure": Row(lw.LiftedStructureLoss, class_batch(2), EMBEDDINGS, counts_rows=False),
+    "ArcFace": Row(lw.ArcFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "CosFace": Row(lw.CosFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "ProxyAnchor": Row(lw.ProxyAnchorLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
 }
 """Every loss with the usual options, in the variants whose weights differ."""
 

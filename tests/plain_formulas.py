@@ -6,6 +6,7 @@ whoever writes the loss down. What a loss draws, ranks or weighs by its embeddin
 differentiation, is given to a formula with its batch, the same in every precision.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -123,6 +124,34 @@ def info_nce_queue(batch: Batch, space: Space) -> Tensor:
     return functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64))
 
 
+def info_nce_among(batch: Batch, space: Space, form: str = "one way") -> Tensor:
+    """Return InfoNCE with hard negatives and ids; "joint" has four directions in one softmax."""
+    queries, keys, negatives = batch["queries"], batch["keys"], batch["negatives"].flatten(0, -2)
+    b, each, own = len(keys), len(negatives) // len(keys), torch.eye(len(keys), dtype=torch.bool)
+    ids = batch.get("ids", torch.arange(b))
+    near = own | (ids[:, None] != ids)
+    away = ids[:, None] != batch.get("negative_ids", torch.full((b, each), -1)).flatten()
+    if form == "joint":
+        of_others = torch.arange(b)[:, None] != torch.arange(b).repeat_interleave(each)
+        forth = space(queries, keys, negatives, queries)
+        back = space(keys, keys, negatives, queries)
+        push = torch.cat([near, away, near & ~own, near & ~own, away & of_others, near], dim=1)
+        s = torch.cat([forth, back], dim=1)
+        return mean(log_sum_exp(s.masked_fill(~push, -torch.inf)) - s.diagonal()[:b])
+    sections, push = [keys, negatives], [near, away]
+    if "queue" in batch:
+        sections, push = [*sections, batch["queue"]], [*push, ids[:, None] != batch["queue_ids"]]
+    pull = torch.cat([own, *(torch.zeros_like(of) for of in push[1:])], dim=1)
+    forth = contrast(space(queries, *sections), pull, torch.cat(push, dim=1))
+    return (forth + contrast(space(keys, queries), own, near)) / 2 if form == "symmetric" else forth
+
+
+def clip(batch: Batch, space: Space) -> Tensor:
+    s = space(batch["image_features"], batch["text_features"]) * batch["logit_scale"]
+    own = torch.arange(len(s))
+    return (functional.cross_entropy(s, own) + functional.cross_entropy(s.T, own)) / 2
+
+
 def sup_con_sets(batch: Batch, space: Space) -> tuple[Tensor, Tensor, Tensor]:
     """Return similarities, positives and who is in the denominator, of the batch or of references, and of a queue."""
     rows = flat(batch["embeddings"])
@@ -148,6 +177,15 @@ def sup_con_in(batch: Batch, space: Space) -> Tensor:
     active = positives.any(dim=1)
     everyone, own = (log_sum_exp(s.masked_fill(~inside, -torch.inf)[active]) for inside in (push, positives))
     return mean(everyone - own + positives.sum(dim=1)[active].to(s.dtype).log())
+
+
+def sup_con_pairs(batch: Batch, space: Space) -> Tensor:
+    s, positives, push = sup_con_sets(batch, space)
+    negatives = push & ~positives
+    active = positives.any(dim=1) & negatives.any(dim=1)
+    s, positives, negatives = s[active], positives[active], negatives[active]
+    far = log_sum_exp(s.masked_fill(~negatives, -torch.inf))
+    return mean(((torch.logaddexp(s, far[:, None]) - s) * positives).sum(dim=1), positives.sum())
 
 
 def dcl(batch: Batch, space: Space) -> Tensor:
@@ -177,6 +215,47 @@ def triplet(batch: Batch, space: Space, margin: float = 0.2) -> Tensor:
     positive, negative = space.side_by_side(batch["anchors"], batch["positives"], batch["negatives"]).unbind(dim=1)
     x = negative - positive + margin / space.temperature
     return mean(torch.logaddexp(x, torch.zeros_like(x)))
+
+
+def triplets_of_batch(batch: Batch, space: Space, mining: str, margin: float = 2.5) -> Tensor:
+    rows = flat(batch["embeddings"])
+    classes = repeated(batch["labels"], rows)
+    s, same = space(rows) * space.temperature, classes[:, None] == classes
+    losses, count = [s.sum() * 0], 0
+    for a, of_row in enumerate(s):
+        far = of_row[~same[a]]
+        near = of_row[same[a] & others_of(rows)[a]]
+        if not len(near) or not len(far):
+            continue
+        if mining == "all":
+            found = (far - near[:, None] + margin).clamp(min=0).flatten()
+            count += int((found > 0).sum())
+        elif mining == "hard":
+            found = (far.max() - near.min() + margin).clamp(min=0)[None]
+            count += 1
+        else:
+            below = [far[far < positive] for positive in near]
+            chosen = [one.max() if len(one) else far.min() for one in below]
+            found = (torch.stack(chosen) - near + margin).clamp(min=0)
+            count += len(near)
+        losses.append(found.sum())
+    return mean(torch.stack(losses), count)
+
+
+def siglip(batch: Batch, space: Space, bias: float = -1.0) -> Tensor:
+    logits = space(batch["queries"], batch["keys"]) + bias
+    signs = 2 * torch.eye(len(logits), dtype=logits.dtype) - 1
+    return mean(functional.softplus(-signs * logits, threshold=60).sum(dim=1))
+
+
+def contrastive_margin(
+    batch: Batch, space: Space, positive: float = 1.5, negative: float = -0.2, power: int = 1
+) -> Tensor:
+    rows = flat(batch["embeddings"])
+    classes = repeated(batch["labels"], rows)
+    s, same = space(rows) * space.temperature, classes[:, None] == classes
+    terms = ((positive - s).clamp(min=0) * (same & others_of(rows)), (s - negative).clamp(min=0) * ~same)
+    return sum((mean(of**power, (of > 0).sum()) for of in terms), torch.zeros((), dtype=s.dtype))
 
 
 def mul_sup_con(batch: Batch, space: Space) -> Tensor:
@@ -359,6 +438,77 @@ def hard_negative(batch: Batch, space: Space, beta: float = 1.0, prior: float = 
     return mean(-(positive / (positive + g)).log())
 
 
+def one_more(exponents: Tensor, pairs: Tensor) -> Tensor:
+    """Return log(1 + Σ e^x) over the pairs of each row."""
+    rows = torch.cat([exponents.masked_fill(~pairs, -torch.inf), torch.zeros_like(exponents[:, :1])], dim=1)
+    return log_sum_exp(rows)
+
+
+def of_classes(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows, and which pairs are of one class and which of two."""
+    rows = flat(batch["embeddings"])
+    classes = repeated(batch["labels"], rows)
+    same = alike(classes, classes)
+    return rows, same & others_of(rows), ~same
+
+
+def multi_similarity(
+    batch: Batch,
+    space: Space,
+    *,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    threshold: float = 0.5,
+    epsilon: float | None = None,
+) -> Tensor:
+    rows, positives, negatives = of_classes(batch)
+    s = space(rows)
+    if epsilon is not None:  # which pairs are kept is constant, and so the same in every precision
+        exact = space.unit(rows.detach().double())
+        exact = exact @ exact.T
+        nearest = exact.masked_fill(~negatives, -torch.inf).amax(dim=1, keepdim=True)
+        farthest = exact.masked_fill(~positives, torch.inf).amin(dim=1, keepdim=True)
+        positives, negatives = positives & (exact < nearest + epsilon), negatives & (exact > farthest - epsilon)
+    near, far = one_more(-alpha * (s - threshold), positives), one_more(beta * (s - threshold), negatives)
+    return mean(near / alpha + far / beta)
+
+
+def lifted_structure(batch: Batch, space: Space, margin: float = 0.5) -> Tensor:
+    rows, positives, negatives = of_classes(batch)
+    s = space(rows)
+    far = log_sum_exp(s.masked_fill(~negatives, -torch.inf))
+    j = torch.logaddexp(far[:, None], far) - s + margin / space.temperature
+    return mean((torch.relu(j).square() * positives).sum(dim=1) / 2, positives.sum())
+
+
+def margin_softmax(batch: Batch, space: Space, target: Callable[[Tensor], Tensor]) -> Tensor:
+    rows, prototypes = flat(batch["embeddings"]), batch["prototypes"]
+    classes = repeated(batch["labels"], rows)
+    own = target(space.side_by_side(rows, prototypes[classes]) * space.temperature) / space.temperature
+    return functional.cross_entropy(space(rows, prototypes).scatter(1, classes[:, None], own), classes)
+
+
+def arc_face(batch: Batch, space: Space, margin: float = 0.5) -> Tensor:
+    def target(cosine: Tensor) -> Tensor:
+        sine = (1 - cosine.square()).sqrt()
+        moved = cosine * math.cos(margin) - sine * math.sin(margin)
+        return moved.where(cosine > -math.cos(margin), cosine - margin * math.sin(margin))
+
+    return margin_softmax(batch, space, target)
+
+
+def cos_face(batch: Batch, space: Space, margin: float = 0.35) -> Tensor:
+    return margin_softmax(batch, space, lambda cosine: cosine - margin)
+
+
+def proxy_anchor(batch: Batch, space: Space, margin: float = 0.1) -> Tensor:
+    rows, prototypes = flat(batch["embeddings"]), batch["prototypes"]
+    own = alike(torch.arange(len(prototypes)), repeated(batch["labels"], rows))
+    s, shift = space(prototypes, rows), margin / space.temperature
+    near, far = one_more(shift - s, own), one_more(shift + s, ~own)
+    return mean(near, own.any(dim=1).sum()) + mean(far)
+
+
 def with_options(formula: Callable[..., Tensor], **options: object) -> Formula:
     return lambda batch, space: formula(batch, space, **options)
 
@@ -369,16 +519,29 @@ FORMULAS: dict[str, Formula] = {
     "InfoNCE": info_nce,
     "InfoNCE, symmetric": info_nce_symmetric,
     "InfoNCE, queue": info_nce_queue,
+    "InfoNCE, negatives": info_nce_among,
+    "InfoNCE, ids": info_nce_among,
+    "InfoNCE, symmetric, negatives": with_options(info_nce_among, form="symmetric"),
+    "InfoNCE, joint": with_options(info_nce_among, form="joint"),
+    "Clip": clip,
     "SupCon out": sup_con_out,
     "SupCon in": sup_con_in,
     "SupCon, one view": sup_con_out,
     "SupCon, label sets": sup_con_out,
     "SupCon, queue": sup_con_out,
     "SupCon in, keys and queue": sup_con_in,
+    "SupCon pairs": sup_con_pairs,
+    "SupCon pairs, keys and queue": sup_con_pairs,
     "DCL": dcl,
     "DCL, weighted": dcl_weighted,
     "NPairs": n_pairs,
     "Triplet": triplet,
+    "BatchTriplet, all": with_options(triplets_of_batch, mining="all"),
+    "BatchTriplet, semi-hard": with_options(triplets_of_batch, mining="semi-hard"),
+    "BatchTriplet, hard": with_options(triplets_of_batch, mining="hard"),
+    "SigLIP": siglip,
+    "ContrastiveMargin": contrastive_margin,
+    "ContrastiveMargin, squared": with_options(contrastive_margin, positive=1.0, power=2),
     "MulSupCon": mul_sup_con,
     "MulSupCon, references": mul_sup_con,
     "MulSupCon, queue": mul_sup_con,
@@ -399,5 +562,11 @@ FORMULAS: dict[str, Formula] = {
     "ProxyNCA": proxy_nca,
     "PaCo": paco,
     "HardNegative": hard_negative,
+    "MultiSimilarity": multi_similarity,
+    "MultiSimilarity, mined": with_options(multi_similarity, epsilon=0.1),
+    "LiftedStructure": lifted_structure,
+    "ArcFace": arc_face,
+    "CosFace": cos_face,
+    "ProxyAnchor": proxy_anchor,
 }
 """The formula of every row of the table of losses."""

@@ -19,40 +19,51 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` finds the same names at run time
     from likewise import pairs
     from likewise.losses import (
+        ArcFaceLoss,
         AsymmetricLoss,
+        BatchTripletLoss,
         BCELoss,
         BCLLoss,
         BYOLLoss,
+        ClipLoss,
+        ContrastiveMarginLoss,
+        CosFaceLoss,
         CrossEntropyLoss,
         DCLLoss,
         HardNegativeLoss,
         InfoNCELoss,
         InfoPatchLoss,
         KCLLoss,
+        LiftedStructureLoss,
         MSCLoss,
         MulSupConLoss,
+        MultiSimilarityLoss,
         NPairsLoss,
         NTXentLoss,
         NWSLoss,
         PaCoLoss,
         PatchLoss,
         PrototypicalLoss,
+        ProxyAnchorLoss,
         ProxyNCALoss,
         RASCALLoss,
+        SigLIPLoss,
         SupConLoss,
         TripletLoss,
         label_pair_similarity,
     )
-    from likewise.operator import contrast, log_sum_exp
+    from likewise.operator import contrast, log_sum_exp, pairwise_sum
     from likewise.runs import load_encoder
     from likewise.workflows import compare, evaluate, export, sweep, train
 
 # fmt: off
 __all__ = [
-    "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss",
-    "InfoNCELoss", "InfoPatchLoss", "KCLLoss", "MSCLoss", "MulSupConLoss", "NPairsLoss", "NTXentLoss", "NWSLoss",
-    "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyNCALoss", "RASCALLoss", "SupConLoss", "TripletLoss", "compare",
-    "contrast", "evaluate", "export", "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "sweep", "train",
+    "ArcFaceLoss", "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "BatchTripletLoss", "ClipLoss",
+    "ContrastiveMarginLoss", "CosFaceLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss", "InfoNCELoss",
+    "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "MulSupConLoss", "MultiSimilarityLoss", "NPairsLoss",
+    "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyAnchorLoss", "ProxyNCALoss",
+    "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate", "export",
+    "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "losses",
@@ -62,7 +73,7 @@ _ROOMS = [
 # fmt: on
 __version__ = "0.1.0"
 _ROOM_OF = {  # all other names are in losses
-    **dict.fromkeys(("contrast", "log_sum_exp"), "operator"),
+    **dict.fromkeys(("contrast", "log_sum_exp", "pairwise_sum"), "operator"),
     "load_encoder": "runs",
     **dict.fromkeys(("compare", "evaluate", "export", "sweep", "train"), "workflows"),
 }

@@ -93,7 +93,7 @@ def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
         pytest.skip(f"{name} is not installed: {missing('cpu')[name]}")
     case = CASE._replace(rows=256)  # classes have positives: there are 100
     (rival,) = (each for each in OURS if (each.name, each.loss) == (name, loss))
-    (ours,) = (each for each in OURS if each.key == (loss, "likewise", "dense"))
+    (ours,) = (each for each in OURS if each.key[:2] == (loss, "likewise") and each.backend != "tiled")
     _assert_same(rival, ours, case)
 
 

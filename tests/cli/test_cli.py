@@ -382,7 +382,7 @@ BAD = {
         ["--data.path", "x.npz"],
         "unknown option --data.path of Digits, did you mean --data Arrays or --data Hub?",
     ),
-    "no number": (["--loss.temperature", "abc"], "--loss.temperature: expected a number, got abc"),
+    "no number": (["--loss.temperature", "abc"], "--loss.temperature: expected a number or one of 'learned', got abc"),
     "part of a part": (
         ["--batches.sampler", "Balancd"],
         "expected batches.sampler to be one of Balanced, Shuffled, SimilarLength, got Balancd, did you mean Balanced?",

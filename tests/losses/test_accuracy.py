@@ -60,7 +60,8 @@ EXCEPTIONS: dict[tuple[str, str], Exceeds] = {
 SEPARATED = {"ProxyNCA", "Patch", "SupCon in", "SupCon in, keys and queue"}
 """Whose gradient on separate clusters is e^{−1/τ} of its terms: at 0.02 float64 itself is off, and says nothing."""
 
-every_loss = pytest.mark.parametrize("name", LOSSES)
+every_loss = pytest.mark.parametrize("name", [name for name in LOSSES if "hard" not in name])
+"""All but those that select pairs: which one is the nearest of a cluster is decided by rounding."""
 every_backend = pytest.mark.parametrize("backend", ["dense", "tiled"])
 
 
@@ -124,12 +125,22 @@ PARTS: dict[str, Callable[[int, Clusters], Tensor]] = {
     "half of them alike": lambda b, draw: draw.around((torch.arange(b) + torch.arange(b) // CLASSES % 2) % CLASSES),
     "logits": lambda b, draw: 3 * torch.eye(CLASSES)[classes_of(b)][:, None] + draw.noise * draw.draw(b, 2, CLASSES),
     "samples": lambda b, _draw: torch.arange(b) * 5 % 256,
+    "negatives": lambda b, draw: draw.around(classes_of(b), 2),
+    "ids": lambda b, _draw: torch.arange(b) % max(1, b - 3),
+    "shifted ids": lambda b, _draw: torch.arange(b) + 5,
+    "queue_ids": lambda _b, _draw: torch.arange(QUEUE),
+    "scale": lambda _b, _draw: torch.ones(1).to(DOUBLE),
 }
 
 
 def pairs_of(b: int, draw: Clusters) -> Batch:
     classes = classes_of(b)
     return {"anchors": draw.around(classes), "positives": draw.around(classes)}
+
+
+def mixed(b: int, draw: Clusters) -> Batch:
+    """Return rows of classes half of which lie in another's cluster: else no pair is hard, and none has a gradient."""
+    return {"embeddings": PARTS["half of them alike"](b, draw), "labels": classes_of(b)}
 
 
 def patches(b: int, draw: Clusters) -> Batch:
@@ -153,12 +164,23 @@ def episodes(b: int, draw: Clusters) -> Batch:
 LABELLED = {"labels": "sets", "prototypes": "label prototypes"}
 KEYS = {"keys": "rows", "key_labels": "sets"}
 CLASS_QUEUE, SET_QUEUE = ({"queue": "queue", "queue_labels": f"queue {kind}"} for kind in ("classes", "sets"))
+CLIP = queried(text_features="rows", logit_scale="scale")
 BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "NTXent": embedded(2),
     "NTXent, three views": embedded(3),
     "InfoNCE": queried(keys="rows"),
     "InfoNCE, symmetric": queried(keys="rows"),
     "InfoNCE, queue": queried(keys="rows", queue="queue"),
+    "InfoNCE, negatives": queried(keys="rows", negatives="negatives"),
+    "InfoNCE, ids": queried(
+        keys="rows",
+        negatives="half of them alike",
+        **{of: of for of in ("queue", "ids", "queue_ids")},
+        negative_ids="shifted ids",
+    ),
+    "InfoNCE, symmetric, negatives": queried(keys="rows", negatives="negatives", ids="ids"),
+    "InfoNCE, joint": queried(keys="rows", negatives="negatives", ids="ids"),
+    "Clip": lambda b, draw: {"image_features" if of == "queries" else of: x for of, x in CLIP(b, draw).items()},
     "SupCon out": embedded(2, labels="classes"),
     "SupCon in": embedded(2, labels="classes"),
     "SupCon, one view": embedded(labels="classes"),
@@ -167,10 +189,20 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "SupCon in, keys and queue": embedded(
         labels="classes", references="rows", reference_labels="classes", **CLASS_QUEUE
     ),
+    "SupCon pairs": embedded(2, labels="classes"),
+    "SupCon pairs, keys and queue": embedded(
+        labels="classes", references="rows", reference_labels="classes", **CLASS_QUEUE
+    ),
     "DCL": embedded(2),
     "DCL, weighted": embedded(2),
     "NPairs": pairs_of,
     "Triplet": lambda b, draw: pairs_of(b, draw) | {"negatives": PARTS["half of them alike"](b, draw)},
+    **dict.fromkeys(
+        ("BatchTriplet, all", "BatchTriplet, semi-hard", "BatchTriplet, hard"), embedded(2, labels="classes")
+    ),
+    "SigLIP": queried(keys="rows"),
+    "ContrastiveMargin": embedded(2, labels="classes"),
+    "ContrastiveMargin, squared": embedded(labels="classes"),
     "MulSupCon": queried(2, labels="sets"),
     "MulSupCon, references": queried(labels="sets", references="rows", reference_labels="sets"),
     "MulSupCon, queue": queried(labels="sets", **SET_QUEUE),
@@ -191,6 +223,12 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "ProxyNCA": embedded(2, labels="classes", prototypes="class prototypes"),
     "PaCo": embedded(2, labels="classes", class_logits="logits"),
     "HardNegative": embedded(2),
+    "MultiSimilarity": embedded(2, labels="classes"),
+    "MultiSimilarity, mined": mixed,
+    "LiftedStructure": mixed,
+    "ArcFace": embedded(2, labels="classes", prototypes="class prototypes"),
+    "CosFace": embedded(2, labels="classes", prototypes="class prototypes"),
+    "ProxyAnchor": embedded(2, labels="classes", prototypes="class prototypes"),
 }
 """A batch of so many samples around the centres, for every row of the table of losses."""
 
@@ -243,6 +281,8 @@ def cell(name: str, noise: float, temperature: float, seed: int, samples: int, d
     leaf = float(torch.tensor(1 / temperature if name == "Patch" else temperature, dtype=SINGLE))
     if not LOSSES[name].normalizes:  # longer rows are what a low temperature would be
         batch = {k: v / temperature**0.5 if v.is_floating_point() else v for k, v in batch.items()}
+        leaf = 1.0
+    elif not has_temperature(name):
         leaf = 1.0
     batch = rounded(batch, dtype)
     constants = constants_of(name, batch, similarity_of_labels, cached_features)

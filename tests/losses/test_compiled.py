@@ -56,12 +56,15 @@ def gradients(call, x, labels):
     return value.detach(), encoder.weight.grad
 
 
+in_pairs = lw.InfoNCELoss(backend="dense")
 calls = {
     "loss": lambda x, labels: eager["loss"](encoder(x) * 2, labels),
     "model": Model(),
     "step": step,
     "contrast": contrast,
     "dense": keys(lw.InfoNCELoss(symmetric=True, backend="dense")),
+    "learned": keys(lw.InfoNCELoss(temperature="learned", symmetric=True, backend="dense")),
+    "ids": lambda x, labels: in_pairs(encoder(x), encoder(x).roll(1, 1), ids=labels),
     "BYOL": keys(lw.BYOLLoss()),
 }
 eager, compiled = {"loss": criterion}, {}
@@ -104,7 +107,7 @@ def test_without_torch_compile_the_compiler_is_not_imported(found):
     assert not found["imported"]
 
 
-@pytest.mark.parametrize(("name", "graphs"), [("loss", 0), ("model", 1), ("step", 1), ("contrast", 1)])
+@pytest.mark.parametrize(("name", "graphs"), [("loss", 0), ("model", 1), ("step", 1), ("contrast", 1), ("ids", 1)])
 def test_a_loss_stays_outside_of_graphs(found, name, graphs):
     """The encoder is one graph, and one more for another number of rows; no batch compiles anything again."""
     counts = found[name]["counts"]
@@ -120,9 +123,10 @@ def test_a_loss_without_pair_weights_is_in_the_graph(found):
     assert found["BYOL"]["counts"] == [1] * 7 + [found["BYOL"]["counts"][7]] * 5
 
 
-def test_info_nce_is_one_graph_where_the_compiler_can_follow(found):
-    """With "dense", from torch 2.13 on; before, it stays outside as the others do."""
-    counts = found["dense"]["counts"]
+@pytest.mark.parametrize("name", ["dense", "learned"])
+def test_info_nce_is_one_graph_where_the_compiler_can_follow(found, name):
+    """With "dense", from torch 2.13 on; before, it stays outside as the others do. A temperature may be learned."""
+    counts = found[name]["counts"]
     assert counts == [counts[0]] * 7 + [counts[7]] * 5
     major, minor, *_ = (int(part) for part in found["torch"].split("+")[0].split("."))
-    assert bool(found["dense"]["refused"]) == ((major, minor) < (2, 13)), found["dense"]["refused"]
+    assert bool(found[name]["refused"]) == ((major, minor) < (2, 13)), found[name]["refused"]

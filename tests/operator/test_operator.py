@@ -377,7 +377,7 @@ def test_reductions_are_over_active_rows(backend):
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("temperature", [0.01, 0.2])
+@pytest.mark.parametrize("temperature", [0.002, 0.01, 0.2])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_several_pushes_with_powers_both_ways(temperature, normalize):
     """Each push has its own log-sum-exp of e^{power·s}, over rows and columns, with all gradients."""
@@ -386,6 +386,8 @@ def test_several_pushes_with_powers_both_ways(temperature, normalize):
         (Push(pairs.AllPairs(7, 9), 2.0), Push(pairs.NotSelf(7, 9), 0.5)),
         (Push(pairs.Explicit(weights)), Push(pairs.NotSelf(7, 9), 1.5)),
         (Push(pairs.AllPairs(7, 9)), Push(pairs.NotSelf(7, 9))),
+        (Push(pairs.AllPairs(7, 9), -2.0), Push(pairs.NotSelf(7, 9), 0.5)),
+        (Push(pairs.Explicit(weights)), Push(pairs.NotSelf(7, 9), -1.5)),
     ):
         results = []
         for backend in BACKENDS:
@@ -406,6 +408,20 @@ def test_several_pushes_with_powers_both_ways(temperature, normalize):
             results.append([part.detach() for part in parts] + list(torch.autograd.grad(parts, leaves, upstream)))
         for mine, theirs in zip(*results, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 / temperature**2)
+
+
+@pytest.mark.parametrize("temperature", [0.001, 0.2])
+def test_a_negative_power_is_that_of_opposite_references(temperature, monkeypatch):
+    """In a triangle, relative to maxima, and with weights that are no set."""
+    monkeypatch.setattr(tiles, "TILE", 4)
+    z = unit(11, 4).requires_grad_()
+    for weight in (pairs.NotSelf(11), pairs.Explicit(torch.rand(11, 11, dtype=DOUBLE))):
+        problem = Problem((Push(weight, -1.0),))
+        found = evaluate(problem, z, (z,), temperature=temperature, backend="tiled").logsums[0]
+        expected = lw.log_sum_exp(z, -z, push=weight, temperature=temperature, backend="dense")
+        torch.testing.assert_close(found, expected)
+        mine, theirs = (torch.autograd.grad(lse.square().sum(), z)[0] for lse in (found, expected))
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 * float(theirs.abs().max()))
 
 
 def test_a_backward_within_autocast_is_that_outside(monkeypatch):
@@ -625,7 +641,10 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
         ({"temperature": math.inf}, "positive number .*got inf"),
         ({"temperature": torch.tensor([0.1, 0.1])}, r"of shape \(\) or \(1,\), got shape \(2,\)"),
         ({"temperature": torch.tensor([[0.1]])}, r"of shape \(\) or \(1,\), got shape \(1, 1\)"),
-        ({"temperature": torch.tensor(-0.1)}, "positive number.*got -0.1.*learn its logarithm.*or clamp it after"),
+        (
+            {"temperature": torch.tensor(-0.1)},
+            'positive number.*got -0.1.*temperature="learned"; else learn its logarithm',
+        ),
         ({"temperature": torch.tensor([torch.nan])}, "positive number.*got nan.*learn its logarithm"),
         ({"push": pairs.AllPairs(3, 4)}, "push for 3 queries by 3 references"),
         ({"pull": pairs.AllPairs(2, 3)}, "pull for 3 queries by 3 references"),

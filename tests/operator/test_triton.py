@@ -389,6 +389,15 @@ def test_a_matrix_that_was_changed_is_noticed():
         lse.sum().backward()
 
 
+@pytest.mark.parametrize("function", ["softplus", "hinge"])
+def test_pairwise_sums_go_by_tiles(function):
+    """They are no log-sum-exps, which is all that kernels add up."""
+    z, v = torch.randn(20, 8, device=DEVICE), torch.randn(30, 8, device=DEVICE)
+    how = {"weight": pairs.AllPairs(20, 30), "function": function, "temperature": 0.5, "bias": 0.1}
+    mine, theirs = (lw.pairwise_sum(z, v, backend=backend, **how) for backend in ("triton", "tiled"))
+    assert torch.equal(mine, theirs)
+
+
 def test_weights_without_a_form_go_by_tiles():
     """Rows of a matrix by index, alone or in one of several sections: tiles evaluate the whole contrast."""
     rows, queue, index = clustered(70, 20), clustered(97, 20, seed=1), torch.arange(70) % 9

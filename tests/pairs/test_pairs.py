@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import likewise as lw
 from likewise import pairs
 from likewise.pairs import label_sets as label_sets_module
 from likewise.pairs import weight as weight_module
@@ -53,7 +54,9 @@ def sets(draw, n, r, depth=2):
     """Draw a set of pairs and its matrix."""
     kind = draw(
         st.sampled_from(
-            ["class", "sample", "self", "all", "none", "mask", "labels", "and", "or", "not"][: 10 if depth else 7]
+            ["class", "sample", "self", "all", "none", "mask", "labels", "below", "and", "or", "not"][
+                : 11 if depth else 8
+            ]
         )
     )
     if kind == "and":
@@ -76,6 +79,10 @@ def sets(draw, n, r, depth=2):
     if kind == "self":
         offset = draw(st.integers(0, 3))
         return Twin(pairs.NotSelf(n, r, offset), loop(n, r, lambda i, j: i + offset != j))
+    if kind == "below":
+        (one, other), given = vectors(draw, n, r)
+        limits = (integers(draw, n) % 5).to(DOUBLE)
+        return Twin(pairs.Below(*given, limits=limits), loop(n, r, lambda i, j: one[i] @ other[j] <= limits[i]))
     if kind == "mask":
         mask = torch.tensor(draw(st.lists(st.booleans(), min_size=9, max_size=9))).view(3, 3)
         rows = torch.tensor(draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))).long()
@@ -94,6 +101,15 @@ def sets(draw, n, r, depth=2):
             else (pairs.NoPairs(n, r), torch.zeros(n, r, dtype=DOUBLE))
         )
     )
+
+
+def vectors(draw, n, r):
+    """Draw small whole numbers for anchors and references, whose products are exact, and how a weight is given them."""
+    one = torch.stack([integers(draw, n) % 4, integers(draw, n) % 3 - 1], dim=1).to(DOUBLE)
+    if n == r and draw(st.booleans()):
+        return (one, one), (one,)
+    other = torch.stack([integers(draw, r) % 3 - 1, integers(draw, r) % 4], dim=1).to(DOUBLE)
+    return (one, other), (one, other)
 
 
 @st.composite
@@ -128,13 +144,18 @@ def weights(draw, n, r, depth=2):
     """Draw a weight and its matrix."""
     kind = draw(
         st.sampled_from(
-            ["set", "labels", "scale", "number", "sum", "product", "mean", "transpose", "concat"][: 9 if depth else 2]
+            ["set", "labels", "vectors", "scale", "number", "sum", "product", "mean", "transpose", "concat"][
+                : 10 if depth else 3
+            ]
         )
     )
     if kind == "set":
         return draw(sets(n, r))
     if kind == "labels":
         return draw(label_weights(n, r))
+    if kind == "vectors":
+        (one, other), given = vectors(draw, n, r)
+        return Twin(pairs.LowRank(*given), loop(n, r, lambda i, j: one[i] @ other[j]))
     if kind == "concat":
         cut = draw(st.integers(0, r))
         one, other = draw(weights(n, cut, depth - 1)), draw(weights(n, r - cut, depth - 1))
@@ -353,6 +374,11 @@ def test_class_sums_repeat_bit_for_bit():
             ValueError,
             r"worth .* shape \(1, 2\), got shape \(2, 3\)",
         ),
+        (lambda: pairs.LowRank(ONE), ValueError, "anchors to be floating vectors"),
+        (lambda: pairs.LowRank(torch.ones(2, 3), torch.ones(2, 4)), ValueError, r"references .* shape \(n, 3\), got"),
+        (lambda: pairs.LowRank(torch.ones(2, 3, requires_grad=True)), ValueError, r"without gradient.*\.detach\(\)"),
+        (lambda: pairs.LowRank(torch.full((2, 3), torch.nan)), ValueError, "anchors to be finite, got NaN"),
+        (lambda: pairs.Below(torch.ones(2, 3), limits=torch.ones(3)), ValueError, "one for each of 2 anchors"),
         (lambda: pairs.Overlap(ONE, worth=-torch.ones(1, 2)), ValueError, "worth that is finite and ≥ 0"),
         (lambda: pairs.MeanSimilarity(ONE, torch.ones(3, 3)), ValueError, r"similarity as .* 2 labels .* got"),
         (
@@ -437,3 +463,24 @@ def test_a_pull_is_split_by_section():
     assert within.constant(slice(0, 3), slice(0, 3)) == 0
     assert torch.equal(within.dense() + beside.dense(), pull.dense())
     assert pairs.concat([pairs.AllPairs(3, 2), pairs.NotSelf(3)]).split().beside is None
+
+
+def test_a_guide_leaves_out_what_it_finds_similar():
+    """GISTEmbed: of all keys, those count that the guide finds no more similar than the own, less a margin."""
+    torch.manual_seed(0)
+    queries, keys = (torch.nn.functional.normalize(torch.randn(12, 5, dtype=DOUBLE), dim=1) for _ in range(2))
+    guide = torch.nn.functional.normalize(torch.randn(12, 4), dim=1)
+    guide_keys = torch.nn.functional.normalize(guide + 0.6 * torch.randn(12, 4), dim=1)
+    queries.requires_grad_()
+    own, limits = ~pairs.NotSelf(12), (guide * guide_keys).sum(dim=1) - 0.1
+    counted = pairs.Below(guide, guide_keys, limits=limits) | own
+    losses = lw.contrast(queries, keys, pull=own, push=counted, temperature=0.2)
+    expected = []
+    for i in range(12):
+        among = [u for u in range(12) if u == i or guide[i] @ guide_keys[u] <= limits[i]]
+        logits = torch.stack([queries[i] @ keys[u] for u in among]) / 0.2
+        expected.append(torch.logsumexp(logits, 0) - logits[among.index(i)])
+    expected = torch.stack(expected)
+    assert 0 < (counted.dense() == 0).sum() < 100
+    torch.testing.assert_close(losses, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(of.sum(), queries)[0] for of in (losses, expected)))

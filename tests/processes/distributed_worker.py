@@ -101,6 +101,16 @@ def cases():
 
     yield "tiled", Case(partial(lw.SupConLoss, backend="tiled"), {"embeddings": inputs(7, 2), "labels": labels})
     yield "no labels", Case(lw.SupConLoss, {"embeddings": inputs(7, 2)})
+    pairs = {"queries": inputs(7), "keys": inputs(7)}
+    yield (
+        "learned temperature",
+        Case(
+            lambda **options: lw.InfoNCELoss(temperature="learned", symmetric=True, **options).double(),
+            pairs,
+            ("queries", "keys"),
+            temperature=None,
+        ),
+    )
     yield "mask", Case(partial(lw.SupConLoss, form="in"), {"embeddings": inputs(7, 2), "mask": mask})
     yield "all different", Case(lw.SupConLoss, {"embeddings": inputs(7), "labels": torch.arange(7)})
     references = ("embeddings", "references")
@@ -126,10 +136,11 @@ def rings(views, longer):
     """Yield the cases whose references are passed from rank to rank: every loss that can, in every reduction."""
     for name, row in LOSSES.items():
         batch = row.batch(7, draw(0))
-        if row.make().passes_on and set(batch) <= {"embeddings", "labels", "class_logits"}:
+        if row.make().passes_on and "pairs" not in name and set(batch) <= {"embeddings", "labels", "class_logits"}:
             for reduction in ("mean", "sum", "none"):
                 make = partial(row.make, reduction=reduction)
-                yield f"{name} {reduction}", Case(make, batch, row.learned, row.whole)
+                temperature = 0.3 if row.temperature else None
+                yield f"{name} {reduction}", Case(make, batch, row.learned, row.whole, temperature)
     yield "batch normalisation", Case(lw.SupConLoss, views, encoder=Deep)
     yield "cold", Case(lw.SupConLoss, views, temperature=SAFE / 2)
     yield "long rows on one rank", Case(partial(lw.SupConLoss, normalize=False), longer, temperature=1.0)

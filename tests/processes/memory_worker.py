@@ -21,6 +21,7 @@ def steps():
         "sup_con out": lambda z: lw.SupConLoss(temperature=0.1)(z, torch.arange(len(z)) % 50),
         "sup_con in": lambda z: lw.SupConLoss(temperature=0.1, form="in")(z, torch.arange(len(z)) % 50),
         "sup_con at a low temperature": lambda z: lw.SupConLoss(temperature=0.01)(z, torch.arange(len(z)) % 50),
+        "sup_con pairs": lambda z: lw.SupConLoss(temperature=0.1, form="pairs")(z, torch.arange(len(z)) % 50),
         "label sets": lambda z: lw.SupConLoss(temperature=0.1)(z, torch.rand(len(z), LABELS) < 0.1),
         "references": lambda z: lw.SupConLoss(temperature=0.1)(
             z[: len(z) // 2],
@@ -41,6 +42,13 @@ def steps():
         "kcl": lambda z: lw.KCLLoss()(z.view(-1, 2, FEATURES), torch.arange(len(z) // 2) % 50),
         "paco": lambda z: lw.PaCoLoss()(z, torch.arange(len(z)) % 50, torch.randn(len(z), 50)),
         "hard negatives": lambda z: lw.HardNegativeLoss()(z.view(-1, 2, FEATURES)),
+        "multi-similarity": lambda z: lw.MultiSimilarityLoss()(z, torch.arange(len(z)) % 50),
+        "multi-similarity, mined": lambda z: lw.MultiSimilarityLoss(epsilon=0.1)(z, torch.arange(len(z)) % 50),
+        "lifted structure": lambda z: lw.LiftedStructureLoss()(z, torch.arange(len(z)) % 50),
+        "lifted structure of large classes": lambda z: lw.LiftedStructureLoss()(z, torch.arange(len(z)) % 2),
+        # with as many classes as rows
+        "arc face": lambda z: lw.ArcFaceLoss()(z, torch.arange(len(z)), torch.randn(len(z), FEATURES)),
+        "proxy anchor": lambda z: lw.ProxyAnchorLoss()(z, torch.arange(len(z)), torch.randn(len(z), FEATURES)),
         "rascal": lambda z: lw.RASCALLoss(len(z), FEATURES)(z, torch.arange(len(z)) % 4, torch.arange(len(z))),
     }
 

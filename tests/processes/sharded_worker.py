@@ -26,9 +26,11 @@ class Step(nn.Module):
         self.loss = lw.InfoNCELoss(
             temperature=nn.Parameter(torch.tensor([0.3], dtype=torch.float64)), gather_distributed=True
         )
+        self.learned = lw.SupConLoss(temperature="learned", gather_distributed=True).double()
 
     def forward(self, queries, keys):
-        return self.loss(self.encoder(queries), self.encoder(keys))
+        queries, keys = self.encoder(queries), self.encoder(keys)
+        return self.loss(queries, keys) + self.learned(torch.stack([queries, keys], dim=1))
 
 
 def main(rank, world, folder):

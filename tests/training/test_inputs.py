@@ -21,6 +21,7 @@ from likewise.training.inputs.resolution import reads_embeddings, resolve
 B, V, F, E, C = 12, 2, 5, 4, 3
 CLASSES = torch.arange(B) % C
 SETS = torch.stack([CLASSES == 0, CLASSES != 1, torch.arange(B) % 2 == 0], dim=1)
+ELSEWHERE = {"ClipLoss"}  # which is for loops that have a scale
 EPISODES = {"InfoPatchLoss", "PatchLoss", "PrototypicalLoss"}  # whose arguments are tested with episodes
 ARGUMENTS = {"RASCALLoss": {"num_samples": B, "feature_dim": E}, "NWSLoss": {"label_similarity": torch.eye(C)}}
 
@@ -51,7 +52,7 @@ def _arguments(loss, kind="classes", given=None, views=V):
     return views_, named, step, made
 
 
-LOSSES = sorted(name for name in lw.__all__ if name.endswith("Loss"))
+LOSSES = sorted(name for name in lw.__all__ if name.endswith("Loss") and name not in ELSEWHERE)
 CASES = [
     (name, kind)
     for name in LOSSES
@@ -63,6 +64,9 @@ SHAPES = {
     ("DCLLoss", None): {"": (B, V, E)},
     ("HardNegativeLoss", None): {"": (B, V, E)},
     ("InfoNCELoss", None): {"queries": (B, E), "keys": (B, E)},
+    ("SigLIPLoss", None): {"queries": (B, E), "keys": (B, E)},
+    ("ContrastiveMarginLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
+    ("BatchTripletLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
     ("NPairsLoss", "classes"): {"anchors": (B, E), "positives": (B, E)},
     ("TripletLoss", "classes"): {"anchors": (B, E), "positives": (B, E), "negatives": (B, E)},
     ("SupConLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
@@ -70,6 +74,12 @@ SHAPES = {
     ("RASCALLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "sample_index": (B,)},
     ("KCLLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
     ("BCLLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "prototypes": (C, E)},
+    ("MultiSimilarityLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
+    ("LiftedStructureLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,)},
+    **{
+        (f"{name}Loss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "prototypes": (C, E)}
+        for name in ("ArcFace", "CosFace", "ProxyAnchor")
+    },
     ("ProxyNCALoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "prototypes": (C, E)},
     ("PaCoLoss", "classes"): {"embeddings": (B, V, E), "labels": (B,), "class_logits": (B, V, C)},
     ("MulSupConLoss", "label sets"): {"queries": (B, V, E), "labels": (B, C)},

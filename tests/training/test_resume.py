@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 RUN = [
     *("--data", "Arrays", "--data.path", "few.npz", "--batches.batch_size", "20", "--encoder.width", "4"),
-    *("--loss", "RASCALLoss", "--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
+    *("--loss", "RASCALLoss", "--loss.temperature", "learned", "--temperature_rate_factor", "10"),
+    *("--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
     *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9", "--validation_epochs", "2"),
 ]
 BATCHES = 5  # an epoch; with two accumulated, steps of the optimizer after the batches 1, 3, 4, 6, 8, 9, ...

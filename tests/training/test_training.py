@@ -11,16 +11,21 @@ import torch
 
 from likewise.data import Digits, Samples, Stratified, Views
 from likewise.losses import (
+    ArcFaceLoss,
     BCLLoss,
     BYOLLoss,
+    CosFaceLoss,
     CrossEntropyLoss,
     DCLLoss,
     HardNegativeLoss,
     InfoNCELoss,
     KCLLoss,
+    LiftedStructureLoss,
+    MultiSimilarityLoss,
     NPairsLoss,
     NTXentLoss,
     PaCoLoss,
+    ProxyAnchorLoss,
     ProxyNCALoss,
     RASCALLoss,
     SupConLoss,
@@ -127,6 +132,8 @@ def test_prototypes_and_class_logits_need_the_training_part(loss):
 TRAINED = (
     *(InfoNCELoss, NPairsLoss, NTXentLoss, DCLLoss, HardNegativeLoss, TripletLoss),
     *(SupConLoss, KCLLoss, BCLLoss, PaCoLoss, ProxyNCALoss, CrossEntropyLoss, BYOLLoss),
+    *(LiftedStructureLoss, ArcFaceLoss, CosFaceLoss, ProxyAnchorLoss),
+    *(lambda: SupConLoss(form="pairs"), lambda: MultiSimilarityLoss(epsilon=0.1)),
     *(lambda: RASCALLoss(320, 5), lambda: RASCALLoss(320, 5, rank_level="sample")),
 )
 
@@ -230,6 +237,7 @@ def test_a_training_without_end_is_refused():
         (ProxyNCALoss, {"inputs.by_class.LabelPrototypes.rows.weight"}),
         (PaCoLoss, {"inputs.by_class.Classifier.linear.weight"}),
         (lambda: RASCALLoss(1213, 5), {"loss.cache.features", "loss.cache.valid"}),
+        (lambda: NTXentLoss(temperature="learned"), {"loss.log_temperature"}),
     ],
 )
 def test_a_checkpoint_restores_features_and_the_state_of_the_loss(make, held, tmp_path):
@@ -265,6 +273,27 @@ def test_the_schedule_multiplies_each_group_by_its_own_factor():
         expected = 1e-3 * (cosine * step / 4 if step < 4 else cosine)
         assert (slow, fast) == pytest.approx((expected, 10 * expected), abs=1e-8)
     assert decays[0] == {True: 0.01, False: 0.0}
+
+
+def test_a_learned_temperature_is_logged_and_has_a_rate_of_its_own_without_decay():
+    module = _pretraining(InfoNCELoss(temperature="learned"), temperature_rate_factor=10.0, schedule=Constant())
+    seen = []
+
+    class Watch(lightning.Callback):
+        def on_train_batch_end(self, trainer, *_):
+            seen.append(float(trainer.callback_metrics["temperature"]))
+
+    _, trainer = _fit(None, module=module, callbacks=[Watch()])
+    groups = [of for of in trainer.optimizers[0].param_groups if module.loss.log_temperature in set(of["params"])]
+    assert [(len(of["params"]), of["lr"], of["weight_decay"]) for of in groups] == [(1, 0.01, 0.0)]
+    assert seen[0] == pytest.approx(0.07)
+    assert len(set(seen)) == 3
+
+
+@pytest.mark.parametrize(("temperature", "factor"), [("learned", 0.0), ("learned", -1.0), (0.1, 2.0)])
+def test_a_factor_without_a_meaning_is_refused(temperature, factor):
+    with pytest.raises(ValueError, match=f"temperature_rate_factor above 0.*got {factor}: 1 is the encoder's rate"):
+        _pretraining(InfoNCELoss(temperature=temperature), temperature_rate_factor=factor)
 
 
 @pytest.mark.parametrize(

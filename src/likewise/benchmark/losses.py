@@ -65,6 +65,11 @@ def _info_patch(case: Case, **options: Any) -> Callable[..., Tensor]:
     )
 
 
+def _clip(case: Case, **options: Any) -> Callable[..., Tensor]:
+    loss, scale = public.ClipLoss(**options), torch.full((), 14.3, device=case.device)
+    return lambda images, texts: loss(images, texts, scale)
+
+
 def _nws(case: Case, **options: Any) -> Callable[..., Tensor]:
     similarity = torch.rand(LABELS, LABELS, generator=torch.Generator().manual_seed(1))
     loss = public.NWSLoss((similarity + similarity.T) / 2, **options).to(case.device)
@@ -88,24 +93,33 @@ ENTRIES: dict[str, Entry] = {
     "SupConLoss": Entry(batch_of("rows", "classes")),
     "NTXentLoss": Entry(batch_of("view", "view")),
     "InfoNCELoss": Entry(batch_of("rows", "rows")),
+    "ArcFaceLoss": Entry(batch_of("rows", "classes", "class prototypes"), pairwise=False),
     "AsymmetricLoss": Entry(batch_of("label logits", "label sets"), pairwise=False),
     "BCELoss": Entry(batch_of("label logits", "label sets"), pairwise=False),
     "BCLLoss": Entry(batch_of("rows", "classes", "class prototypes")),
     "BYOLLoss": Entry(batch_of("rows", "keys"), pairwise=False),
+    "BatchTripletLoss": Entry(batch_of("rows", "classes"), pairwise=False),
+    "ClipLoss": Entry(batch_of("rows", "rows"), make=_clip),
+    "ContrastiveMarginLoss": Entry(batch_of("rows", "classes")),
+    "CosFaceLoss": Entry(batch_of("rows", "classes", "class prototypes"), pairwise=False),
     "CrossEntropyLoss": Entry(batch_of("class logits", "classes"), pairwise=False),
     "DCLLoss": Entry(batch_of("view", "view")),
     "HardNegativeLoss": Entry(batch_of("view", "view")),
     "KCLLoss": Entry(batch_of("rows", "classes")),
+    "LiftedStructureLoss": Entry(batch_of("rows", "classes")),
     "MSCLoss": Entry(batch_of("rows", "label sets", "label prototypes")),
     "MulSupConLoss": Entry(batch_of("rows", "label sets")),
+    "MultiSimilarityLoss": Entry(batch_of("rows", "classes")),
     "NPairsLoss": Entry(batch_of("rows", "rows")),
     "NWSLoss": Entry(batch_of("rows", "label sets", "label prototypes", "keys"), make=_nws),
     "PaCoLoss": Entry(batch_of("rows", "classes", "class logits")),
     "PatchLoss": Entry(_episode, pairwise=False),
     "InfoPatchLoss": Entry(_episode_and_cells, pairwise=False, make=_info_patch),
     "PrototypicalLoss": Entry(_episode_features, pairwise=False),
+    "ProxyAnchorLoss": Entry(batch_of("rows", "classes", "class prototypes"), pairwise=False),
     "ProxyNCALoss": Entry(batch_of("rows", "classes", "class prototypes"), pairwise=False),
     "RASCALLoss": Entry(batch_of("views", "classes of samples", "samples"), make=_rascal),
+    "SigLIPLoss": Entry(batch_of("rows", "rows")),
     "TripletLoss": Entry(batch_of("rows", "rows", "rows"), pairwise=False),
 }
 """Every public loss, the ones most often compared first."""

@@ -1,6 +1,7 @@
 """The same losses by others: as people write them, compiled, and by other libraries where they are installed."""
 
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -9,9 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.nn import functional
 
-from likewise.benchmark.case import Case, Contender, Sampler
+from likewise.benchmark.case import CLASSES, Case, Contender, Sampler
 from likewise.benchmark.prediction import DENSE, Growth
 
 TEMPERATURE, NT_XENT, INFO_NCE = 0.1, 0.5, 0.07  # the default temperatures of our losses
@@ -63,6 +65,22 @@ def compiled(loss: Loss) -> Making:
 def _metric_nt_xent(_: Case) -> Loss:
     loss = import_module("pytorch_metric_learning.losses").NTXentLoss(temperature=NT_XENT)
     return lambda *views: loss(torch.cat(views), torch.arange(len(views[0]), device=views[0].device).repeat(2))
+
+
+def _metric(name: str, **options: float) -> Making:
+    return lambda _: getattr(import_module("pytorch_metric_learning.losses"), name)(**options)
+
+
+def _metric_classes(name: str, weight: str, **options: float) -> Making:
+    """Return how a loss with vectors of classes is made; these are given to it, as to ours."""
+
+    def make(case: Case) -> Loss:
+        loss = getattr(import_module("pytorch_metric_learning.losses"), name)(CLASSES, case.features, **options)
+        return lambda rows, classes, prototypes: functional_call(
+            loss, {weight: prototypes.T if weight == "W" else prototypes}, (rows, classes)
+        )
+
+    return make
 
 
 def _inf_cl(_: Case) -> Loss:
@@ -121,6 +139,14 @@ RIVALS = (
     ),
     # every positive pair is stored with every negative pair of the batch
     Rival("NTXentLoss", METRIC, _metric_nt_xent, Growth(time=3, memory=3, matrices=8), library=True),
+    Rival("MultiSimilarityLoss", METRIC, _metric("MultiSimilarityLoss"), DENSE, library=True),
+    Rival(
+        *("ArcFaceLoss", METRIC, _metric_classes("ArcFaceLoss", "W", margin=math.degrees(0.5))),
+        Growth(time=1),
+        library=True,
+    ),
+    Rival("CosFaceLoss", METRIC, _metric_classes("CosFaceLoss", "W"), Growth(time=1), library=True),
+    Rival("ProxyAnchorLoss", METRIC, _metric_classes("ProxyAnchorLoss", "proxies"), Growth(time=1), library=True),
     Rival("NTXentLoss", "lightly", _imported("lightly.loss", "NTXentLoss", NT_XENT), DENSE, library=True),
     Rival("DCLLoss", "lightly", _imported("lightly.loss", "DCLLoss", TEMPERATURE), DENSE, library=True),
     Rival("InfoNCELoss", "inf-cl", _inf_cl, Growth(), library=True, device="cuda"),

@@ -100,6 +100,7 @@ class TrainOptions(SharedOptions):
         timeout_minutes: Minutes to wait for another process before all end.
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.
+        temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
         workers: Processes that read and decode samples; 0: none beside the training. Default: as many as make it
             faster.
         compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
@@ -129,6 +130,7 @@ class TrainOptions(SharedOptions):
     checkpoint_minutes: float = 10.0
     timeout_minutes: float = 30.0
     chunk_size: int | None = None
+    temperature_rate_factor: float = 1.0
     workers: int | None = None
     compile: bool = False
     validation_epochs: int = 5

@@ -6,6 +6,7 @@ push for those rows, and passes both to `ContrastiveLoss.evaluate`.
 
 import functools
 import inspect
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
-from likewise.losses.checks import Flag, one_of
+from likewise.losses.checks import Flag, check_positive, one_of
 from likewise.losses.inputs import checked
 from likewise.losses.rows import Rows, described
 from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
@@ -29,7 +30,10 @@ from likewise.pairs import PairWeight
 
 LabelKind = Literal["classes", "label sets"]
 Gathering = Literal[True, False, "ring"]
+Temperature = float | Tensor | Literal["learned"]
 
+LOWEST, HIGHEST = 0.01, 100.0
+"""The range of a learned temperature; CLIP limits 1/τ to 100, too."""
 PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -89,7 +93,7 @@ class Loss(nn.Module, ABC):
     recommended_offers: Any = _OldName()
     last: dict[str, Tensor]
 
-    whole: ClassVar[bool] = False
+    whole: bool = False
     """Whether `torch.compile` can take it as one graph, of pair weights with the backend "dense" from torch 2.13 on; if
     not, it runs outside graphs."""
 
@@ -125,10 +129,10 @@ class Loss(nn.Module, ABC):
         """Return the loss of a batch."""
 
 
-def _is_whole(loss: Any) -> bool:
+def _is_whole(loss: Any, *_: Any, ids: Any = None, **_given: Any) -> bool:
     if not isinstance(loss, ContrastiveLoss):
         return loss.whole
-    return TRACES_WEIGHTS and loss.whole and loss.backend == "dense" and not loss.gather_distributed
+    return TRACES_WEIGHTS and ids is None and loss.whole and loss.backend == "dense" and not loss.gather_distributed
 
 
 class ContrastiveLoss(Loss):
@@ -136,13 +140,17 @@ class ContrastiveLoss(Loss):
 
     Args:
         temperature: τ, a positive number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+            "learned": the loss learns its logarithm, starting from the default of the loss's own class, and keeps τ
+            within 0.01 … 100. Pass the parameters of the loss to the optimizer, too.
         **options: The options that all contrastive losses take; see `LossOptions`.
 
     Attributes:
         last: Statistics of the last step, detached: ``"active_anchors"``, how many there were (over all processes, if
-            gathered), and ``"positives_per_anchor"``, shape (N,), for this process's rows.
+            gathered), ``"positives_per_anchor"``, shape (N,), of this process's rows, and a tensor's ``"temperature"``.
+        log_temperature: The logarithm of a learned temperature, a parameter of shape (1,), which FSDP2 can shard.
     """
 
+    temperature: float | Tensor
     counts_pull: ClassVar[bool] = False
     """Whether a row counts as as many anchors as its pull sums to, instead of one."""
     passes_on: ClassVar[bool] = False
@@ -153,10 +161,15 @@ class ContrastiveLoss(Loss):
             cls.forward = checked(cls.forward)
         super().__init_subclass__(**kwargs)
 
-    def __init__(self, temperature: float | Tensor, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, temperature: Temperature, **options: Unpack[LossOptions]) -> None:
         super().__init__()
-        check_temperature(temperature)
-        self.temperature = temperature
+        if temperature == "learned":
+            start = getattr(inspect.signature(type(self)).parameters.get("temperature"), "default", None)
+            of_class = f"the default temperature of {type(self).__name__}, from which a learned one starts,"
+            self.log_temperature = nn.Parameter(torch.tensor([math.log(check_positive(of_class, start, "0.05 to 1"))]))
+        else:
+            check_temperature(temperature, usual='0.05 to 1, or "learned"')
+            self.temperature = temperature
         self.reduction = one_of("reduction", options.pop("reduction", "mean"), Reduction)
         self.normalize = one_of("normalize", options.pop("normalize", True), Flag)
         self.gather_distributed = one_of("gather_distributed", options.pop("gather_distributed", False), Gathering)
@@ -170,9 +183,16 @@ class ContrastiveLoss(Loss):
             known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
             raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; it has {', '.join(known)}")
 
+    def __getattr__(self, name: str) -> Any:
+        """Return a temperature that is learned by its logarithm; no property, as others are plain attributes."""
+        if name == "temperature" and "log_temperature" in self._parameters:
+            return self.log_temperature.exp()
+        return super().__getattr__(name)
+
     def _settings(self) -> Iterator[tuple[str, object]]:
         """Yield name and value of each constructor argument that is kept as an attribute, options included."""
-        yield from super()._settings()
+        learned = {"temperature": "learned"} if "log_temperature" in self._parameters else {}
+        yield from (dict(super()._settings()) | learned).items()
         yield from ((name, getattr(self, name)) for name in LossOptions.__annotations__)
 
     def facts(self) -> dict[str, str]:
@@ -205,6 +225,8 @@ class ContrastiveLoss(Loss):
         Returns:
             A context with the inputs; the block may add to them.
         """
+        if "log_temperature" in self._parameters:
+            self.log_temperature.data.clamp_(math.log(LOWEST), math.log(HIGHEST))  # if later, it would have no gradient
         if self.gathers:
             return self._agreement(first, inputs)
         check_temperature(self.temperature)
@@ -358,3 +380,5 @@ class ContrastiveLoss(Loss):
     def _note(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
         per_anchor = positives.row_sum(device=device) if isinstance(positives, PairWeight) else positives
         self.last = {"active_anchors": count.clone(), "positives_per_anchor": per_anchor}
+        if isinstance(self.temperature, Tensor):
+            self.last["temperature"] = self.temperature.detach().clone()

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.pairs import NotSelf, SameClass
 
@@ -26,7 +26,7 @@ class BCLLoss(ContrastiveLoss):
     prototype. Every anchor has a positive, the prototype of its class, and is active.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -54,7 +54,7 @@ class BCLLoss(ContrastiveLoss):
 
     label_kinds = frozenset({"classes"})
 
-    def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, *, temperature: Temperature = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
     def forward(

@@ -62,6 +62,34 @@ def check_aligned(name: str, rows: Tensor, embeddings: Tensor, *, beside: str) -
         )
 
 
+def check_negatives(negatives: Tensor, queries: Tensor) -> None:
+    """Raise unless there are as many hard negatives, one or more, of each of the checked queries."""
+    check_tensor("negatives", negatives)
+    shape, (count, features) = negatives.shape, queries.shape
+    if len(shape) not in (2, 3) or 0 in shape[1:] or (shape[0], shape[-1]) != (count, features):
+        raise ValueError(
+            f"expected negatives to be one or more of each query, ({count}, {features}) or ({count}, K, {features}), "
+            f"got shape {tuple(shape)}: give each query its own, or leave them out"
+        )
+    check_references("negatives", negatives.reshape(-1, features), queries, beside="queries")
+
+
+def check_ids(name: str, of: str, also: str, given: dict[str, Any]) -> None:
+    """Raise unless ids, if given, are integers for rows, (…, D), that are given too, as is what they go with."""
+    if (ids := given[name]) is None:
+        return
+    check_tensor(name, ids)
+    for needed in (of, also):
+        if given[needed] is None:
+            raise ValueError(f"expected {needed} with {name}, got none: pass both or neither")
+    shape = given[of].shape[:-1]
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype in UNSIGNED or ids.shape != shape:
+        raise ValueError(
+            f"expected {name} to be integers, one for each of the {of}, shape {tuple(shape)}, got {ids.dtype} of shape "
+            f"{tuple(ids.shape)}: number them in any way, the same document by the same number"
+        )
+
+
 def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
     """Raise unless labels are integer classes, (n,), or multi-hot label sets, (n, L), one for each of the rows."""
     check_tensor(name, labels)

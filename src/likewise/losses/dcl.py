@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import Flag, check_positive, one_of
 from likewise.losses.inputs import Views
 from likewise.losses.rows import Rows
@@ -34,7 +34,7 @@ class DCLLoss(ContrastiveLoss):
     anchors are inactive, and the loss is 0.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         weighted: Whether positives are weighted by ω (DCLW), which needs exactly two views.
         sigma: σ > 0; the larger σ, the closer ω is to 1. Used only if weighted.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, B and ω's sum
@@ -71,7 +71,7 @@ class DCLLoss(ContrastiveLoss):
     def __init__(
         self,
         *,
-        temperature: float | Tensor = 0.1,
+        temperature: Temperature = 0.1,
         weighted: bool = False,
         sigma: float = 0.5,
         **options: Unpack[LossOptions],

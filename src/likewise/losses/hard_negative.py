@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Views
 from likewise.operator import Problem, Push
@@ -34,7 +34,7 @@ class HardNegativeLoss(ContrastiveLoss):
     negatives: its anchors are inactive, and the loss is 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         beta: β ≥ 0, how much extra weight close negatives get.
         class_prior: τ⁺, 0 ≤ τ⁺ < 1, the probability that a view of another sample belongs to the anchor's class.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. The lower bound e^{−1/τ} is the
@@ -69,7 +69,7 @@ class HardNegativeLoss(ContrastiveLoss):
     def __init__(
         self,
         *,
-        temperature: float | Tensor = 0.5,
+        temperature: Temperature = 0.5,
         beta: float = 1.0,
         class_prior: float = 0.1,
         **options: Unpack[LossOptions],

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.losses.rows import Rows
 from likewise.pairs.explicit import Listed
@@ -30,7 +30,7 @@ class KCLLoss(ContrastiveLoss):
 
     Args:
         k: Maximum number of other samples of an anchor's class that are its positives; an integer ≥ 1.
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -61,7 +61,7 @@ class KCLLoss(ContrastiveLoss):
 
     label_kinds = frozenset({"classes"})
 
-    def __init__(self, *, k: int = 6, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, *, k: int = 6, temperature: Temperature = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
             raise ValueError(f"expected k to be an integer ≥ 1, got {k!r}: NTXentLoss has no positives by class")

@@ -5,7 +5,7 @@ from typing import Annotated, Unpack, final
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import check_positive
 from likewise.losses.inputs import Embeddings, LabelSets, Prototypes, References
 from likewise.losses.label_weights import label_weights
@@ -29,7 +29,7 @@ class MSCLoss(ContrastiveLoss):
     Args:
         alpha: α > 0, the pull of instances relative to that of prototypes.
         beta: β > 0, the push of instances relative to that of prototypes.
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -57,12 +57,7 @@ class MSCLoss(ContrastiveLoss):
     recommended_inputs = ("Momentum", "KeyQueue")
 
     def __init__(
-        self,
-        *,
-        alpha: float = 1.0,
-        beta: float = 0.1,
-        temperature: float | Tensor = 0.1,
-        **options: Unpack[LossOptions],
+        self, *, alpha: float = 1.0, beta: float = 0.1, temperature: Temperature = 0.1, **options: Unpack[LossOptions]
     ) -> None:
         super().__init__(temperature, **options)
         self.alpha = check_positive("alpha", alpha)

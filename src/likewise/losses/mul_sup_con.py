@@ -5,7 +5,7 @@ from typing import Annotated, Unpack, final
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.inputs import Embeddings, LabelSets, References
 from likewise.pairs import AllPairs, Overlap, concat
 
@@ -24,7 +24,7 @@ class MulSupConLoss(ContrastiveLoss):
     any anchor is inactive, with loss 0 and no gradient.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -52,7 +52,7 @@ class MulSupConLoss(ContrastiveLoss):
     label_kinds = frozenset({"label sets"})
     counts_pull = True
 
-    def __init__(self, *, temperature: float | Tensor = 0.1, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, *, temperature: Temperature = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
     def forward(

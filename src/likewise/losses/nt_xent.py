@@ -5,7 +5,7 @@ from typing import Annotated, Unpack, final
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.inputs import Views
 
 
@@ -20,7 +20,7 @@ class NTXentLoss(ContrastiveLoss):
     where p runs over the other views of anchor i's sample; with two views there is only one.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -46,7 +46,7 @@ class NTXentLoss(ContrastiveLoss):
 
     passes_on = True
 
-    def __init__(self, *, temperature: float | Tensor = 0.5, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, *, temperature: Temperature = 0.5, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
     def forward(self, *views: Annotated[Float[Tensor, "..."], Views()]) -> Float[Tensor, "..."]:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import Flag, check_positive, matrix, one_of
 from likewise.losses.inputs import Embeddings, LabelSets, Prototypes, References
 from likewise.losses.label_pair_similarity import Method
@@ -46,7 +46,7 @@ class NWSLoss(ContrastiveLoss):
             training labels.
         alpha: α > 0, the pull of instances relative to that of prototypes.
         beta: β > 0, the push of instances relative to that of prototypes.
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         aggregation: "mean" or "max" of S over the pairs of labels.
         normalized: Whether to leave out the correction for the own key, so that Σ_r w_ir = |y_i| exactly.
         positives_in_denominator: Whether every positive pushes too, with weight 1.
@@ -89,7 +89,7 @@ class NWSLoss(ContrastiveLoss):
         *,
         alpha: float = 1.0,
         beta: float = 0.1,
-        temperature: float | Tensor = 0.1,
+        temperature: Temperature = 0.1,
         aggregation: Aggregation = "mean",
         normalized: bool = False,
         positives_in_denominator: bool = False,

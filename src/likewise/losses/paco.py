@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import check_classes, check_number, check_tensor
 from likewise.losses.inputs import Embeddings
 from likewise.operator import Problem, Push
@@ -31,8 +31,8 @@ class PaCoLoss(ContrastiveLoss):
 
     Args:
         alpha: α ≥ 0, the weight of a row of the anchor's class, relative to 1 for the centre of that class.
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient. It divides
-            the similarities only, not the logits.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+            It divides the similarities only, not the logits.
         **options: reduction, normalize (of the embeddings), gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -61,9 +61,7 @@ class PaCoLoss(ContrastiveLoss):
     label_kinds = frozenset({"classes"})
     passes_on = True
 
-    def __init__(
-        self, *, alpha: float = 0.05, temperature: float | Tensor = 0.2, **options: Unpack[LossOptions]
-    ) -> None:
+    def __init__(self, *, alpha: float = 0.05, temperature: Temperature = 0.2, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         self.alpha = check_number("alpha", alpha, 0, 1e6, "0.05 to 1, where the centre has weight 1")
 

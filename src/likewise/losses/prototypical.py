@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_classes, check_embeddings
 from likewise.losses.inputs import OfEpisodes
 from likewise.operator import normalized
@@ -26,7 +26,7 @@ class PrototypicalLoss(ContrastiveLoss):
     differences, which stay exact where classes lie close together and far from the origin; ``backend`` has no effect.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Here normalize is False unless
             given; with it, queries and class means have length 1, and s is (2 cos − 2) / τ. If gathered, a
             query is still compared only with the classes of its own episode, but the mean is over those of all
@@ -58,7 +58,7 @@ class PrototypicalLoss(ContrastiveLoss):
 
     label_kinds = frozenset({"classes"})
 
-    def __init__(self, *, temperature: float | Tensor = 1.0, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, *, temperature: Temperature = 1.0, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **{"normalize": False, **options})
 
     def forward(

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.pairs import AllPairs, SameClass
 
@@ -22,8 +22,8 @@ class ProxyNCALoss(ContrastiveLoss):
     where w_c is the prototype of class c. Rows of the batch are not compared with each other.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient. It is half
-            the paper's T, which divides squared distances.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+            It is half the paper's T, which divides squared distances.
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -51,7 +51,7 @@ class ProxyNCALoss(ContrastiveLoss):
 
     label_kinds = frozenset({"classes"})
 
-    def __init__(self, *, temperature: float | Tensor = 1 / 18, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, *, temperature: Temperature = 1 / 18, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
     def forward(

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import one_of
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.losses.ranks import Ranking, RankWeights, Statistics, widest
@@ -47,7 +47,7 @@ class RASCALLoss(ContrastiveLoss):
     Args:
         num_samples: Size of the training set; sample indices are below it.
         feature_dim: Number of features D of an embedding.
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         ranking: "agreement" is the loss; "current" weights by the current rank only, $W_{ip} \propto 1 - \rho_{ip}/(m_i
             - 1)$, independent of the cache; "uniform" is SupCon, bit for bit. Only to report the drifts in ``last``,
             "current" also computes the cached ranks, and "uniform" both; `SupConLoss` avoids that cost.
@@ -102,7 +102,7 @@ class RASCALLoss(ContrastiveLoss):
         num_samples: int,
         feature_dim: int,
         *,
-        temperature: float | Tensor = 0.1,
+        temperature: Temperature = 0.1,
         ranking: Ranking = "agreement",
         rank_level: RankLevel = "view",
         **options: Unpack[LossOptions],

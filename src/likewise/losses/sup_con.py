@@ -7,15 +7,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_tensor, one_of
 from likewise.losses.inputs import Embeddings, Labels, References
 from likewise.losses.rows import Rows
+from likewise.operator import Problem, Push, normalized, pairwise_sum
 from likewise.operator.inputs import is_plain
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SharesLabel, concat
 from likewise.pairs.sets import is_zeros_and_ones
 
-Form = Literal["out", "in"]
+Form = Literal["out", "in", "pairs"]
 
 
 @final
@@ -29,17 +30,21 @@ class SupConLoss(ContrastiveLoss):
     \ell^{out}_i &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
                     - \frac{1}{|P(i)|} \sum_{p \in P(i)} z_i \cdot z_p / \tau \\
     \ell^{in}_i  &= \log \sum_{u \ne i} e^{z_i \cdot z_u / \tau}
-                    - \log \frac{1}{|P(i)|} \sum_{p \in P(i)} e^{z_i \cdot z_p / \tau}
+                    - \log \frac{1}{|P(i)|} \sum_{p \in P(i)} e^{z_i \cdot z_p / \tau} \\
+    \ell^{pairs}_i &= \sum_{p \in P(i)} \Bigl( \log \Bigl( e^{z_i \cdot z_p / \tau}
+                    + \sum_{n \notin P(i), \, n \ne i} e^{z_i \cdot z_n / \tau} \Bigr) - z_i \cdot z_p / \tau \Bigr)
     \end{aligned}
     $$
 
     and $\ell^{in}_i \le \ell^{out}_i$ by Jensen's inequality. Without labels or a mask the positives are the other
     views of the same sample. An anchor without positives is inactive: it contributes neither loss nor gradient and is
-    left out of the mean. If no anchor is active the loss is 0, with gradient 0.
+    left out of the mean. If no anchor is active the loss is 0, with gradient 0. In the form "pairs" each positive meets
+    negatives only, an anchor without these is inactive too, and the mean is over all positive pairs.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        form: "out", with the mean over positives outside the logarithm, as the paper recommends, or "in", inside it.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        form: "out", with the mean over positives outside the logarithm, as the paper recommends, "in", inside it, or
+            "pairs", each pair's own.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
@@ -54,7 +59,9 @@ class SupConLoss(ContrastiveLoss):
 
     Source:
         Khosla et al., "Supervised Contrastive Learning", 2020, equations 2 (out) and 3 (in). The authors' code
-        multiplies by τ/0.07 and counts inactive anchors in the mean as zeros; the paper does neither.
+        multiplies by τ/0.07 and counts inactive anchors in the mean as zeros; the paper does neither. "pairs" is
+        pytorch-metric-learning's NTXentLoss of classes; with a mean over each anchor's pairs first it is SINCERE,
+        Feeney, Hughes, 2023.
 
     Example:
         >>> import torch
@@ -66,11 +73,11 @@ class SupConLoss(ContrastiveLoss):
     label_kinds = frozenset({"classes", "label sets"})
     passes_on = True
 
-    def __init__(
-        self, *, temperature: float | Tensor = 0.1, form: Form = "out", **options: Unpack[LossOptions]
-    ) -> None:
+    def __init__(self, *, temperature: Temperature = 0.1, form: Form = "out", **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         self.form: Form = one_of("form", form, Form, 'the paper recommends "out"')
+        if form == "pairs" and self.gather_distributed == "ring":
+            raise ValueError('expected gather_distributed to be True or False with form="pairs", got "ring": use True')
 
     def forward(
         self,
@@ -112,9 +119,25 @@ class SupConLoss(ContrastiveLoss):
             push, positives = concat([push, AllPairs(*of_queue.shape)]), concat([positives, of_queue])
         if self.form == "out":
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
+        if self.form == "pairs":
+            return self._of_pairs(rows, positives, push & ~positives)
         one = torch.ones(len(rows.queries), device=rows.queries.device)
         both = push, positives.mean_over_row()
         return self.evaluate(rows, pull=None, push=both, positives=positives, coefficients=(one, -one))
+
+    def _of_pairs(self, rows: Rows, positives: PairWeight, negatives: PairWeight) -> Tensor:
+        """Return Σ_p log(1 + e^{lse_i − s_ip}): a pairwise sum of rows with one more feature, the negatives' lse_i."""
+        (far,), *_ = self.outcome(rows, Problem((Push(negatives),)))
+        active = (far != -torch.inf) & positives.support(far.device)
+        z, *sections = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
+        bias = -far.masked_fill(~active, 0) * scalar(self.temperature, far)
+        losses = pairwise_sum(
+            torch.cat([z, bias[:, None]], dim=1),
+            tuple(torch.cat([v, v.new_ones(len(v), 1)], dim=1) for v in sections),
+            weight=positives, function="softplus", sign=-1, temperature=self.temperature, backend=self.backend,
+        )  # fmt: skip
+        count = positives.row_sum(losses.dtype, losses.device)
+        return self.reduce(losses.where(active, 0), active, positives, count)
 
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless the inputs are consistent, and labels, a mask or several views define the positives."""

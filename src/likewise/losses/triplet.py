@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Embeddings, References
 from likewise.operator import normalized
@@ -32,7 +32,7 @@ class TripletLoss(ContrastiveLoss):
     $\frac{1}{2\tau} (\|a - p\|^2 - \|a - n\|^2 + 2\tau)$, is a triplet loss with margin 2τ: a limit, not an identity.
 
     Args:
-        temperature: τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, an anchor still meets
             its own triple only; the mean is over the triples of all processes.
@@ -61,9 +61,7 @@ class TripletLoss(ContrastiveLoss):
 
     whole = True
 
-    def __init__(
-        self, *, temperature: float | Tensor = 0.1, margin: float = 0.0, **options: Unpack[LossOptions]
-    ) -> None:
+    def __init__(self, *, temperature: Temperature = 0.1, margin: float = 0.0, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         self.margin = check_number("margin", margin, -1e6, 1e6, "0 to 0.5")
 

@@ -1,7 +1,7 @@
 """The operator: one equation with two pair weights, evaluated exactly in linear memory."""
 
 from likewise.operator.backends import Backend, no_triton
-from likewise.operator.contrast import contrast, evaluate, log_sum_exp
+from likewise.operator.contrast import contrast, evaluate, log_sum_exp, pairwise_sum
 from likewise.operator.normalization import normalized
 from likewise.operator.problem import Outcome, Problem, Push, Reduction
 
@@ -16,4 +16,5 @@ __all__ = [
     "log_sum_exp",
     "no_triton",
     "normalized",
+    "pairwise_sum",
 ]

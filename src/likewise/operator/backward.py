@@ -181,15 +181,16 @@ class Backward:
 
     @property
     def _equal_rows(self) -> Tensor | float:
-        """The value of x for two equal rows of length 1 if rows are normalised; else 0."""
-        return self.tiled.unit / self.tiled.temperature if self.problem.normalize else 0.0
+        """The value of x for two equal rows of length 1 if Σ W is known; else 0."""
+        known = self.problem.normalize and not self.problem.is_pairwise
+        return self.tiled.unit / self.tiled.temperature if known else 0.0
 
     def slope(self) -> Tensor | None:
         """Return the temperature's gradient, −1/τ (Σ W (s − s₀) + s₀ Σ W), where Σ W is known."""
         if self._slopes is None:
             return None
         total = self._slopes.sum() / self.tiled.unit
-        if self.problem.normalize:
+        if self.problem.normalize and not self.problem.is_pairwise:
             anchors = [push.anchors for push in self.tiled.pushes]
             forth, back = ([of.total for of in sums] for sums in (self.forward.forth, self.forward.back))
             total += mass(self.problem, self.upstream, forth, back, anchors) / self.tiled.temperature

@@ -21,12 +21,12 @@ def uncompiled(function: Function, unless: Callable[..., bool] | None = None) ->
 
     Args:
         function: What is called without compilation.
-        unless: Called with the first argument; whether the function may be compiled after all.
+        unless: Called with the arguments; whether the function may be compiled after all.
     """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_dynamo_compiling() or (unless and unless(args[0])):
+        if not torch.compiler.is_dynamo_compiling() or (unless and unless(*args, **kwargs)):
             return function(*args, **kwargs)
         return _leave(function, *args, **kwargs)
 

@@ -1,7 +1,7 @@
 """The one equation: check the inputs and evaluate both of its terms."""
 
 import ctypes
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -9,10 +9,10 @@ from torch import Tensor
 
 from likewise.operator.backends import Backend, check_backend, engine_of, half_of
 from likewise.operator.compiler import uncompiled
-from likewise.operator.function import evaluate_by
-from likewise.operator.inputs import check_finite, check_rows, check_temperature
+from likewise.operator.function import evaluate_by, with_bias
+from likewise.operator.inputs import check_bias, check_finite, check_rows, check_temperature
 from likewise.operator.precision import without_autocast
-from likewise.operator.problem import Outcome, Part, Problem, Push, Reduction
+from likewise.operator.problem import Function, Outcome, Part, Problem, Push, Reduction
 from likewise.pairs import PairWeight
 
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
@@ -62,6 +62,64 @@ def log_sum_exp(
     """
     sections = _given(queries, references)
     return evaluate(Problem((Push(push),)), queries, sections, temperature=temperature, backend=backend).logsums[0]
+
+
+@uncompiled
+def pairwise_sum(
+    queries: Float[Tensor, "n d"],
+    references: References = None,
+    *,
+    weight: PairWeight,
+    function: Function,
+    temperature: float | Tensor,
+    sign: Literal[1, -1] = 1,
+    bias: float | Tensor = 0.0,
+    backend: Backend = "auto",
+) -> Float[Tensor, " n"]:
+    r"""Return the weighted sum of a function of each query's similarities, exactly and in linear memory.
+
+    $$
+    \text{sum}_i = \sum_u w_{iu} \, f(\pm z_i \cdot v_u / \tau + b)
+    $$
+
+    Args:
+        queries: z, shape (N, D), any floating dtype; they are not normalised.
+        references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
+            the queries themselves.
+        weight: w, of shape (N, R), of any sign.
+        function: f: "softplus", log(1 + eˣ); "hinge", max(0, x); "squared hinge", max(0, x)².
+        temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
+        sign: Of the similarities.
+        bias: b, a number, or a 0-d or (1,) tensor, which then receives a gradient.
+        backend: "auto", "dense", "tiled" or "triton"; kernels leave it to tiles.
+
+    Returns:
+        One value for each query, shape (N,), in float32 or wider; 0 where it has no weight.
+
+    Raises:
+        ValueError: As `log_sum_exp`, but weights may be negative; or if the function is unknown or b not finite.
+        RuntimeError: In the backward of "tiled" and "triton", if a second derivative is requested.
+
+    Memory:
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" selects "tiled".
+
+    Example:
+        >>> import torch
+        >>> from likewise import pairs
+        >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> pairwise_sum(z, weight=pairs.NotSelf(3), function="hinge", temperature=1.0, bias=-0.5)
+        tensor([0.5000, 0.5000, 0.0000])
+    """
+    if function not in get_args(Function):
+        raise ValueError(
+            f"expected function to be one of {', '.join(get_args(Function))}, got {function!r}: pass one of these"
+        )
+    if sign not in (1, -1):
+        raise ValueError(f"expected sign to be 1 or -1, got {sign!r}: scale by the temperature")
+    check_bias(bias)
+    sections = _given(queries, references)
+    problem = Problem((Push(weight, sign, function, bias.to(queries.device) if isinstance(bias, Tensor) else bias),))
+    return evaluate(problem, queries, sections, temperature=temperature, backend=backend).logsums[0]
 
 
 @uncompiled
@@ -147,7 +205,7 @@ def evaluate(
     shape = queries.shape[0], sum([v.shape[0] for v in sections])
     for push in problem.pushes:
         _check_shape("push", push.weight, shape)
-        if not push.weight.is_nonnegative:
+        if not push.weight.is_nonnegative and push.function is None:
             raise ValueError(
                 f"expected push to have weights ≥ 0, got {push.weight} with negative ones: only pull may be negative"
             )
@@ -165,7 +223,8 @@ def evaluate(
         own = tuple([v is queries for v in sections])
         problem = Problem(*problem[:7], own, inverse, half_of(backend, queries, *sections))  # faster than _replace
         others = tuple([v for v in sections if v is not queries])
-        return evaluate_by(engine_of(backend), problem, queries, others, tau)
+        outcome = evaluate_by(engine_of(backend), problem, queries, others, tau)
+        return with_bias(problem, outcome) if problem.is_pairwise else outcome
 
 
 def _exchanged(
@@ -238,7 +297,7 @@ def _temperature(
     if isinstance(temperature, Tensor):
         known = temperature.device.type == "cpu" and type(temperature.detach()) is Tensor
         tau = temperature.to(queries.device, dtype).reshape(())
-        return tau, 1 / float(temperature.detach().to(dtype)) if known else None
+        return tau, 1 / float(temperature.detach().to(dtype)) if known and not torch.compiler.is_compiling() else None
     tau = torch.full((), temperature, dtype=dtype, device=queries.device)
     if dtype == torch.float64 or torch.compiler.is_compiling():  # ctypes cannot be compiled
         return tau, 1 / temperature

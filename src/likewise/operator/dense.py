@@ -6,6 +6,7 @@ from torch import Tensor
 
 from likewise.operator.normalization import normalized
 from likewise.operator.problem import Outcome, Problem, put_together
+from likewise.operator.sums import SHAPES
 from likewise.pairs import PairWeight
 
 
@@ -23,12 +24,26 @@ def forward(
     z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *others))
     # Section by section: one product over all of them would sum in another order, even for the own key.
     similarity = torch.cat([z @ v.T for v in problem.placed(z, rest)], dim=1) / temperature
+    if problem.is_pairwise:
+        return _pairwise(problem, similarity)
     logsums = tuple(_over_rows(similarity * push.power, push.weight) for push in problem.pushes)
     both = problem.pushes if problem.both_ways else ()
     columns = tuple(_over_rows((similarity * push.power).T, push.weight.T) for push in both)
     pull = problem.pull
     attraction = None if pull is None else (similarity * pull.dense(z.dtype, z.device)).sum(dim=1)
     return Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
+
+
+def _pairwise(problem: Problem, s: Float[Tensor, "n r"]) -> Outcome:
+    """Return the pairwise sums, Σ_u weight_iu f(p s_iu + b), and those of the derivative."""
+    sums: dict[str, list[Tensor]] = {"value": [], "slope": []}
+    for push in problem.pushes:
+        assert push.function is not None  # noqa: S101 - all of a problem's pushes have one
+        weights, argument = push.weight.dense(s.dtype, s.device), s * push.power + push.bias
+        shape = SHAPES[push.function]
+        sums["value"].append((weights * shape.value(argument)).sum(dim=1))
+        sums["slope"].append((weights * shape.slope(argument.detach())).sum(dim=1))
+    return Outcome(tuple(sums["value"]), (), None, None, tuple(sums["slope"]))
 
 
 def _over_rows(s: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, " n"]:

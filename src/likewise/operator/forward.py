@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from likewise.operator.problem import Problem, Wanted
-from likewise.operator.sums import Running, Sums
+from likewise.operator.sums import Pairwise, Running, Sums
 from likewise.operator.tiles import Exponentials, TiledProblem, View
 
 
@@ -25,13 +25,13 @@ class Forward:
 
     def __init__(self, tiled: TiledProblem, problem: Problem, wanted: Wanted) -> None:
         self.tiled = tiled
-        self.forth = [tiled.sums(tiled.z.shape[0], power) for power in tiled.powers]
-        both = tiled.powers if problem.both_ways else ()
-        self.back = [tiled.sums(tiled.sections[0].shape[0], power) for power in both]
+        self.forth = [tiled.sums(tiled.z.shape[0], push) for push in problem.pushes]
+        both = problem.pushes if problem.both_ways else ()
+        self.back = [tiled.sums(tiled.sections[0].shape[0], push) for push in both]
         self._across = self.forth if tiled.is_triangle else self.back
         """Where the sums of a tile's columns go; nowhere if it is empty."""
         self.attraction = None if tiled.pull is None else tiled.z.new_zeros(tiled.z.shape[0])
-        single = len(self.forth) == 1 and not self.back and problem.part is None
+        single = len(self.forth) == 1 and not self.back and problem.part is None and not problem.is_pairwise
         single = single and wanted.queries and not wanted.temperature
         self.once = tuple(single and not need and not self._pulls(k) for k, need in enumerate(wanted.sections))
         self.average = torch.zeros_like(tiled.z) if any(self.once) else None
@@ -59,6 +59,9 @@ class Forward:
             return
         last, shared = len(self.forth) - 1, tiled.exponentials is Exponentials.SHARED
         for k in range(last, -1, -1):
+            if isinstance(of := self.forth[k], Pairwise):
+                self._add_pairwise(k, of, view)
+                continue
             if not shared:
                 e = out = self.forth[k].exponentials(x, view.tile.rows, 1, out=view.buffer(1))
             else:
@@ -67,6 +70,20 @@ class Forward:
             e = tiled.weighed(k, view, e, out)
             if e is not None:
                 self._sum(k, view, e)
+
+    def _add_pairwise(self, k: int, of: Pairwise, view: View) -> None:
+        """Add f and its derivative."""
+        if view.known.pushes[k] == 0:
+            return
+        tile, argument = view.tile, of.argument(view.x, view.buffer(1))
+        across = self.forth[k] if self.tiled.is_mirrored(tile) else None
+        for name, shape, out in (("slopes", of.slope, view.buffer(2)), ("total", of.value, argument)):
+            values = self.tiled.weighed(k, view, shape(argument, out=out), out)
+            if values is None:
+                continue
+            getattr(of, name)[tile.rows].add_(values.sum(dim=1))
+            if across is not None:
+                getattr(across, name)[tile.columns].add_(values.sum(dim=0))
 
     def _sum(self, k: int, view: View, e: Tensor) -> None:
         tile = view.tile

@@ -42,6 +42,31 @@ def evaluate_by(
     return problem.outcome(found)
 
 
+def with_bias(problem: Problem, outcome: Outcome) -> Outcome:
+    """Return pairwise sums that give their biases a gradient: that of each row is the sum of f'."""
+    sums = [
+        _Biased.apply(value, slope, push.bias) if isinstance(push.bias, Tensor) else value
+        for value, slope, push in zip(outcome.logsums, outcome.counts, problem.pushes, strict=True)
+    ]
+    return outcome._replace(logsums=tuple(sums))
+
+
+class _Biased(torch.autograd.Function):
+    """A sum as it is, with the gradient of its bias."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, slope: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(slope, bias)
+        return value.view_as(value)
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor | None]:
+        slope, bias = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[2]
+        return gradients[0], None, (gradients[0] @ slope).to(bias).view_as(bias) if wanted else None
+
+
 class _Contrast(torch.autograd.Function):
     """A contrast evaluated by an engine, which differentiates it once."""
 

@@ -108,7 +108,7 @@ def check_finite(name: str, rows: Tensor) -> None:
 
 
 def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
-    """Raise unless a temperature is a positive number or a positive tensor of it; on a GPU its value is not checked.
+    """Raise unless a temperature is a positive number, or a tensor of one; on a GPU, or in a graph, it is trusted.
 
     Within `RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
     """
@@ -119,14 +119,27 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
                 f"expected {name} to be a number or a tensor of shape () or (1,), got shape "
                 f"{tuple(temperature.shape)}: pass a single element"
             )
-        if temperature.device.type != "cpu":
+        if temperature.device.type != "cpu" or torch.compiler.is_compiling():
             return
-        remedy += "; if it is learned, learn its logarithm, so that it stays positive, or clamp it after each step"
+        remedy += '; a loss learns it and keeps it positive with temperature="learned"; else learn its logarithm'
         temperature = temperature.detach().item()
     if not RANGE[0] <= number(temperature) <= RANGE[1]:
         raise ValueError(
             f"expected {name} to be a positive number or tensor within {RANGE[0]:g} … {RANGE[1]:g}, "
             f"got {temperature!r}: {remedy}"
+        )
+
+
+def check_bias(bias: object) -> None:
+    """Raise unless a bias is a finite number or a tensor of one; on a GPU its value is not checked."""
+    if isinstance(bias, Tensor) and bias.shape in ((), (1,)):
+        if bias.device.type != "cpu":
+            return
+        bias = bias.detach().item()
+    if not math.isfinite(number(bias)):
+        raise ValueError(
+            "expected bias to be a finite number, or a tensor of it of shape () or (1,), "
+            f"got {bias!r}: typical values are -10 to 0"
         )
 
 

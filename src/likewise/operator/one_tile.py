@@ -52,7 +52,12 @@ def _fits(problem: Problem, pushes: list[Factors], pull: Factors | None) -> bool
     for push in pushes:
         if not push.base.is_set or push.references is not None or (own and not push.base.is_symmetric):
             return False
-    if power != 1 or powers.count(1) < len(powers) or (pull is not None and pull.references is not None):
+    if (
+        problem.is_pairwise
+        or power != 1
+        or powers.count(1) < len(powers)
+        or (pull is not None and pull.references is not None)
+    ):
         return False
     return not problem.both_ways or (not own and not powers and pushes[0].anchors is None)
 

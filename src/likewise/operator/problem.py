@@ -11,13 +11,17 @@ from likewise.pairs import PairWeight
 from likewise.pairs.expressions import Split
 
 Reduction = Literal["mean", "sum", "none"]
+Function = Literal["softplus", "hinge", "squared hinge"]
 
 
 class Push(NamedTuple):
-    """One log-sum-exp of the contrast, log Σ_u weight_iu e^{power·s_iu}."""
+    """One log-sum-exp, log Σ_u weight_iu e^{power·s_iu}, or one pairwise sum, Σ_u weight_iu f(power·s_iu + bias)."""
 
     weight: PairWeight
     power: float = 1.0
+    function: Function | None = None
+    """f; None: a log-sum-exp."""
+    bias: Tensor | float = 0.0
 
 
 class Part(NamedTuple):
@@ -44,7 +48,7 @@ class Problem(NamedTuple):
     """
 
     pushes: tuple[Push, ...]
-    """The push of each log-sum-exp, over all sections."""
+    """The push of each log-sum-exp, over all sections; or of each pairwise sum: then nothing else is wanted."""
     pull: PairWeight | None = None
     """The pull over all sections, or None if there is no attraction."""
     coefficients: tuple[Tensor | None, ...] | None = None
@@ -76,6 +80,11 @@ class Problem(NamedTuple):
         return Split(None, None) if self.pull is None else self.pull.split()
 
     @property
+    def is_pairwise(self) -> bool:
+        """Whether pairwise sums are wanted instead of log-sum-exps."""
+        return self.pushes[0].function is not None
+
+    @property
     def is_reduced(self) -> bool:
         """Whether one number is wanted."""
         return self.coefficients is not None and self.reduction != "none"
@@ -104,7 +113,7 @@ class Outcome(NamedTuple):
     """The terms of a contrast and, if requested, its losses; or the gradients of these, None where there is none."""
 
     logsums: tuple[Any, ...]
-    """lse of each push, (N,), −∞ where there is no pair."""
+    """lse of each push, (N,), −∞ where there is no pair; or its pairwise sum."""
     columns: tuple[Any, ...]
     """The same of each reference over the queries, (R,), if requested."""
     attraction: Any
@@ -112,7 +121,8 @@ class Outcome(NamedTuple):
     losses: Any
     """One for each row, (N,), or their sum or mean, as specified by the problem, if requested."""
     counts: tuple[Any, ...]
-    """With losses: which rows are active, (N,), and how many; and each row's positives if the backend counted them."""
+    """With losses: which rows are active, (N,), and how many; and each row's positives if the backend counted them. Of
+    pairwise sums: Σ_u weight_iu f'(power·s_iu + bias) of each, (N,)."""
 
     def detached(self) -> "Outcome":
         """Return the same values detached: a graph that holds its own outputs would never be freed."""

@@ -1,13 +1,14 @@
-"""Sums of exponentials in tiles: without offset where that is safe, else relative to each row's running maximum."""
+"""Sums of a function of similarities in tiles: of e^{s}, without offset where safe, else relative to running maxima."""
 
 import math
 from abc import ABC, abstractmethod
-from typing import final
+from collections.abc import Callable
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from likewise.operator.problem import Outcome, Problem
+from likewise.operator.problem import Function, Outcome, Problem, Push
 
 OCTAVE = math.log(2)
 """The increase of s that doubles e^{s}; a power of two takes a third of the time of a power of e."""
@@ -65,6 +66,59 @@ class Plain(Sums):
     def elsewhere(self, offsets: Tensor | None) -> Sums:
         del offsets
         return self
+
+
+class Shape(NamedTuple):
+    """A function of an argument, and its derivative; each may overwrite the argument, or be written to ``out``."""
+
+    value: Callable[..., Tensor]
+    slope: Callable[..., Tensor]
+
+
+SHAPES: dict[Function, Shape] = {
+    "softplus": Shape(lambda a, out=None: torch.logaddexp(a, a.new_zeros(()), out=out), torch.sigmoid),
+    "hinge": Shape(lambda a, out=None: torch.clamp(a, min=0, out=out), lambda a, out=None: torch.gt(a, 0, out=out)),
+    "squared hinge": Shape(
+        lambda a, out=None: torch.clamp(a, min=0, out=out).square_(),
+        lambda a, out=None: torch.clamp(a, min=0, out=out).mul_(2),
+    ),
+}
+"""f of each name, whose derivative is bounded or grows with the similarity only."""
+
+
+@final
+class Pairwise(Sums):
+    """Sums of f(p·s + b), for similarities given as x = s / ln 2, and of its derivative, ``slopes``."""
+
+    def __init__(self, total: Tensor, push: Push) -> None:
+        assert push.function is not None  # noqa: S101 - all of a problem's pushes have one
+        self.total, self.slopes, self.push = total, torch.zeros_like(total), push
+        self.value, self.slope = SHAPES[push.function]
+
+    def argument(self, x: Tensor, out: Tensor) -> Tensor:
+        """Return p·s + b of a tile of x, in ``out``."""
+        bias = self.push.bias
+        return torch.mul(x, self.push.power * OCTAVE, out=out).add_(bias.detach() if isinstance(bias, Tensor) else bias)
+
+    def exponentials(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> Tensor:
+        """Return the derivative, which is to f what exponentials are to their sum."""
+        del rows, dim
+        argument = self.argument(x, out)
+        return self.slope(argument, out=argument)
+
+    def logarithms(self) -> Tensor:
+        """Return the sums themselves."""
+        return self.total
+
+    def offsets(self) -> None:
+        return None
+
+    def elsewhere(self, offsets: Tensor | None) -> Sums:
+        del offsets
+        return self
+
+    def shares(self, upstream: Tensor) -> Tensor:
+        return upstream.clone()
 
 
 @final

@@ -44,7 +44,7 @@ from likewise.operator.backward import Backward
 from likewise.operator.forward import Forward
 from likewise.operator.normalization import Unit, prepared, projected
 from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together, taken_apart
-from likewise.operator.sums import Sums
+from likewise.operator.sums import Pairwise, Sums
 from likewise.operator.tiles import TILE, TiledProblem
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import Factors
@@ -106,7 +106,9 @@ def forward(
             attraction = beside if attraction is None else attraction + beside
         logsums = tuple(_logarithm(of, push) for of, push in zip(sums.forth, tiles.pushes, strict=True))
         columns = tuple(of.logarithms() for of in sums.back)
-        outcome = Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
+        losses, counts = put_together(problem, logsums, attraction)
+        counts += tuple(of.slopes for of in sums.forth if isinstance(of, Pairwise))
+        outcome = Outcome(logsums, columns, attraction, losses, counts)
     dtypes = [v.dtype for v in (queries, *others)]
     return Found(outcome, _State(problem, sums, rows, dtypes, drawn, outcome.detached()))
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from likewise.operator import threads
-from likewise.operator.problem import Problem
-from likewise.operator.sums import OCTAVE, Plain, Running, Sums
+from likewise.operator.problem import Problem, Push
+from likewise.operator.sums import OCTAVE, Pairwise, Plain, Running, Sums
 from likewise.operator.threads import Task
 from likewise.pairs.explicit import Listed
 from likewise.pairs.weight import Factors, blocks
@@ -107,7 +107,7 @@ class TiledProblem:
         self.powers = [push.power for push in problem.pushes]
         self.pushes = [
             Factors(push.weight)  # a column's sum is over anchors, so their factors stay in the weight
-            if problem.both_ways
+            if problem.both_ways or problem.is_pairwise
             else push.weight.factors(z.dtype, z.device, of_push=True)
             for push in problem.pushes
         ]
@@ -123,12 +123,14 @@ class TiledProblem:
         self.is_triangle = self.is_plain and symmetric and problem.own == (True,)
         """Whether a tile is used for both (i, j) and (j, i)."""
         self.rows, self.columns = self._sides()
-        self._inverse = problem.inverse or 0
+        self._inverse = problem.inverse
 
     def _exponentials(self, problem: Problem) -> Exponentials:
+        if problem.is_pairwise:
+            return Exponentials.PLAIN
         if not all(push.base.is_set for push in self.pushes):
             return Exponentials.WEIGHTED
-        if steepest(problem, self.z, self.sections) * max(self.powers) > SAFE[self.z.dtype]:
+        if steepest(problem, self.z, self.sections) * max(map(abs, self.powers)) > SAFE[self.z.dtype]:
             return Exponentials.RELATIVE
         return Exponentials.SHARED if len(set(self.powers)) == 1 else Exponentials.PLAIN
 
@@ -153,13 +155,15 @@ class TiledProblem:
         rows = min(TILE, step * max(1, -(-n // (BLOCKS * step))))
         return rows, min(2 * TILE, TILE * TILE // rows)
 
-    def sums(self, count: int, power: float) -> Sums:
-        """Return empty sums of e^{power·s} for ``count`` rows or columns."""
-        total = self.z.new_zeros(count)
+    def sums(self, count: int, push: Push) -> Sums:
+        """Return empty sums of a push for ``count`` rows or columns."""
+        total, power = self.z.new_zeros(count), push.power
+        if push.function is not None:
+            return Pairwise(total, push)
         if self.is_plain:
             return Plain(total, power)
         relative = self.exponentials is Exponentials.RELATIVE
-        return Running(total, self.temperature / power if relative else torch.ones_like(self.temperature))
+        return Running(total, self.temperature / abs(power) if relative else torch.ones_like(self.temperature))
 
     def _buffers(self) -> Buffers:
         """Return the buffers of one thread."""
@@ -224,6 +228,8 @@ class TiledProblem:
     def _known(self, tile: Tile) -> Known | None:
         """Return the weights of a tile that are constant; None if nothing in it pushes or pulls."""
         pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
+        if self.is_plain:  # where pairs are left out or used as they are, by a constant of 0 or 1
+            pushes = [None if value not in {0, 1} else value for value in pushes]
         pull = 0.0 if self.pull is None else self.pull.base.constant(tile.rows, tile.among_all)
         if pull == 0 and self.pull is not None and not self.pull.is_symmetric and self.is_mirrored(tile):
             pull = None if self.pull.base.constant(tile.columns, tile.rows) != 0 else 0.0
@@ -235,10 +241,12 @@ class TiledProblem:
         """Return x of a tile: s / ln 2 if exponentials are plain, z·v for sets of pairs, else s."""
         z, v = self.z[tile.rows], self.sections[tile.section][tile.columns]
         x = buffers.tile(0, z.shape[0], v.shape[0])
-        if self.is_plain:
+        if self.is_plain and self._inverse is not None:
             return rounded(z, v, self._inverse, x)
         torch.mm(z, v.T, out=x)
-        return x if self.exponentials is Exponentials.RELATIVE else x.div_(self.temperature)
+        if self.exponentials is Exponentials.RELATIVE:
+            return x
+        return x.div_(self.temperature * OCTAVE if self.is_plain else self.temperature)
 
     def pulled(self, view: View, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
         """Return the pull's weights in a tile without the factors of anchors; None if there are none.
@@ -267,11 +275,13 @@ class TiledProblem:
         return out.mul_(e)
 
     def logits(self, k: int, view: View, out: Tensor) -> Tensor:
-        """Return in ``out`` x of the k-th push, −∞ outside it; if it is not a set, power·s + log weight."""
+        """Return in ``out`` ± x of the k-th push, −∞ outside it; if it is not a set, power·s + log weight."""
         if out is not view.x:
             out.copy_(view.x)
         if self.exponentials is Exponentials.WEIGHTED and self.powers[k] != 1:
             out.mul_(self.powers[k])
+        elif self.exponentials is Exponentials.RELATIVE and self.powers[k] < 0:
+            out.neg_()  # so that its largest exponential is that of its maximum
         weight = view.known.pushes[k]
         if weight is None:
             self.pushes[k].base.weigh(out, view.tile.rows, view.tile.among_all, logits=True)

@@ -22,17 +22,22 @@ from likewise.pairs.concat import Concat
 from likewise.pairs.equal import AllPairs, Equal, KeySet, NoPairs, NotSelf, SameClass, SameSample
 from likewise.pairs.explicit import Explicit
 from likewise.pairs.expressions import PairWeight
+from likewise.pairs.hardest import Hardest
 from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel
 from likewise.pairs.label_similarity import MaxSimilarity, MeanSimilarity
+from likewise.pairs.vectors import Below, LowRank
 from likewise.pairs.within_class import Block, WithinClass
 
 __all__ = [
     "AllPairs",
+    "Below",
     "Block",
     "Equal",
     "Explicit",
+    "Hardest",
     "Jaccard",
     "KeySet",
+    "LowRank",
     "MaxSimilarity",
     "MeanSimilarity",
     "NoPairs",

@@ -84,7 +84,6 @@ class Explicit(PairWeight):
         return self.weights
 
 
-@final
 class Listed(PairWeight):
     """The pairs of each anchor with the references in its list, O(N·K) in all.
 

@@ -73,7 +73,11 @@ class Assembled:
 
 
 def assemble(
-    chosen: Mapping[str, Any], seed: int, chunk_size: int | None = None, workers: int | None = None
+    chosen: Mapping[str, Any],
+    seed: int,
+    chunk_size: int | None = None,
+    workers: int | None = None,
+    temperature_rate_factor: float = 1.0,
 ) -> Assembled:
     """Make the parts of a training, in the order in which they depend on each other.
 
@@ -83,6 +87,7 @@ def assemble(
         seed: Seed of weights, order, views and dropout.
         chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
         workers: Processes that read inputs which are not in memory; None: one per core, up to 8.
+        temperature_rate_factor: Factor of a learned temperature's learning rate.
 
     Returns:
         The training.
@@ -111,6 +116,7 @@ def assemble(
         samples=train,
         schedule=build(specs["schedule"], Schedule),
         chunk_size=chunk_size,
+        temperature_rate_factor=temperature_rate_factor,
     )
     data = _data(specs, module, train, seed, workers)
     known = [*before, *_of_chunks(encoder, chunk_size), *notes(data.samples, module.inputs.all, parts.test)]

@@ -51,6 +51,7 @@ class Pretraining(lightning.LightningModule):
         schedule: Schedule of the learning rate. None: a cosine to 0.
         chunk_size: Inputs that are encoded at a time, so that a batch may be larger than the memory for its
             activations; the loss is that of the whole batch. See `likewise.models.in_chunks`. None: all.
+        temperature_rate_factor: Factor of a learned temperature's learning rate.
         offers: The old name of inputs.
 
     Attributes:
@@ -81,6 +82,7 @@ class Pretraining(lightning.LightningModule):
         samples: Samples | None = None,
         schedule: Schedule | None = None,
         chunk_size: int | None = None,
+        temperature_rate_factor: float = 1.0,
         offers: Sequence[LossInput] | None = None,
     ) -> None:
         super().__init__()
@@ -89,6 +91,13 @@ class Pretraining(lightning.LightningModule):
             warn_renamed("Pretraining(offers=)", "inputs=")
         if getattr(loss, "reduction", "mean") == "none":
             raise ValueError("expected a loss with reduction mean or sum, one value per batch, got none: choose mean")
+        learned = getattr(loss, "log_temperature", None)
+        if not temperature_rate_factor > 0 or (learned is None and temperature_rate_factor != 1):
+            raise ValueError(
+                f'expected temperature_rate_factor above 0, and temperature="learned" with it, got '
+                f"{temperature_rate_factor}: 1 is the encoder's rate"
+            )
+        self._of_loss = {} if learned is None else {learned: temperature_rate_factor}
         self.encoder = encoder
         self.head = head if reads_embeddings(type(loss)) else None
         self.loss = loss
@@ -197,7 +206,7 @@ class Pretraining(lightning.LightningModule):
         return next((timer for timer in timers if timer.time_remaining() is not None), None)
 
     def _rate_factors(self) -> dict[nn.Parameter, float]:
-        return {parameter: by for loss_input in self.inputs.all for parameter, by in loss_input.rate_factors().items()}
+        return self._of_loss | {parameter: by for of in self.inputs.all for parameter, by in of.rate_factors().items()}
 
     def _tell(self, loss: Tensor, count: int) -> None:
         """Log the loss, the learning rate and the loss's `last`, averaged over all processes."""

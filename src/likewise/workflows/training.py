@@ -136,7 +136,7 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
     """Put together what is trained and how it is evaluated."""
     lightning.seed_everything(config["seed"], workers=True, verbose=False)
     chosen = {part: config[part] for part in CHOSEN}
-    ready = assemble(chosen, config["seed"], config["chunk_size"], config["workers"])
+    ready = assemble(chosen, config["seed"], config["chunk_size"], config["workers"], config["temperature_rate_factor"])
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
     return ready, evaluations

@@ -124,7 +124,9 @@ def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> P
     weights[-1] = last.base if type(last) is RowMean else last
     cut = [list(weight.flat) if type(weight) is Concat else [weight] for weight in weights]
     if (
-        len(powers) > 2
+        problem.is_pairwise
+        or len(powers) > 2
+        or min(powers) < 0
         or not all(weight.is_nonnegative for weight in weights)
         or any([part.shape[1] for part in parts] != list(lengths) for parts in cut)
         or (problem.part is not None and any(weight.symmetric_at != problem.part.place for weight in weights))

@@ -30,9 +30,9 @@ class LossSignature:
 
     Example:
         >>> import likewise as lw
-        >>> signature = LossSignature.by(lw.InfoNCELoss)
+        >>> signature = LossSignature.by(lw.MSCLoss)
         >>> sorted(signature.required), sorted(signature.optional), LossSignature.by(lw.NTXentLoss).required
-        (['keys', 'queries'], ['queue'], frozenset({'embeddings'}))
+        (['labels', 'prototypes', 'queries'], ['queue', 'queue_labels'], frozenset({'embeddings'}))
     """
 
     loss: str = ""

@@ -1,0 +1,210 @@
+"""Triplets of a batch by their classes, all of them or selected ones, exactly and row by row.
+
+A row of similarities is sorted once, so that all its triplets take O(R log R) and not O(R²). The gradient with respect
+to a similarity is a whole number, how many triplets it is a negative of less how many it is a positive of.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, Unpack, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import check_number, one_of
+from likewise.losses.inputs import Classes, Embeddings
+from likewise.operator import normalized
+from likewise.operator.precision import first_derivative, without_autocast
+from likewise.pairs import SameClass
+from likewise.pairs.weight import blocks
+
+Mining = Literal["all", "semi-hard", "hard"]
+
+CELLS = 1 << 20
+"""Similarities that are held at a time, unless a row has more."""
+
+
+@final
+class BatchTripletLoss(ContrastiveLoss):
+    r"""Triplets of a batch: a row of another class shall be less similar than one of the own class.
+
+    With s the cosine, the loss of a triplet of an anchor a, a positive p of its class and a negative n of another is
+
+    $$
+    \max(0, s_{an} - s_{ap} + m)
+    $$
+
+    and that of the batch the mean over every p and n with a loss ("all"); over every p and its semi-hard negative, the
+    most similar n that is less similar than p, or where there is none the least similar one ("semi-hard"); or over
+    anchors, with the least similar p and the most similar n ("hard"). For rows of length 1, ‖a − b‖² = 2 − 2s: a margin
+    of squared distances is 2m.
+
+    Args:
+        margin: m, by how much a positive's similarity is to exceed a negative's; in units of the cosine.
+        mining: "all", "semi-hard" or "hard".
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`; backend has no effect.
+
+    Returns:
+        A call returns that mean, a scalar; with ``reduction="none"`` the sum of each anchor's triplets, (N,).
+
+    Raises:
+        ValueError: If shapes do not match, embeddings hold NaN or infinity, m is not finite, or mining is unknown.
+
+    Memory:
+        O((N + R)·D), and a few of `CELLS` similarities at a time, or of one row of them.
+
+    Source:
+        Schroff, Kalenichenko, Philbin, "FaceNet", 2015, section 3.2, with distances; semi-hard as in TensorFlow
+        Addons; Hermans, Beyer, Leibe, "In Defense of the Triplet Loss for Person Re-Identification", 2017, equation 5
+        ("hard") and its mean over triplets with a loss ("all"), as pytorch-metric-learning's
+        TripletMarginLoss(distance=CosineSimilarity()).
+
+    Example:
+        >>> import torch
+        >>> z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> BatchTripletLoss(margin=0.1, mining="all")(z, torch.tensor([0, 0, 1]))
+        tensor(0.3000)
+    """
+
+    label_kinds = frozenset({"classes"})
+
+    def __init__(self, *, margin: float = 0.1, mining: Mining = "semi-hard", **options: Unpack[LossOptions]) -> None:
+        super().__init__(1.0, **options)
+        self.margin = check_number("margin", margin, -1e6, 1e6, "0.05 to 0.5")
+        self.mining: Mining = one_of("mining", mining, Mining)
+
+    def forward(
+        self,
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of one view of each sample, (B, D), or of V views, (B, V, D), and their classes, (B,)."""
+        rows = self.rows(embeddings)
+        anchors, others = rows.labels(labels, None, torch.int64)
+        same = SameClass(anchors, None if others is anchors else others, offset=rows.place)
+        z = normalized(rows.queries) if self.normalize else rows.queries.to(rows.dtype)
+        v = z
+        if rows.gathered:
+            v = normalized(rows.references) if self.normalize else rows.references.to(rows.dtype)
+        losses, counts = triplets(z, v, Given(anchors, others, rows.place or 0, self.margin, self.mining))
+        return self.reduce(losses, counts > 0, same & rows.not_self(), anchors=counts)
+
+
+class Found(NamedTuple):
+    """The triplets of some anchors."""
+
+    losses: Float[Tensor, " n"]
+    counts: Int[Tensor, " n"]
+    """How many there are: with a loss, of all; else those that were selected."""
+    weights: Float[Tensor, "n r"]
+    """The gradient of a row's loss with respect to its similarities."""
+
+
+class Given(NamedTuple):
+    """What the triplets of anchors, N, among references, R, are made from."""
+
+    labels: Int[Tensor, " n"]
+    others: Int[Tensor, " r"]
+    place: int
+    """The index of the first anchor among the references."""
+    margin: float
+    mining: Mining
+
+
+def triplets(
+    anchors: Float[Tensor, "n d"], references: Float[Tensor, "r d"], given: Given
+) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
+    """Return the sum of the losses of each anchor's triplets, and how many it is the mean of.
+
+    Memory:
+        O((N + R)·D), and `CELLS` similarities or one row of them.
+    """
+    return _Triplets.apply(anchors, references, given)
+
+
+@final
+class _Triplets(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchors: Tensor, references: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(anchors, references)
+        ctx.given = given
+        losses = anchors.new_empty(len(anchors))
+        counts = losses.to(torch.int64)
+        with without_autocast(anchors.device):
+            for rows in _blocks(anchors, references):
+                losses[rows], counts[rows], _ = _found(anchors[rows], references, given, rows)
+        ctx.mark_non_differentiable(counts)
+        return losses, counts
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        anchors, references = ctx.saved_tensors
+        of_anchors, of_references = torch.empty_like(anchors), torch.zeros_like(references)
+        for rows in _blocks(anchors, references):
+            weights = _found(anchors[rows], references, ctx.given, rows).weights * gradients[0][rows, None]
+            torch.mm(weights, references, out=of_anchors[rows])
+            of_references.addmm_(weights.T, anchors[rows])
+        return of_anchors, of_references, None
+
+
+def _blocks(anchors: Tensor, references: Tensor) -> Iterator[slice]:
+    return blocks(len(anchors), max(1, CELLS // max(1, len(references))))
+
+
+def _found(z: Tensor, references: Tensor, given: Given, rows: slice) -> Found:
+    """Return the triplets of some anchors."""
+    s = z @ references.T
+    positive = given.labels[rows, None] == given.others
+    negative = ~positive
+    positive[:, rows.start + given.place :].fill_diagonal_(fill_value=False)  # an anchor with itself
+    of = {"all": _all, "semi-hard": _semi_hard, "hard": _hard}[given.mining]
+    return of(s, positive, negative, given.margin)
+
+
+def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
+    """Return the sum over all triplets: thresholds s_ap − m, and what of the sorted negatives lies above each."""
+    nearest = s.masked_fill(~positive, torch.inf).topk(_most(positive), dim=1, largest=False)
+    limits = nearest.values - margin
+    ordered = s.masked_fill(~negative, -torch.inf).sort(dim=1).values
+    first = torch.searchsorted(ordered, limits, right=True)
+    above = torch.nn.functional.pad(ordered.nan_to_num(neginf=0).double().flip(1).cumsum(1).flip(1), (0, 1))
+    count = (s.shape[1] - first).where(limits != torch.inf, 0)
+    sums = above.gather(1, first) - count * limits.nan_to_num(posinf=0)
+    weights = torch.searchsorted(limits, s).to(s).where(negative, 0)
+    weights.scatter_add_(1, nearest.indices, -count.to(s))
+    return Found(sums.where(count > 0, 0).sum(dim=1).to(s), count.sum(dim=1), weights)
+
+
+def _most(positive: Bool[Tensor, "n r"]) -> int:
+    """Return how many positives a row has at most; of all on a GPU, which would have to be waited for."""
+    return max(1, int(positive.sum(dim=1).amax())) if positive.device.type == "cpu" else positive.shape[1]
+
+
+def _semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
+    """Return the sum over positives, each with the most similar of the less similar negatives."""
+    of_positives, places = s.masked_fill(~positive, torch.inf).topk(_most(positive), dim=1, largest=False)
+    ordered, order = s.masked_fill(~negative, -torch.inf).sort(dim=1)
+    count = negative.sum(dim=1, keepdim=True)
+    start = s.shape[1] - count
+    chosen = (torch.searchsorted(ordered, of_positives) - 1).clamp(min=start.clamp(max=s.shape[1] - 1))
+    exists = (of_positives != torch.inf) & (count > 0)
+    return _of_selected(s, (places, order.gather(1, chosen)), exists, margin)
+
+
+def _hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
+    """Return the loss of the least similar positive and the most similar negative."""
+    places = s.masked_fill(~positive, torch.inf).argmin(dim=1, keepdim=True)
+    chosen = s.masked_fill(~negative, -torch.inf).argmax(dim=1, keepdim=True)
+    exists = positive.any(dim=1, keepdim=True) & negative.any(dim=1, keepdim=True)
+    return _of_selected(s, (places, chosen), exists, margin)
+
+
+def _of_selected(s: Tensor, places: tuple[Tensor, Tensor], exists: Bool[Tensor, "n p"], margin: float) -> Found:
+    """Return the losses of selected positives and negatives, of which only some exist."""
+    of_positives, of_negatives = places
+    losses = (s.gather(1, of_negatives) - s.gather(1, of_positives) + margin).clamp(min=0).where(exists, 0)
+    slope = (losses > 0).to(s)
+    weights = torch.zeros_like(s).scatter_add_(1, of_negatives, slope).scatter_add_(1, of_positives, -slope)
+    return Found(losses.sum(dim=1), exists.sum(dim=1), weights)

@@ -1,0 +1,97 @@
+"""The contrastive loss of pairs with margins: positives shall be closer than one, negatives farther than another."""
+
+from typing import Annotated, Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise import distributed
+from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.checks import Flag, check_number, one_of
+from likewise.losses.inputs import Classes, Embeddings
+from likewise.operator import Problem, Push
+from likewise.pairs import SameClass
+
+
+@final
+class ContrastiveMarginLoss(ContrastiveLoss):
+    r"""Contrastive loss with margins: pairs of a class shall be similar, pairs of two classes not.
+
+    With s the cosine, P the pairs of a class and N those of two classes,
+
+    $$
+    L = \frac{1}{n_P} \sum_{(i, p) \in P} f(m_P - s_{ip}) + \frac{1}{n_N} \sum_{(i, u) \in N} f(s_{iu} - m_N)
+    $$
+
+    where $f(x) = \max(0, x)$, or its square, and $n_P$ and $n_N$ are the numbers of pairs with a loss: pairs beyond
+    their margin are done, and do not thin out the others. For rows of length 1, ‖a − b‖² = 2 − 2s: margins of squared
+    distances D are similarities of 1 − D/2.
+
+    Args:
+        positive_margin: $m_P$: positives that are more similar have no loss.
+        negative_margin: $m_N$: negatives that are less similar have no loss.
+        squared: Whether f is squared, so that pairs close to their margin pull or push less.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Kernels leave it to tiles.
+
+    Returns:
+        A call returns L, a scalar; with ``reduction="none"`` the share of each row times their number, (N,), whose mean
+        is L.
+
+    Raises:
+        ValueError: If shapes do not match, embeddings hold NaN or infinity, or a margin is not a number.
+
+    Memory:
+        O(N·D + tile).
+
+    Source:
+        Hadsell, Chopra, LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", 2006, equation 4, which
+        squares distances instead: its slope has no bound where two negatives meet. With similarities, and the mean over
+        pairs with a loss, as pytorch-metric-learning's ContrastiveLoss(distance=CosineSimilarity()).
+
+    Example:
+        >>> import torch
+        >>> z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> ContrastiveMarginLoss(positive_margin=1.0, negative_margin=0.5)(z, torch.tensor([0, 0, 1]))
+        tensor(0.7000)
+    """
+
+    label_kinds = frozenset({"classes"})
+    passes_on = True
+
+    def __init__(
+        self,
+        *,
+        positive_margin: float = 1.0,
+        negative_margin: float = 0.5,
+        squared: bool = False,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(1.0, **options)
+        self.positive_margin = check_number("positive_margin", positive_margin, -1e6, 1e6, "0.8 to 1")
+        self.negative_margin = check_number("negative_margin", negative_margin, -1e6, 1e6, "0 to 0.5")
+        self.squared = one_of("squared", squared, Flag)
+
+    def forward(
+        self,
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of one view of each sample, (B, D), or of V views, (B, V, D), and their classes, (B,)."""
+        rows = self.rows(embeddings)
+        anchors, others = rows.labels(labels, None, torch.int64)
+        same = SameClass(anchors, None if others is anchors else others, offset=rows.place)
+        positives = same & rows.not_self()
+        pushes = [
+            Push(positives, -1.0, "hinge", self.positive_margin),
+            Push(~same, 1.0, "hinge", -self.negative_margin),
+        ]
+        if self.squared:
+            pushes += [push._replace(function="squared hinge") for push in pushes]
+        outcome = self.outcome(rows, Problem(tuple(pushes)))
+        count = torch.full((), float(len(rows.queries)), dtype=rows.dtype, device=rows.queries.device)
+        counts = [count, *(of.sum() for of in outcome.counts[:2])]  # the slope of a hinge is 1 where there is a loss
+        count, *of_pairs = [distributed.total(of) for of in counts] if self.gathers else counts
+        sums = zip(outcome.logsums[-2:], of_pairs, strict=True)
+        losses = sum((of * (count / pairs.clamp(min=1)) for of, pairs in sums), torch.zeros_like(outcome.logsums[0]))
+        return self.reduce(losses, torch.ones_like(losses, dtype=torch.bool), positives)

@@ -1,0 +1,127 @@
+"""Lifted structure: each positive pair against all negatives of both of its rows."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Annotated, Any, Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise import distributed
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
+from likewise.losses.checks import check_number
+from likewise.losses.inputs import Classes, Embeddings
+from likewise.operator import Problem, Push, normalized
+from likewise.operator.precision import without_autocast
+from likewise.operator.tiles import TILE
+from likewise.pairs import Equal, SameClass
+from likewise.pairs.weight import blocks
+
+
+@final
+class LiftedStructureLoss(ContrastiveLoss):
+    r"""Lifted structure: bring each positive pair closer than the negatives of both of its rows.
+
+    With s the cosine, N(i) the rows of other classes than i's, and p another row of i's class,
+
+    $$
+    J_{ip} = \log \Bigl( \sum_{n \in N(i)} e^{s_{in} / \tau} + \sum_{n \in N(p)} e^{s_{pn} / \tau} \Bigr)
+             + (m - s_{ip}) / \tau, \qquad \ell_i = \tfrac{1}{2} \sum_p \max(0, J_{ip})^2
+    $$
+
+    τ = ½ and m = ½ are squared distances d² = 2 − 2s with a margin of 1: $e^{1 - d^2}$ for each negative, $+ d^2$ for
+    the pair. The paper has the distance itself.
+
+    Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        margin: m, in units of the cosine.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
+
+    Returns:
+        A call returns the mean over all positive pairs (i, p) with negatives, a scalar; with ``reduction="none"`` each
+        row's sum over its pairs, (N,); for (B, V, D), view v of sample b is row v·B + b.
+
+    Raises:
+        ValueError: If lengths do not match, values are not finite, or a parameter is out of range.
+
+    Memory:
+        O(N·D + tile).
+
+    Source:
+        Oh Song, Xiang, Jegelka, Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding", 2016,
+        equation 4, whose sum over unordered pairs over 2 |P| is this mean.
+
+    Example:
+        >>> import torch
+        >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+        >>> LiftedStructureLoss()(embeddings, torch.tensor([0, 0, 1, 1]))
+        tensor(0.1827)
+    """
+
+    label_kinds = frozenset({"classes"})
+
+    def __init__(self, *, temperature: Temperature = 0.5, margin: float = 0.5, **options: Unpack[LossOptions]) -> None:
+        super().__init__(temperature, **options)
+        self.margin = check_number("margin", margin, -1e6, 1e6, "0 to 0.5")
+
+    def forward(
+        self,
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,)."""
+        rows = self.rows(embeddings)
+        classes, others = rows.labels(labels, None, torch.int64)
+        same = SameClass(classes, None if others is classes else others, offset=rows.place)
+        (far,), *_ = self.outcome(rows, Problem((Push(~same),)))
+        count = (same & rows.not_self()).row_sum(far.dtype, far.device).where(far != -torch.inf, 0)
+        far = far.clamp(min=-1e30)  # where −∞ would have no gradient
+        of_others = distributed.gather(far, rows.reference_shards) if rows.gathered else far
+        z, v = (normalized(of) if self.normalize else of.to(rows.dtype) for of in (rows.queries, rows.references))
+        one, other = classes.argsort(), others.argsort()  # the pairs of a class side by side
+        pairs = SameClass(classes[one], others[other]) & ~Equal(one + (rows.place or 0), other)
+        temperature = scalar(self.temperature, z)
+        hinges = _Hinges.apply(z[one], v[other], far[one], of_others[other], temperature, self.margin, pairs)
+        losses = torch.zeros_like(far).index_copy(0, one, hinges).where(count > 0, 0)
+        return self.reduce(losses, count > 0, count, count)
+
+
+@final
+class _Hinges(torch.autograd.Function):
+    """Σ_p max(0, J_ip)² / 2 over positive pairs, in tiles, which the backward computes again."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        *tensors, ctx.margin, ctx.pairs = given
+        ctx.save_for_backward(*tensors)
+        losses = torch.zeros_like(tensors[2])
+        for rows, _, _, hinges in _tiles(ctx, tensors):
+            losses[rows] += hinges.square().sum(dim=1) / 2
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        z, v, far, of_others, temperature = tensors = ctx.saved_tensors
+        gradients = of_z, of_v, of_far, back, of_temperature = [torch.zeros_like(of) for of in tensors]
+        for rows, columns, s, hinges in _tiles(ctx, tensors):
+            pulled = hinges.mul_(slopes[0][rows, None])
+            pushed = torch.sigmoid(far[rows, None] - of_others[columns]) * pulled
+            of_far[rows] += pushed.sum(dim=1)
+            back[columns] += (pulled - pushed).sum(dim=0)
+            of_temperature += ((s - ctx.margin) * pulled).sum() / temperature**2
+            pulled /= -temperature
+            of_z[rows].addmm_(pulled, v[columns])
+            of_v[columns].addmm_(pulled.T, z[rows])
+        return *gradients, None, None
+
+
+def _tiles(ctx: Any, tensors: Any) -> Iterator[tuple[slice, slice, Float[Tensor, "n r"], Float[Tensor, "n r"]]]:
+    """Yield the tiles that hold positive pairs: rows, columns, similarities, and max(0, J) of the pairs, else 0."""
+    z, v, far, of_others, temperature = tensors
+    with without_autocast(z.device):
+        for rows, columns in product(blocks(len(z), TILE), blocks(len(v), TILE)):
+            if ctx.pairs.constant(rows, columns) != 0:
+                s = z[rows] @ v[columns].T
+                j = torch.logaddexp(far[rows, None], of_others[columns]) + (ctx.margin - s) / temperature
+                yield rows, columns, s, j.clamp_(min=0).mul_(ctx.pairs.tile(rows, columns, s.dtype, s.device))

@@ -1,0 +1,141 @@
+"""Softmax over class vectors with a margin for the own class: ArcFace, in the angle, and CosFace, in the cosine."""
+
+import math
+from abc import abstractmethod
+from typing import Annotated, Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
+from likewise.losses.checks import check_number
+from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.operator import Problem, Push, normalized
+from likewise.pairs import SameClass
+
+
+class MarginSoftmax(ContrastiveLoss):
+    """Abstract: identify an anchor's class among all prototypes, its own cosine reduced by a margin."""
+
+    label_kinds = frozenset({"classes"})
+
+    @abstractmethod
+    def target(self, z: Float[Tensor, "n d"], own: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Return the cosine of each row with its own class's prototype, reduced by the margin."""
+
+    def forward(
+        self,
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings", below="prototypes")],
+        prototypes: Annotated[Float[Tensor, "c d"], References("embeddings")],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,), and prototypes."""
+        wide = torch.promote_types(torch.promote_types(embeddings.dtype, prototypes.dtype), torch.float32)
+        embeddings, prototypes = embeddings.to(wide), prototypes.to(wide)  # so that gradients are rounded once
+        rows = self.rows(embeddings, prototypes[:0], whole=(prototypes,))  # the only references: no rows to gather
+        classes = rows.of_anchors(labels.to(rows.queries.device, torch.int64))
+        others = ~SameClass(classes, torch.arange(len(prototypes), device=classes.device))
+        (rest,), *_ = self.outcome(rows, Problem((Push(others),)))
+        z, own = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, prototypes[classes]))
+        excess = rest - self.target(z, own) / scalar(self.temperature, rest)
+        losses = torch.logaddexp(excess, torch.zeros_like(excess))
+        one = torch.ones_like(losses)
+        return self.reduce(losses, one.bool(), positives=one.detach())
+
+
+@final
+class ArcFaceLoss(MarginSoftmax):
+    r"""ArcFace: identify the anchor's class among all prototypes, though the angle to its own is made larger.
+
+    With θ_ic the angle between anchor i and the prototype of class c, and y the anchor's class,
+
+    $$
+    \ell_i = \log \Bigl( e^{\cos(\theta_{iy} + m) / \tau} + \sum_{c \ne y} e^{\cos \theta_{ic} / \tau} \Bigr)
+             - \cos(\theta_{iy} + m) / \tau
+    $$
+
+    Beyond θ = π − m, where cos(θ + m) would increase again, it is replaced by cos θ − m sin m.
+
+    Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        margin: m in radians, from 0 to π/2.
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Embeddings and prototypes that
+            are not normalised here must have length 1.
+
+    Returns:
+        A call returns the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row, (N,); for
+        (B, V, D), view v of sample b is row v·B + b.
+
+    Raises:
+        ValueError: If shapes do not match, values are not finite, a label is not one of the C classes, or τ or m is out
+            of range.
+
+    Memory:
+        O((N + C)·D + tile).
+
+    Source:
+        Deng, Guo, Xue, Zafeiriou, "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", 2019, equation 3,
+        with s = 1/τ = 64 and m = 0.5; beyond π − m, their code. pytorch-metric-learning has m = 28.6°, 0.49916.
+
+    Example:
+        >>> import torch
+        >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
+        >>> ArcFaceLoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), prototypes)
+        tensor(0.3477)
+    """
+
+    def __init__(
+        self, *, temperature: Temperature = 1 / 64, margin: float = 0.5, **options: Unpack[LossOptions]
+    ) -> None:
+        super().__init__(temperature, **options)
+        self.margin = check_number("margin", margin, 0, math.pi / 2, "0.1 to 0.5")
+
+    def target(self, z: Float[Tensor, "n d"], own: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Return cos(θ + m), with the sine from lengths, whose gradient is finite at θ = 0."""
+        cosine = (z * own).sum(dim=1)
+        sine = torch.linalg.vector_norm(z - own, dim=1) * torch.linalg.vector_norm(z + own, dim=1) / 2
+        shifted = cosine * math.cos(self.margin) - sine * math.sin(self.margin)
+        return torch.where(cosine >= -math.cos(self.margin), shifted, cosine - self.margin * math.sin(self.margin))
+
+
+@final
+class CosFaceLoss(MarginSoftmax):
+    r"""CosFace: identify the anchor's class among all prototypes, though the cosine with its own is made smaller.
+
+    With s_ic the cosine of anchor i and the prototype of class c, and y the anchor's class,
+
+    $$
+    \ell_i = \log \Bigl( e^{(s_{iy} - m) / \tau} + \sum_{c \ne y} e^{s_{ic} / \tau} \Bigr) - (s_{iy} - m) / \tau
+    $$
+
+    which is the equation of all contrastive losses, with push $e^{-m/\tau}$ on the own prototype, plus m/τ.
+
+    Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        margin: m, in units of the cosine.
+        **options: reduction, normalize (of both), gather_distributed, backend; see `LossOptions`.
+
+    Returns, raises, memory:
+        As `ArcFaceLoss`.
+
+    Source:
+        Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu, "CosFace: Large Margin Cosine Loss for Deep Face Recognition", 2018,
+        equation 4, with s = 1/τ = 64 and m = 0.35.
+
+    Example:
+        >>> import torch
+        >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
+        >>> CosFaceLoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), prototypes)
+        tensor(0.4201)
+    """
+
+    def __init__(
+        self, *, temperature: Temperature = 1 / 64, margin: float = 0.35, **options: Unpack[LossOptions]
+    ) -> None:
+        super().__init__(temperature, **options)
+        self.margin = check_number("margin", margin, -1e6, 1e6, "0.1 to 0.4")
+
+    def target(self, z: Float[Tensor, "n d"], own: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Return s − m."""
+        return (z * own).sum(dim=1) - self.margin

@@ -1,0 +1,89 @@
+"""Proxy-anchor: each class's prototype is an anchor, and the batch its references."""
+
+from typing import Annotated, Unpack, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from likewise import distributed
+from likewise.distributed import Shards
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
+from likewise.losses.checks import check_number
+from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.operator import Problem, Push
+from likewise.pairs import SameClass
+
+
+@final
+class ProxyAnchorLoss(ContrastiveLoss):
+    r"""Proxy-anchor: pull the rows of a class to its prototype and push the others away, the hardest of each the most.
+
+    With s the cosine, P the C prototypes, P⁺ those of classes in the batch, and X_p the rows of p's class,
+
+    $$
+    \ell = \frac{1}{|P^+|} \sum_{p \in P^+} \log \Bigl( 1 + \sum_{x \in X_p} e^{-(s_{px} - \delta) / \tau} \Bigr)
+         + \frac{1}{|P|} \sum_{p \in P} \log \Bigl( 1 + \sum_{x \notin X_p} e^{(s_{px} + \delta) / \tau} \Bigr)
+    $$
+
+    Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        margin: δ, in units of the cosine.
+        **options: reduction, normalize (of both), gather_distributed, backend; see `LossOptions`. Gathered, processes
+            exchange two numbers for each class instead of rows.
+
+    Returns:
+        A call returns the loss, a scalar: the mean of one for each class, (C,), which ``reduction="none"`` returns; if
+        gathered, divided by the number of processes, so that these add up.
+
+    Raises:
+        ValueError: If shapes do not match, values are not finite, a label is not one of the C classes, or τ or δ is out
+            of range.
+
+    Memory:
+        O((N + C)·D + tile).
+
+    Source:
+        Kim, Kim, Cho, Kwak, "Proxy Anchor Loss for Deep Metric Learning", 2020, equation 4;
+        there α = 1/τ = 32 and δ = 0.1.
+
+    Example:
+        >>> import torch
+        >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
+        >>> ProxyAnchorLoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), prototypes)
+        tensor(1.0856)
+    """
+
+    label_kinds = frozenset({"classes"})
+
+    def __init__(
+        self, *, temperature: Temperature = 1 / 32, margin: float = 0.1, **options: Unpack[LossOptions]
+    ) -> None:
+        super().__init__(temperature, **options)
+        self.margin = check_number("margin", margin, -1e6, 1e6, "0.1")
+
+    def forward(
+        self,
+        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, " b"], Classes("embeddings", below="prototypes")],
+        prototypes: Annotated[Float[Tensor, "c d"], References("embeddings")],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,), and prototypes."""
+        batch = self.rows(embeddings, local=True)
+        rows = self.rows(prototypes, batch.queries, local=True)
+        classes = batch.of_anchors(labels.to(batch.queries.device, torch.int64))
+        own = SameClass(torch.arange(len(prototypes), device=classes.device), classes)
+        found = self.outcome(rows, Problem((Push(own, -1.0), Push(~own))))
+        sums, members = torch.stack(found.logsums, dim=1), own.row_sum(device=classes.device)
+        sums = sums.clamp(min=-1e30)  # where −∞ would have no gradient
+        world = distributed.world_size() if self.gathers else 1
+        if world > 1:
+            shards = Shards((len(prototypes),) * world, distributed.rank())
+            sums = distributed.gather(sums, shards).view(world, -1, 2).logsumexp(dim=0)
+            members = distributed.total(members)
+        terms = sums + self.margin / scalar(self.temperature, sums)
+        positive, negative = torch.logaddexp(terms, torch.zeros_like(terms)).unbind(dim=1)
+        met = (members > 0).sum().clamp(min=1).to(sums.dtype)
+        active = (members.sum() > 0).expand(len(prototypes))
+        losses = (positive * (len(prototypes) / met) + negative) / world
+        return self.reduce(losses, active, members, torch.full_like(losses.detach(), 1 / world))

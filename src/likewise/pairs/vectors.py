@@ -1,0 +1,133 @@
+"""Pair weights from vectors: their products, as of soft labels, and the pairs that a guide finds no more similar."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.pairs.expressions import PairWeight
+from likewise.pairs.form import EVERYTHING, ClosedForm, Term, ThinProduct
+
+
+@final
+class LowRank(PairWeight):
+    r"""The product of a vector of the anchor and one of the reference, $w_{ir} = a_i \cdot b_r$.
+
+    Two rows of class probabilities give the probability of a common class: soft labels, or a teacher's, as a pull.
+
+    Args:
+        anchors: a, floating, shape (N, K); constant under differentiation.
+        references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
+
+    Raises:
+        ValueError: If vectors are not finite matrices of the same width without gradient (values are checked on the CPU
+            only).
+
+    Memory:
+        O((N + R)·K); a product with references (R, D) takes O((N + R)·K·D) time.
+
+    Example:
+        >>> import torch
+        >>> LowRank(torch.tensor([[1.0, 0.0], [0.25, 0.75]])).dense()
+        tensor([[1.0000, 0.2500],
+                [0.2500, 0.6250]])
+    """
+
+    def __init__(self, anchors: Float[Tensor, "n k"], references: Float[Tensor, "r k"] | None = None) -> None:
+        self.anchors, self.references = _vectors(anchors, references)
+        seen = anchors.device.type == "cpu"
+        positive = seen and bool((self.anchors >= 0).all()) and bool((self.references >= 0).all())
+        symmetric = 0 if references is None else None
+        shape = len(self.anchors), len(self.references)
+        super().__init__(shape, is_set=False, is_nonnegative=positive, symmetric_at=symmetric)
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
+
+    @property
+    def within_tiles(self) -> bool:
+        return False
+
+    def product(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
+        return self.anchors.to(references) @ (self.references.to(references).T @ references)
+
+    def transposed_product(self, anchors: Float[Tensor, "n d"]) -> Float[Tensor, "r d"]:
+        return self.references.to(anchors) @ (self.anchors.to(anchors).T @ anchors)
+
+    def form(self) -> ClosedForm:
+        return (Term(EVERYTHING, overlaps=(ThinProduct(self.anchors, self.references, "as it is"),)),)
+
+
+@final
+class Below(PairWeight):
+    r"""The set of pairs that a guide finds no more similar than the anchor's limit, $a_i \cdot b_r \le t_i$.
+
+    A guide's vectors tell which references are probably no negatives. GISTEmbed leaves out those that it finds more
+    similar to the query than its own key, less a margin:
+
+    ``Below(guide_queries, guide_keys, limits=(guide_queries * guide_keys).sum(dim=1) - margin) | own``
+
+    Args:
+        anchors: a, the guide's vectors, floating, shape (N, K), normalised where cosines are meant; constant under
+            differentiation.
+        references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
+        limits: t, one for each anchor, shape (N,).
+
+    Raises:
+        ValueError: If vectors are not finite matrices of the same width without gradient, or there is not one limit for
+            each anchor (values are checked on the CPU only).
+
+    Memory:
+        O((N + R)·K).
+
+    Source:
+        Solatorio, "GISTEmbed: Guided In-sample Selection of Training Negatives for Text Embedding Fine-tuning", 2024.
+
+    Example:
+        >>> import torch
+        >>> guide = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> Below(guide, limits=torch.tensor([0.5, 0.7, 0.7])).dense()
+        tensor([[0., 0., 1.],
+                [0., 0., 1.],
+                [1., 1., 0.]])
+    """
+
+    def __init__(
+        self,
+        anchors: Float[Tensor, "n k"],
+        references: Float[Tensor, "r k"] | None = None,
+        *,
+        limits: Float[Tensor, " n"],
+    ) -> None:
+        self.anchors, self.references = _vectors(anchors, references)
+        if limits.shape != anchors.shape[:1]:
+            raise ValueError(
+                f"expected limits to be one for each of {len(anchors)} anchors, got shape {tuple(limits.shape)}: pass "
+                "the similarity to the own key, less a margin"
+            )
+        self.limits = limits.detach()
+        super().__init__((len(self.anchors), len(self.references)), is_set=True, is_nonnegative=True, symmetric_at=None)
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        similarities = self.anchors[rows].to(device) @ self.references[columns].to(device).T
+        return (similarities <= self.limits[rows, None].to(similarities)).to(dtype)
+
+
+def _vectors(anchors: Tensor, references: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the vectors of both sides; raise unless they are finite, floating and of the same width."""
+    given = {"anchors": anchors} | ({} if references is None else {"references": references})
+    for name, vectors in given.items():
+        if not vectors.is_floating_point() or vectors.ndim != 2 or vectors.shape[1] != anchors.shape[1]:
+            raise ValueError(
+                f"expected {name} to be floating vectors of the width of the anchors', shape (n, {anchors.shape[-1]}), "
+                f"got {vectors.dtype} of shape {tuple(vectors.shape)}: make both by the same model"
+            )
+        if vectors.requires_grad:
+            raise ValueError(
+                f"expected {name} without gradient, as a weight is constant, got vectors that require one: .detach() "
+                "them"
+            )
+        if vectors.device.type == "cpu" and not vectors.isfinite().all():
+            raise ValueError(f"expected {name} to be finite, got NaN or infinity: check what made them")
+    return anchors, anchors if references is None else references

@@ -1,0 +1,232 @@
+"""InfoNCE with hard negatives, ids and four directions, and CLIP's: loops, the original libraries, edges, errors."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+import likewise as lw
+
+DOUBLE = torch.float64
+BACKENDS = ["dense", "tiled"]
+B, D = 6, 4
+IDS = torch.tensor([3, 1, 3, 7, 1, 9])  # two pairs of queries with one document each
+
+
+def draw(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, dtype=DOUBLE, generator=generator).requires_grad_()
+
+
+def assert_same(loss, expected, inputs):
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(of, inputs) for of in (loss, expected)))
+
+
+def rows_of(queries, keys, negatives=None, queue=(), ids=None, negative_ids=None, queue_ids=None, tau=0.2):
+    """Return each query's loss, one candidate at a time: own key, other keys, negatives of all queries, the queue."""
+    losses = []
+    for i, q in enumerate(normalize(queries, dim=1)):
+        candidates = []
+        if negatives is not None or not len(queue):
+            candidates += [k for u, k in enumerate(keys) if u == i or ids is None or ids[u] != ids[i]]
+        else:
+            candidates.append(keys[i])
+        for u, several in enumerate(() if negatives is None else negatives.view(B, -1, D)):
+            of_them = None if negative_ids is None else negative_ids.view(B, -1)[u]
+            candidates += [n for k, n in enumerate(several) if of_them is None or of_them[k] != ids[i]]
+        candidates += [k for u, k in enumerate(queue) if queue_ids is None or queue_ids[u] != ids[i]]
+        logits = torch.stack([q @ normalize(v, dim=0) for v in candidates]) / tau
+        losses.append(logits.logsumexp(0) - q @ normalize(keys[i], dim=0) / tau)
+    return torch.stack(losses)
+
+
+GIVEN = {
+    "a negative": {"negatives": draw(B, D, seed=2)},
+    "three negatives": {"negatives": draw(B, 3, D)},
+    "ids": {"ids": IDS},
+    "ids, negatives": {"ids": IDS, "negatives": draw(B, 2, D)},
+    "all ids": {"ids": IDS, "negatives": draw(B, 2, D), "negative_ids": torch.arange(12).view(B, 2)},
+    "negatives, queue": {"negatives": draw(B, D, seed=2), "queue": draw(5, D)},
+    "queue, ids": {"queue": draw(5, D), "ids": IDS, "queue_ids": torch.tensor([3, 3, 7, 0, 2])},
+    "everything": {
+        "negatives": draw(B, D, seed=2),
+        "queue": draw(5, D),
+        "ids": IDS,
+        "negative_ids": IDS.flip(0),
+        "queue_ids": torch.tensor([3, 3, 7, 0, 2]),
+    },
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", GIVEN)
+def test_a_query_finds_its_key_among_all_candidates(case, backend):
+    """Loss, rows and gradients are the loop's: what has the id of a query's own key does not push it."""
+    queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN[case]
+    inputs = [queries, keys, *(of for of in given.values() if of.requires_grad)]
+    expected = rows_of(queries, keys, **given)
+    loss = lw.InfoNCELoss(temperature=0.2, backend=backend)
+    assert_same(loss(queries, keys, **given), expected.mean(), inputs)
+    loss.reduction = "none"
+    torch.testing.assert_close(loss(queries, keys, **given), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", [case for case in GIVEN if "queue" not in (GIVEN[case])])
+def test_the_symmetric_form_finds_the_query_too(case, backend):
+    """The mean of both directions; the queries have no hard negatives."""
+    queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN[case]
+    inputs = [queries, keys, *(of for of in given.values() if of.requires_grad)]
+    back = rows_of(keys, queries, ids=given.get("ids"))
+    expected = (rows_of(queries, keys, **given) + back).mean() / 2
+    assert_same(
+        lw.InfoNCELoss(temperature=0.2, symmetric=True, backend=backend)(queries, keys, **given), expected, inputs
+    )
+
+
+def joint_rows(queries, keys, negatives=None, ids=None, negative_ids=None, tau=0.2):
+    """Return each pair's loss with four directions in one softmax, one candidate at a time."""
+    q, k = normalize(queries, dim=1), normalize(keys, dim=1)
+    every = [] if negatives is None else normalize(negatives.view(B, -1, D), dim=2)
+    losses = []
+    for i in range(B):
+        logits = [q[i] @ k[i], k[i] @ q[i]]
+        for u in range(B):
+            if u != i and (ids is None or ids[u] != ids[i]):
+                logits += [q[i] @ k[u], q[i] @ q[u], k[i] @ q[u], k[i] @ k[u]]
+        for u, several in enumerate(every):
+            for j, n in enumerate(several):
+                if negative_ids is None or negative_ids.view(B, -1)[u, j] != ids[i]:
+                    logits += [q[i] @ n] if u == i else [q[i] @ n, k[i] @ n]
+        losses.append((torch.stack(logits) / tau).logsumexp(0) - q[i] @ k[i] / tau)
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", [None, *(case for case in GIVEN if "queue" not in (GIVEN[case]))])
+def test_the_joint_form_has_four_directions_in_one_softmax(case, backend):
+    """The key is no candidate of itself, nor are the negatives of its own query."""
+    queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN.get(case, {})
+    inputs = [queries, keys, *(of for of in given.values() if of.requires_grad)]
+    loss = lw.InfoNCELoss(temperature=0.2, symmetric="joint", backend=backend)
+    assert_same(loss(queries, keys, **given), joint_rows(queries, keys, **given).mean(), inputs)
+    assert loss.last["active_anchors"] == B
+
+
+def test_duplicates_without_ids_are_pushed_and_with_ids_are_not():
+    """Two queries of one document: only ids tell that each other's key is no negative."""
+    q = torch.eye(2)
+    loss = lw.InfoNCELoss(temperature=0.1)
+    assert loss(q, q[:1].expand(2, 2)) > 0.6
+    assert loss(q, q[:1].expand(2, 2), ids=torch.tensor([5, 5])) == 0
+
+
+def test_a_negative_with_an_id_that_no_query_has_pushes_everyone():
+    queries, keys, negatives = draw(B, D), draw(B, D, seed=1), draw(B, 2, D)
+    loss = lw.InfoNCELoss()
+    ids = torch.arange(B)
+    masked = loss(queries, keys, negatives=negatives, ids=ids, negative_ids=100 + torch.arange(2 * B).view(B, 2))
+    assert torch.equal(masked, loss(queries, keys, negatives=negatives))
+
+
+FORMS = {
+    False: {},
+    True: {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"},
+    "joint": {"directions": ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")},
+}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+@pytest.mark.parametrize("symmetric", FORMS)
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 2e-6), (DOUBLE, 1e-13)])
+def test_the_same_as_sentence_transformers(symmetric, count, dtype, near):
+    """Value and gradient of MultipleNegativesRankingLoss, in its three forms."""
+    losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses", reason="not installed")
+    theirs = losses.MultipleNegativesRankingLoss(nn.Identity(), **FORMS[symmetric])
+    rows = [draw(32, 16, seed=k).detach().to(dtype).requires_grad_() for k in range(2 + count)]
+    given = {"negatives": torch.stack(rows[2:], dim=1)} if count else {}
+    expected = theirs.compute_loss_from_embeddings(rows, None)
+    loss = lw.InfoNCELoss(temperature=0.05, symmetric=symmetric)(*rows[:2], **given)
+    torch.testing.assert_close(loss, expected, rtol=near, atol=0)
+    for mine, other in zip(*(torch.autograd.grad(of, rows) for of in (loss, expected)), strict=True):
+        assert (mine - other).norm() <= near * other.norm()
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_clip_is_open_clips(as_dict):
+    """Value and gradients, also of what the scale is the exponential of, with its call."""
+    theirs = pytest.importorskip("open_clip.loss", reason="not installed").ClipLoss()
+    images, texts = (normalize(draw(32, 16, seed=k), dim=1).detach().requires_grad_() for k in range(2))
+    logarithm = torch.tensor(2.66, dtype=DOUBLE, requires_grad=True)
+    called = {"image_features": images, "text_features": texts, "output_dict": as_dict}
+    mine, expected = (loss(**called, logit_scale=logarithm.exp()) for loss in (lw.ClipLoss(), theirs))
+    if as_dict:
+        assert mine.keys() == expected.keys()
+        mine, expected = mine["contrastive_loss"], expected["contrastive_loss"]
+    assert_same(mine, expected, (images, texts, logarithm))
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_clip_is_the_symmetric_form_with_a_scale(shape, dtype):
+    """Features are used as they are; a scale in half precision is divided in float32."""
+    images, texts, scale = draw(B, D), draw(B, D, seed=1), torch.full(shape, 3.015625, dtype=dtype, requires_grad=True)
+    twin = lw.InfoNCELoss(temperature=1 / 3.015625, symmetric=True, normalize=False)
+    near = {"rtol": 1e-7 if dtype == torch.bfloat16 else 1e-12, "atol": 0}
+    loss = lw.ClipLoss()(images, texts, scale)
+    torch.testing.assert_close(loss, twin(images, texts), **near)
+    loss.backward()
+    assert scale.grad.shape == shape
+
+
+Q = torch.eye(4, 3)
+BAD = {
+    "width": (
+        {"negatives": torch.ones(4, 2)},
+        r"one or more of each query, \(4, 3\) or \(4, K, 3\).*got shape \(4, 2\)",
+    ),
+    "count": ({"negatives": torch.ones(8, 3)}, r"got shape \(8, 3\): give each query its own"),
+    "K = 0": ({"negatives": torch.ones(4, 0, 3)}, r"got shape \(4, 0, 3\).*or leave them out"),
+    "a list": ({"negatives": [Q]}, "negatives to be a tensor, got list"),
+    "nan": ({"negatives": Q * torch.nan}, "negatives to be finite"),
+    "negative_ids alone": (
+        {"negatives": Q, "negative_ids": torch.arange(4)},
+        "expected ids with negative_ids, got none",
+    ),
+    "no negatives": ({"ids": IDS[:4], "negative_ids": IDS[:4]}, "expected negatives with negative_ids, got none"),
+    "no queue": ({"ids": IDS[:4], "queue_ids": IDS[:4]}, "expected queue with queue_ids, got none"),
+    "ids of unused keys": ({"ids": IDS[:4], "queue": Q}, "expected queue_ids with ids, got none"),
+    "few ids": (
+        {"ids": IDS[:3]},
+        r"ids to be integers, one for each of the keys, shape \(4,\).*got.*\(3,\): number them",
+    ),
+    "ids of rows": (
+        {"negatives": Q[:, None], "ids": IDS[:4], "negative_ids": IDS[:4]},
+        r"negative_ids to be integers, one for each of the negatives, shape \(4, 1\), got torch.int64 of shape \(4,\)",
+    ),
+    "no integers": ({"ids": torch.ones(4)}, "ids to be integers.*got torch.float32"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_does_not_go_together_is_told_with_the_remedy(case):
+    given, message = BAD[case]
+    with pytest.raises(ValueError, match=message) as told:
+        lw.InfoNCELoss()(Q, Q, **given)
+    assert "\n" not in str(told.value)
+
+
+def test_other_mistakes_are_told():
+    with pytest.raises(ValueError, match="symmetric to be one of True, False, joint, got 'both'"):
+        lw.InfoNCELoss(symmetric="both")
+    with pytest.raises(ValueError, match=r"no queue for a symmetric InfoNCELoss.*set symmetric=False"):
+        lw.InfoNCELoss(symmetric="joint")(Q, Q, queue=Q)
+    for scale, told in (
+        (torch.tensor(-1.0), "logit_scale to be a positive number"),
+        (3.0, "logit_scale to be a tensor"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            lw.ClipLoss()(Q, Q, scale)
+    with pytest.raises(ValueError, match="text_features to be paired one to one with the image_features"):
+        lw.ClipLoss()(Q, Q[:2], torch.tensor(1.0))

@@ -1,0 +1,269 @@
+"""Losses of deep metric learning: plain loops, pytorch-metric-learning's values, edges and errors."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+import likewise as lw
+
+DOUBLE = torch.float64
+N, D, C = 13, 6, 4
+LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 2, 2, 1, 1, 0, 3, 2])  # class 3 has one row
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
+
+
+def rows_of(noise, count=N, labels=LABELS, seed=0):
+    """Return rows around a centre of each class; noise 0.01 makes tight clusters."""
+    return draw(C, D, seed=seed)[labels] + noise * draw(count, D, seed=seed + 1)
+
+
+def cosine(a, b):
+    return (a @ b) / (a.norm() * b.norm())
+
+
+def total(terms):
+    return sum(terms, start=torch.zeros((), dtype=DOUBLE))
+
+
+def multi_similarity(z, labels, alpha=2.0, beta=50.0, threshold=0.5):
+    losses = []
+    for i in range(len(z)):
+        s = {r: cosine(z[i], z[r]) - threshold for r in range(len(z)) if r != i}
+        near = total([torch.exp(-alpha * s[r]) for r in s if labels[r] == labels[i]])
+        far = total([torch.exp(beta * s[r]) for r in s if labels[r] != labels[i]])
+        losses.append(torch.log(1 + near) / alpha + torch.log(1 + far) / beta)
+    return total(losses) / len(z)
+
+
+def lifted_structure(z, labels):
+    """Squared distances of unit vectors, with a margin of 1, as the paper's equation 4 is written."""
+
+    def negatives(i):
+        return total([torch.exp(1 - (2 - 2 * cosine(z[i], z[r]))) for r in range(len(z)) if labels[r] != labels[i]])
+
+    ordered = [(i, p) for i in range(len(z)) for p in range(i) if labels[i] == labels[p]]
+    j = [torch.log(negatives(i) + negatives(p)) + 2 - 2 * cosine(z[i], z[p]) for i, p in ordered]
+    return total([x.clamp(min=0) ** 2 for x in j]) / (2 * len(ordered))
+
+
+def arc_face(z, labels, w, scale=64.0, margin=0.5):
+    losses = []
+    for row, y in zip(z, labels.tolist(), strict=True):
+        angles = [torch.acos(cosine(row, v)) for v in w]
+        own = torch.cos(angles[y] + margin) if angles[y] < math.pi - margin else None
+        own = torch.cos(angles[y]) - margin * math.sin(margin) if own is None else own
+        others = total([torch.exp(scale * (torch.cos(a) - own)) for c, a in enumerate(angles) if c != y])
+        losses.append(torch.log(1 + others))
+    return total(losses) / len(z)
+
+
+def cos_face(z, labels, w, scale=64.0, margin=0.35):
+    losses = []
+    for row, y in zip(z, labels.tolist(), strict=True):
+        s = [cosine(row, v) - margin * (c == y) for c, v in enumerate(w)]
+        losses.append(torch.log(total([torch.exp(scale * (of - s[y])) for of in s])))
+    return total(losses) / len(z)
+
+
+def proxy_anchor(z, labels, w, alpha=32.0, delta=0.1):
+    near, far = [], []
+    for c, v in enumerate(w):
+        s = [cosine(row, v) for row in z]
+        own = [of for of, y in zip(s, labels.tolist(), strict=True) if y == c]
+        others = [of for of, y in zip(s, labels.tolist(), strict=True) if y != c]
+        near += [torch.log(1 + total([torch.exp(-alpha * (of - delta)) for of in own]))] if own else []
+        far.append(torch.log(1 + total([torch.exp(alpha * (of + delta)) for of in others])))
+    return total(near) / len(near) + total(far) / len(far)
+
+
+def sup_con_pairs(z, labels, temperature=0.1):
+    losses = []
+    for i in range(len(z)):
+        e = {r: torch.exp(cosine(z[i], z[r]) / temperature) for r in range(len(z)) if r != i}
+        far = total([e[r] for r in e if labels[r] != labels[i]])
+        losses += [-torch.log(e[r] / (e[r] + far)) for r in e if labels[r] == labels[i]]
+    return total(losses) / len(losses)
+
+
+LOOPS = {
+    "MultiSimilarity": (lw.MultiSimilarityLoss, multi_similarity, False),
+    "LiftedStructure": (lw.LiftedStructureLoss, lifted_structure, False),
+    "ArcFace": (lw.ArcFaceLoss, arc_face, True),
+    "CosFace": (lw.CosFaceLoss, cos_face, True),
+    "ProxyAnchor": (lw.ProxyAnchorLoss, proxy_anchor, True),
+    "SupCon pairs": (lambda **options: lw.SupConLoss(form="pairs", temperature=0.1, **options), sup_con_pairs, False),
+}
+
+
+def compared(ours, theirs, *leaves):
+    """Assert that two losses and their gradients are equal to 1e-9."""
+    found, expected = ours(*leaves), theirs(*leaves)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    gradients = zip(torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves), strict=True)
+    for mine, other in gradients:
+        torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9 * float(other.abs().max()))
+    return found
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiled"])
+@pytest.mark.parametrize("noise", [1.0, 0.01])
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loss_is_its_double_loop(name, noise, backend):
+    make, loop, learned = LOOPS[name]
+    leaves = [rows_of(noise).requires_grad_()] + ([draw(C + 1, D, seed=5).requires_grad_()] if learned else [])
+    loss = make(backend=backend)
+    compared(lambda z, *w: loss(z, LABELS, *w), lambda z, *w: loop(z, LABELS, *w), *leaves)
+
+
+ROWS, MANY = 90, torch.arange(90) * 7 % C
+
+
+def pml(name, *arguments, **options):
+    """Return a loss of pytorch-metric-learning as a function of rows and, where it has them, of its vectors."""
+    losses = pytest.importorskip("pytorch_metric_learning.losses", reason="needs pip install 'likewise[bench]'")
+    loss = getattr(losses, name)(*arguments, **options)
+
+    def call(z, *w, mined=None):
+        weight = {"W": w[0].T} if w and hasattr(loss, "W") else {"proxies": w[0]} if w else {}
+        return torch.func.functional_call(loss, weight, (z, MANY, mined))
+
+    return call
+
+
+def squared():
+    return pytest.importorskip("pytorch_metric_learning.distances").LpDistance(power=2)
+
+
+def similarity():
+    return pytest.importorskip("pytorch_metric_learning.distances").CosineSimilarity()
+
+
+THEIRS = {
+    "multi-similarity": (lw.MultiSimilarityLoss, lambda: pml("MultiSimilarityLoss"), False),
+    "lifted, squared": (
+        lw.LiftedStructureLoss,
+        lambda: pml("LiftedStructureLoss", distance=squared()),
+        False,
+    ),
+    "lifted, cosine": (
+        lambda **options: lw.LiftedStructureLoss(temperature=1.0, margin=-0.7, **options),
+        lambda: pml("LiftedStructureLoss", neg_margin=0.5, pos_margin=-0.2, distance=similarity()),
+        False,
+    ),
+    "ArcFace": (
+        lambda **options: lw.ArcFaceLoss(margin=math.radians(28.6), **options),
+        lambda: pml("ArcFaceLoss", C + 1, D),
+        True,
+    ),
+    "CosFace": (lw.CosFaceLoss, lambda: pml("CosFaceLoss", C + 1, D), True),
+    "proxy-anchor": (lw.ProxyAnchorLoss, lambda: pml("ProxyAnchorLoss", C + 1, D), True),
+    "NT-Xent of classes": (
+        lambda **options: lw.SupConLoss(form="pairs", temperature=0.1, **options),
+        lambda: pml("NTXentLoss", temperature=0.1),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiled"])
+@pytest.mark.parametrize("noise", [1.0, 0.01])
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_loss_is_that_of_pytorch_metric_learning(name, noise, backend):
+    """Value and gradients in float64 to 1e-9, of separate and of tight clusters, with a class that is not there."""
+    make, theirs, learned = THEIRS[name]
+    other = theirs()
+    leaves = [rows_of(noise, ROWS, MANY).requires_grad_()]
+    leaves += [draw(C + 1, D, seed=5).requires_grad_()] if learned else []
+    loss = make(backend=backend)
+    assert compared(lambda z, *w: loss(z, MANY, *w), other, *leaves) > 0
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5])
+def test_multi_similarity_keeps_the_pairs_of_its_miner(epsilon):
+    """The paper's selection, as pytorch-metric-learning's miner does it; rows without pairs count."""
+    other = pml("MultiSimilarityLoss")
+    mine = pytest.importorskip("pytorch_metric_learning.miners").MultiSimilarityMiner(epsilon)
+    z = rows_of(0.8, ROWS, MANY).requires_grad_()
+    everything = compared(lambda z: lw.MultiSimilarityLoss()(z, MANY), other, z)
+    kept = lw.MultiSimilarityLoss(epsilon=epsilon)
+    assert compared(lambda z: kept(z, MANY), lambda z: other(z, mined=mine(z, MANY)), z) != everything
+
+
+@pytest.mark.parametrize("name", ["MultiSimilarity", "LiftedStructure", "SupCon pairs"])
+def test_without_negatives_or_positives(name):
+    """One class alone, or only classes of one row: finite; no pair has a loss where either kind is needed."""
+    make, _, _ = LOOPS[name]
+    for labels in (torch.zeros(5, dtype=torch.int64), torch.arange(5)):
+        z = draw(5, D).requires_grad_()
+        loss = make()(z, labels)
+        (gradient,) = torch.autograd.grad(loss, z)
+        assert torch.isfinite(gradient).all()
+        assert (loss > 0) == (name == "MultiSimilarity")
+        assert name == "MultiSimilarity" or not gradient.any()
+
+
+def test_lifted_structure_is_the_same_in_many_tiles(monkeypatch):
+    """Whatever the tiles, and where classes are large and small."""
+    z, labels = draw(70, D).requires_grad_(), torch.arange(70).sqrt().long()
+    expected = lw.LiftedStructureLoss()(z, labels)
+    monkeypatch.setattr("likewise.losses.lifted_structure.TILE", 7)
+    compared(lambda z: lw.LiftedStructureLoss()(z, labels), lambda _: expected, z)
+
+
+def test_arc_face_has_a_finite_gradient_at_its_prototype():
+    """At an angle of 0 or π the arc cosine has none."""
+    w = torch.eye(3, D, dtype=DOUBLE)
+    z = torch.stack([w[0], -w[0], w[1]]).requires_grad_()
+    loss = lw.ArcFaceLoss()(z, torch.tensor([0, 0, 1]), w)
+    assert torch.isfinite(torch.autograd.grad(loss, z)[0]).all()
+
+
+def test_arc_face_beyond_the_margin():
+    """Beyond π − m the target goes on falling: it is cos θ − m sin m."""
+    losses = []
+    for angle in torch.linspace(0, math.pi, 50, dtype=DOUBLE):
+        z = torch.stack([angle.cos(), angle.sin(), torch.zeros((), dtype=DOUBLE)])[None]
+        losses.append(lw.ArcFaceLoss(temperature=1.0)(z, torch.tensor([0]), torch.eye(3, dtype=DOUBLE)[[0, 2]]))
+    assert all(one < other for one, other in pairwise(losses))
+
+
+def test_cos_face_without_a_margin_is_proxy_nca():
+    z, w = draw(N, D), draw(C, D, seed=2)
+    found = lw.CosFaceLoss(temperature=0.2, margin=0.0)(z, LABELS, w)
+    torch.testing.assert_close(found, lw.ProxyNCALoss(temperature=0.2)(z, LABELS, w))
+
+
+def test_proxy_anchor_returns_a_loss_of_each_class():
+    z, w = draw(N, D), draw(C + 2, D, seed=2)
+    of_classes = lw.ProxyAnchorLoss(reduction="none")(z, LABELS, w)
+    loss = lw.ProxyAnchorLoss()
+    torch.testing.assert_close(of_classes.mean(), loss(z, LABELS, w))
+    assert of_classes.shape == (C + 2,)
+    assert loss.last["positives_per_anchor"].tolist() == [4, 4, 4, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lw.MultiSimilarityLoss(alpha=0), "alpha to be a positive number"),
+        (lambda: lw.MultiSimilarityLoss(beta=-1), "beta to be a positive number"),
+        (lambda: lw.MultiSimilarityLoss(epsilon=math.nan), "epsilon to be a number"),
+        (lambda: lw.MultiSimilarityLoss()(draw(4, 3), LABELS), "labels .*13"),
+        (lambda: lw.ArcFaceLoss(margin=2.0), r"margin to be a number within 0 … 1\.5708"),
+        (lambda: lw.CosFaceLoss(temperature=0), "temperature to be a positive number"),
+        (lambda: lw.ArcFaceLoss()(draw(N, D), LABELS, draw(2, D)), "within the 2 classes"),
+        (lambda: lw.ProxyAnchorLoss()(draw(N, D), LABELS, draw(C, D + 1)), "6 features of the embeddings"),
+        (lambda: lw.LiftedStructureLoss(margin="1"), "margin to be a number"),
+        (lambda: lw.SupConLoss(form="pairs", gather_distributed="ring"), 'with form="pairs", got "ring": use True'),
+        (lambda: lw.LiftedStructureLoss(gather_distributed="ring"), "True or False for LiftedStructureLoss"),
+    ],
+)
+def test_bad_input_is_an_error_with_a_remedy(call, message):
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert ": " in str(error.value)

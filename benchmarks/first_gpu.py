@@ -58,8 +58,8 @@ class Part:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another process can go on with what one has written."""
-        return self.module in {"smoke", "tiles"}
+        """Whether another process can go on with what one has written; the sanitizer's exit status is of all cases."""
+        return self.module in {"smoke", "tiles"} and self.name != SANITIZER
 
 
 @dataclass(frozen=True)
@@ -264,8 +264,10 @@ def run(name: str, asked: Asked, seconds: float) -> None:
 
 
 def is_done(step: str, part: Part, asked: Asked) -> bool:
-    """Return whether an earlier command has finished a part."""
+    """Return whether an earlier command has finished a part, or the sanitizer found a fault, which stands."""
     found = _json(asked.out / step / f"{part.name}.json") or {}
+    if part.name == SANITIZER and found.get("state") == f"exit status {UNSOUND}":
+        return True
     return found.get("state") == "done" and found.get("complete", True)
 
 

@@ -58,8 +58,8 @@ class Part:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another process can go on with what one has written."""
-        return self.module in {"smoke", "tiles"}
+        """Whether another process can go on with what one has written; the sanitizer's exit status is of all cases."""
+        return self.module in {"smoke", "tiles"} and self.name != SANITIZER
 
 
 @dataclass(frozen=True)
@@ -264,8 +264,10 @@ def run(name: str, asked: Asked, seconds: float) -> None:
 
 
 def is_done(step: str, part: Part, asked: Asked) -> bool:
-    """Return whether an earlier command has finished a part."""
+    """Return whether an earlier command has finished a part, or the sanitizer found a fault, which stands."""
     found = _json(asked.out / step / f"{part.name}.json") or {}
+    if part.name == SANITIZER and found.get("state") == f"exit status {UNSOUND}":
+        return True
     return found.get("state") == "done" and found.get("complete", True)
 
 
@@ -383,7 +385,8 @@ def main(words: Sequence[str]) -> int:
     for path in [] if asked.resume else [path for name in asked.only for path in (asked.out / name).glob("*.json")]:
         path.unlink()  # or a step that is not reached would be told by what was found before
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the last where a connection breaks off
-        signal.signal(kind, asked.interrupt)
+        if signal.getsignal(kind) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(kind, asked.interrupt)
     status = 0
     try:
         for k, name in enumerate(asked.only):

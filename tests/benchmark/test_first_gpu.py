@@ -204,6 +204,20 @@ def test_what_an_earlier_command_found_is_not_told_as_its_own(monkeypatch, tmp_p
 
 
 @pytest.mark.process
+def test_what_the_sanitizer_found_stands(monkeypatch, tmp_path):
+    """Though the cases that it ran are known when a later command goes on, and one that was cut short begins anew."""
+    code = f"write({RIGHT})\nsys.exit(0 if '--go-on' in sys.argv else {first_gpu.UNSOUND})"
+    cut = part(first_gpu.SANITIZER, f"write({RIGHT})\ntime.sleep(60)", module="smoke")
+    steps(monkeypatch, smoke=[cut])
+    words = ["--out", str(tmp_path), "--minutes"]
+    assert first_gpu.main([*words, "0.05"]) == 0
+    steps(monkeypatch, smoke=[part(first_gpu.SANITIZER, code, module="smoke")])
+    for _ in range(2):
+        assert first_gpu.main([*words, "0.5", "--resume"]) == 1
+        assert read(tmp_path / "summary.json")["smoke_test"]["accessed_memory_wrongly"]
+
+
+@pytest.mark.process
 def test_a_useless_gpu_context_is_left_for_a_new_process(monkeypatch, tmp_path):
     """Which goes on with what the first has written."""
     code = "new = '--go-on' not in sys.argv\nwrite('first', *[] if new else ['then'])\nsys.exit(3 if new else 0)"
@@ -250,8 +264,11 @@ def test_ctrl_c_while_a_process_is_being_started_ends_that_too(monkeypatch, tmp_
     steps(monkeypatch, smoke=[part("all", "time.sleep(60)"), part("next", "write()")])
     monkeypatch.setattr(first_gpu.signal, "signal", install)
     monkeypatch.setattr(first_gpu.subprocess, "Popen", started)
+    install(signal.SIGINT, signal.default_int_handler)
+    install(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert first_gpu.main(["--out", str(tmp_path), "--minutes", "5"]) == 130
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
     finally:
         for kind, handler in zip(kinds, before, strict=True):
             install(kind, handler)

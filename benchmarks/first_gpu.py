@@ -40,6 +40,8 @@ LOSSES = (
 PRECISIONS = "bfloat16", "float32", "float16"
 GROUPS = "ours", "graph", "ours-float32", "primitives", "dense", "compiled", "flex"
 RECIPES = "cifar10", "cifar100"
+TOLD = "device", "capability", "driver", "torch", "triton", "commit"
+"""What a summary says of where it comes from."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,7 @@ def environment(asked: Asked, part: Part) -> dict[str, str]:
     path = [*shapes, ROOT / "src", ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONUNBUFFERED": "1"}
     found |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    found.pop("LIKEWISE_TILES", None)  # one's own are not the shipped ones
     found |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} if asked.dry_run else {}
     return found | ({"LIKEWISE_TILES": str(asked.out / "tuning" / "tiles.json")} if part.tiles else {})
 
@@ -287,19 +290,37 @@ def summary(asked: Asked) -> bool:
     """Write what every step has found, as JSON and as text; return whether the smoke test passed."""
     steps, smoke, about = dict[str, Any](), verdict(asked), ("state", "took", "summary")
     lines = [f"smoke test {'passed' if smoke['passed'] else 'not passed'}{', in a dry run' * asked.dry_run}"]
-    lines += [f"  {name}: {value}" for name, value in smoke.items() if value and name != "passed"]
+    if not any((asked.out / "smoke").glob("*.json")):
+        lines = [f"smoke test not run{', in a dry run' * asked.dry_run}: without it nothing passes"]
+    lines.append("  " + ", ".join(f"{name} {asked.facts[name]}" for name in TOLD if asked.facts.get(name)))
+    lines += [f"  wrong: {each}" for each in list(dict.fromkeys(map(_in_words, smoke["wrong"])))[:20]]
+    lines += [f"  {name}: {smoke[name]}" for name in ("missing", "accessed_memory_wrongly") if smoke[name]]
     for name, step in STEPS.items():
         lines += ["", f"{name}: {step.summary}"]
         for part in step.parts(asked):
             found = _json(asked.out / name / f"{part.name}.json") or {"state": "not reached"}
             told = steps.setdefault(name, {})[part.name] = {key: found[key] for key in about if key in found}
-            lines.append(f"  {part.name}: {', '.join(str(value) for value in told.values())}")
+            if found["state"] not in {"done", "not reached"}:
+                told["summary"] = f"{len(found.get('results', ()))} results until then"
+            took = f"{told['took']} s" if "took" in told else ""
+            said = told["state"], took, told.get("summary", "")
+            lines.append(f"  {part.name}: {', '.join(filter(None, said))}")
     if any((asked.out / "targets").glob("*.json")):
         lines += ["", *["dry run: tiny sizes, times of an interpreter"] * asked.dry_run, *_table(asked)]
-    _write(asked.out / "summary.json", {"smoke_test": smoke, "facts": asked.facts, "steps": steps})
+    content = {"dry_run": asked.dry_run, "smoke_test": smoke, "facts": asked.facts, "steps": steps}
+    _write(asked.out / "summary.json", content)
     (asked.out / "summary.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
     print("\n".join(["", *lines]))
     return smoke["passed"]
+
+
+def _in_words(result: dict[str, Any]) -> str:
+    """Describe a case that is wrong in a line."""
+    case = ", ".join(f"{name} {result.get(name)}" for name in ("form", "dtype", "features", "rows"))
+    if "failed" in result:
+        return f"{case}: {result['failed']}"
+    errors = ", ".join(f"{error:.1e}" for error in result.get("errors", ()))
+    return f"{case}: errors {errors}{'' if result['same_bits'] else ', and other bits in a second run'}"
 
 
 def _is_of_another_kind(asked: Asked) -> bool:
@@ -312,6 +333,7 @@ def _is_of_another_kind(asked: Asked) -> bool:
 def _facts(asked: Asked) -> dict[str, Any] | str:
     """Return the device and the versions, or why there is none to measure on."""
     command, env = [sys.executable, "-m", "benchmarks.reports"], environment(asked, Part("", ""))
+    command += ["--dry-run"] * asked.dry_run
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=env, timeout=120)  # noqa: S603 - our own
     except subprocess.TimeoutExpired:
@@ -358,6 +380,12 @@ def parsed(words: Sequence[str]) -> Asked:
     )
     parser.add_argument("--workers", type=int, default=min(16, os.cpu_count() or 1), help="Smoke tests at a time.")
     given = parser.parse_args(words)
+    if given.minutes <= 0 or given.workers < 1:
+        parser.error(f"expected some minutes and a worker, got {given.minutes:g} and {given.workers}")
+    if given.out.exists() and not given.out.is_dir():
+        parser.error(f"expected a folder for --out, got {given.out}, which is a file")
+    if absent := [each for each in given.data if not Path(each).is_file()]:
+        parser.error(f"expected array files for --data, got {', '.join(absent)}, which do not exist")
     only = tuple(name for name in STEPS if name in given.only)
     data = tuple(str(Path(each).resolve()) for each in given.data)
     return Asked(given.out.resolve(), given.minutes, only, data, given.resume, given.dry_run, given.workers)
@@ -373,7 +401,7 @@ def main(words: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    facts = {"dry_run": True} if asked.dry_run else _facts(asked)
+    facts = _facts(asked)
     if isinstance(facts, str):
         print(
             f"error: expected an NVIDIA GPU that torch and Triton can use, got {facts}: --dry-run needs none",

@@ -65,7 +65,8 @@ def main(report: Report, recipe: str, files: list[str]) -> None:
     missing, data = [name for name in NEEDED if find_spec(name) is None], source(recipe, files)
     report.say(missing=missing, data=data)
     if missing or (data is None and not report.dry_run):
-        report.say(summary=f"not run: missing {', '.join([*missing, *([] if data is not None else ['the images'])])}")
+        lacking = ", ".join([*missing, *([] if data is not None else ["the images"])])
+        report.say(summary=f"not run: missing {lacking}", complete=report.dry_run)
         return
     if report.dry_run:
         found = trained(recipe, FEW, ["--print-config"], report)
@@ -75,7 +76,7 @@ def main(report: Report, recipe: str, files: list[str]) -> None:
     first = trained(recipe, FEW, data or [], report)
     report.add(**first)
     if "training" not in first:
-        report.say(summary=f"failed: {_last(first['said'])}")
+        report.say(summary=f"failed: {_last(first['said'])}", complete=False)
         return
     report.say(summary=f"{first['images_a_second']} images a second, with compiling")
     around = first["seconds"] - first["training"] + RESERVE

@@ -152,4 +152,4 @@ def leave_if_poisoned() -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(facts(dry_run=False)))
+    print(json.dumps(facts(dry_run="--dry-run" in sys.argv)))

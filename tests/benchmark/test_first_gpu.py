@@ -79,9 +79,11 @@ def test_a_rehearsal_goes_through_everything(tmp_path):
         *("winners/smoke.json", "profile/steps.json", "training/cifar10.json", "summary.json"),
     }
     found = {name: read(tmp_path / name) for name in files - {"tuning/tiles.json"}}
-    told, _, its_steps = found.pop("summary.json").values()
-    assert told == {"passed": True, "wrong": [], "missing": [], "accessed_memory_wrongly": False}
-    assert set(its_steps) == set(first_gpu.STEPS)
+    told = found.pop("summary.json")
+    assert told["dry_run"]
+    assert told["facts"].keys() >= FACTS
+    assert told["smoke_test"] == {"passed": True, "wrong": [], "missing": [], "accessed_memory_wrongly": False}
+    assert set(told["steps"]) == set(first_gpu.STEPS)
     for name, part in found.items():
         assert part["state"] == "done", name
         assert part["facts"].keys() >= FACTS, name
@@ -185,6 +187,33 @@ def test_it_goes_on_in_several_commands(monkeypatch, tmp_path):
     assert (tmp_path / "smoke" / "all.json.count").read_text(encoding="utf-8") == "x"
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--minutes", "-3"], "expected some minutes and a worker, got -3 and"),
+        (["--workers", "0"], "expected some minutes and a worker, got 30 and 0"),
+        (["--data", "/nowhere/cifar10.npz"], "expected array files for --data, got /nowhere/cifar10.npz, which do not"),
+        (["--out", __file__], f"expected a folder for --out, got {__file__}, which is a file"),
+    ],
+)
+def test_bad_options_are_told_before_anything_runs(words, told, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        first_gpu.main(["--out", str(tmp_path / "new"), *words])
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_wrong_cases_are_a_line_each(monkeypatch, tmp_path):
+    """With what they were and their errors, once for those that are the same; and where it was measured."""
+    case = {"form": "NWS", "dtype": "bfloat16", "features": 128, "rows": 700, "errors": [0.25], "right": False}
+    results = [case | {"same_bits": True}, case | {"same_bits": True}, case | {"same_bits": False}]
+    steps(monkeypatch, smoke=[part("all", f"write(*{results})")])
+    assert first_gpu.main(["--out", str(tmp_path)]) == 1
+    said = (tmp_path / "summary.txt").read_text(encoding="utf-8").splitlines()
+    line = "  wrong: form NWS, dtype bfloat16, features 128, rows 700: errors 2.5e-01"
+    assert said[:4] == ["smoke test not passed", "  device a GPU", line, f"{line}, and other bits in a second run"]
+
+
 @pytest.mark.process
 def test_what_an_earlier_command_found_is_not_told_as_its_own(monkeypatch, tmp_path, capsys):
     """Steps that begin anew and are not reached have no results, and those of a dry run are no measurements."""
@@ -196,7 +225,7 @@ def test_what_an_earlier_command_found_is_not_told_as_its_own(monkeypatch, tmp_p
     steps(monkeypatch, smoke=[part("all", f"write({RIGHT}, facts={{'dry_run': True}})")])
     assert first_gpu.main([*words, "0.5", "--dry-run"]) == 0
     assert "smoke test passed, in a dry run" in (tmp_path / "summary.txt").read_text(encoding="utf-8")
-    assert read(tmp_path / "summary.json")["facts"] == {"dry_run": True}
+    assert read(tmp_path / "summary.json")["dry_run"]
     capsys.readouterr()
     assert first_gpu.main([*words, "0.5", "--resume"]) == 2
     told = f"error: expected results of a GPU in {tmp_path}, got those of a dry run: choose another folder\n"

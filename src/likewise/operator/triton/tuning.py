@@ -107,6 +107,8 @@ def read(path: Path) -> dict[tuple[Any, ...], Tiles]:
     kinds = [int, str, int, bool, bool, int, bool]
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(entries, list):
+            raise TypeError(f"a {type(entries).__name__} instead of a list")  # noqa: TRY301 - told as all others
         found = {tuple([each[name] for name in KEYS]): Tiles(*each["tiles"]) for each in entries}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(_refused(path, f"{type(error).__name__}: {error}")) from error

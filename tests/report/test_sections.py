@@ -6,6 +6,7 @@ import sys
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from likewise.report import (
     write_page,
 )
 from likewise.report.elements import element, sentence
+from likewise.report.sections.gradients import form_of
 from likewise.runs import Run
 from likewise.scores import Metric, Result, Score
 from likewise.workflows import Silent, evaluate
@@ -215,3 +217,10 @@ def test_sections_are_added_to_the_page_of_a_comparison(runs, tmp_path, monkeypa
     assert headings_of(page)[-2:] == ["Runs", "Ours"]
     assert main([*words, "--report.sections", "ComparisonSection", "--report.sections+", "ours.Ours"]) == 0
     assert headings_of(page) == ["Scores", "Ours"]
+
+
+@pytest.mark.parametrize(("given", "form"), [({}, "out"), ({"form": "in"}, "in"), ({"form": "pairs"}, None)])
+def test_gradients_are_of_a_form_that_has_them(given, form):
+    """SupCon's form "pairs" has a softmax for each pair, which the section does not show."""
+    subject = SimpleNamespace(facts={"parts": {"loss": {"class_path": "likewise.SupConLoss", "init_args": given}}})
+    assert form_of(subject) == form

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,9 +11,11 @@ from torch import Tensor
 
 from likewise.diagnostics.unit_rows import Array, on_cpu
 from likewise.losses.checks import check_embeddings, check_labels, one_of
-from likewise.losses.sup_con import Form
 from likewise.operator import normalized
 from likewise.operator.inputs import check_temperature
+
+Form = Literal["out", "in"]
+"""SupCon's forms whose gradient is that of a softmax; its form "pairs" has one for each pair."""
 
 
 @final

@@ -18,8 +18,8 @@ from likewise.diagnostics import (
     plots,
     strength_by_similarity,
 )
+from likewise.diagnostics.gradients import Form
 from likewise.evaluation import Features
-from likewise.losses.sup_con import Form
 from likewise.report.elements import drawn_by_script, paragraphs, sentence
 from likewise.report.formatting import short_name
 from likewise.report.sections.section import Content, Section
@@ -59,7 +59,7 @@ class GradientsSection(Section):
 
 
 def form_of(subject: Subject) -> Form | None:
-    """Return SupCon's form; None unless the run's loss is SupCon or NT-Xent, normalised, of the batch only.
+    """Return SupCon's form; None unless it is "out" or "in", or the loss NT-Xent, normalised, of the batch only.
 
     With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
     """
@@ -68,7 +68,7 @@ def form_of(subject: Subject) -> Form | None:
     if not loss or short_name(loss) not in LOSSES or not loss["class_path"].startswith("likewise."):
         return None
     given = loss.get("init_args") or {}
-    if parts.get("inputs") or given.get("normalize") is False:
+    if parts.get("inputs") or given.get("normalize") is False or given.get("form") == "pairs":
         return None
     return "in" if given.get("form") == "in" else "out"
 

@@ -11,7 +11,6 @@ from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_number, one_of
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.operator import Problem, Push
-from likewise.pairs import SameClass
 
 
 @final
@@ -79,8 +78,7 @@ class ContrastiveMarginLoss(ContrastiveLoss):
     ) -> Float[Tensor, "..."]:
         """Return the loss of one view of each sample, (B, D), or of V views, (B, V, D), and their classes, (B,)."""
         rows = self.rows(embeddings)
-        anchors, others = rows.labels(labels, None, torch.int64)
-        same = SameClass(anchors, None if others is anchors else others, offset=rows.place)
+        same = rows.same_class(labels)
         positives = same & rows.not_self()
         pushes = [
             Push(positives, -1.0, "hinge", self.positive_margin),

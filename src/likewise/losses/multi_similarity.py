@@ -10,7 +10,7 @@ from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_number, check_positive
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.operator import Problem, Push, normalized
-from likewise.pairs import Below, Hardest, SameClass
+from likewise.pairs import Below, Hardest
 
 
 @final
@@ -73,8 +73,7 @@ class MultiSimilarityLoss(ContrastiveLoss):
     ) -> Float[Tensor, "..."]:
         """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,)."""
         rows = self.rows(embeddings)
-        classes, others = rows.labels(labels, None, torch.int64)
-        same = SameClass(classes, None if others is classes else others, offset=rows.place)
+        same = rows.same_class(labels)
         positives = same & rows.not_self()
         near, far = positives, ~same
         if self.epsilon is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise import distributed
 from likewise.distributed import Shards
 from likewise.operator.problem import Part
-from likewise.pairs import AllPairs, NotSelf, PairWeight, SameSample
+from likewise.pairs import AllPairs, NotSelf, PairWeight, SameClass, SameSample
 from likewise.pairs.sets import Sets
 
 
@@ -99,6 +99,11 @@ class Rows(NamedTuple):
         """Return the pairs of views of the same sample, including each view with itself."""
         anchors, others = self.samples()
         return SameSample(anchors, others, offset=self.place)
+
+    def same_class(self, labels: Tensor) -> PairWeight:
+        """Return the pairs of a class, including each row with itself, from the classes of the samples, (B,)."""
+        anchors = self.of_anchors(labels.to(self.queries.device, torch.int64))
+        return SameClass(anchors, self.of_references(anchors), offset=self.place)
 
     def not_self(self) -> PairWeight:
         """Return all pairs except an anchor with itself."""

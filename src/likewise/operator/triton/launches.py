@@ -285,8 +285,8 @@ def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
         key = None
         if isinstance(kernel, JITFunction):  # not the interpreter's
             key = kernel.__name__, device, _kinds(values), *keywords.values()
-            if key in _compiled:
-                found, constants = _compiled[key]
+            if (known := _compiled.get(key)) is not None:  # in one look, as another GPU's thread may clear it
+                found, constants = known
                 enter, leave = _triton.knobs.runtime.launch_enter_hook, _triton.knobs.runtime.launch_exit_hook
                 if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # chains, from Triton 3.5 on
                     found[(*grid, 1, 1)](*values, *constants)

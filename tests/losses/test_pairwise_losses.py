@@ -519,3 +519,11 @@ def test_options_that_a_loss_does_not_have_are_refused():
         lw.NPairsLoss(temperature=0.1)
     with pytest.raises(TypeError, match="reduction"):
         lw.BYOLLoss(reduction="sum")
+
+
+def test_a_triplet_at_its_margin_has_no_loss():
+    """Nor is it counted: the mean is over the two of six triplets whose negative is the more similar one."""
+    rows = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.6, 0.8]], dtype=DOUBLE)
+    loss_of = lw.BatchTripletLoss(margin=0.0, mining="all", normalize=False)
+    torch.testing.assert_close(loss_of(rows, torch.tensor([0, 0, 1, 0])), torch.tensor(0.4, dtype=DOUBLE))
+    assert loss_of.last["active_anchors"] == 2

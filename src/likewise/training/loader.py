@@ -149,9 +149,8 @@ def _check_sockets(workers: int) -> None:
         )
 
 
-def _outlive(worker: int) -> None:
+def _outlive(_: int) -> None:
     """Ignore SIGTERM in workers: the training ends them after it has saved."""
-    del worker
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 

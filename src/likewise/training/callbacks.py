@@ -53,11 +53,12 @@ class Statistics(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Add what the step left; at the end of the epoch write the sums."""
         last: dict[str, Tensor] = getattr(pl_module.loss, "last", {})
+        labels: Tensor | None = batch.get("labels")
         for name, value in last.items():
             if name.endswith(HISTOGRAM):
                 self._add(name, value.detach())
-            elif name.endswith(BY_ANCHOR) and self.names and _has_classes(batch):
-                sums = by_class(value.detach(), batch["labels"].to(value.device), len(self.names))
+            elif name.endswith(BY_ANCHOR) and self.names and labels is not None and labels.ndim == 1:
+                sums = by_class(value.detach(), labels.to(value.device), len(self.names))
                 self._add(name, trainer.strategy.reduce(sums, reduce_op="sum"))  # a checkpoint is that of one process
         if batch_idx + 1 >= trainer.num_training_batches and self._sums:
             if trainer.is_global_zero and not trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
@@ -98,10 +99,6 @@ def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int
     classes_of_anchors = labels.repeat(sums.shape[1] // max(1, len(labels)))
     means = torch.stack([sums[0] / sums[1].clamp(min=1), (sums[1] > 0).to(sums.dtype)])
     return sums.new_zeros(2, classes).index_add_(1, classes_of_anchors, means)
-
-
-def _has_classes(batch: Batch) -> bool:
-    return "labels" in batch and batch["labels"].ndim == 1
 
 
 def _means(name: str, epoch: int, names: Sequence[str], sums: Tensor) -> list[ClassMean]:

@@ -1,9 +1,7 @@
-"""Pairs of sentences in Hugging Face's Trainer: a module that returns its loss. On two processes, the same gradient.
+"""A tiny BERT in Hugging Face's Trainer learns that "a7" and "b7" mean the same: a module that returns its loss.
 
-    pip install likewise datasets 'transformers[torch]'
-    python hugging_face_trainer.py        # or: torchrun --nproc-per-node 2 hugging_face_trainer.py
-
-A tiny BERT with random weights learns that "a7" and "b7" mean the same; from_pretrained puts a real one in its place.
+pip install likewise datasets 'transformers[torch]'
+python hugging_face_trainer.py        # or: torchrun --nproc-per-node 2 hugging_face_trainer.py
 """
 
 import torch

@@ -20,12 +20,14 @@ from likewise.benchmark.case import Batch, Case, Contender, Failed, Sampler, for
 from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.prediction import in_units
 from likewise.benchmark.results import Timing, markdown, summary
+from likewise.benchmark.schedule import Meter
 from likewise.models import in_chunks
 
 METRIC, SENTENCES = "pytorch-metric-learning", "sentence-transformers"
 MODULES = {METRIC: "pytorch_metric_learning", SENTENCES: "sentence_transformers", "open_clip": "open_clip"}
 SCALE, BIAS = 14.3, -10.0  # where CLIP and SigLIP start
 CHUNK = 32
+COMPARED = 256  # rows
 
 Step = Callable[..., Tensor]
 
@@ -77,18 +79,15 @@ def _sentences(name: str, **options: Any) -> Any:
 
 def _clip(name: str, *more: float) -> Callable[[Case], Step]:
     """Return how a loss of open_clip is made, which takes its scale, and its bias, with each batch."""
-    numbers = [torch.tensor(number) for number in more]
+    numbers = [torch.tensor(number, dtype=torch.float64) for number in more]
     return lambda _: lambda *rows: getattr(import_module("open_clip.loss"), name)()(*rows, *numbers)
 
 
-def _triplets(name: str) -> Callable[[Case], Step]:
-    def make(_: Case) -> Step:
-        losses = import_module("sentence_transformers.sentence_transformer.losses")
-        cosine = losses.BatchHardTripletLossDistanceFunction.cosine_distance
-        loss = getattr(losses, name)(model=None, distance_metric=cosine, margin=0.1)
-        return lambda rows, labels: loss.compute_loss_from_embeddings([rows], labels)
-
-    return make
+def _semi_hard(_: Case) -> Step:
+    losses = import_module("sentence_transformers.sentence_transformer.losses")
+    cosine = losses.BatchHardTripletLossDistanceFunction.cosine_distance
+    loss = losses.BatchSemiHardTripletLoss(model=None, distance_metric=cosine, margin=0.1)
+    return lambda rows, labels: loss.compute_loss_from_embeddings([rows], labels)
 
 
 class _Given(nn.Module):
@@ -219,39 +218,65 @@ def _tokens(sampler: Sampler) -> Batch:
     return tuple(sampler.integers(8 * sampler.rows, 100).view(-1, 8) for _ in range(2))
 
 
-def _contrastive(_: Case) -> Step:
+def _contrastive(case: Case) -> Step:
     options = {"pos_margin": 1.0, "neg_margin": 0.0, "distance": _distance("CosineSimilarity")}
-    return _metric("ContrastiveLoss", **options)(_)
+    return _metric("ContrastiveLoss", **options)(case)
 
 
-def _lifted(_: Case) -> Step:
-    return _metric("LiftedStructureLoss", distance=_distance("LpDistance", power=2))(_)
+def _lifted(case: Case) -> Step:
+    return _metric("LiftedStructureLoss", distance=_distance("LpDistance", power=2))(case)
 
 
-def _all_triplets(_: Case) -> Step:
-    return _metric("TripletMarginLoss", margin=0.1, distance=_distance("CosineSimilarity"))(_)
+def _all_triplets(case: Case) -> Step:
+    return _metric("TripletMarginLoss", margin=0.1, distance=_distance("CosineSimilarity"))(case)
 
 
-FACES, MANY = 10_000, 100_000  # classes
+def _clip_of_ours(_: Case) -> Step:
+    loss, scale = lw.ClipLoss(), torch.tensor(SCALE, dtype=torch.float64)
+    return lambda images, texts: loss(images, texts, scale)
+
+
+def _cached(*, theirs: bool) -> Callable[[Case], Step]:
+    return lambda case: _Cached(theirs=theirs).to(getattr(torch, case.dtype))
+
+
+def _faces(name: str, classes: int) -> tuple[Callable[[Case], Step], Callable[[Sampler], Batch]]:
+    """Return a loss of many classes, and what samples a batch for it."""
+    return _proxies(name, classes, "W"), _of_classes(0, classes)
+
+
+ROWS = {"NT-Xent of classes": 256, "lifted structure": 256, "triplets, all": 512}  # theirs lists pairs of pairs
+ROWS |= {"ArcFace, 10,000 classes": 1024, "CosFace, 100,000 classes": 512}
+HUNDRED, FOURS = _of_classes(100), _of_classes()
+
+
+def _of_metric(
+    *rows: tuple[str, Callable[[Case], Step], Callable[[Case], Step], Callable[[Sampler], Batch]],
+) -> list[Pair]:
+    return [Pair(name, METRIC, ROWS.get(name, 4096), 128, *of) for name, *of in rows]
+
+
 PAIRS = (
-    Pair("SupCon", METRIC, 4096, 128, _ours("SupConLoss"), _metric("SupConLoss"), _of_classes(100)),
-    Pair("multi-similarity", METRIC, 4096, 128, _ours("MultiSimilarityLoss"), _metric("MultiSimilarityLoss"), _of_classes(100)),
-    Pair("contrastive, margins", METRIC, 4096, 128, _ours("ContrastiveMarginLoss", negative_margin=0.0), _contrastive, _of_classes(100)),
-    Pair("NT-Xent of classes", METRIC, 256, 128, _ours("SupConLoss", temperature=0.07, form="pairs"), _metric("NTXentLoss"), _of_classes()),
-    Pair("lifted structure", METRIC, 256, 128, _ours("LiftedStructureLoss"), _lifted, _of_classes()),
-    Pair("triplets, all", METRIC, 512, 128, _ours("BatchTripletLoss", mining="all"), _all_triplets, _of_classes()),
-    Pair("triplets, semi-hard", SENTENCES, 4096, 128, _ours("BatchTripletLoss"), _triplets("BatchSemiHardTripletLoss"), _of_classes()),
-    Pair("proxy-anchor", METRIC, 4096, 128, _ours("ProxyAnchorLoss"), _proxies("ProxyAnchorLoss", 1000, "proxies"), _of_classes(0, 1000)),
-    Pair("ArcFace, 10,000 classes", METRIC, 1024, 128, _ours("ArcFaceLoss", margin=math.radians(28.6)), _proxies("ArcFaceLoss", FACES, "W"), _of_classes(0, FACES)),
-    Pair("CosFace, 100,000 classes", METRIC, 512, 128, _ours("CosFaceLoss"), _proxies("CosFaceLoss", MANY, "W"), _of_classes(0, MANY)),
-    Pair("CLIP", "open_clip", 8192, 512, lambda _: lambda *of: lw.ClipLoss()(*of, torch.tensor(SCALE)), _clip("ClipLoss", SCALE), _columns(2, unit=True)),
-    Pair("SigLIP", "open_clip", 8192, 512, _siglip, _clip("SigLipLoss", SCALE, BIAS), _columns(2, unit=True)),
+    *_of_metric(
+        ("SupCon", _ours("SupConLoss"), _metric("SupConLoss"), HUNDRED),
+        ("multi-similarity", _ours("MultiSimilarityLoss"), _metric("MultiSimilarityLoss"), HUNDRED),
+        ("contrastive, margins", _ours("ContrastiveMarginLoss", negative_margin=0.0), _contrastive, HUNDRED),
+        ("NT-Xent of classes", _ours("SupConLoss", temperature=0.07, form="pairs"), _metric("NTXentLoss"), FOURS),
+        ("lifted structure", _ours("LiftedStructureLoss"), _lifted, FOURS),
+        ("triplets, all", _ours("BatchTripletLoss", mining="all"), _all_triplets, FOURS),
+        ("proxy-anchor", _ours("ProxyAnchorLoss"), _proxies("ProxyAnchorLoss", 1000, "proxies"), _of_classes(0, 1000)),
+        ("ArcFace, 10,000 classes", _ours("ArcFaceLoss", margin=math.radians(28.6)), *_faces("ArcFaceLoss", 10_000)),
+        ("CosFace, 100,000 classes", _ours("CosFaceLoss"), *_faces("CosFaceLoss", 100_000)),
+    ),
+    Pair("triplets, semi-hard", SENTENCES, 4096, 128, _ours("BatchTripletLoss"), _semi_hard, FOURS),
     Pair("MNRL, three negatives", SENTENCES, 2048, 384, _with_negatives, _ranking, _columns(5)),
-    Pair("MNRL, cached", SENTENCES, 4096, 32, lambda _: _Cached(theirs=False), lambda _: _Cached(theirs=True), _tokens),
+    Pair("MNRL, cached", SENTENCES, 4096, 32, _cached(theirs=False), _cached(theirs=True), _tokens),
     Pair("GISTEmbed", SENTENCES, 512, 384, lambda _: guided, _guided, _columns(2, guide=True)),
-    Pair("NT-Xent", "lightly", 4096, 128, _ours("NTXentLoss", temperature=0.5), _lightly("NTXentLoss", temperature=0.5), _views),
+    Pair("CLIP", "open_clip", 8192, 512, _clip_of_ours, _clip("ClipLoss", SCALE), _columns(2, unit=True)),
+    Pair("SigLIP", "open_clip", 8192, 512, _siglip, _clip("SigLipLoss", SCALE, BIAS), _columns(2, unit=True)),
+    Pair("NT-Xent", "lightly", 4096, 128, _ours("NTXentLoss"), _lightly("NTXentLoss", temperature=0.5), _views),
     Pair("DCL", "lightly", 4096, 128, _ours("DCLLoss"), _lightly("DCLLoss", temperature=0.1), _views),
-)  # fmt: skip
+)
 NAMES = tuple(each.name for each in PAIRS)
 
 
@@ -267,7 +292,11 @@ def outcome(contender: Contender, case: Case) -> tuple[Tensor, Tensor]:
 
 
 def differences(pair: Pair, case: Case) -> tuple[float, float]:
-    """Return how far ours is from theirs: of the loss, and of the gradient, relative."""
+    """Return how far ours is from theirs in float64, with few rows: of the loss, and of the gradient, relative.
+
+    In float32 with all rows, triplets may differ: which negative is the nearest is then decided by rounding.
+    """
+    case = case._replace(rows=min(case.rows, COMPARED), dtype="float64")
     (loss, gradient), (expected, of_theirs) = (outcome(each, case) for each in pair.contenders)
     return float((loss - expected).abs() / expected.abs()), float((gradient - of_theirs).norm() / of_theirs.norm())
 
@@ -276,8 +305,8 @@ def differences(pair: Pair, case: Case) -> tuple[float, float]:
 class Measure(Measurement):
     """Measure our losses beside those of other libraries: forward and backward, in turns, memory in fresh processes.
 
-    Before a pair is timed, values and gradients are compared. Of a pair's second row the figures are how many times
-    ours it takes, in time with the quartiles over turns, and in memory.
+    Before a pair is timed, values and gradients are compared, in float64. The figures of a pair's second row are how
+    many times ours it takes, in time with the quartiles over turns, and in memory.
     """
 
     sizes: tuple[int, ...] = ()
@@ -307,31 +336,35 @@ class Measure(Measurement):
     def results(self, tell: Callable[[str], object]) -> Iterator[Timing]:
         meter = self.meter()
         for pair in self.chosen():
-            case = Case(pair.rows, pair.features, self.dtype, self.device)
-            tell(f"comparing {pair.name}")
-            of_loss, of_gradient = differences(pair, case)
+            tell(f"{pair.name} beside {pair.library}")
             try:
-                peaks = [meter.peak(each, case) for each in pair.contenders]
-                steps = [meter.turns(each, case, peak.seconds) for each, peak in zip(pair.contenders, peaks, strict=True)]
-                tell(f"timing {pair.name}")
-                turns = [[step() for step in steps] for _ in range(self.repeats)]
-            except Failed as error:
-                yield Timing(pair.name, pair.library, "", pair.rows, self.dtype, skipped=str(error))
-                continue
-            of_ours, of_theirs = (summary([turn[k] for turn in turns]) for k in range(2))
-            ratios = summary([theirs / ours / 1e3 for ours, theirs in turns])
-            ours, theirs = (peak.bytes for peak in peaks)
-            figures = {
-                "time": round(ratios["milliseconds"], 2),
-                "quartiles": [round(of, 2) for of in ratios["quartiles"] or ()],
-                "memory": round(theirs / max(1, ours), 2) if ours is not None and theirs is not None else None,
-                "loss": float(f"{of_loss:.1e}"),
-                "gradient": float(f"{of_gradient:.1e}"),
-                "load": round(os.getloadavg()[0], 1),
-            }
-            named = pair.rows, self.dtype
-            yield Timing(pair.name, "likewise", "", *named, **of_ours, peak_bytes=ours)
-            yield Timing(pair.name, pair.library, "", *named, **of_theirs, peak_bytes=theirs, figures=figures)
+                yield from self._measured(pair, meter)
+            except Exception as error:  # noqa: BLE001 - a library's error is a line of the table, not the end of it
+                why = str(error) if isinstance(error, Failed) else Failed.words(error)
+                yield from (Timing(*each.key, pair.rows, self.dtype, skipped=why) for each in pair.contenders)
+
+    def _measured(self, pair: Pair, meter: Meter) -> list[Timing]:
+        """Compare the two, measure the memory of each, and time them in turns."""
+        case, both = Case(pair.rows, pair.features, self.dtype, self.device), pair.contenders
+        of_loss, of_gradient = differences(pair, case)
+        peaks = [meter.peak(each, case) for each in both]
+        steps = [meter.turns(each, case, peak.seconds) for each, peak in zip(both, peaks, strict=True)]
+        turns = [[step() for step in steps] for _ in range(self.repeats)]
+        ratios = summary([theirs / ours / 1e3 for ours, theirs in turns])
+        ours, theirs = (peak.bytes for peak in peaks)
+        figures = {
+            "time": round(ratios["milliseconds"], 2),
+            "quartiles": [round(of, 2) for of in ratios["quartiles"] or ()],
+            "memory": round(theirs / max(1, ours), 2) if ours is not None and theirs is not None else None,
+            "loss": float(f"{of_loss:.1e}"),
+            "gradient": float(f"{of_gradient:.1e}"),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        taken = [summary([turn[k] for turn in turns]) for k in range(2)]
+        return [
+            Timing(*each.key, pair.rows, self.dtype, **of, peak_bytes=peak.bytes, figures=more)
+            for each, of, peak, more in zip(both, taken, peaks, ({}, figures), strict=True)
+        ]
 
     def summary(self, results: Sequence[Timing]) -> str:
         return table(results)
@@ -339,8 +372,13 @@ class Measure(Measurement):
 
 def table(results: Sequence[Timing]) -> str:
     """Return a row for each pair: times, memory, how many times ours theirs takes, and how far the values are apart."""
-    rows = [["loss", "beside", "rows", "ours", "theirs", "time", "ours", "theirs", "memory", "loss, gradient"], ["---"] * 10]
+    rows = [
+        ["loss", "beside", "rows", "ours", "theirs", "time", "ours", "theirs", "memory", "loss, gradient"],
+        ["---"] * 10,
+    ]
     for ours, theirs in zip(results[::2], results[1::2], strict=True):
+        if theirs.skipped:
+            continue
         found, sizes = theirs.figures, [in_units(each.peak_bytes or 0) for each in (ours, theirs)]
         times = [f"{each.milliseconds or 0:,.4g} ms" for each in (ours, theirs)]
         low, high = found["quartiles"] or (found["time"],) * 2

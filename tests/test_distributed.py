@@ -46,6 +46,7 @@ CASES = [
         "tiled",
         "no labels",
         "learned temperature",
+        "learned weights",
         "mask",
         "all different",
         "references",

@@ -366,7 +366,8 @@ class ContrastiveLoss(Loss):
             anchors: How many anchors each row counts as, (N,); None: one.
         """
         count = active.sum() if anchors is None else anchors.where(active, 0).sum()
-        count = distributed.total(count) if self.gathers else count
+        if self.gathers:
+            count = distributed.summed(count) if count.requires_grad else distributed.total(count)
         self._note(count, positives, losses.device)
         if self.reduction == "none":
             return losses
@@ -378,7 +379,7 @@ class ContrastiveLoss(Loss):
         return distributed.with_value(loss * distributed.world_size(), distributed.total(loss))
 
     def _note(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
-        per_anchor = positives.row_sum(device=device) if isinstance(positives, PairWeight) else positives
-        self.last = {"active_anchors": count.clone(), "positives_per_anchor": per_anchor}
+        per_anchor = positives.row_sum(device=device).detach() if isinstance(positives, PairWeight) else positives
+        self.last = {"active_anchors": count.detach().clone(), "positives_per_anchor": per_anchor}
         if isinstance(self.temperature, Tensor):
             self.last["temperature"] = self.temperature.detach().clone()

@@ -18,8 +18,8 @@ from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
 from likewise.parts import Spec, arguments
-from likewise.report.formatting import score_words
 from likewise.runs import Run
+from likewise.score_words import score_words
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together

@@ -121,7 +121,7 @@ def evaluate(
         >>> x = np.random.default_rng(0).normal(size=(200, 4)) + y[:, None]
         >>> results = evaluate(x[:120], y[:120], x[120:], y[120:], evaluations=["kNN", "retrieval"])
         >>> round(results["knn"]["accuracy"].value, 2)
-        0.8
+        0.79
     """
     given: dict[str, Given] = {"train": ("x", x, "y", y), "test": ("x_test", x_test, "y_test", y_test)}
     if x_validation is not None:

@@ -36,6 +36,7 @@ from likewise.evaluation import (
     Score,
     evaluate,
 )
+from likewise.evaluation.intervals import wilson
 from likewise.runs import Run
 
 RANDOM = np.random.default_rng(0)
@@ -263,6 +264,8 @@ def test_pairs_are_found_by_their_numbers():
     found = Retrieval(at=5).rank(X[:80] + 0.3, numbers, X[:80], numbers)
     assert found["recall@5"].value == found["hit rate@5"].value > found["precision@1"].value > 0.2
     assert found["precision@5"].value == pytest.approx(found["recall@5"].value / 5)
+    score = found["hit rate@5"]
+    assert (score.low, score.high) == wilson(round(80 * score.value), 80)
 
 
 @pytest.mark.parametrize("apart", [True, False])

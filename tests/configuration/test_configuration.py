@@ -238,7 +238,8 @@ def test_options_are_given_in_python_as_on_the_command_line():
     nested = resolve({"loss": class_, "trainer": {"max_epochs": 3}, "batches": {"batch_size": 9}, "inputs": []})
     assert nested == resolve({"loss": "simclr", "temperature": 0.2, "epochs": 3, "batch-size": 9, "inputs": []})
     assert resolve({"evaluations": ["KNN", "Retrieval"], "source": "."}, verb="evaluate")["evaluations"][1] == {
-        "class_path": "likewise.evaluation.Retrieval"
+        "class_path": "likewise.evaluation.Retrieval",
+        "init_args": {"gallery": "test"},
     }
 
 

@@ -117,7 +117,6 @@ class Loader:
             Fetching(self.samples, left, own, seeds, self.batches.together),
             batch_size=None,
             num_workers=self.workers,
-            collate_fn=_as_fetched,
             pin_memory=place.device.type == "cuda",
             worker_init_fn=_outlive,
         )
@@ -149,9 +148,8 @@ def _check_sockets(workers: int) -> None:
         )
 
 
-def _outlive(worker: int) -> None:
+def _outlive(_: int) -> None:
     """Ignore SIGTERM in workers: the training ends them after it has saved."""
-    del worker
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
@@ -229,7 +227,3 @@ class Fetching(Dataset[Fetched]):
         yield from alike[taken]
         if self._together is None:
             yield from torch.randperm(len(labels), generator=generator)
-
-
-def _as_fetched(batch: Any) -> Any:
-    return batch

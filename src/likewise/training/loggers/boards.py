@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
-import lightning
 import torch
 from jaxtyping import Float, Int, UInt8
+from lightning import Callback, Trainer
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from torch import Tensor
 from torch.nn import functional
@@ -182,7 +182,7 @@ def _maps(config: Path) -> list[str]:
 
 
 @final
-class Drawings(lightning.Callback):
+class Drawings(Callback):
     """Show in TensorBoard, W&B and MLflow what is no curve; other loggers get the options alone.
 
     At the start, some samples of the first batch, each followed by its views as the encoder receives them, where they
@@ -199,32 +199,27 @@ class Drawings(lightning.Callback):
         self._places: Tensor | None = None
         self._pictures: Tensor | None = None
 
-    def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Log the options."""
-        del pl_module, stage
         for logger in trainer.loggers:
             logger.log_hyperparams(dict(self.options))
         self._boards = [board for board in map(board_of, trainer.loggers) if board is not None]
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Let TensorBoard begin at the current step."""
-        del pl_module
         for board in self._boards:
             if isinstance(board, OnTensorBoard):
                 board.begin(self.options, trainer.global_step)
 
-    def on_train_batch_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Show the views of the very first batch."""
-        del pl_module
         if self._boards and batch_idx == 0 and trainer.global_step == 0:
             picture = views(self.samples, batch)
             for board in self._boards:
                 if picture is not None:
                     board.views(picture)
 
-    def show(self, trainer: lightning.Trainer, samples: Samples, features: Features) -> None:
+    def show(self, trainer: Trainer, samples: Samples, features: Features) -> None:
         """Show what the encoder makes of validation samples."""
         if not self._boards:
             return

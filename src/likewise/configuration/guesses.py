@@ -161,7 +161,7 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
 
 def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None) -> list[str]:
     """Return the options that are near one that does not exist: by its usual name, its last name, or its letters."""
-    known = list(_options(values, root))
+    known = [*root.parameters(), *_within(values, "")]
     part, _, last = option.rpartition(".")
     verb_has = {name: target for name, target in ALIASES.items() if target in known}
     short = SLIPS.get(option)
@@ -184,13 +184,8 @@ def _dashed(name: str) -> str:
     return f"--{name.replace('_', '-') if name in ALIASES else name}"
 
 
-def _options(values: Mapping[str, Any], root: Class) -> Iterator[str]:
-    """Yield the options that there are, with those of the chosen classes."""
-    yield from (name for name in root.parameters())
-    yield from _within(values, "")
-
-
 def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
+    """Yield the options of the chosen classes."""
     for name, value in values.items():
         spec = value[-1] if isinstance(value, list) and value else value
         if is_spec(spec) and (kind := find(spec["class_path"])):

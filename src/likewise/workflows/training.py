@@ -17,8 +17,8 @@ from likewise import distributed
 from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
-from likewise.parts import Spec, arguments
-from likewise.report.formatting import score_words
+from likewise.parts import arguments
+from likewise.report.formatting import score_words, short_name
 from likewise.runs import Run
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
@@ -112,7 +112,7 @@ def _trained(
         return None
     for note in ready.notes:
         progress.say(note)
-    names = [config["name"]] if config["name"] else [_name(config["loss"]), _name(config["data"])]
+    names = [config["name"]] if config["name"] else [short_name(config["loss"]), short_name(config["data"])]
     run = before or Run.create(Path(config["runs"]), *names)
     with removed_if_idle(run, _left, new=before is None):
         if before is None:
@@ -295,7 +295,3 @@ def _end() -> None:
 
 def _left(folder: Path) -> str:
     return f"what the run had written is left in {folder}; resume it with likewise train --resume {folder}"
-
-
-def _name(spec: Spec) -> str:
-    return spec["class_path"].rpartition(".")[2]

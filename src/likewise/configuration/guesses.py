@@ -104,12 +104,6 @@ def _data(value: str) -> list[tuple[str, Any]] | None:
     return [("data", f"likewise.data.{name}"), *options]
 
 
-def near_data(value: str) -> list[str]:
-    """Return the names of data sets that are near a word."""
-    sets = {folded(name): name for name in TORCHVISION}
-    return [sets[close] for close in get_close_matches(folded(value), sets, cutoff=0.75)]
-
-
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
     """Return the name that recipes have for the data that options name, by what is there; None: there is none."""
     name = str(options.get("data") or "").rpartition(".")[2]
@@ -151,7 +145,9 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     folds |= {usual: path for usual, path in METHODS.items() if path in known}
     near = [folds[close] for close in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
     near += [close for close in get_close_matches(last, known, n=3) if close not in near]
-    near = near or (near_data(name) if base.name == "Source" else [])
+    if not near and base.name == "Source":
+        sets = {folded(known_set): known_set for known_set in TORCHVISION}
+        near = [sets[close] for close in get_close_matches(folded(name), sets, cutoff=0.75)]
     many = not names and len(known) > MANY
     told = f"a class for --{option}" if many else f"{option} to be one of {', '.join(known)}"
     told, unique = f"expected {told}, got {name}", list(dict.fromkeys(near))[:2]

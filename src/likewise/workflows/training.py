@@ -24,7 +24,7 @@ from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Stati
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
 from likewise.training.loggers.boards import Drawings
-from likewise.training.loggers.making import check_tools, hyperparameters, logging_to
+from likewise.training.loggers.making import check_tools, logging_to, named
 from likewise.training.processes import joined, leave
 from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
@@ -223,7 +223,7 @@ class _Training:
         evaluations, note = while_training(ready.parts, ready.data.batches, asked)
         if note:
             self.progress.say(note)
-        drawings = Drawings(hyperparameters(run), ready.trained)
+        drawings = Drawings(dict(named(run.options)), ready.trained)
         validation = Validation(
             run,
             ready.parts,

@@ -1,5 +1,6 @@
 """Several processes: losses and gradients are those of one process that holds everything."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ CASES = [
         "tiled",
         "no labels",
         "learned temperature",
+        "learned weights",
         "mask",
         "all different",
         "references",
@@ -85,17 +87,22 @@ def test_several_processes_are_one(case, one, several):
 
 
 def test_a_learned_temperature_is_sharded(tmp_path):
-    """FSDP2, which takes no 0-d parameter, takes one of shape (1,): two steps on two ranks are those of one."""
+    """FSDP2, which takes no 0-d parameter, takes one of shape (1,): two steps on two ranks are those of one.
+
+    What is sharded stays in its range, too, however far steps drive it, and not only what a step makes of it.
+    """
     results = {}
     for world in (1, 2):
         folder = tmp_path / str(world)
         folder.mkdir()
         workers(SHARDED, *((rank, world, folder) for rank in range(world)), folder=folder)
         results[world] = [torch.load(folder / f"{rank}.pt") for rank in range(world)]
-    (expected,) = results[1]
+    for _, limits in results[1] + results[2]:
+        assert limits == [(pytest.approx(0.01), pytest.approx(math.log(0.01)))] * 4
+    ((expected, _),) = results[1]
     assert expected[0][1].shape != expected[0][2].shape
     assert any(of.shape == (1,) and float(of) != 0.3 for of in expected[0])
-    for mine in results[2]:
+    for mine, _ in results[2]:
         torch.testing.assert_close(mine, expected, rtol=1e-12, atol=1e-12)
 
 

@@ -66,8 +66,8 @@ __all__ = [
     "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
 ]
 _ROOMS = [
-    "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "losses",
-    "memory", "models", "old_scores", "operator", "pairs", "parts", "pickled", "records", "report", "runs",
+    "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "integrations",
+    "losses", "memory", "models", "old_scores", "operator", "pairs", "parts", "pickled", "records", "report", "runs",
     "score_files", "scores", "training", "workflows",
 ]
 # fmt: on

@@ -123,6 +123,7 @@ GUESSES = {
     "--batches.batch-size 32": ("batches", "Views", {"batch_size": 32}),
     "--temperature 0.3": ("loss", "SupConLoss", {"temperature": 0.3}),
     "--temperature learned": ("loss", "SupConLoss", {"temperature": "learned"}),
+    "--loss SigLIP --loss.bias learned": ("loss", "SigLIPLoss", {"bias": "learned"}),
     "--loss infonce --loss.symmetric joint": ("loss", "InfoNCELoss", {"symmetric": "joint"}),
     "--loss infonce --loss.symmetric yes": ("loss", "InfoNCELoss", {"symmetric": True}),
     "--augmentation SimCLRViews --augmentation.flip 0": ("batches", "Views", {}),

@@ -15,6 +15,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import likewise as lw
+from likewise import pairs
+from likewise.losses import ContrastiveLoss
 from likewise.training.batch_norm import synchronize
 from loss_table import FEATURES, LOSSES, draw
 
@@ -31,6 +33,22 @@ class Case(NamedTuple):
     whole: tuple[str, ...] = ()
     temperature: float | None = 0.3
     encoder: Callable[[], nn.Module] | None = None
+
+
+class SoftLabels(ContrastiveLoss):
+    """A loss whose pull, and the number of anchors with it, come from a learned row of each class."""
+
+    counts_pull = True
+
+    def __init__(self, temperature=0.1, **options):
+        super().__init__(temperature, **options)
+        self.classes = nn.Parameter(torch.rand(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+
+    def forward(self, embeddings, labels):
+        rows = self.rows(embeddings)
+        one, other = rows.labels(labels, None, torch.int64)
+        weight = pairs.LowRank(self.classes[one].exp(), self.classes[other].exp()) * 0.1
+        return self.evaluate(rows, pull=weight, push=weight * rows.not_self(), positives=weight)
 
 
 class Deep(nn.Module):
@@ -101,16 +119,17 @@ def cases():
 
     yield "tiled", Case(partial(lw.SupConLoss, backend="tiled"), {"embeddings": inputs(7, 2), "labels": labels})
     yield "no labels", Case(lw.SupConLoss, {"embeddings": inputs(7, 2)})
-    pairs = {"queries": inputs(7), "keys": inputs(7)}
+    queries = {"queries": inputs(7), "keys": inputs(7)}
     yield (
         "learned temperature",
         Case(
             lambda **options: lw.InfoNCELoss(temperature="learned", symmetric=True, **options).double(),
-            pairs,
+            queries,
             ("queries", "keys"),
             temperature=None,
         ),
     )
+    yield "learned weights", Case(SoftLabels, {"embeddings": inputs(7), "labels": labels})
     yield "mask", Case(partial(lw.SupConLoss, form="in"), {"embeddings": inputs(7, 2), "mask": mask})
     yield "all different", Case(lw.SupConLoss, {"embeddings": inputs(7), "labels": torch.arange(7)})
     references = ("embeddings", "references")

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 import likewise as lw
+from likewise import pairs
 
 FEATURES, LABELS = 64, 20
 
@@ -41,6 +42,7 @@ def steps():
         "bcl": lambda z: lw.BCLLoss()(z, torch.arange(len(z)) % 50, torch.randn(50, FEATURES)),
         "kcl": lambda z: lw.KCLLoss()(z.view(-1, 2, FEATURES), torch.arange(len(z) // 2) % 50),
         "paco": lambda z: lw.PaCoLoss()(z, torch.arange(len(z)) % 50, torch.randn(len(z), 50)),
+        "learned weights": learned,
         "hard negatives": lambda z: lw.HardNegativeLoss()(z.view(-1, 2, FEATURES)),
         "multi-similarity": lambda z: lw.MultiSimilarityLoss()(z, torch.arange(len(z)) % 50),
         "multi-similarity, mined": lambda z: lw.MultiSimilarityLoss(epsilon=0.1)(z, torch.arange(len(z)) % 50),
@@ -51,6 +53,13 @@ def steps():
         "proxy anchor": lambda z: lw.ProxyAnchorLoss()(z, torch.arange(len(z)), torch.randn(len(z), FEATURES)),
         "rascal": lambda z: lw.RASCALLoss(len(z), FEATURES)(z, torch.arange(len(z)) % 4, torch.arange(len(z))),
     }
+
+
+def learned(z):
+    """Pull and push by products of learned vectors."""
+    w = pairs.LowRank(*(torch.rand(len(z), 8, requires_grad=True) for _ in range(2)))
+    push = w * pairs.NotSelf(len(z))
+    return lw.contrast(z / 8, pull=w.mean_over_row(), push=push, temperature=0.5, reduction="mean")
 
 
 def label_sets(count):

@@ -1,5 +1,7 @@
 """One rank of a step whose module, a learned temperature included, FSDP2 shards; saves what an optimizer would meet.
 
+It also saves the temperature, and its sharded logarithm, of steps that drive it out of its range.
+
 Called with: rank, world size, folder.
 """
 
@@ -33,6 +35,34 @@ class Step(nn.Module):
         return self.loss(queries, keys) + self.learned(torch.stack([queries, keys], dim=1))
 
 
+class Alone(nn.Module):
+    """A module of nothing but a loss that learns its temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.loss = lw.SupConLoss(temperature="learned", gather_distributed=True).double()
+
+    def forward(self, embeddings):
+        return self.loss(embeddings)
+
+
+def driven(world):
+    """Return for some steps that drive a learned temperature down the one that is used, and its logarithm after it."""
+    step, found = Alone(), []
+    if world > 1:
+        fully_shard(step, mesh=init_device_mesh("cpu", (world,)))
+    views = torch.eye(4, dtype=torch.float64).view(2, 2, 4)
+    for _ in range(4):
+        (parameter,) = step.parameters()
+        parameter.grad = torch.full_like(parameter, 3.0)
+        torch.optim.SGD(step.parameters(), lr=1.0).step()
+        step(views).sum().backward()
+        (parameter,) = step.parameters()
+        kept = parameter.full_tensor() if world > 1 else parameter
+        found.append((float(step.loss.last["temperature"]), float(kept.detach())))
+    return found
+
+
 def main(rank, world, folder):
     """Take two steps of SGD, and save the loss, the temperature and the weights after each."""
     torch.set_num_threads(1)
@@ -50,9 +80,10 @@ def main(rank, world, folder):
         optimizer.step()
         whole = [of.full_tensor() if world > 1 else of for of in step.parameters()]
         saved.append([loss.detach(), *(of.detach().clone() for of in whole)])
+    limits = driven(world)
     if world > 1:
         dist.destroy_process_group()
-    torch.save(saved, folder / f"{rank}.pt")
+    torch.save((saved, limits), folder / f"{rank}.pt")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from likewise.losses import (
     ProxyAnchorLoss,
     ProxyNCALoss,
     RASCALLoss,
+    SigLIPLoss,
     SupConLoss,
     TripletLoss,
 )
@@ -288,6 +289,16 @@ def test_a_learned_temperature_is_logged_and_has_a_rate_of_its_own_without_decay
     assert [(len(of["params"]), of["lr"], of["weight_decay"]) for of in groups] == [(1, 0.01, 0.0)]
     assert seen[0] == pytest.approx(0.07)
     assert len(set(seen)) == 3
+
+
+def test_a_learned_bias_has_no_decay():
+    """SigLIP's bias and temperature are trained, from their defaults, and neither is drawn to 0."""
+    module = _pretraining(SigLIPLoss(temperature="learned", bias="learned"), schedule=Constant())
+    assert module.loss.bias.tolist() == [-10]
+    _, trainer = _fit(None, module=module)
+    decays = {of: group["weight_decay"] for group in trainer.optimizers[0].param_groups for of in group["params"]}
+    assert decays[module.loss.bias] == decays[module.loss.log_temperature] == 0
+    assert module.loss.bias.item() != -10
 
 
 @pytest.mark.parametrize(("temperature", "factor"), [("learned", 0.0), ("learned", -1.0), (0.1, 2.0)])

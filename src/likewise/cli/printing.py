@@ -2,17 +2,16 @@
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any, TextIO, final
+from typing import TextIO, final
 
-from tqdm import tqdm
-
-SECONDS = 2.0  # what takes less has no bar
+from likewise.workflows.progress import PRINTED
 
 
 @final
 class Terminal:
-    """The `Progress` of the command: bars on a terminal alone, on the stream of what is going on."""
+    """The `Progress` of the command: what is going on, and bars on a terminal alone, stand on another stream."""
+
+    bar, steps = PRINTED.bar, PRINTED.steps
 
     def say(self, doing: str) -> None:
         """Say what is going on, before it takes its time, where the training's progress stands too."""
@@ -21,14 +20,6 @@ class Terminal:
     def tell(self, result: str) -> None:
         """Print a result; a reader that has gone, such as a pipe that is closed, is no reason to stop."""
         _print(result, sys.stdout)
-
-    def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
-        """Show a bar for what takes over two seconds, with its rate and the time left."""
-        return tqdm(walked, desc=doing, delay=SECONDS, leave=False, file=sys.stderr, disable=None)
-
-    def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
-        """Open a bar over steps."""
-        return tqdm(total=total, unit="step", desc=doing, file=sys.stderr) if sys.stderr.isatty() else None
 
 
 TERMINAL = Terminal()

@@ -151,7 +151,7 @@ def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
         ['encoder.widths=[1,2]', 'encoder.widths=[3]']
     """
     name, equal, values = text.removeprefix("--").partition("=")
-    parted = _values(values)
+    parted = [part for part in re.split(r",(?![^\[{]*[\]}])", values) if part]  # at commas, but not within brackets
     if not name or not equal or not parted:
         raise ValueError(f"expected {option} NAME=VALUE,VALUE, got {text!r}: {option} loss.temperature=0.1,0.2")
     return [(f"{name}={value}", [f"--{name}", value]) for value in parted]
@@ -170,8 +170,3 @@ def _parted(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
         else:
             left.append(word)
     return left, said
-
-
-def _values(text: str) -> list[str]:
-    """Part values at commas, but within brackets."""
-    return [part for part in re.split(r",(?![^\[{]*[\]}])", text) if part]

@@ -9,17 +9,7 @@ from typing import Any, final
 
 import torch
 
-from likewise.data.columns import (
-    ColumnKind,
-    check_separator,
-    column_of,
-    finite_rows,
-    is_list,
-    kind_of,
-    labels_in,
-    values_of,
-    vectors_of,
-)
+from likewise.data import columns
 from likewise.data.image_files import Encoded, Item, check_size, read_images
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
@@ -98,7 +88,7 @@ class Hub(Source):
         separator: str | None = None,
     ) -> None:
         check_size(size, memory)
-        check_separator(separator)
+        columns.check_separator(separator)
         self.path = path
         self.config = config
         self.inputs = inputs
@@ -109,8 +99,10 @@ class Hub(Source):
 
     def load(self) -> Samples:
         tables = open_tables(self.path, self.config, labelled=self.label != "none")
-        columns = next(iter(tables.splits.values())).features
-        label = None if self.label == "none" else column_of(columns, self.label, LABEL_COLUMNS, "label", self.path)
+        known = next(iter(tables.splits.values())).features
+        label = (
+            None if self.label == "none" else columns.column_of(known, self.label, LABEL_COLUMNS, "label", self.path)
+        )
         inputs, kind = self._inputs(tables, label)
         if self.size is not None and kind != "images":
             what = "texts" if kind == "text" else "columns of numbers"
@@ -118,7 +110,7 @@ class Hub(Source):
         _check_columns(self.path, tables.splits, inputs, label)
         given = _parts(self.path, tables, label)
         splits = [tables.splits[name] for name in given]
-        labels, names = (None, ()) if label is None else labels_in(splits, label, self.separator)
+        labels, names = (None, ()) if label is None else columns.labels_in(splits, label, self.separator)
         parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
         kept = torch.arange(len(parts))
         if kind == "images":
@@ -126,19 +118,21 @@ class Hub(Source):
         elif kind == "text":
             read = self._texts(splits, inputs[0])
         else:
-            vectors = vectors_of(splits, inputs)
-            kept = finite_rows(vectors, self.path)
+            vectors = columns.vectors_of(splits, inputs)
+            kept = columns.finite_rows(vectors, self.path)
             read = vectors[kept]
             _check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
         return Samples(read, None if labels is None else labels[kept], names, parts[kept] if len(given) > 1 else None)
 
     def _texts(self, splits: Sequence[Any], column: str) -> Rows:
-        strings = ["" if value is None else str(value) for split in splits for value in values_of(split, column)]
+        strings = [
+            "" if value is None else str(value) for split in splits for value in columns.values_of(split, column)
+        ]
         if blank := sum(not string.strip() for string in strings):
             warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=4)
         return Texts(strings)
 
-    def _inputs(self, tables: Tables, label: str | None) -> tuple[list[str], ColumnKind]:
+    def _inputs(self, tables: Tables, label: str | None) -> tuple[list[str], columns.ColumnKind]:
         """Return the input columns, and what they hold: one column of images or texts, or several of numbers."""
         table = next(iter(tables.splits.values()))
         unknown = [name for name in self.inputs or [] if name not in table.features]
@@ -148,7 +142,7 @@ class Hub(Source):
                 f"choose from {', '.join(table.features)}"
             )
         wanted = self.inputs or [name for name in table.features if name != label and not name.startswith(ROW_NUMBERS)]
-        kinds = {name: kind_of(table.features[name]) for name in wanted}
+        kinds = {name: columns.kind_of(table.features[name]) for name in wanted}
         if "images" not in kinds.values():
             kinds |= {name: "images" for name in wanted if kinds[name] == "text" and _are_paths(table, name)}
         images = [name for name, kind in kinds.items() if kind == "images"]
@@ -204,7 +198,7 @@ def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], 
                     f"expected a column {column!r} in the {part} part of {path}, got {', '.join(split.features)}: "
                     "add it, or leave the part out"
                 )
-    lists = {} if label is None else {part: is_list(split.features[label]) for part, split in splits.items()}
+    lists = {} if label is None else {part: columns.is_list(split.features[label]) for part, split in splits.items()}
     if len(set(lists.values())) > 1:
         single = next(part for part, has_lists in lists.items() if not has_lists)
         raise ValueError(
@@ -215,9 +209,9 @@ def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], 
 
 def _is_hidden(split: Any, label: str | None) -> bool:
     """Tell whether a part's classes are all hidden, None or -1; lists and strings never are."""
-    if label is None or kind_of(split.features[label]) != "classes":
+    if label is None or columns.kind_of(split.features[label]) != "classes":
         return False
-    return all(value in {None, -1} for value in values_of(split, label))
+    return all(value in {None, -1} for value in columns.values_of(split, label))
 
 
 def _are_paths(table: Any, column: str) -> bool:

@@ -15,18 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
+from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
-from likewise.files.folders import (
-    Lost,
-    RefusedError,
-    classes_of,
-    empty,
-    files_in,
-    first_to_do,
-    in_words,
-    parts_of,
-    warn_of,
-)
 from likewise.files.formats import PART_NAMES, PARTS, SEPARATED, TABLES, image_suffixes
 from likewise.pickled import pickled
 
@@ -82,7 +72,7 @@ def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
             builder, options = local
             cache = TemporaryFolder()
             read = _read(builder, options, cache.path)
-        except RefusedError as error:
+        except folders.RefusedError as error:
             raise ValueError(str(error)) from error
         except (OSError, ValueError, DatasetsError) as error:
             raise ValueError(_unreadable(path, where, error)) from error
@@ -103,7 +93,7 @@ def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, An
         except ValueError as error:
             if NO_DATA not in str(error):
                 raise
-            raise empty(part, files[0]) from error
+            raise folders.empty(part, files[0]) from error
     return read
 
 
@@ -112,51 +102,51 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
     if where.is_file():
         if where.suffix.lower() not in TABLES:
             told = pickled(where) or "which is none: convert it"
-            raise RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
+            raise folders.RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
         return TABLES[where.suffix.lower()], {"data_files": {"train": [glob.escape(str(where))]}, **_format(where)}
-    files, lost = files_in(where)
+    files, lost = folders.files_in(where)
     suffixes = image_suffixes()
     images = [file for file in files if file.suffix.lower() in suffixes]
     tables = [file for file in files if file.suffix.lower() in TABLES]
     if images and any(file.name in _METADATA for file in tables):
         patterns: dict[str, list[str]] = {}
-        for top, part in (parts_of(images) or {"": "train"}).items():
+        for top, part in (folders.parts_of(images) or {"": "train"}).items():
             patterns.setdefault(part, []).append(f"{glob.escape(str(where / top))}/**")
         return "imagefolder", {"data_files": patterns, "drop_labels": True}
     if images or not tables:
-        lost |= first_to_do(file for file in files if file.suffix.lower() not in suffixes)
+        lost |= folders.first_to_do(file for file in files if file.suffix.lower() not in suffixes)
     builders = {TABLES[file.suffix.lower()] for file in tables}
     if not images and len(builders) != 1:
         got = ", ".join(sorted({file.suffix for file in tables or files})) or "an empty folder"
-        got = got if tables or not lost else f"only {'; '.join(in_words(lost, where))}"
+        got = got if tables or not lost else f"only {'; '.join(folders.in_words(lost, where))}"
         remedy = "keep only one kind in the folder" if tables else "mend these" if lost else "check data.path"
         kinds = ", ".join(TABLES)
-        raise RefusedError(f"expected images, or tables of one kind ({kinds}), in {where}, got {got}: {remedy}")
-    warn_of(lost, where)
+        raise folders.RefusedError(f"expected images, or tables of one kind ({kinds}), in {where}, got {got}: {remedy}")
+    folders.warn_of(lost, where)
     if images:
         return Tables(_image_tables(where, images, lost, labelled=labelled), where.absolute(), None)
     return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0])}
 
 
-def _image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: bool) -> dict[str, Any]:
+def _image_tables(where: Path, images: Sequence[Path], lost: folders.Lost, *, labelled: bool) -> dict[str, Any]:
     """Return a table of each part: the paths of its images, and their classes."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
-    parts = parts_of(images)
+    parts = folders.parts_of(images)
     within: dict[str, list[Path]] = {}
     for image in images:
         within.setdefault(parts.get(image.parts[0], "") if parts else "train", []).append(image)
     if outside := within.pop("", []):
-        warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
+        folders.warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
     for top in sorted({Path(place).parts[0] for places in lost.values() for place in places}) if parts else ():
         part = PART_NAMES.get(top.lower())
         if part is not None and PARTS[part] not in within:
-            raise empty(PARTS[part], where / top)
+            raise folders.empty(PARTS[part], where / top)
     depth = 1 if parts else 0
     features: dict[str, Any] = {"image": datasets.Image()}
     columns = {part: {"image": list(map(str, own))} for part, own in within.items()}
     if labelled:
-        features["label"] = datasets.ClassLabel(names=classes_of(where, list(chain(*within.values())), depth))
+        features["label"] = datasets.ClassLabel(names=folders.classes_of(where, list(chain(*within.values())), depth))
         for part, own in within.items():
             columns[part]["label"] = [image.parts[depth] for image in own]
     kinds = datasets.Features(features)
@@ -176,13 +166,13 @@ def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
         words = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]
         part = PARTS[words[-1]] if words else None
         if (where / table).stat().st_size == 0:
-            raise empty(part or "train", where / table)
+            raise folders.empty(part or "train", where / table)
         files.setdefault(part, []).append(glob.escape(str(where / table)))
     if set(files) == {None}:
         return {"train": files[None]}
     if None in files or "train" not in files:
         odd = files.get(None, next(iter(files.values())))[0]
-        raise RefusedError(
+        raise folders.RefusedError(
             f"expected tables named after their parts, train and test, in {where}, got {Path(odd).name}: rename it, "
             "or give one file as data.path"
         )

@@ -6,20 +6,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from likewise.files import formats
 from likewise.files.folders import walked
-from likewise.files.formats import (
-    IMAGE_COLUMNS,
-    JSON_LINES,
-    LABEL_COLUMNS,
-    PART_NAMES,
-    ROW_NUMBERS,
-    SEPARATED,
-    TABLES,
-    TEXT_COLUMNS,
-    UNREAD,
-    Lines,
-    image_suffixes,
-)
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
@@ -72,7 +60,7 @@ def exists(where: Path) -> bool:
 
 def may_be_on_the_hub(path: str) -> bool:
     """Tell whether what does not exist here may be a name on the Hub: user/name, or name."""
-    files = {*TABLES, *image_suffixes(), *UNREAD, *ARRAYS, *ARCHIVES, ".txt"}
+    files = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD, *ARRAYS, *ARCHIVES, ".txt"}
     name = re.fullmatch(r"(?=.{,96}$)(\w[\w.-]*/)?\w[\w.-]*", path, re.ASCII)
     return name is not None and Path(path).suffix.lower() not in files and not (name[1] and exists(Path(name[1])))
 
@@ -95,12 +83,12 @@ def near(where: Path) -> str:
 def _of_folder(where: Path) -> tuple[str, dict[str, Any]]:
     if any((where / name).is_file() for name in SAVED):
         return "Hub", {"path": str(where)}
-    images, tables, other = {*image_suffixes(), *UNREAD}, list[Path](), list[Path]()
+    images, tables, other = {*formats.image_suffixes(), *formats.UNREAD}, list[Path](), list[Path]()
     for file in (where / place for place in walked(where, {})):
         if file.suffix.lower() in images:
             return "Hub", {"path": str(where)}
-        (tables if file.suffix.lower() in TABLES else other).append(file)
-    train = [table for table in tables if table.parent == where and PART_NAMES.get(table.stem.lower()) == 0]
+        (tables if file.suffix.lower() in formats.TABLES else other).append(file)
+    train = [table for table in tables if table.parent == where and formats.PART_NAMES.get(table.stem.lower()) == 0]
     if train:
         kind, options = _of_table(train[0])
         return kind, {**options, "path": str(where)}
@@ -118,25 +106,25 @@ def _of_file(where: Path) -> tuple[str, dict[str, Any]]:
     suffix = where.suffix.lower()
     if suffix in ARRAYS:
         return "Arrays", {"path": str(where)}
-    if suffix in TABLES:
+    if suffix in formats.TABLES:
         return _of_table(where)
-    if suffix in {*image_suffixes(), *UNREAD}:
+    if suffix in {*formats.image_suffixes(), *formats.UNREAD}:
         raise ValueError(f"expected a folder of images, got {where}, which is one: give the folder")
     remedy = "unpack it, and give the folder" if suffix in ARCHIVES else "convert it, or save it with numpy.savez"
-    kinds = ", ".join((*ARRAYS, *TABLES))
+    kinds = ", ".join((*ARRAYS, *formats.TABLES))
     raise ValueError(f"expected a file ({kinds}) or a folder of images or tables, got {where}: {remedy}")
 
 
 def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
     """Choose between texts, which are read line by line, and what the `datasets` library reads."""
     row = first_row(where)
-    images = {*image_suffixes(), *UNREAD}
-    others = {name: value for name, value in row.items() if name not in LABEL_COLUMNS and name}
-    others = {name: value for name, value in others.items() if not name.startswith(ROW_NUMBERS)}
+    images = {*formats.image_suffixes(), *formats.UNREAD}
+    others = {name: value for name, value in row.items() if name not in formats.LABEL_COLUMNS and name}
+    others = {name: value for name, value in others.items() if not name.startswith(formats.ROW_NUMBERS)}
     strings = [name for name, value in others.items() if isinstance(value, str) and not _is_number(value)]
-    if any(name in IMAGE_COLUMNS or Path(row[name][:255]).suffix.lower() in images for name in strings):
+    if any(name in formats.IMAGE_COLUMNS or Path(row[name][:255]).suffix.lower() in images for name in strings):
         return "Hub", {"path": str(where)}
-    if any(name in TEXT_COLUMNS for name in strings):
+    if any(name in formats.TEXT_COLUMNS for name in strings):
         return "Text", {"path": str(where)}
     if len(strings) == 1 == len(others):
         return "Text", {"path": str(where), "text": strings[0]}
@@ -145,9 +133,9 @@ def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
 
 def first_row(where: Path) -> dict[str, Any]:
     """Return the first row of a file that is read line by line; nothing of other files."""
-    if where.suffix in {*SEPARATED, *JSON_LINES}:
+    if where.suffix in {*formats.SEPARATED, *formats.JSON_LINES}:
         with suppress(OSError):
-            return next((row for _, row in Lines(where)), {})
+            return next((row for _, row in formats.Lines(where)), {})
     return {}
 
 

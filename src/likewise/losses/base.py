@@ -129,6 +129,10 @@ class Loss(nn.Module, ABC):
         """Return the loss of a batch."""
 
 
+def _limit(log_temperature: Tensor) -> None:
+    log_temperature.data.clamp_(math.log(LOWEST), math.log(HIGHEST))  # in place: a clamped one would have no gradient
+
+
 def _is_whole(loss: Any, *_: Any, ids: Any = None, **_given: Any) -> bool:
     if not isinstance(loss, ContrastiveLoss):
         return loss.whole
@@ -189,6 +193,12 @@ class ContrastiveLoss(Loss):
             return self.log_temperature.exp()
         return super().__getattr__(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a sharded log-temperature, for which FSDP2 puts a whole one here, stays in its range."""
+        if name == "log_temperature" and name in self._parameters:
+            _limit(self.log_temperature)
+        super().__setattr__(name, value)
+
     def _settings(self) -> Iterator[tuple[str, object]]:
         """Yield name and value of each constructor argument that is kept as an attribute, options included."""
         learned = {"temperature": "learned"} if "log_temperature" in self._parameters else {}
@@ -226,7 +236,7 @@ class ContrastiveLoss(Loss):
             A context with the inputs; the block may add to them.
         """
         if "log_temperature" in self._parameters:
-            self.log_temperature.data.clamp_(math.log(LOWEST), math.log(HIGHEST))  # if later, it would have no gradient
+            _limit(self.log_temperature)
         if self.gathers:
             return self._agreement(first, inputs)
         check_temperature(self.temperature)
@@ -366,7 +376,8 @@ class ContrastiveLoss(Loss):
             anchors: How many anchors each row counts as, (N,); None: one.
         """
         count = active.sum() if anchors is None else anchors.where(active, 0).sum()
-        count = distributed.total(count) if self.gathers else count
+        if self.gathers:
+            count = distributed.summed(count) if count.requires_grad else distributed.total(count)
         self._note(count, positives, losses.device)
         if self.reduction == "none":
             return losses
@@ -378,7 +389,7 @@ class ContrastiveLoss(Loss):
         return distributed.with_value(loss * distributed.world_size(), distributed.total(loss))
 
     def _note(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
-        per_anchor = positives.row_sum(device=device) if isinstance(positives, PairWeight) else positives
-        self.last = {"active_anchors": count.clone(), "positives_per_anchor": per_anchor}
+        per_anchor = positives.row_sum(device=device).detach() if isinstance(positives, PairWeight) else positives
+        self.last = {"active_anchors": count.detach().clone(), "positives_per_anchor": per_anchor}
         if isinstance(self.temperature, Tensor):
             self.last["temperature"] = self.temperature.detach().clone()

@@ -4,7 +4,7 @@ from typing import Annotated, Unpack, final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.inputs import Embeddings, References
@@ -26,7 +26,7 @@ class SigLIPLoss(ContrastiveLoss):
 
     Args:
         temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        bias: b, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        bias: b, a number, "learned" from −10 on, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, the keys are those
             of all processes. Kernels leave it to tiles.
 
@@ -59,9 +59,10 @@ class SigLIPLoss(ContrastiveLoss):
     """
 
     def __init__(
-        self, *, temperature: Temperature = 0.1, bias: float | Tensor = -10.0, **options: Unpack[LossOptions]
+        self, *, temperature: Temperature = 0.1, bias: Temperature = -10.0, **options: Unpack[LossOptions]
     ) -> None:
         super().__init__(temperature, **options)
+        bias = nn.Parameter(torch.tensor([-10.0])) if bias == "learned" else bias
         check_bias(bias)
         self.bias = bias
 

@@ -75,7 +75,7 @@ class Encoder(nn.Module, ABC):
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode a batch of inputs. An implementation calls `standardized` on them first."""
 
-    def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:  # noqa: ARG002 - an override's
+    def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         """Encode images to feature maps (N, D, H, W), if the encoder has them; `pool` turns them into features."""
         raise ValueError(
             f"expected an encoder with feature maps, got {type(self).__name__}: choose Conv4, ResNet12, ConvNet, "
@@ -266,7 +266,6 @@ class SizedEncoder(Encoder):
 
     @property
     def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
         return self._feature_dim
 
 
@@ -274,7 +273,6 @@ class MapEncoder(SizedEncoder):
     """Abstract: an encoder that defines `maps`."""
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        """Encode a batch of images."""
         return self.pool(self.maps(inputs))
 
 

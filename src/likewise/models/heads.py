@@ -39,11 +39,9 @@ class _Layers(Head):
 
     @property
     def embedding_dim(self) -> int:
-        """Length of an embedding, E."""
         return self._embedding_dim
 
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
-        """Map a batch of features."""
         return self.layers(features)
 
 
@@ -130,9 +128,7 @@ class NoHead(Head):
 
     @property
     def embedding_dim(self) -> int:
-        """Length of an embedding, E, that of a feature vector."""
         return self._embedding_dim
 
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Return the features."""
         return features

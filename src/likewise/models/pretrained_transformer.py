@@ -71,7 +71,6 @@ class PretrainedTransformer(TextEncoder):
 
     @property
     def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
         return int(self.model.config.hidden_size)
 
     @property
@@ -81,7 +80,6 @@ class PretrainedTransformer(TextEncoder):
 
     def trained(self, texts: Iterable[str]) -> Any:
         """Return the model's own tokenizer, which was trained elsewhere."""
-        del texts
         tokenizer = _loaded(self.name, lambda of, place: of.AutoTokenizer.from_pretrained(place, use_fast=True))
         bare, framed = (tokenizer("a", add_special_tokens=framed)["input_ids"] for framed in (False, True))
         place = next(start for start in range(len(framed)) if framed[start : start + len(bare)] == bare)
@@ -97,11 +95,9 @@ class PretrainedTransformer(TextEncoder):
         return tokenizer.backend_tokenizer
 
     def numbered(self, ids: list[int]) -> list[int]:
-        """Return our numbers of a model's tokens."""
         return [token + FIRST for token in ids]
 
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-        """Encode rows of tokens."""
         tokens, inside = self._framed(inputs)
         vectors: Tensor = self.model(input_ids=tokens, attention_mask=inside.long()).last_hidden_state
         return vectors[:, 0] if self.pooling == "first" else mean_of_tokens(vectors, inside.long())

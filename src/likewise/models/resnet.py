@@ -72,7 +72,6 @@ class ResNet(MapEncoder):
         self.to(memory_format=torch.channels_last)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        """Encode images to feature maps."""
         images = self.standardized(inputs).contiguous(memory_format=torch.channels_last)
         return self.stages(self.stem(images))
 
@@ -250,7 +249,6 @@ class ResNet12(MapEncoder):
         self.to(memory_format=torch.channels_last)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        """Encode images to feature maps."""
         return self.stages(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
 
 

@@ -44,7 +44,6 @@ class MLP(SizedEncoder):
         self._feature_dim = width
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Encode a batch of inputs."""
         return self.layers(self.standardized(inputs))
 
 
@@ -54,7 +53,6 @@ class _Blocks(MapEncoder):
     blocks: nn.Sequential
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        """Encode images to feature maps."""
         return self.blocks(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
 
 
@@ -149,7 +147,6 @@ class Conv4(_Blocks):
         self.to(memory_format=torch.channels_last)
 
     def pool(self, maps: Float[Tensor, "n c hm wm"]) -> Float[Tensor, "n d"]:
-        """Average feature maps over height and width, or flatten them."""
         return maps.flatten(1) if self._flat else super().pool(maps)
 
 

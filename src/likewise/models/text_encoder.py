@@ -157,11 +157,9 @@ class _OwnTokens(TextEncoder):
 
     @property
     def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
         return self.embeddings.embedding_dim
 
     def trained(self, texts: Iterable[str]) -> Any:
-        """Train a tokenizer of word pieces."""
         return word_pieces(texts, self.vocabulary)
 
 
@@ -205,7 +203,6 @@ class BagOfTokens(_OwnTokens):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-        """Encode rows of tokens."""
         return self.norm(mean_of_tokens(self.dropout(self.embeddings(inputs)), inputs))
 
 
@@ -265,7 +262,6 @@ class Transformer(_OwnTokens):
         self.blocks = nn.TransformerEncoder(block, depth, nn.LayerNorm(width), enable_nested_tensor=False)
 
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-        """Encode rows of tokens."""
         places = torch.arange(inputs.shape[1], device=inputs.device)
         vectors = self.dropout(self.embeddings(inputs) + self.positions(places))
         return mean_of_tokens(self.blocks(vectors, src_key_padding_mask=inputs == PADDING), inputs)

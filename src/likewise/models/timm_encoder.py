@@ -86,7 +86,6 @@ class Timm(SizedEncoder):
         self._feature_dim = outputs.shape[1]
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        """Encode a batch of images."""
         return self.model(self.standardized(inputs))
 
     def _take_statistics(self) -> None:

@@ -116,15 +116,12 @@ class Wrapped(SizedEncoder):
 
     @property
     def cell_grid(self) -> CellGrid:
-        """Where the cells of the feature maps lie in the image."""
         return super().cell_grid if self._grid is None else self._grid
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        """Encode images to feature maps, if the module returns them."""
         return self.module(self.standardized(inputs)) if self._has_maps else super().maps(inputs)
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Encode a batch of inputs."""
         return self.pool(self.maps(inputs)) if self._has_maps else self.module(self.standardized(inputs))
 
 
@@ -160,16 +157,13 @@ class FromRun(Encoder):
 
     @property
     def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
         return self.encoder.feature_dim
 
     def encode(self, inputs: Tensor | Rows, *args: Any, **kwargs: Any) -> Float[Tensor, "n d"]:
-        """Encode inputs as the run's encoder does; see `Encoder.encode`."""
         return self.encoder.encode(inputs, *args, **kwargs)
 
     def observe(self, inputs: Tensor | Rows) -> None:
         """Keep the mean and standard deviation of the run's training part."""
 
     def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Encode a batch of inputs."""
         return self.encoder(inputs)

@@ -11,6 +11,7 @@ from likewise.operator.backends import Backend, check_backend, engine_of, half_o
 from likewise.operator.compiler import uncompiled
 from likewise.operator.function import evaluate_by, with_bias
 from likewise.operator.inputs import check_bias, check_finite, check_rows, check_temperature
+from likewise.operator.learned import is_learned, with_weights
 from likewise.operator.precision import without_autocast
 from likewise.operator.problem import Function, Outcome, Part, Problem, Push, Reduction
 from likewise.pairs import PairWeight
@@ -145,8 +146,9 @@ def contrast(
         queries: z, shape (N, D), any floating dtype; they are not normalised.
         references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
             the queries themselves.
-        pull: Weights of shape (N, R): how strongly each reference attracts each query.
-        push: Weights ≥ 0 of shape (N, R): how strongly each reference repels each query.
+        pull: Weights of shape (N, R): how strongly each reference attracts each query. What they are made of receives
+            a gradient if it requires one, such as the vectors of `pairs.LowRank`.
+        push: Weights ≥ 0 of shape (N, R): how strongly each reference repels each query; the same goes for them.
         temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
         coefficient: c, shape (N,), constant under differentiation; None: the pull's row sums.
         reduction: "none" for one loss per query, "sum", or "mean" over the active queries, as in the losses.
@@ -223,8 +225,12 @@ def evaluate(
         own = tuple([v is queries for v in sections])
         problem = Problem(*problem[:7], own, inverse, half_of(backend, queries, *sections))  # faster than _replace
         others = tuple([v for v in sections if v is not queries])
-        outcome = evaluate_by(engine_of(backend), problem, queries, others, tau)
-        return with_bias(problem, outcome) if problem.is_pairwise else outcome
+        plain = problem
+        if learns := is_learned(problem):
+            plain = problem._replace(coefficients=None, reduction="none")
+        outcome = evaluate_by(engine_of(backend), plain, queries, others, tau)
+        outcome = with_bias(problem, outcome) if problem.is_pairwise else outcome
+        return with_weights(problem, outcome, (queries, *others), tau) if learns else outcome
 
 
 def _exchanged(

@@ -182,11 +182,14 @@ def put_together(
         active = active & problem.pull.known_support(active.device)
     losses = (losses if attraction is None else losses - attraction).where(active, 0)
     count = active.sum()
+    return reduced(problem, losses, count), (active, count)
+
+
+def reduced(problem: Problem, losses: Tensor, count: Tensor) -> Tensor:
+    """Return the losses of rows as requested."""
     if problem.reduction != "none":
         losses = losses.sum()
-    if problem.reduction == "mean":
-        losses = losses / count.clamp(min=1)  # in the dtype of losses, as these are no integers
-    return losses, (active, count)
+    return losses / count.clamp(min=1) if problem.reduction == "mean" else losses  # in the dtype of losses
 
 
 def taken_apart(problem: Problem, upstream: Outcome, counts: tuple[Tensor, ...]) -> Outcome:

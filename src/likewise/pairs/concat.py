@@ -25,6 +25,7 @@ class Concat(PairWeight):
             symmetric_at=None,
         )
         self.parts = parts
+        self.is_learned = any(part.is_learned for part in parts)
 
     @property
     def flat(self) -> Iterator[PairWeight]:

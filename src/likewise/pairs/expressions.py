@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.pairs import form, scales
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term
-from likewise.pairs.weight import Factors, Multiply, Weight, both_at, same_shape
+from likewise.pairs.weight import Factors, Multiply, Weight, both_at, same_shape, with_gradient
 
 
 class PairWeight(Weight, ABC):
@@ -23,10 +23,15 @@ class PairWeight(Weight, ABC):
         return self if self.is_symmetric else Transposed(self)
 
     def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """Return Σ_r w[i, r] · references[r], (N, D), differentiable in the references (one tensor or sections)."""
+        """Return Σ_r w[i, r] · references[r], (N, D), differentiable in both; they may be sections."""
         if isinstance(references, tuple):
             references = references[0] if len(references) == 1 else torch.cat(references)
-        return Multiply.apply(references, self)
+        return with_gradient(
+            Multiply.apply(references, self),
+            self,
+            lambda g: lambda rows, columns: g[rows] @ references[columns].detach().T,
+            references,
+        )
 
     def __and__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in both sets."""
@@ -70,7 +75,7 @@ class PairWeight(Weight, ABC):
         return ~self if self.is_set else Complement(self)
 
     def scale(self, anchors: Tensor | None = None, references: Tensor | None = None) -> "PairWeight":
-        """Return the weights multiplied by a value per anchor, (N,), and a value per reference, (R,)."""
+        """Return the weights times a value per anchor, (N,), and per reference, (R,), which may require gradients."""
         return Scaled(self, anchors=anchors, references=references)
 
     def with_row_sums(self, row_sums: Float[Tensor, " n"] | Int[Tensor, " n"]) -> "PairWeight":
@@ -83,8 +88,8 @@ class PairWeight(Weight, ABC):
             The weight; expressions built from it may compute sums of their own.
 
         Raises:
-            ValueError: If a weight may be negative, or the sums are not one finite number ≥ 0 for each anchor (values
-                are checked on the CPU only).
+            ValueError: If a weight may be negative or is learned, or the sums are not one finite number ≥ 0 for each
+                anchor (values are checked on the CPU only).
 
         Example:
             >>> from likewise import pairs
@@ -94,6 +99,8 @@ class PairWeight(Weight, ABC):
         """
         if not self.is_nonnegative:
             raise ValueError(f"expected row sums of weights ≥ 0, got {self} with negative ones: leave the sums out")
+        if self.is_learned:
+            raise ValueError(f"expected row sums of a constant weight, got {self}, which learns: leave the sums out")
         scales.check_row_sums(row_sums, self.shape[0], self)
         result = copy.copy(self)
         result._row_sums, result._supports = {}, {}  # noqa: SLF001 - the same class
@@ -144,7 +151,7 @@ class Transposed(Derived):
         n, r = base.shape
         super().__init__((r, n), is_set=base.is_set, is_nonnegative=base.is_nonnegative, symmetric_at=None)
         self.is_within_one = base.is_within_one
-        self.base = base
+        self.base, self.is_learned = base, base.is_learned
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.base.tile(columns, rows, dtype, device).T
@@ -170,7 +177,7 @@ class Complement(Derived):
     def __init__(self, base: PairWeight) -> None:
         super().__init__(base.shape, is_set=base.is_set, is_nonnegative=True, symmetric_at=base.symmetric_at)
         self.is_within_one = True
-        self.base = base
+        self.base, self.is_learned = base, base.is_learned
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return 1 - self.base.tile(rows, columns, dtype, device)
@@ -195,7 +202,7 @@ class Sum(PairWeight):
             is_nonnegative=one.is_nonnegative and other.is_nonnegative,
             symmetric_at=both_at(one, other),
         )
-        self.one, self.other = one, other
+        self.one, self.other, self.is_learned = one, other, one.is_learned or other.is_learned
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.one.tile(rows, columns, dtype, device) + self.other.tile(rows, columns, dtype, device)
@@ -235,7 +242,7 @@ class Product(PairWeight):
             is_nonnegative=one.is_nonnegative and other.is_nonnegative,
             symmetric_at=both_at(one, other),
         )
-        self.one, self.other = one, other
+        self.one, self.other, self.is_learned = one, other, one.is_learned or other.is_learned
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
@@ -291,6 +298,7 @@ class Scaled(Derived):
             symmetric_at=base.symmetric_at if anchors is None and references is None else None,
         )
         self.base, self.factor, self.anchors, self.references = base, factor, anchors, references
+        self.is_learned = base.is_learned or any(x is not None and x.requires_grad for x in (anchors, references))
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         result = self.base.tile(rows, columns, dtype, device) * self.factor
@@ -355,8 +363,9 @@ class RowMean(Derived):
                 f"expected weights ≥ 0 for mean_over_row, got {base} with negative ones: apply it before * or scale"
             )
         super().__init__(base.shape, is_set=False, is_nonnegative=True, symmetric_at=None)
-        self.base = base
+        self.base, self.is_learned = base, base.is_learned
         self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self._learned = self._learned_sums() if base.is_learned else None
 
     @property
     def sums_to_one(self) -> bool:
@@ -364,13 +373,23 @@ class RowMean(Derived):
 
     def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The divisor of each row, (N, 1): its sum, or infinity where that is zero."""
+        if self._learned is not None:
+            return self._learned.to(device, dtype)
         if (dtype, device) not in self._totals:
             total = self.base.known_row_sum(dtype, device)
             self._totals[dtype, device] = total.masked_fill(total == 0, torch.inf).unsqueeze(1)
         return self._totals[dtype, device]
 
+    def _learned_sums(self) -> Tensor:
+        """Return the divisors of learned weights, which depend on all that is learned, as one more thing to learn."""
+        device = self.base.learned()[0].device
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        with torch.enable_grad():
+            total = self.base.known_row_sum(wide, device)
+            return total.masked_fill(total == 0, torch.inf).unsqueeze(1)
+
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return self.base.tile(rows, columns, dtype, device).div_(self._total(dtype, device)[rows])
+        return self.base.tile(rows, columns, dtype, device) / self._total(dtype, device)[rows]
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         return 0.0 if self.base.constant(rows, columns) == 0 else None

@@ -18,7 +18,7 @@ def product(one: Tensor | None, other: Tensor | None, dtype: torch.dtype, device
 
 
 def checked(values: Tensor | None, length: int, name: str) -> Tensor | None:
-    """Return detached scales; raise unless there is one finite value for each row."""
+    """Return a copy of scales; raise unless there is one finite value for each row."""
     if values is None:
         return None
     if values.shape != (length,):
@@ -28,7 +28,7 @@ def checked(values: Tensor | None, length: int, name: str) -> Tensor | None:
         )
     if values.device.type == "cpu" and not torch.isfinite(values).all():
         raise ValueError(f"expected finite values to scale {name} by, got NaN or infinity: check where they come from")
-    return values.detach().clone()
+    return values.clone()
 
 
 def check_row_sums(row_sums: Tensor, length: int, weight: object) -> None:

@@ -17,15 +17,14 @@ class LowRank(PairWeight):
     Two rows of class probabilities give the probability of a common class: soft labels, or a teacher's, as a pull.
 
     Args:
-        anchors: a, floating, shape (N, K); constant under differentiation.
+        anchors: a, floating, shape (N, K); it receives a gradient if it requires one, as does b.
         references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
 
     Raises:
-        ValueError: If vectors are not finite matrices of the same width without gradient (values are checked on the CPU
-            only).
+        ValueError: If vectors are not finite matrices of the same width (values are checked on the CPU only).
 
     Memory:
-        O((N + R)·K); a product with references (R, D) takes O((N + R)·K·D) time.
+        O((N + R)·K), with gradients too; a product with references (R, D) takes O((N + R)·K·D) time.
 
     Example:
         >>> import torch
@@ -36,11 +35,12 @@ class LowRank(PairWeight):
 
     def __init__(self, anchors: Float[Tensor, "n k"], references: Float[Tensor, "r k"] | None = None) -> None:
         self.anchors, self.references = _vectors(anchors, references)
-        seen = anchors.device.type == "cpu"
-        positive = seen and bool((self.anchors >= 0).all()) and bool((self.references >= 0).all())
+        seen = anchors.device.type == "cpu"  # elsewhere it is assumed, as for `Explicit`
+        positive = not seen or (bool((self.anchors >= 0).all()) and bool((self.references >= 0).all()))
         symmetric = 0 if references is None else None
         shape = len(self.anchors), len(self.references)
         super().__init__(shape, is_set=False, is_nonnegative=positive, symmetric_at=symmetric)
+        self.is_learned = self.anchors.requires_grad or self.references.requires_grad
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
@@ -69,8 +69,7 @@ class Below(PairWeight):
     ``Below(guide_queries, guide_keys, limits=(guide_queries * guide_keys).sum(dim=1) - margin) | own``
 
     Args:
-        anchors: a, the guide's vectors, floating, shape (N, K), normalised where cosines are meant; constant under
-            differentiation.
+        anchors: a, the guide's vectors, floating, shape (N, K), normalised where cosines are meant.
         references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
         limits: t, one for each anchor, shape (N,).
 
@@ -101,12 +100,17 @@ class Below(PairWeight):
         limits: Float[Tensor, " n"],
     ) -> None:
         self.anchors, self.references = _vectors(anchors, references)
+        if anchors.requires_grad or self.references.requires_grad or limits.requires_grad:
+            raise ValueError(
+                "expected a guide without gradient, as a set of pairs has none, got one that requires it: .detach() "
+                "it, or weigh pairs by a sigmoid, in a pair weight of your own"
+            )
         if limits.shape != anchors.shape[:1]:
             raise ValueError(
                 f"expected limits to be one for each of {len(anchors)} anchors, got shape {tuple(limits.shape)}: pass "
                 "the similarity to the own key, less a margin"
             )
-        self.limits = limits.detach()
+        self.limits = limits
         super().__init__((len(self.anchors), len(self.references)), is_set=True, is_nonnegative=True, symmetric_at=None)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -122,11 +126,6 @@ def _vectors(anchors: Tensor, references: Tensor | None) -> tuple[Tensor, Tensor
             raise ValueError(
                 f"expected {name} to be floating vectors of the width of the anchors', shape (n, {anchors.shape[-1]}), "
                 f"got {vectors.dtype} of shape {tuple(vectors.shape)}: make both by the same model"
-            )
-        if vectors.requires_grad:
-            raise ValueError(
-                f"expected {name} without gradient, as a weight is constant, got vectors that require one: .detach() "
-                "them"
             )
         if vectors.device.type == "cpu" and not vectors.isfinite().all():
             raise ValueError(f"expected {name} to be finite, got NaN or infinity: check what made them")

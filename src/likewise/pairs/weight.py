@@ -1,12 +1,13 @@
 """The definition of a pair weight: a value for every (anchor, reference), given by tiles, and what tiles imply."""
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise.pairs.form import ClosedForm
 
@@ -20,10 +21,11 @@ def blocks(length: int, size: int) -> Iterator[slice]:
 
 
 class Weight(ABC):
-    r"""Abstract: a weight $w_{ir}$ for each of N anchors and R references, constant under differentiation.
+    r"""Abstract: a weight $w_{ir}$ for each of N anchors and R references.
 
     A subclass defines a tile; row sums, products and transposes then iterate over tiles in O(N + R + tile) memory. It
-    overrides `product` and `transposed_product` if it has closed forms.
+    overrides `product` and `transposed_product` if it has closed forms. It is constant under differentiation, unless
+    an attribute is a tensor that requires a gradient, or a module with parameters: then its tiles are differentiated.
 
     Args:
         shape: (N, R), the numbers of anchors and references.
@@ -32,6 +34,15 @@ class Weight(ABC):
         symmetric_at: The index of the first anchor among the references, if it is known that the anchors are
             consecutive ones of these, and the weights their rows of a symmetric R x R matrix; else None.
     """
+
+    is_learned: bool = False
+    """Whether anything in it requires a gradient."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the weights of others be looked through for gradients; the library's own tell when they are made."""
+        super().__init_subclass__(**kwargs)
+        if not cls.__module__.startswith("likewise."):
+            cls.is_learned = property(_looks)  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
 
     def __init__(self, shape: tuple[int, int], *, is_set: bool, is_nonnegative: bool, symmetric_at: int | None) -> None:
         self.shape = shape
@@ -52,6 +63,12 @@ class Weight(ABC):
     def is_symmetric(self) -> bool:
         """Whether it is known that anchors are the references and w[i, r] = w[r, i]."""
         return self.symmetric_at == 0 and self.shape[0] == self.shape[1]
+
+    def learned(self) -> list[Tensor]:
+        """Return the tensors in it that require a gradient."""
+        found: dict[Tensor, Tensor] = {}
+        _apart(self, found)
+        return list(found)
 
     @property
     def sums_to_one(self) -> bool:
@@ -143,7 +160,13 @@ class Weight(ABC):
         return self.known_row_sum(dtype, torch.device(device)).clone()
 
     def known_row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
-        """Return the cached row sums, which must not be modified."""
+        """Return the cached row sums, which must not be modified; those of a learned weight have its gradient."""
+        if self.is_learned:
+            if torch.compiler.is_compiling():
+                return self._row_sum(dtype, device)  # differentiated by the compiler
+            with torch.no_grad():
+                value = self._row_sum(dtype, device)
+            return with_gradient(value, self, lambda g: lambda rows, _: g[rows, None])
         if (dtype, device) not in self._row_sums:
             given = self._given
             self._row_sums[dtype, device] = self._row_sum(dtype, device) if given is None else given.to(device, dtype)
@@ -163,6 +186,9 @@ class Weight(ABC):
 
     def known_support(self, device: torch.device) -> Bool[Tensor, " n"]:
         """Return the cached support, which must not be modified."""
+        if self.is_learned:
+            with torch.no_grad():
+                return self._support(device)
         if device not in self._supports:
             given = self._given
             self._supports[device] = self._support(device) if given is None else given.to(device) > 0
@@ -250,3 +276,102 @@ class Multiply(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         with torch.autocast(gradients[0].device.type, enabled=False):  # backward may be called within autocast
             return ctx.weight.T @ gradients[0], None
+
+
+Slope = Callable[[slice, slice], Tensor]
+"""The derivative of a scalar with respect to the weights of some rows and columns, or one that broadcasts to it."""
+
+
+def with_gradient(value: Tensor, weight: Weight, slope: Callable[[Tensor], Slope], *given: Tensor) -> Tensor:
+    """Return a value that depends on a weight with the gradients of what the weight learns, exactly.
+
+    Args:
+        value: The value, of any shape, computed without them.
+        weight: The weight, evaluated once more, tile by tile, in the backward.
+        slope: Called in the backward with the gradient of the value.
+        *given: What ``slope`` reads: that it is unchanged is checked.
+
+    Memory:
+        O(what is learned + tile).
+    """
+    if not (torch.is_grad_enabled() and weight.is_learned):
+        return value
+    return _Learned.apply(value, weight, slope, *weight.learned(), *(x.detach() for x in given))
+
+
+class _Learned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, weight: Weight, slope: Callable[[Tensor], Slope], *tensors: Tensor) -> Tensor:
+        ctx.weight, ctx.slope = weight, slope
+        ctx.save_for_backward(*tensors)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                f"expected first derivatives of {ctx.weight}, got a request for second ones (create_graph=True): "
+                ".detach() what it learns"
+            )
+        tensors, (g,) = ctx.saved_tensors, gradients  # torch raises if they were modified since
+        with torch.autocast(g.device.type, enabled=False):
+            found = _gradients(ctx.weight, ctx.slope(g), g)
+        return g, None, None, *found, *[None] * (len(tensors) - len(found))
+
+
+def _gradients(weight: Weight, slope: Slope, like: Tensor) -> list[Tensor]:
+    """Return the gradients of what a weight learns; tiles have the dtype and device of ``like``."""
+    learned: dict[Tensor, Tensor] = {}
+    apart: Weight = _apart(weight, learned)
+    totals, found = [torch.zeros_like(x) for x in learned.values()], set[bool]()
+    for rows in blocks(weight.shape[0], STREAM):
+        for columns in blocks(weight.shape[1], STREAM):
+            if apart.constant(rows, columns) is not None:
+                continue
+            with torch.enable_grad():
+                tile = apart.tile(rows, columns, like.dtype, like.device)
+            found.add(tile.requires_grad)
+            if not tile.requires_grad:
+                continue
+            of_tile = slope(rows, columns).expand(tile.shape)
+            parts = torch.autograd.grad(tile, list(learned.values()), of_tile, materialize_grads=True)
+            totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
+    if found == {False}:
+        raise RuntimeError(
+            f"expected tiles of {weight} that depend on what requires a gradient in it, got constant ones: .detach() it"
+        )
+    return [total.to(x.dtype) for total, x in zip(totals, learned, strict=True)]
+
+
+def _looks(weight: Weight) -> bool:
+    return any(map(_is_learned, vars(weight).values()))
+
+
+def _is_learned(item: object) -> bool:
+    """Return whether an attribute of a weight has a gradient."""
+    if isinstance(item, Tensor):
+        return item.requires_grad
+    if isinstance(item, tuple | list):
+        return any(map(_is_learned, item))
+    if isinstance(item, nn.Module):
+        return any(x.requires_grad for x in item.parameters())
+    return isinstance(item, Weight) and item.is_learned
+
+
+def _apart(item: Any, learned: dict[Tensor, Tensor]) -> Any:
+    """Return an attribute with a leaf of its own for each learned tensor, in float32 or wider; note which for which.
+
+    One may depend on another, such as a sum of weights on these: each is to have its direct derivative.
+    """
+    if isinstance(item, Weight):
+        result = copy.copy(item)
+        vars(result).update({name: _apart(value, learned) for name, value in vars(item).items()})
+        return result
+    if type(item) in {tuple, list}:
+        return type(item)(_apart(x, learned) for x in item)
+    if isinstance(item, Tensor) and item.requires_grad and item not in learned:
+        wide = torch.promote_types(item.dtype, torch.float32)
+        learned[item] = item.detach().to(wide).requires_grad_()
+    if isinstance(item, nn.Module):
+        learned |= {x: x for x in item.parameters() if x.requires_grad}
+    return learned.get(item, item) if isinstance(item, Tensor) else item

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
-from likewise.evaluation import FeatureParts, Features, load_features
+from likewise.evaluation import KNN, FeatureParts, Features, load_features
 from likewise.evaluation.features import Bar, label_words, silent
 from likewise.evaluation.raw import LONGEST
 from likewise.records import ClassMean, Curves
@@ -136,6 +136,14 @@ class Subject:
         if features is None:
             return None
         return replace(features.test, vectors=torch.zeros(len(features.test), 0))
+
+    def predicted(self, features: Features) -> Int[Tensor, " n"] | None:
+        """Return the classes that kNN predicts of test samples, (N,): -1 of others; None where it predicted nothing."""
+        found = self.outcomes.get((KNN.name, "prediction", ENCODER, "test"))
+        if found is None:
+            return None
+        place = places_of(features.numbers, found.rows)
+        return found.values.long()[place].where(place >= 0, -1)
 
     def unseen_classes(self, outcomes: Outcomes) -> Int[Tensor, " m"] | None:
         """Return the class of each sample, (M,), turns being one, where the classes were not trained on; else None."""

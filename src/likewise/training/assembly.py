@@ -104,9 +104,8 @@ def assemble(
     torch.manual_seed(seed)
     before = _earlier_run(specs, parts)
     encoder = _encoder(specs, train)
-    head = _head(specs, encoder) if reads_embeddings(kind) else None
-    if head is None:
-        specs["head"] = None
+    specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
+    head = None if specs["head"] is None else build(specs["head"], Head)
     module = Pretraining(
         encoder,
         head,
@@ -203,11 +202,6 @@ def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:
             f"expected features ({len(inputs)}, {encoder.feature_dim}) from {name}, got {tuple(features.shape)}: "
             "return their length as feature_dim"
         )
-
-
-def _head(specs: dict[str, Any], encoder: Encoder) -> Head:
-    specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim)
-    return build(specs["head"], Head)
 
 
 def _loss(specs: dict[str, Any], train: Samples, width: int) -> Loss:

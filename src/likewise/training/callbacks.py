@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, final
 
-import lightning
 import torch
 from jaxtyping import Float, Int
+from lightning import Callback, Trainer
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
@@ -27,7 +27,7 @@ LEAST = 1e-4  # spread of a batch's embeddings: below it, two samples have a mea
 
 
 @final
-class Statistics(lightning.Callback):
+class Statistics(Callback):
     """Sum what the loss leaves in `last`, and write it at the end of each epoch.
 
     A name that ends in ``_histogram`` holds counts, added over an epoch. One that ends in ``_by_anchor`` holds
@@ -45,23 +45,20 @@ class Statistics(lightning.Callback):
         self.names = tuple(names)
         self._sums: dict[str, Tensor] = {}
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Drop the rows of epochs that training repeats."""
-        del pl_module
         if trainer.is_global_zero:
             self._write(trainer.current_epoch + 1, {})
 
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Add what the step left; at the end of the epoch write the sums."""
-        del outputs
         last: dict[str, Tensor] = getattr(pl_module.loss, "last", {})
+        labels: Tensor | None = batch.get("labels")
         for name, value in last.items():
             if name.endswith(HISTOGRAM):
                 self._add(name, value.detach())
-            elif name.endswith(BY_ANCHOR) and self.names and _has_classes(batch):
-                sums = by_class(value.detach(), batch["labels"].to(value.device), len(self.names))
+            elif name.endswith(BY_ANCHOR) and self.names and labels is not None and labels.ndim == 1:
+                sums = by_class(value.detach(), labels.to(value.device), len(self.names))
                 self._add(name, trainer.strategy.reduce(sums, reduce_op="sum"))  # a checkpoint is that of one process
         if batch_idx + 1 >= trainer.num_training_batches and self._sums:
             if trainer.is_global_zero and not trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
@@ -104,10 +101,6 @@ def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int
     return sums.new_zeros(2, classes).index_add_(1, classes_of_anchors, means)
 
 
-def _has_classes(batch: Batch) -> bool:
-    return "labels" in batch and batch["labels"].ndim == 1
-
-
 def _means(name: str, epoch: int, names: Sequence[str], sums: Tensor) -> list[ClassMean]:
     """Return the mean of each class that has a value."""
     pairs = zip(names, *sums.tolist(), strict=True)
@@ -115,7 +108,7 @@ def _means(name: str, epoch: int, names: Sequence[str], sums: Tensor) -> list[Cl
 
 
 @final
-class Snapshots(lightning.Callback):
+class Snapshots(Callback):
     """Keep the embeddings that the loss received in the last step of the first epoch and of the last.
 
     Snapshots of losses whose forward takes `embeddings` are written to the run's batches.npz. At the end of every
@@ -135,21 +128,15 @@ class Snapshots(lightning.Callback):
         self._received: Tensor | None = None
         self._hook: RemovableHandle | None = None
 
-    def on_train_batch_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Listen to the loss in the last step of an epoch."""
-        del batch
         self._forget()
         loss: Any = pl_module.loss
         if _is_last(trainer, batch_idx) and EMBEDDINGS in LossSignature.by(type(loss)).names:
             self._hook = loss.register_forward_pre_hook(self._receive, with_kwargs=True)
 
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Write what the loss received."""
-        del outputs, batch_idx
         received = self._received
         self._forget()
         if received is None:
@@ -160,16 +147,12 @@ class Snapshots(lightning.Callback):
         with self.run.writing(self.run.batches.name) as path:
             save_snapshots(path, kept)
 
-    def on_exception(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Leave no hook behind."""
-        del trainer, pl_module, exception
         self._forget()
 
     def _receive(self, loss: Any, views: tuple[Tensor, ...], named: Mapping[str, Any]) -> None:
         """Remember the embeddings of this call of the loss; views are given by position."""
-        del loss
         self._received = (views[0] if views else named[EMBEDDINGS]).detach()
 
     def _forget(self) -> None:
@@ -178,13 +161,13 @@ class Snapshots(lightning.Callback):
         self._hook = self._received = None
 
 
-def _is_last(trainer: lightning.Trainer, batch_idx: int) -> bool:
+def _is_last(trainer: Trainer, batch_idx: int) -> bool:
     """Return whether this step ends an epoch, or the training, and its process writes."""
     ends = batch_idx + 1 >= trainer.num_training_batches or 0 < trainer.max_steps <= trainer.global_step + 1
     return ends and trainer.is_global_zero and not trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _snapshot(trainer: lightning.Trainer, loss: Any, received: Tensor, batch: Batch) -> Snapshot:
+def _snapshot(trainer: Trainer, loss: Any, received: Tensor, batch: Batch) -> Snapshot:
     """Return the first samples of a batch as a snapshot."""
     few = max(1, MOST_ROWS // (received.shape[1] if received.ndim == 3 else 1))
     labels, temperature = batch.get("labels"), getattr(loss, "temperature", None)
@@ -202,7 +185,7 @@ def _snapshot(trainer: lightning.Trainer, loss: Any, received: Tensor, batch: Ba
 
 
 @final
-class Collapse(lightning.Callback):
+class Collapse(Callback):
     """Look at the embeddings of each epoch's last batch, and say when they have collapsed.
 
         1 − ‖z̄‖² < 10⁻⁴,   z̄ the mean of the batch's normalised embeddings
@@ -223,18 +206,14 @@ class Collapse(lightning.Callback):
         self.collapsed = False
         self._rows: Tensor | None = None
 
-    def on_train_batch_start(self, trainer: lightning.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Ask for the embeddings in the last step of an epoch."""
-        del batch
         self._rows = None
         is_last = batch_idx + 1 >= trainer.num_training_batches and trainer.is_global_zero
         pl_module.observer = self._receive if is_last else None
 
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Measure how far the embeddings are spread."""
-        del pl_module, outputs, batch, batch_idx
         rows, self._rows = self._rows, None
         if rows is None or len(rows) < 2 or not torch.isfinite(rows).all():
             return

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-import lightning
 import torch
+from lightning import Callback, Trainer
 from torch import Tensor
 
 from likewise.runs import Run
@@ -28,7 +28,7 @@ class Terminated(SystemExit):
 
 
 @final
-class Checkpoints(lightning.Callback):
+class Checkpoints(Callback):
     """Save the state of a training every epoch and every few minutes, and its curves.
 
     Checkpoints are saved after a step of the optimizer, since accumulated gradients are not saved. Each is written
@@ -58,9 +58,8 @@ class Checkpoints(lightning.Callback):
         self._last = time.monotonic()
         self._steps = 0
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Continue the curves from the current step."""
-        del pl_module
         self._steps = trainer.global_step
         self._last = time.monotonic()
         if threading.current_thread() is threading.main_thread():
@@ -69,11 +68,8 @@ class Checkpoints(lightning.Callback):
         if trainer.is_global_zero:
             self._curves.go_on(trainer.fit_loop.epoch_loop.batch_progress.total.ready)
 
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Record what was logged, and save if it is time."""
-        del pl_module, outputs, batch
         number = trainer.fit_loop.epoch_loop.total_batch_idx
         every = int(getattr(trainer, "log_every_n_steps", 1))
         if trainer.is_global_zero and every and (number + 1) % every == 0:
@@ -90,19 +86,15 @@ class Checkpoints(lightning.Callback):
         if ending:
             raise Terminated
 
-    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write the last rows."""
-        del trainer, pl_module
         self._curves.write()
 
-    def on_exception(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Write the rows so far."""
-        del trainer, pl_module, exception
         self._curves.write()
 
-    def save(self, trainer: lightning.Trainer) -> None:
+    def save(self, trainer: Trainer) -> None:
         """Write a checkpoint under a temporary name, then rename it, and keep the last one as the previous."""
         self._curves.write()
         new = self.run.folder / f"{self.run.checkpoint.name}.new"
@@ -118,7 +110,7 @@ class Checkpoints(lightning.Callback):
     def _end_soon(self, *_: object) -> None:
         self.told_to_end = True
 
-    def _agreed(self, trainer: lightning.Trainer, *, told: bool) -> bool:
+    def _agreed(self, trainer: Trainer, *, told: bool) -> bool:
         """Return on all processes whether any of them says so."""
         return trainer.strategy.reduce_boolean_decision(told, all=False) if trainer.world_size > 1 else told
 

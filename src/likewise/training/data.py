@@ -61,7 +61,6 @@ class TrainingData(lightning.LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Collect what no process could decode, and warn of it."""
-        del stage
         if self.trainer is None or isinstance(self.samples.inputs, Tensor):
             return
         everyone = distributed.exchange_texts(json.dumps(list(self.lost.items())), self.trainer.strategy.root_device)
@@ -71,7 +70,6 @@ class TrainingData(lightning.LightningDataModule):
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Make the views on the training device."""
-        del dataloader_idx
         ready = self.batches.on_device(batch)
         if "share" in batch:
             torch.manual_seed(mixed(batch["share"].seed, DROPOUT, self._place().rank))

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
-import lightning
 import torch
+from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
@@ -25,17 +25,14 @@ OURS = {"lightning", "likewise"}
 
 
 @final
-class Monitored(lightning.Callback):
+class Monitored(Callback):
     """Refuse, after the first step, callbacks that monitor what is not logged; Lightning tells it after an epoch.
 
     Callbacks or losses of somebody's own may log something later: with these it waits for Lightning.
     """
 
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Compare what callbacks monitor with what the first step has logged."""
-        del outputs, batch
         callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
         theirs = any(type(part).__module__.split(".")[0] not in OURS for part in (*callbacks, pl_module.loss))
         if batch_idx or theirs:
@@ -50,9 +47,7 @@ class Monitored(lightning.Callback):
                 )
 
 
-def trainer_of(
-    options: Mapping[str, Any], callbacks: Sequence[lightning.Callback], checkpoints: Checkpoints | None
-) -> lightning.Trainer:
+def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Trainer:
     """Make the trainer from the user's options, or raise a ValueError unless they fit the processes launched."""
     given = dict(options)
     theirs = as_list(given.pop("callbacks", None))
@@ -72,7 +67,7 @@ def trainer_of(
         given["plugins"] = [*as_list(given.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
         if given.get("strategy") in {None, "auto", "ddp"}:
             given["strategy"] = DDPStrategy(**_without_broadcast())
-    trainer = lightning.Trainer(
+    trainer = Trainer(
         **given,
         callbacks=[Monitored(), *theirs, *callbacks, *(() if checkpoints is None else (checkpoints,))],
         enable_checkpointing=any(isinstance(callback, ModelCheckpoint) for callback in theirs),
@@ -85,7 +80,7 @@ def trainer_of(
     return trainer
 
 
-def fit(ready: Assembled, trainer: lightning.Trainer, run: Run | None, *, compiled: bool = False) -> None:
+def fit(ready: Assembled, trainer: Trainer, run: Run | None, *, compiled: bool = False) -> None:
     """Train, starting from the last readable checkpoint of the run, or anew without a run.
 
     `compiled` is for encoder, head and momentum encoder, not for the loss. Terminated is raised after SIGTERM.

@@ -183,7 +183,8 @@ class Pretraining(lightning.LightningModule):
             )
         for loss_input in self.inputs.all:
             loss_input.start(0 if math.isinf(steps) else int(steps))
-        optimizer = optimizer_of(self, self._make_optimizer, self._rate_factors())
+        factors = {parameter: by for of in self.inputs.all for parameter, by in of.rate_factors().items()}
+        optimizer = optimizer_of(self, self._make_optimizer, self._of_loss | factors)
         schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -204,9 +205,6 @@ class Pretraining(lightning.LightningModule):
         callbacks: Iterable[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
         timers = (callback for callback in callbacks if isinstance(callback, Timer))
         return next((timer for timer in timers if timer.time_remaining() is not None), None)
-
-    def _rate_factors(self) -> dict[nn.Parameter, float]:
-        return self._of_loss | {parameter: by for of in self.inputs.all for parameter, by in of.rate_factors().items()}
 
     def _tell(self, loss: Tensor, count: int) -> None:
         """Log the loss, the learning rate and the loss's `last`, averaged over all processes."""

@@ -55,7 +55,6 @@ class Cosine(Schedule):
         self.end = end
 
     def factor(self, epoch: float, share: float) -> float:
-        """Return the factor."""
         if epoch >= self.warmup_epochs:
             return self._cosine(share)
         part = epoch / self.warmup_epochs
@@ -76,8 +75,6 @@ class Constant(Schedule):
     """
 
     def factor(self, epoch: float, share: float) -> float:
-        """Return 1."""
-        del epoch, share
         return 1.0
 
 
@@ -107,6 +104,4 @@ class Steps(Schedule):
             )
 
     def factor(self, epoch: float, share: float) -> float:
-        """Return the product over the epochs reached."""
-        del share
         return math.prod((by for at, by in zip(self.epochs, self.by, strict=True) if epoch >= at), start=1.0)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, final
 
-import lightning
 import torch
+from lightning import Callback, Trainer
 
 from likewise.data import Parts, Samples
 from likewise.diagnostics import effective_rank
@@ -33,7 +33,7 @@ RANK = Metric("effective rank", "plain", "neither")
 
 
 @final
-class Validation(lightning.Callback):
+class Validation(Callback):
     """Evaluate the validation part every few epochs, and save the scores with the run.
 
     The evaluation is that of the run's own classifier if the loss is one of logits alone; else kNN (k = 20, weighted by
@@ -68,7 +68,7 @@ class Validation(lightning.Callback):
         evaluations: Sequence[Evaluation] | None = None,
         told: Callable[[Result], None] | None = None,
         *,
-        shown: Callable[[lightning.Trainer, Samples, Features], None] | None = None,
+        shown: Callable[[Trainer, Samples, Features], None] | None = None,
         progress: Bar = silent,
         keep_best: bool = False,
     ) -> None:
@@ -92,11 +92,8 @@ class Validation(lightning.Callback):
         self._shown = shown
         self._progress = progress
 
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Evaluate after the last batch of an epoch, before its checkpoint is saved."""
-        del outputs, batch
         epoch = trainer.current_epoch + 1
         ends = batch_idx + 1 >= trainer.num_training_batches
         due = self.every and (epoch % self.every == 0 or epoch == trainer.max_epochs)
@@ -104,12 +101,13 @@ class Validation(lightning.Callback):
             return
         if trainer.fast_dev_run or len(self._validation) < 2:  # pyright: ignore[reportAttributeAccessIssue]
             return
-        module: Any = pl_module
         if not self._tokenised:
-            self._train, self._validation = (prepared(module.encoder, part) for part in (self._train, self._validation))
+            self._train, self._validation = (
+                prepared(pl_module.encoder, part) for part in (self._train, self._validation)
+            )
             self._tokenised = True
-        validation = features_of(self._validation, module.encoder, "validation", self._progress)
-        for measured in (result.at(epoch) for result in self._found(module, validation)):
+        validation = features_of(self._validation, pl_module.encoder, "validation", self._progress)
+        for measured in (result.at(epoch) for result in self._found(pl_module, validation)):
             if self.keep_best and self._is_best(measured):
                 content = io.BytesIO()
                 torch.save(pl_module.state_dict(), content)
@@ -132,7 +130,7 @@ class Validation(lightning.Callback):
         applicable = (evaluation for evaluation in self._tried if evaluation.why_not_applicable(parts) is None)
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
 
-    def _save(self, trainer: lightning.Trainer, result: Result) -> None:
+    def _save(self, trainer: Trainer, result: Result) -> None:
         """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""
         self.run.add(result)
         metrics = {f"validation/{score.evaluation} {score.metric}": score.value for score in result.headline}

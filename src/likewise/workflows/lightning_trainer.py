@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from math import isfinite
 from typing import Any, final
 
-import lightning
 import torch
+from lightning import Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
@@ -67,15 +67,13 @@ class TrainingBar(ProgressBar):
         """Show the bar again."""
         self.is_enabled = True
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Open the bar."""
         super().on_train_start(trainer, pl_module)
         if self.is_enabled:
             self._bar = self._progress.steps(_steps(trainer), "training")
 
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar, and show the loss when the bar is next drawn."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         if self._bar is None:
@@ -83,7 +81,7 @@ class TrainingBar(ProgressBar):
         self._bar.update(trainer.global_step - self._bar.n)
         self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
 
-    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Say the epoch's line where there is no bar."""
         super().on_train_epoch_end(trainer, pl_module)
         if self.is_enabled and self._bar is None:
@@ -91,14 +89,12 @@ class TrainingBar(ProgressBar):
             of_all = "" if steps is None else f"/{steps}"
             self._progress.say(f"training: {trainer.global_step}{of_all} steps, {_epoch_and_loss(trainer)}")
 
-    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Close the bar."""
         super().on_train_end(trainer, pl_module)
         self._close()
 
-    def on_exception(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Close the bar, so that the error stands on a line of its own."""
         super().on_exception(trainer, pl_module, exception)
         self._close()
@@ -108,13 +104,13 @@ class TrainingBar(ProgressBar):
             self._bar.close()
 
 
-def _steps(trainer: lightning.Trainer) -> int | None:
+def _steps(trainer: Trainer) -> int | None:
     """Return the steps of the whole training; None where a time ends it."""
     steps = trainer.estimated_stepping_batches
     return int(steps) if isfinite(steps) else None
 
 
-def _epoch_and_loss(trainer: lightning.Trainer) -> str:
+def _epoch_and_loss(trainer: Trainer) -> str:
     loss = trainer.progress_bar_metrics.get("loss")
     words = [] if loss is None else [f"loss={float(torch.as_tensor(loss)):.3f}"]
     return ", ".join([f"epoch={trainer.current_epoch + 1}", *words])

@@ -15,24 +15,8 @@ from likewise.configuration.recipes import studies, study
 from likewise.report.formatting import counted, score_words
 from likewise.runs import Run
 from likewise.scores import Score, best, validation_score
-from likewise.workflows import training
+from likewise.workflows import plan, training
 from likewise.workflows.comparison import Comparison, compare
-from likewise.workflows.plan import (
-    PLAN,
-    GivenSetting,
-    Planned,
-    Sweep,
-    axes_of,
-    configurations,
-    folder_of,
-    in_setting,
-    options_line,
-    options_of,
-    planned,
-    remove_traces,
-    standing,
-    write,
-)
 from likewise.workflows.progress import PRINTED, Progress
 
 TABLE = "tuning.csv"
@@ -100,28 +84,28 @@ def sweep(
         KeyboardInterrupt: The user ended it.
     """
     of_study = study(common.pop("recipe")) if common.get("recipe") in studies() else {}
-    every = [GivenSetting(name, shlex.split(options)) for name, options in of_study.items()]
+    every = [plan.GivenSetting(name, shlex.split(options)) for name, options in of_study.items()]
     for name, options in (settings or {}).items():
         words = {option: value for option, value in options.items() if option != "tune"}
-        every.append(GivenSetting(name, options_of(words), axes_of(options.get("tune"))))
-    plan = planned(
+        every.append(plan.GivenSetting(name, plan.options_of(words), plan.axes_of(options.get("tune"))))
+    made = plan.planned(
         every,
-        options_of(common),
+        plan.options_of(common),
         list(range(seeds)) if isinstance(seeds, int) else list(seeds),
-        grid=axes_of(grid),
-        tune=axes_of(tune),
+        grid=plan.axes_of(grid),
+        tune=plan.axes_of(tune),
         trials=trials,
         tune_by=tune_by,
         split_seeds=split_seeds,
     )
-    return carry_out(plan, folder_of(plan, output), progress)
+    return carry_out(made, plan.folder_of(made, output), progress)
 
 
-def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Comparison | None:
+def carry_out(sweep: plan.Sweep, folder: Path, progress: Progress = PRINTED) -> Comparison | None:
     """Train what isn't trained yet, run after run, and compare; see `sweep`."""
-    if not (folder / PLAN).is_file():
+    if not (folder / plan.PLAN).is_file():
         _check(sweep)
-        write(sweep, folder)
+        plan.write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
     settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
     progress.say(f"{settings} x {seeds}{tuned} in {folder}")
@@ -134,24 +118,24 @@ def carry_out(sweep: Sweep, folder: Path, progress: Progress = PRINTED) -> Compa
     try:
         comparison = _trained(sweep, folder, progress)
     except BaseException as error:
-        if any(standing(planned_run.root) for planned_run in sweep.everything(folder)):
+        if any(plan.standing(planned_run.root) for planned_run in sweep.everything(folder)):
             error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
         else:
-            remove_traces(sweep, folder)
+            plan.remove_traces(sweep, folder)
         raise
     if comparison is None:
         progress.tell(f"\nsweep: {folder}; fewer than two runs have scores to compare")
     return comparison
 
 
-def _check(sweep: Sweep) -> None:
+def _check(sweep: plan.Sweep) -> None:
     """Raise unless settings and data fit together: of trials the first is put together, of others options are read."""
-    for name, config in configurations(sweep).items():
-        with in_setting(name, sweep):
+    for name, config in plan.configurations(sweep).items():
+        with plan.in_setting(name, sweep):
             training.check(config)
 
 
-def _trained(sweep: Sweep, folder: Path, progress: Progress) -> Comparison | None:
+def _trained(sweep: plan.Sweep, folder: Path, progress: Progress) -> Comparison | None:
     """Train what isn't trained yet, and compare."""
     work = _Work(len(sweep.everything(folder)), progress)
     tuned = _tuned(sweep, folder, work)
@@ -180,9 +164,9 @@ class _Work:
         self.failed: list[str] = []
         self._seconds: list[float] = []
 
-    def done(self, runs: Sequence[Planned]) -> Iterator[tuple[Planned, Run]]:
+    def done(self, runs: Sequence[plan.Planned]) -> Iterator[tuple[plan.Planned, Run]]:
         """Train what isn't trained yet, and yield each run that is finished."""
-        befores = [standing(planned_run.root) for planned_run in runs]
+        befores = [plan.standing(planned_run.root) for planned_run in runs]
         finished = sum(run is not None and run.stage == "finished" for run in befores)
         if finished:
             self.progress.say(f"already finished: {finished} of {len(runs)} runs")
@@ -191,7 +175,7 @@ class _Work:
             if made is not None:
                 yield planned_run, made
 
-    def _one(self, planned_run: Planned, before: Run | None) -> Run | None:
+    def _one(self, planned_run: plan.Planned, before: Run | None) -> Run | None:
         self.number += 1
         if before is not None and before.stage == "finished":
             return before
@@ -202,7 +186,7 @@ class _Work:
             made = training.train(read(words), progress=self.progress)
             self._seconds.append(time.monotonic() - start)
         except Exception as error:
-            if self.number == 1 and standing(planned_run.root) is None:
+            if self.number == 1 and plan.standing(planned_run.root) is None:
                 raise ValueError(f"{planned_run.name}, the first run: {error or type(error).__name__}") from error
             self.failed.append(f"{planned_run.name}: {error or type(error).__name__}")
             self.progress.say(f"failed: {self.failed[-1]}")
@@ -217,7 +201,7 @@ class _Work:
         return f", about {tqdm.format_interval(seconds)} left"
 
 
-def _tuned(sweep: Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
+def _tuned(sweep: plan.Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
     """Train the trials, write their table as they come, and return the best of each setting.
 
     A trial that fails, as one may that diverges, is no failure of the sweep unless all of its setting's fail.
@@ -231,7 +215,7 @@ def _tuned(sweep: Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
     for name, trial in chosen.items():
         tried = sum(trial.setting == name for trial in trials)
         score = f"{trial.score.evaluation}, {trial.score.metric} {score_words(trial.score)} on validation"
-        work.progress.say(f"{name}: {options_line(trial.options)}, the best of {tried} trials by {score}")
+        work.progress.say(f"{name}: {plan.options_line(trial.options)}, the best of {tried} trials by {score}")
     return chosen
 
 
@@ -256,5 +240,5 @@ def _write_table(path: Path, trials: Sequence[_Trial]) -> None:
             mark = "chosen" if any(trial is kept for kept in chosen) else ""
             where = trial.run.folder.relative_to(path.parent)
             writer.writerow(
-                [trial.setting, options_line(trial.options), score.evaluation, score.metric, *numbers, mark, where]
+                [trial.setting, plan.options_line(trial.options), score.evaluation, score.metric, *numbers, mark, where]
             )

@@ -8,13 +8,12 @@ from markupsafe import Markup
 from torch import Tensor
 
 from likewise.diagnostics import plots
-from likewise.evaluation import KNN
 from likewise.evaluation.predictions import F1, THIRDS
 from likewise.report.elements import heading, sentence, table
 from likewise.report.formatting import counted, dot_of, score_words, slug
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
-from likewise.scores import ALL, ENCODER, Group, Score, places_of
+from likewise.scores import ALL, ENCODER, Group, Score
 
 MOST = 40  # classes or labels that are shown
 PAIRS = 12  # of classes that are confused, in a table
@@ -82,13 +81,10 @@ class ConfusionSection(Section):
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
         test = subjects[0].test_part
-        predicted = subjects[0].outcomes.get((KNN.name, "prediction", ENCODER, "test"))
+        predicted = None if test is None else subjects[0].predicted(test)
         if test is None or test.label_kind != "classes" or predicted is None:
             return None
-        place = places_of(predicted.rows, test.numbers)
-        if bool((place < 0).any()):
-            return None
-        counts = confusion(test.classes[place], predicted.values.long(), len(test.names))
+        counts = confusion(test.classes[predicted >= 0], predicted[predicted >= 0], len(test.names))
         wrong = counts.clone().fill_diagonal_(0)
         if not wrong.any():
             return None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
 from likewise.diagnostics.layout import Method
-from likewise.evaluation import KNN, Features
+from likewise.evaluation import Features
 from likewise.evaluation.features import label_words
 from likewise.report.elements import drawn_by_script, sentence
 from likewise.report.formatting import how_many
@@ -57,7 +57,7 @@ class MapSection(Section):
         return Content("Map", said, drawn_by_script("map", _data(first, some, panels)))
 
 
-def ordered(features: Features, seed: int = 0, *, whole: bool) -> Int[Tensor, " n"]:
+def ordered(features: Features, *, whole: bool) -> Int[Tensor, " n"]:
     """Return a random order of samples: class by class, or such that any beginning has the same share of each class.
 
     Example:
@@ -67,7 +67,7 @@ def ordered(features: Features, seed: int = 0, *, whole: bool) -> Int[Tensor, " 
         >>> len(set(features.classes[ordered(features, whole=True)[:2]].tolist()))
         1
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     shuffled = torch.randperm(len(features), generator=generator)
     if features.label_kind != "classes":
         return shuffled
@@ -179,11 +179,9 @@ def _colours(subject: Subject, some: Features) -> dict[str, Any]:
         return {}
     palette = plots.palette(len(some.names))
     found = {"class": of(some.names, palette, some.classes)}
-    predicted = subject.outcomes.get((KNN.name, "prediction", ENCODER, "test"))
-    if predicted is None:
+    said = subject.predicted(some)
+    if said is None:
         return found
-    place = places_of(some.numbers, predicted.rows)
-    said = predicted.values.long()[place].where(place >= 0, -1)
     wrong = (said != some.classes).long().where(said >= 0, -1)
     return found | {
         "kNN's prediction": of(some.names, palette, said),

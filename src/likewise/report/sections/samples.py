@@ -8,12 +8,11 @@ from torch import Tensor
 
 from likewise.data import Texts
 from likewise.diagnostics import HardPairs, hardest_pairs
-from likewise.evaluation import KNN, FeatureParts, Features
+from likewise.evaluation import FeatureParts, Features
 from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, sentence, table
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
-from likewise.scores import ENCODER, places_of
 
 PAIRS = 12  # of each kind
 MOST = {"classes": 60_000, "label sets": 10_000}  # samples among which the pairs are found
@@ -65,34 +64,27 @@ class MistakesSection(Section):
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
         subject = subjects[0]
-        predicted = subject.outcomes.get((KNN.name, "prediction", ENCODER, "test"))
-        if predicted is None or subject.features is None or subject.features.test.label_kind != "classes":
+        if subject.features is None or subject.features.test.label_kind != "classes":
             return None
-        if subject.parts is None or len(subject.parts.test.input_shape) != 3:
+        test = subject.features.test
+        predicted = subject.predicted(test)
+        if predicted is None or subject.parts is None or len(subject.parts.test.input_shape) != 3:
             return None
-        wrong, predictions = _wrong(subject.features.test, predicted.rows, predicted.values.long())
+        wrong = ((predicted >= 0) & (predicted != test.classes)).nonzero().flatten()
         if len(wrong) == 0:
             return None
-        rows = _mistakes(subject, subject.features, wrong[:MISTAKES], predictions)
+        rows = _mistakes(subject, subject.features, wrong[:MISTAKES], predicted)
         channels = subject.parts.test.input_shape[0]
         said = sentence("mistakes", shown=len(rows), wrong=len(wrong), channels=channels)
         return Content("What kNN gets wrong", said, element("mistakes", rows))
 
 
-def _wrong(test: Features, rows: Tensor, predictions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which test samples are predicted wrongly, and as what."""
-    place = places_of(test.numbers, rows)
-    said = predictions[place]
-    wrong = (place >= 0) & (said != test.classes)
-    return wrong.nonzero().flatten(), said[wrong]
-
-
-def _mistakes(subject: Subject, features: FeatureParts, wrong: Tensor, predictions: Tensor) -> list[tuple[Any, ...]]:
+def _mistakes(subject: Subject, features: FeatureParts, wrong: Tensor, predicted: Tensor) -> list[tuple[Any, ...]]:
     """Return of each test image its thumbnail, what is predicted, and the thumbnails of its nearest training images."""
     shown = features.test[wrong]
     found = nearest(shown.vectors, features.train.vectors, min(NEIGHBORS, len(features.train)))
     near = [subject.thumbnails_of(features.train[indices]) for *_, of in found for indices in of]
-    names = [shown.names[label] for label in predictions[: len(shown)].tolist()]
+    names = [shown.names[label] for label in predicted[wrong].tolist()]
     return list(zip(subject.thumbnails_of(shown), names, near, strict=True))
 
 

@@ -25,15 +25,12 @@ class BatchInputs(LossInput):
     without_head = frozenset({"labels", "sample_index"})
 
     def embeddings(self, step: Step) -> Float[Tensor, "b v e"]:
-        """Return z of the views that the encoder sees."""
         return step.embeddings
 
     def labels(self, step: Step) -> Tensor:
-        """Return the labels."""
         return step.labels
 
     def sample_index(self, step: Step) -> Int[Tensor, " b"]:
-        """Return the rows in the training part."""
         return step.batch["sample_index"]
 
 
@@ -52,12 +49,10 @@ class Pairs(LossInput):
     of_labels = frozenset({"key_labels"})
 
     def build(self, context: InputContext) -> None:
-        """Record whether the last view is the partner of the others."""
         self._apart = bool(context.signature.required & PARTNERS)
         self._loss = context.signature.loss
 
     def queries(self, step: Step) -> Tensor:
-        """Return z of the views that are not partners."""
         embeddings = step.embeddings
         if self._apart:
             if step.views != 2 and not (step.views == 1 and step.slow is not None):
@@ -71,15 +66,12 @@ class Pairs(LossInput):
     anchors = queries
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:
-        """Return z of the last view, with gradient."""
         return step.embeddings[:, -1]
 
     positives = keys
 
     def negatives(self, step: Step) -> Float[Tensor, "b e"]:
-        """Return z of the last view of other samples."""
         return step.embeddings[:, -1][step.others(NEGATIVES)]
 
     def key_labels(self, step: Step) -> Tensor:
-        """Return the labels of the keys."""
         return step.labels

@@ -29,15 +29,12 @@ class EpisodeMeans(LossInput):
     without_head = frozenset({"query_features", "class_means", "query_labels"})
 
     def query_features(self, step: Step) -> Float[Tensor, "e q d"]:
-        """Return the features of the queries."""
         return step.by_episode(step.features[:, 0])[1].flatten(1, 2)
 
     def class_means(self, step: Step) -> Float[Tensor, "e k d"]:
-        """Return the mean features of each class's support."""
         return step.by_episode(step.features[:, 0])[0].mean(dim=2)
 
     def query_labels(self, step: Step) -> Int[Tensor, "e q"]:
-        """Return the class of each query within its episode."""
         return _own_classes(step)
 
 
@@ -75,7 +72,6 @@ class EpisodeMaps(Learned, LossInput):
         self._grid: CellGrid | None = None
 
     def build(self, context: InputContext) -> None:
-        """Make the layer, and check that maps have cells to tell apart."""
         channels, height, width = context.encoder.map_shape
         if height * width < 2 and self.mask:
             raise ValueError(
@@ -104,11 +100,9 @@ class EpisodeMaps(Learned, LossInput):
         _ = encoder.cell_grid  # or an error that says what to do
 
     def query_maps(self, step: Step) -> Float[Tensor, "e q d h w"]:
-        """Return the feature maps of the queries."""
         return step.by_episode(step.maps)[1].flatten(1, 2)
 
     def support_maps(self, step: Step) -> Float[Tensor, "e k d h w"]:
-        """Return the mean feature map of each class's support, with one cell masked."""
         maps = step.by_episode(step.maps)[0].mean(dim=2)
         if not self.mask:
             return maps
@@ -119,15 +113,12 @@ class EpisodeMaps(Learned, LossInput):
         return maps * kept.view(height, width)
 
     def cell_labels(self, step: Step) -> Int[Tensor, "e q h w"]:
-        """Return the class within its episode that each cell of a query shows."""
         return self._shown(step, _own_classes(step))
 
     def map_logits(self, step: Step) -> Float[Tensor, "b h w c"]:
-        """Return the logits of every cell of every image."""
         return self.linear(step.maps.movedim(1, -1))
 
     def map_labels(self, step: Step) -> Int[Tensor, "b h w"]:
-        """Return the training class that each cell shows."""
         support, queries = step.by_episode(step.labels)
         shown = self._shown(step, queries.flatten(1)).unflatten(1, queries.shape[1:])
         whole = support[..., None, None].expand(*support.shape, *shown.shape[-2:])

@@ -21,7 +21,6 @@ class Learned(nn.Module):
         self.rate_factor = rate_factor
 
     def rate_factors(self) -> dict[nn.Parameter, float]:
-        """Return the factor for its parameters."""
         return dict.fromkeys(self.parameters(), self.rate_factor)
 
 
@@ -40,17 +39,13 @@ class LabelPrototypes(Learned, LossInput):
     rows: Prototypes
 
     def build(self, context: InputContext) -> None:
-        """Initialise the prototypes at random."""
         self.rows = Prototypes(context.num_labels, context.embedding_dim)
 
     def predicted(self, features: Float[Tensor, "n d"], head: nn.Module | None) -> Float[Tensor, "n c"]:
-        """Return the cosines of embeddings and prototypes."""
         embeddings = features if head is None else head(features)
         return functional.normalize(embeddings) @ functional.normalize(self.rows()).T
 
     def prototypes(self, step: Step) -> Float[Tensor, "c e"]:
-        """Return the prototypes."""
-        del step
         return self.rows()
 
 
@@ -70,14 +65,10 @@ class Classifier(Learned, LossInput):
     linear: nn.Linear
 
     def build(self, context: InputContext) -> None:
-        """Make the layer."""
         self.linear = nn.Linear(context.encoder.feature_dim, context.num_labels)
 
     def predicted(self, features: Float[Tensor, "n d"], head: nn.Module | None) -> Float[Tensor, "n c"]:
-        """Return the logits."""
-        del head
         return self.linear(features)
 
     def class_logits(self, step: Step) -> Float[Tensor, "b v c"]:
-        """Return the logits of the views that the encoder sees."""
         return self.linear(step.features)

@@ -146,7 +146,6 @@ class LossInput(nn.Module, ABC):
 
     def serves(self, signature: LossSignature, supplied: frozenset[str]) -> bool:
         """Return whether the loss uses it, given the names that all inputs together supply."""
-        del supplied
         return bool(self.given_to(signature))
 
     def rate_factors(self) -> dict[nn.Parameter, float]:
@@ -156,7 +155,7 @@ class LossInput(nn.Module, ABC):
     def start(self, steps: int) -> None:
         """Receive the number of steps of the optimizer, when training begins."""
 
-    def predicted(self, features: Tensor, head: nn.Module | None) -> Tensor | None:  # noqa: ARG002 - an override's
+    def predicted(self, features: Tensor, head: nn.Module | None) -> Tensor | None:
         """Return scores of the classes or labels, (N, C), for features (N, D), if it classifies."""
         return None
 

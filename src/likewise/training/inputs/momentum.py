@@ -45,11 +45,9 @@ class Momentum(LossInput):
         self.buffers_policy: BufferPolicy = buffers
 
     def build(self, context: InputContext) -> None:
-        """Copy encoder and head."""
         self.slow = MomentumEncoder(context.network, self.momentum, buffers=self.buffers_policy)
 
     def start(self, steps: int) -> None:
-        """Let the momentum rise over this number of steps, if `rising`."""
         self.slow.total_steps = max(steps, 1) if self.rising else None
 
     def serves(self, signature: LossSignature, supplied: frozenset[str]) -> bool:
@@ -62,23 +60,19 @@ class Momentum(LossInput):
         return given - {f"{what}_labels" for what in ("key", "reference") if f"{what}s" not in given}
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:
-        """Return z of the last view."""
         return step.keys
 
     references = keys
 
     def key_labels(self, step: Step) -> Tensor:
-        """Return the labels of the keys."""
         return step.labels
 
     reference_labels = key_labels
 
     def targets(self, step: Step) -> Float[Tensor, "b v e"]:
-        """Return z of all views."""
         return step.targets
 
     def after_update(self, network: nn.Module) -> None:
-        """Update the moving average of encoder and head."""
         self.slow.update(network)
 
 
@@ -112,23 +106,17 @@ class KeyQueue(LossInput):
         self._labelled = True
 
     def build(self, context: InputContext) -> None:
-        """Make the queue."""
         self._labelled = context.label_kind is not None
         sets = context.num_labels if context.label_kind == "label sets" else None
         self.ring = Queue(self.size, context.embedding_dim, num_labels=sets, gather_distributed=True)
 
     def queue(self, step: Step) -> Float[Tensor, "q e"]:
-        """Return the keys held."""
-        del step
         return self.ring.keys
 
     def queue_labels(self, step: Step) -> Tensor:
-        """Return their labels."""
-        del step
         return self.ring.labels
 
     def after_loss(self, step: Step) -> None:
-        """Replace the oldest keys by those of the step."""
         self.ring.enqueue(step.keys, step.labels if self._labelled else None)
 
 
@@ -149,9 +137,7 @@ class Predictor(LossInput):
         self.batch_norm = batch_norm
 
     def build(self, context: InputContext) -> None:
-        """Make the network."""
         self.network = PredictionHead(context.embedding_dim, hidden_dim=self.hidden_dim, batch_norm=self.batch_norm)
 
     def predictions(self, step: Step) -> Float[Tensor, "b v e"]:
-        """Return the predictions for all views, in order."""
         return self.network(step.embeddings.flatten(0, 1)).unflatten(0, step.embeddings.shape[:2])

@@ -1,16 +1,16 @@
 """The tools that show a training: TensorBoard, Weights & Biases and MLflow, and what each shows besides curves."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
-import lightning
 import torch
 from jaxtyping import Float, Int, UInt8
+from lightning import Callback, Trainer
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from torch import Tensor
 from torch.nn import functional
@@ -23,7 +23,6 @@ from likewise.evaluation import Features
 from likewise.evaluation.features import label_words
 
 MOST_NAMED = 24  # classes that have a colour of their own
-PAIRS = ("same class", "different classes")
 COMPONENTS = 50  # of features, which the projector lays out
 TAG = "validation"
 MOST = 1000  # validation samples that are shown
@@ -47,6 +46,14 @@ class Seen:
     places: Float[Tensor, "n 2"]
     pictures: Float[Tensor, "n 3 h w"] | None = None
     similarities: tuple[Float[Tensor, " edges"], Float[Tensor, " bins"], Float[Tensor, " bins"]] | None = None
+
+    @property
+    def histograms(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Of pairs of one class and of two, the edges of bins and each one's share in percent; none without classes."""
+        if self.similarities is not None:
+            edges, *shares = self.similarities
+            for name, share in zip(("same class", "different classes"), shares, strict=True):
+                yield f"{TAG}/cosine, {name}", edges, 100 * share
 
     @property
     def map(self) -> Any:
@@ -85,11 +92,11 @@ class OnTensorBoard:
     def epoch(self, seen: Seen) -> None:
         """Add histograms, and a map for the projector, which is told of earlier maps in a resumed training too."""
         writer: Any = self.logger.experiment
-        for name, (edges, shares) in _histograms(seen).items():
-            percent, middles = 100 * shares, (edges[1:] + edges[:-1]) / 2
+        for name, edges, percent in seen.histograms:
+            middles = (edges[1:] + edges[:-1]) / 2
             moments = float(percent.sum()), float(percent @ middles), float(percent @ middles.square())
             buckets = edges[1:].tolist(), percent.tolist()
-            writer.add_histogram_raw(f"{TAG}/cosine, {name}", -1, 1, *moments, *buckets, seen.step)
+            writer.add_histogram_raw(name, -1, 1, *moments, *buckets, seen.step)
         folder = Path(writer.log_dir)
         config = folder / "projector_config.pbtxt"
         before = _maps(config)
@@ -115,10 +122,8 @@ class OnWandb:
         """Log histograms and a figure."""
         wandb: Any = import_module("wandb")
         shown: dict[str, Any] = {"validation/map": wandb.Plotly(seen.map)}
-        if seen.similarities is not None:
-            edges, *shares = (tensor.numpy() for tensor in seen.similarities)
-            for name, share in zip(PAIRS, shares, strict=True):
-                shown[f"validation/cosine, {name}"] = wandb.Histogram(np_histogram=(100 * share, edges))
+        for name, edges, percent in seen.histograms:
+            shown[name] = wandb.Histogram(np_histogram=(percent.numpy(), edges.numpy()))
         self.logger.log_metrics(shown, seen.step)
 
 
@@ -168,13 +173,6 @@ def components(features: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
     return (u * s)[:, :COMPONENTS].double().round(decimals=4)
 
 
-def _histograms(seen: Seen) -> dict[str, tuple[Tensor, Tensor]]:
-    if seen.similarities is None:
-        return {}
-    edges, *shares = seen.similarities
-    return {name: (edges, share) for name, share in zip(PAIRS, shares, strict=True)}
-
-
 def _maps(config: Path) -> list[str]:
     """Return the parts of the projector's configuration, one a map."""
     text = config.read_text(encoding="utf-8") if config.is_file() else ""
@@ -182,7 +180,7 @@ def _maps(config: Path) -> list[str]:
 
 
 @final
-class Drawings(lightning.Callback):
+class Drawings(Callback):
     """Show in TensorBoard, W&B and MLflow what is no curve; other loggers get the options alone.
 
     At the start, some samples of the first batch, each followed by its views as the encoder receives them, where they
@@ -199,32 +197,27 @@ class Drawings(lightning.Callback):
         self._places: Tensor | None = None
         self._pictures: Tensor | None = None
 
-    def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Log the options."""
-        del pl_module, stage
         for logger in trainer.loggers:
             logger.log_hyperparams(dict(self.options))
         self._boards = [board for board in map(board_of, trainer.loggers) if board is not None]
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Let TensorBoard begin at the current step."""
-        del pl_module
         for board in self._boards:
             if isinstance(board, OnTensorBoard):
                 board.begin(self.options, trainer.global_step)
 
-    def on_train_batch_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Show the views of the very first batch."""
-        del pl_module
         if self._boards and batch_idx == 0 and trainer.global_step == 0:
             picture = views(self.samples, batch)
             for board in self._boards:
                 if picture is not None:
                     board.views(picture)
 
-    def show(self, trainer: lightning.Trainer, samples: Samples, features: Features) -> None:
+    def show(self, trainer: Trainer, samples: Samples, features: Features) -> None:
         """Show what the encoder makes of validation samples."""
         if not self._boards:
             return

@@ -1,0 +1,125 @@
+"""A loss as sentence-transformers calls it."""
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from likewise import distributed
+from likewise.models import in_chunks
+
+
+@final
+class ForSentences(nn.Module):
+    """A loss for the trainer of sentence-transformers: columns of texts in, the loss of their embeddings out.
+
+    What the columns are is what the loss takes: anchor and positive, and negatives for `InfoNCELoss` (any number) and
+    `TripletLoss` (one); views for `NTXentLoss` and `DCLLoss`; texts and a column ``label`` for `SupConLoss` and other
+    losses of classes, where several columns of texts are views.
+
+    Args:
+        model: The SentenceTransformer.
+        loss: A loss of this library, or a module of your own that takes embeddings, one argument for each column or
+            ``(embeddings, labels)``. With ``gather_distributed=True`` it contrasts with the texts of all processes.
+            What it learns, such as a temperature, is averaged over processes, as the trainer does with the model.
+        chunk_size: Texts at a time, so that memory is that of one chunk (see `likewise.models.in_chunks`); None: all.
+        widths: How many of the first features the loss is evaluated on, once for each width (Matryoshka); None: all.
+        weights: What the loss of each width counts; None: 1 each.
+        ids_in_labels: Whether the column ``label`` says which document each positive is, an integer, or those of
+            positive and negatives, 1 + K, so that `InfoNCELoss` does not push a text away from a copy of its positive.
+
+    Returns:
+        A call on the features of each column, and labels, returns the loss.
+
+    Raises:
+        ValueError: If the columns are not what the loss takes, a width is larger than the embeddings, or the weights
+            are not as many as widths.
+
+    Memory:
+        The embeddings, twice with several widths, the loss's own, and the activations of chunk_size texts.
+
+    Source:
+        Reimers, Gurevych, "Sentence-BERT", 2019; widths, Kusupati et al., "Matryoshka Representation Learning", 2022.
+
+    Example:
+        >>> class Model(nn.Module):  # as a SentenceTransformer: a dictionary in, one with the embeddings out
+        ...     def forward(self, features):
+        ...         return {"sentence_embedding": features["input_ids"].float()}
+        >>> from likewise import InfoNCELoss
+        >>> loss = ForSentences(Model(), InfoNCELoss(temperature=1.0), widths=(2, 1))
+        >>> column = {"input_ids": torch.eye(2, dtype=torch.int64)}
+        >>> loss([column, column], None)
+        tensor(1.0064)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: nn.Module,
+        *,
+        chunk_size: int | None = None,
+        widths: Sequence[int] | None = None,
+        weights: Sequence[float] | None = None,
+        ids_in_labels: bool = False,
+    ) -> None:
+        super().__init__()
+        if weights is not None and len(weights) != len(widths or ()):
+            raise ValueError(f"expected weights to be one for each of the widths {widths}, got {weights}: pass both")
+        self.model, self.loss, self.chunk_size = model, loss, chunk_size
+        self.widths, self.weights, self.ids_in_labels = widths, weights, ids_in_labels
+        for parameter in loss.parameters():  # the trainer distributes the model alone
+            parameter.register_hook(_mean_over_processes)
+
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch: the features of each column as the trainer makes them, and its labels."""
+        texts = [in_chunks(self.model, each, self.chunk_size, self._embeddings) for each in sentence_features]
+        total, widest = texts[0].new_zeros(()), texts[0].shape[-1]
+        for width, weight in zip(self.widths or [widest], self.weights or [1] * widest, strict=False):
+            if not 0 < width <= widest:
+                raise ValueError(f"expected widths of 1 to the model's {widest} features, got {width}: leave it out")
+            arguments = self._arguments([of[:, :width] for of in texts], labels)
+            total = total + weight * self.loss(*arguments.args, **arguments.kwargs)
+        return total
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return what sentence-transformers writes about the loss into a model card."""
+        return {"loss": repr(self.loss), "chunk_size": self.chunk_size, "widths": self.widths, "weights": self.weights}
+
+    def _embeddings(self, features: dict[str, Any]) -> Tensor:
+        return self.model(features)["sentence_embedding"]
+
+    def _arguments(self, texts: list[Tensor], labels: Tensor | None) -> inspect.BoundArguments:
+        """Return the columns as arguments of the loss, or say what they should have been."""
+        signature, named = inspect.signature(self.loss.forward), dict[str, Any]()
+        takes = signature.parameters
+        if "labels" in takes:
+            texts, named = [torch.stack(texts, dim=1) if len(texts) > 1 else texts[0]], {"labels": labels}
+        elif "ids" in takes and self.ids_in_labels and labels is not None:
+            of_each = labels[:, None] if labels.ndim == 1 else labels
+            named = {"ids": of_each[:, 0]} | ({"negative_ids": of_each[:, 1:]} if of_each.shape[1] > 1 else {})
+        elif labels is not None:
+            raise ValueError(
+                f"expected no column of labels, as {type(self.loss).__name__} takes none, got some: remove the column, "
+                "or, if it says which document each positive of InfoNCELoss is, set ids_in_labels=True"
+            )
+        if len(texts) > 2 and "negatives" in takes and takes["negatives"].kind is inspect.Parameter.KEYWORD_ONLY:
+            texts, named["negatives"] = texts[:2], torch.stack(texts[2:], dim=1)
+        try:
+            return signature.bind(*texts, **named)
+        except TypeError:
+            given = f"{len(texts)} columns of texts" + (", labels" if labels is not None else "")
+            raise ValueError(
+                f"expected what {type(self.loss).__name__} takes, {', '.join(takes)}, got {given}: select columns, "
+                "or wrap the loss in a module of your own that has its other arguments, such as prototypes"
+            ) from None
+
+
+def _mean_over_processes(gradient: Tensor) -> Tensor:
+    if (count := distributed.world_size()) == 1:
+        return gradient
+    total = gradient.clone()
+    dist.all_reduce(total)
+    return total / count

@@ -1,0 +1,101 @@
+"""Gradients of learned weights: the value is any engine's, and the derivative of each pair is made in tiles.
+
+With the logarithms and losses of all rows, and g the upstream gradients,
+
+    ∂w_iu = g_i e^{p s_iu − lse_i} of a push        ∂w_ir = g_i s_ir of an attraction
+    ∂w_iu = g_i f(p s_iu + b) of a pairwise sum     ∂w_ir = g_i (Σ_k lse_ki − s_ir) of a loss
+
+where the last is of losses whose coefficients are the row sums of the pull, which then are learned, too.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from likewise.operator.normalization import prepared
+from likewise.operator.problem import Outcome, Problem, Push, put_together, reduced
+from likewise.operator.sums import SHAPES
+from likewise.pairs import PairWeight
+from likewise.pairs.weight import Slope, with_gradient
+
+Derivative = Callable[[Tensor, Tensor, slice, slice], Tensor]
+"""Of the upstream gradient and a tile of similarities: that of its weights."""
+
+
+def is_learned(problem: Problem) -> bool:
+    """Return whether a weight of a problem has a gradient; the compiler differentiates the plain formula by itself."""
+    weights = [push.weight for push in problem.pushes] + ([] if problem.pull is None else [problem.pull])
+    if not any(weight.is_learned for weight in weights):
+        return False
+    if problem.part is not None and problem.part.ring is not None:
+        raise ValueError(
+            f"expected weights without gradient for references in a ring, got {', '.join(map(str, weights))}: use "
+            "gather_distributed=True"
+        )
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def with_weights(problem: Problem, outcome: Outcome, rows: tuple[Tensor, ...], temperature: Tensor) -> Outcome:
+    """Return an outcome with the gradients of learned weights.
+
+    Args:
+        problem: What is wanted.
+        outcome: Its terms, without losses.
+        rows: The queries, and the sections that are not the queries.
+        temperature: τ.
+    """
+
+    def learning(value: Tensor, weight: PairWeight | None, derivative: Derivative, *given: Tensor) -> Tensor:
+        def slope(g: Tensor) -> Slope:
+            z, *rest = (prepared(v.detach(), temperature.dtype, normalize=problem.normalize).rows for v in rows)
+            v = torch.cat(problem.placed(z, rest))
+            tau = temperature.detach()
+            return lambda i, r: derivative(g, (z[i] @ v[r].T).div_(tau), i, r)
+
+        return value if weight is None else with_gradient(value, weight, slope, temperature, *rows, *given)
+
+    def of_push(push: Push, value: Tensor, *, columns: bool = False) -> Tensor:
+        return learning(value, push.weight, _of_push(push, value.detach(), columns=columns), value)
+
+    logsums, columns = outcome.logsums, outcome.columns
+    outcome = outcome._replace(
+        logsums=tuple(map(of_push, problem.pushes, logsums)),
+        columns=tuple(of_push(push, x, columns=True) for push, x in zip(problem.pushes, columns, strict=False)),
+    )
+    pull, attraction = problem.pull, outcome.attraction
+    outcome = outcome._replace(attraction=learning(attraction, pull, lambda g, s, i, _: s.mul_(g[i, None])))
+    if problem.coefficients is None:
+        return outcome
+    sums = None if pull is None else pull.known_row_sum(temperature.dtype, temperature.device).detach()
+    known = tuple(sums if c is None else c for c in problem.coefficients)
+    given = problem._replace(coefficients=known, reduction="none")
+    losses, counts = put_together(given, outcome.logsums, attraction)
+    assert losses is not None  # noqa: S101 - there are coefficients
+    active = counts[0]
+    chosen = [x.detach() for x, c in zip(logsums, problem.coefficients, strict=True) if c is None]
+    height = torch.stack([torch.zeros_like(losses), *chosen]).sum(dim=0).where(active, 0)
+
+    def of_losses(g: Tensor, s: Tensor, i: slice, _: slice) -> Tensor:
+        return torch.sub(height[i, None], s, out=s).mul_(g.where(active, 0)[i, None])
+
+    losses = reduced(problem, learning(losses, pull, of_losses), counts[1])
+    return outcome._replace(losses=losses, counts=counts)
+
+
+def _of_push(push: Push, value: Tensor, *, columns: bool) -> Derivative:
+    """Return the derivative of a log-sum-exp, of rows or of columns, or of a pairwise sum."""
+    most = 0.9 * math.log(torch.finfo(value.dtype).max)  # pairs of weight 0 may be far above the others
+
+    def of_logsum(g: Tensor, s: Tensor, i: slice, r: slice) -> Tensor:
+        at, dim = (r, 0) if columns else (i, 1)
+        share = g.masked_fill(value == -torch.inf, 0)[at].unsqueeze(dim)
+        return s.mul_(push.power).sub_(value[at].unsqueeze(dim)).clamp_(max=most).exp_().mul_(share)
+
+    def of_sum(g: Tensor, s: Tensor, i: slice, _: slice) -> Tensor:
+        assert push.function is not None  # noqa: S101 - all of a problem's pushes have one
+        bias = push.bias.detach() if isinstance(push.bias, Tensor) else push.bias
+        return SHAPES[push.function].value(s.mul_(push.power).add_(bias)).mul_(g[i, None])
+
+    return of_logsum if push.function is None else of_sum

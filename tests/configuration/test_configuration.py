@@ -347,6 +347,13 @@ def test_a_usual_name_of_a_part_has_its_help(verb):
     assert asked_help(["--report.sections.help"], verb) == asked_help(["--sections.help"], verb)
 
 
+@pytest.mark.parametrize("name", ["batches.augmentation", "augmentation"])
+def test_a_part_of_the_usual_part_has_its_help(name):
+    """As the guides write it, without the part above."""
+    assert "  SimCLRViews\n" in asked_help([f"--{name}.help"], "train")
+    assert "--batches.augmentation.flip float" in asked_help([f"--{name}.help", "SimCLRViews"], "train")
+
+
 @pytest.mark.process
 def test_mistakes_and_help_import_nothing_heavy(tmp_path):
     """Neither torch nor Lightning, nor what they bring: each is told within a second."""

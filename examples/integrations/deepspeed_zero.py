@@ -5,6 +5,7 @@ python deepspeed_zero.py        # or: torchrun --nproc-per-node 2 deepspeed_zero
 """
 
 import os
+from typing import Any
 
 import deepspeed
 import torch
@@ -30,8 +31,7 @@ class Step(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Encode both sides in one call, and return the loss of the batches of all processes."""
-        queries, keys = self.encoder(torch.stack([queries, keys])).unbind()
-        return self.loss(queries, keys)
+        return self.loss(*self.encoder(torch.stack([queries, keys])).unbind())
 
 
 def main() -> None:
@@ -41,8 +41,8 @@ def main() -> None:
     deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same weights and data everywhere
-    step = Step()
-    engine, *_ = deepspeed.initialize(model=step, model_parameters=step.parameters(), config=CONFIG)
+    weights: Any = (step := Step()).parameters()
+    engine, *_ = deepspeed.initialize(model=step, model_parameters=weights, config=CONFIG)
     losses = []
     for _ in range(100):
         mine = torch.randn(99, 32).tensor_split(world)[rank].to(engine.device)  # shares of different sizes are exact
@@ -50,7 +50,7 @@ def main() -> None:
         engine.backward(loss)
         engine.step()
         losses.append(loss.item())
-    if rank == 0:
+    if not rank:
         print(f"loss before: {losses[0]:.4f}, after: {losses[-1]:.4f}")
     dist.destroy_process_group()
 

@@ -5,6 +5,7 @@ python fsdp.py        # or: torchrun --nproc-per-node 2 fsdp.py
 """
 
 import os
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,13 +26,13 @@ class Step(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Encode both sides in one call, and return the loss of the batches of all processes."""
-        queries, keys = self.encoder(torch.stack([queries, keys])).unbind()
-        return self.loss(queries, keys)
+        return self.loss(*self.encoder(torch.stack([queries, keys])).unbind())
 
 
 def main() -> None:
     """Train on pairs of noisy copies, and print the loss before and after."""
-    alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    one: dict[str, Any] = {"init_method": "tcp://127.0.0.1:29512", "rank": 0, "world_size": 1}
+    alone = {} if "RANK" in os.environ else one
     gpu = torch.cuda.is_available() and not alone
     dist.init_process_group("nccl" if gpu else "gloo", **alone)
     rank, world = dist.get_rank(), dist.get_world_size()
